@@ -1,0 +1,85 @@
+"""Every error that ascendboot raises on purpose, and the exit code it stands for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class AscendbootError(Exception):
+    """Something went wrong that the operator can act on; its text is the whole message."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(AscendbootError):
+    """The command line asks for something that does not exist or does not fit together."""
+
+    exit_code = 2
+
+
+class InventoryError(AscendbootError):
+    """The inventory cannot be used; carries every problem found, each as `file:line: key: what`."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class PlacementError(AscendbootError):
+    """The job does not fit the cluster."""
+
+
+class NotUnderstoodError(AscendbootError):
+    """A tool answered in a form that its parser does not know; nothing was guessed."""
+
+    def __init__(self, tool: str, line_number: int, line: str, expected: str) -> None:
+        super().__init__(
+            f'{tool}: line {line_number} not understood: "{line}"; expected {expected}'
+        )
+        self.tool = tool
+        self.line_number = line_number
+        self.line = line
+
+
+class ToolError(AscendbootError):
+    """A tool answered, in a known form, that it could not do what was asked."""
+
+
+class NodeError(AscendbootError):
+    """Something went wrong on one node; the text begins with the node's name."""
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(f"{node}: {message}")
+        self.node = node
+        self.message = message
+
+
+class UnreachableError(NodeError):
+    """The node could not be reached or would not let us in."""
+
+    exit_code = 4
+
+
+class CommandError(NodeError):
+    """A command on a node ended in a way its caller did not expect."""
+
+
+class PlanViolationError(NodeError):
+    """A step tried to write while it was only allowed to look: a bug in the step."""
+
+
+class LaunchError(AscendbootError):
+    """The job was not started; nothing of it runs."""
+
+    exit_code = 125
+
+
+class InterruptedRunError(AscendbootError):
+    """The operator pressed Ctrl-C; what was running on the nodes was let finish."""
+
+    exit_code = 130

@@ -1,0 +1,113 @@
+"""What the operator wants: Device, Node and Cluster as the inventory states them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Product = Literal["auto", "910", "a2", "a3", "a5"]
+Trust = Literal["ca", "pinned"]
+ResourceMode = Literal["rank-table", "no-rank-table"]
+Profile = Literal["none", "rec-sdk-tf"]
+LauncherKind = Literal["auto", "mpirun", "horovod"]
+
+CHIEF_PORT = 61000
+"""Outside HCCL's own 60000-60031 and the ports that Linux gives to outgoing connections."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """An NPU that the inventory names; `device_id` is the physical id (/dev/davinciN)."""
+
+    device_id: int
+    device_ip: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshAccess:
+    """How the operator's side reaches a node's host side."""
+
+    user: str
+    port: int = 22
+    identity: str | None = None
+    """Private key on the operator's side; None: the keys and the agent that ssh uses."""
+    jump: str | None = None
+    """`USER@HOST:PORT` to go through, user and port optional, an IPv6 host in brackets."""
+    fingerprint: str | None = None
+    """`SHA256:…` of the host key that the operator knows to be right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One server of the cluster."""
+
+    name: str
+    address: str
+    """Where SSH reaches it from the operator's side."""
+    cluster_address: str
+    """Where the other nodes reach it; `address` unless the inventory says otherwise."""
+    server_id: str
+    """Its `server_id` in the rank table: unique, kept as stated."""
+    ssh: SshAccess
+    container: str | None = None
+    devices: tuple[Device, ...] = ()
+    """The devices to use, in this order; empty: all that the node has, by physical id."""
+    device_count: int | None = None
+    """How many devices the inventory states; None: no number stated (`devices` may name them)."""
+    interface: str | None = None
+    leaf: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The whole wish: nodes in inventory order and the settings they share."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    primary_name: str
+    source: str
+    """The inventory file it was read from, for messages."""
+    product: Product = "auto"
+    ssh_port: int | None = None
+    """Port of the cluster's own sshd; None: one that is free on all nodes is found."""
+    trust: Trust = "ca"
+    resource_mode: ResourceMode = "rank-table"
+    chief_port: int = CHIEF_PORT
+    """Where the ranks meet on the primary without a rank table."""
+    chief_device: int = 0
+    """Logic id of the primary's device that leads the meeting."""
+    launcher: LauncherKind = "auto"
+    mpi_args: tuple[str, ...] = ()
+    """More words for mpirun's command line."""
+    profile: Profile = "none"
+    """The training stack whose needs are met; its variables are in `env` already."""
+    code_path: str | None = None
+    """Absolute path of the training code on every node; None: scripts are copied there."""
+    python: str = "python3"
+    """The interpreter that runs the ranks, as a program name or an absolute path on the nodes."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def primary(self) -> Node:
+        """The node of rank 0, from which jobs are started."""
+        return self.node(self.primary_name)
+
+    @property
+    def needs_equal_devices(self) -> bool:
+        """Whether every node must use the same device ids in the same order (mx_rec)."""
+        return self.profile == "rec-sdk-tf"
+
+    @property
+    def rank_order(self) -> tuple[Node, ...]:
+        """The nodes in the order in which ranks are given out: the primary first."""
+        return (self.primary, *(n for n in self.nodes if n.name != self.primary_name))
+
+    def node(self, name: str) -> Node:
+        """The node called `name`; KeyError when there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)

@@ -1,0 +1,29 @@
+"""Folding and expanding sets of names: `lab-[01-03,07]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def fold(names: Iterable[str]) -> str:
+    """One short text for a set of names, `lab-[1-3]`; the order of the input does not matter."""
+    return str(NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP))
+
+
+def expand(pattern: str) -> tuple[str, ...]:
+    """The names that `pattern` stands for, in counting order; a plain name stands for itself.
+
+    Raises:
+        ValueError: the pattern is not a name or a range such as `atlas-[01-16]`.
+    """
+    if "[" not in pattern and "]" not in pattern:
+        return (pattern,)
+    try:
+        return tuple(NodeSet(pattern, resolver=RESOLVER_NOGROUP))
+    except NodeSetParseError as error:
+        raise ValueError(str(error)) from error

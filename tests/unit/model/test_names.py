@@ -1,0 +1,39 @@
+"""Folding and expanding names."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.model.names import expand, fold
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        (["lab-2", "lab-1", "lab-3"], "lab-[1-3]"),
+        (["a"], "a"),
+        (["n01", "n02", "n10"], "n[01-02,10]"),
+        (["b", "a"], "a,b"),
+        ([], ""),
+    ],
+)
+def test_fold(names: list[str], folded: str) -> None:
+    assert fold(names) == folded
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("atlas-1", ("atlas-1",)),
+        ("atlas-[09-11]", ("atlas-09", "atlas-10", "atlas-11")),
+        ("192.0.2.[9-10]", ("192.0.2.9", "192.0.2.10")),
+        ("2001:db8::1", ("2001:db8::1",)),
+    ],
+)
+def test_expand(pattern: str, names: tuple[str, ...]) -> None:
+    assert expand(pattern) == names
+
+
+def test_a_broken_range_is_an_error() -> None:
+    with pytest.raises(ValueError, match="missing bracket"):
+        expand("atlas-[1-")

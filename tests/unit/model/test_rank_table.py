@@ -1,0 +1,88 @@
+"""The rank table: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ascendboot.model.rank_table import RankedDevice, RankTable, Server
+
+
+def table(*servers: tuple[str, list[tuple[int, str | None, int]]]) -> RankTable:
+    return RankTable(
+        tuple(Server(i, tuple(RankedDevice(*device) for device in ds)) for i, ds in servers)
+    )
+
+
+GOOD = table(
+    ("node_0", [(0, "192.0.2.8", 0), (1, "192.0.2.9", 1)]),
+    ("node_1", [(0, "192.0.2.18", 2), (1, "192.0.2.19", 3)]),
+)
+
+
+def test_a_good_table_has_no_problems_and_counts_its_ranks() -> None:
+    assert (GOOD.problems(), GOOD.world_size) == ((), 4)
+
+
+def test_every_number_is_written_as_a_string() -> None:
+    assert json.loads(GOOD.to_json()) == {
+        "status": "completed",
+        "version": "1.0",
+        "server_count": "2",
+        "server_list": [
+            {
+                "server_id": "node_0",
+                "device": [
+                    {"device_id": "0", "device_ip": "192.0.2.8", "rank_id": "0"},
+                    {"device_id": "1", "device_ip": "192.0.2.9", "rank_id": "1"},
+                ],
+            },
+            {
+                "server_id": "node_1",
+                "device": [
+                    {"device_id": "0", "device_ip": "192.0.2.18", "rank_id": "2"},
+                    {"device_id": "1", "device_ip": "192.0.2.19", "rank_id": "3"},
+                ],
+            },
+        ],
+    }
+
+
+def test_one_server_needs_no_device_ip_and_none_is_written() -> None:
+    alone = table(("node_0", [(0, None, 0)]))
+    assert alone.problems() == ()
+    assert json.loads(alone.to_json())["server_list"][0]["device"] == [
+        {"device_id": "0", "rank_id": "0"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (
+            table(("a", [(0, "192.0.2.1", 0)]), ("a", [(0, "192.0.2.2", 1)])),
+            "server_id a is used 2 times",
+        ),
+        (table(("a", [(0, "192.0.2.1", 0)]), ("b", [])), "server b has no device"),
+        (
+            table(("a", [(0, "192.0.2.1", 0), (1, "192.0.2.2", 2)])),
+            "rank ids are [0, 2]; they must be 0 to 1, each once",
+        ),
+        (table(("a", [(3, "192.0.2.1", 0), (3, "192.0.2.2", 1)])), "a device 3 stands twice"),
+        (
+            table(("a", [(0, "192.0.2.1", 0)]), ("b", [(0, None, 1)])),
+            "b device 0 has no device_ip; with several servers it needs one",
+        ),
+        (
+            table(("a", [(3, "192.0.2.14", 0)]), ("b", [(5, "192.0.2.14", 1)])),
+            "device_ip 192.0.2.14 is used twice: a device 3 and b device 5",
+        ),
+        (
+            table(("a", [(0, "192.0.2.1", 0)]), ("b", [(0, "2001:db8::1", 1)])),
+            "device IPs mix IPv4 and IPv6; all must be of one family",
+        ),
+    ],
+)
+def test_what_hccl_would_refuse_is_named(broken: RankTable, problem: str) -> None:
+    assert broken.problems() == (problem,)
