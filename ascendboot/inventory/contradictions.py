@@ -1,0 +1,89 @@
+"""Keys that are right by themselves and contradict each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.inventory.refused import why_not_env
+
+if TYPE_CHECKING:
+    from ascendboot.inventory.keys import InventoryKeys
+    from ascendboot.inventory.sheet import Sheet
+
+_MCA_SET_BY_US = {
+    *("pml", "btl", "plm_rsh_agent", "plm_rsh_args", "plm_rsh_no_tree_spawn"),
+    *("plm_rsh_num_concurrent", "btl_tcp_if_include", "oob_tcp_if_include"),
+    *("orte_keep_fqdn_hostnames", "odls_base_sigkill_timeout"),
+}
+"""Parameters that stand on the command line already, be it by us or by horovodrun."""
+_OPTIONS_SET_BY_US = {
+    *("np", "n", "c", "H", "host", "hostfile", "machinefile", "default-hostfile", "app", "wdir"),
+    *("bind-to", "map-by", "prefix", "allow-run-as-root", "tag-output", "output-filename"),
+}
+_WITHOUT_CM = {"a3": "A3", "a5": "950"}
+
+
+def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
+    """Note every pair of keys that cannot both hold."""
+    _report_mpi_args(sheet, keys.launcher.mpi_args)
+    if keys.resources.mode == "no-rank-table":
+        _report_without_table(sheet, keys)
+
+
+def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:
+    spot = sheet.spot.at("resources")
+    if keys.product in _WITHOUT_CM:
+        sheet.report(
+            spot.at("mode"),
+            f"no-rank-table does not exist on {_WITHOUT_CM[keys.product]} servers (product: "
+            f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table",
+        )
+    if keys.ssh.port == keys.resources.chief_port:
+        sheet.report(
+            sheet.spot.at("ssh", "port"),
+            f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another",
+        )
+
+
+def _report_mpi_args(sheet: Sheet, words: list[str]) -> None:
+    spot = sheet.spot.at("launcher", "mpi_args")
+    seen: set[str] = set()
+    for index in range(len(words)):
+        reason = _why_not_word(words, index, seen)
+        if reason:
+            sheet.report(spot.at(index), reason)
+
+
+def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
+    """Why mpirun would refuse this word, or take it for something else; `seen` are parameters."""
+    word, following = words[index], words[index + 1 : index + 3]
+    option = word.lstrip("-")
+    if index == 0 and option == word:
+        return f'"{word}" would be taken for the program to run; begin with an option'
+    if word == ":":
+        return '":" would begin another program; remove it'
+    if option == word:
+        return None
+    if option in _OPTIONS_SET_BY_US:
+        return f"ascendboot sets {word} itself; remove it"
+    if option == "x" and following:
+        reason = why_not_env(following[0].partition("=")[0])
+        return f"{following[0]}: {reason}" if reason else None
+    return _why_not_parameter(following, seen) if option in ("mca", "gmca") else None
+
+
+def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
+    if len(following) != 2:  # noqa: PLR2004 - a parameter has a name and a value
+        return "a parameter needs a name and a value; write for example --mca btl_tcp_links 2"
+    name = following[0]
+    if name in seen:
+        return f"{name} is set twice, which mpirun refuses; keep one"
+    seen.add(name)
+    if name in _MCA_SET_BY_US:
+        return (
+            f"ascendboot or horovodrun sets {name} itself, and mpirun refuses it twice; remove it"
+        )
+    partner = name.replace("_exclude", "_include")
+    if partner != name and partner in _MCA_SET_BY_US:
+        return f"ascendboot sets {partner}, and Open MPI takes one of the two; remove {name}"
+    return None

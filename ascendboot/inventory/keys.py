@@ -1,0 +1,319 @@
+"""Every key of an inventory: its type, default, meaning and example, in one place."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from ascendboot.inventory.kinds import (
+    ENV_NAME,
+    NAME,
+    NAME_OR_RANGE,
+    TAG,
+    AbsolutePath,
+    Address,
+    ChiefPort,
+    ClusterIp,
+    Container,
+    DeviceId,
+    EnvValue,
+    Fingerprint,
+    Interface,
+    Ip,
+    Jump,
+    Kind,
+    Line,
+    Name,
+    PathHere,
+    Port,
+    ProductName,
+    Program,
+    ServerId,
+    User,
+    Word,
+    by_type,
+    choice,
+    not_yet,
+)
+
+
+class Keys(BaseModel):
+    """A mapping that has these keys and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
+    """A key that may be left out; `default` says in words what holds then."""
+    return Field(
+        default=None,
+        description=description,
+        examples=[example],
+        json_schema_extra={"x-default": default},
+    )
+
+
+class DeviceKeys(Keys):
+    """A device, stated with its address."""
+
+    device_id: DeviceId = Field(
+        description="The physical id of the NPU: the N of /dev/davinciN.",
+        examples=[0],
+        json_schema_extra={"x-default": "required"},
+    )
+    device_ip: Ip | None = _unset(
+        "what `hccn_tool` reports",
+        "198.51.100.10",
+        "The address that the device's network port should have. Takes a range.",
+    )
+
+
+DeviceItem = Annotated[
+    Annotated[DeviceId, Tag(f"{TAG}id")] | Annotated[DeviceKeys, Tag(f"{TAG}keys")],
+    by_type(id=int, keys=dict),
+    Kind("a device id or {device_id, device_ip}"),
+]
+
+
+def _devices(value: object) -> str | None:
+    if type(value) is int:
+        return f"{TAG}count"
+    return f"{TAG}list" if isinstance(value, list) and value else None
+
+
+Devices = Annotated[
+    Annotated[int, Field(ge=1), Tag(f"{TAG}count")]
+    | Annotated[list[DeviceItem], Field(min_length=1), Tag(f"{TAG}list")],
+    Discriminator(_devices),
+    Kind("a number of devices (1 or more), a list of ids, or a list of {device_id, device_ip}"),
+]
+
+
+class NodeKeys(Keys):
+    """What a node may have; `defaults` and every group may have it too."""
+
+    address: Address | None = _unset(
+        "required",
+        "192.0.2.11",
+        "Where SSH reaches the node from the operator's side: an IP address or host name. "
+        "A range stands for as many as the node's name.",
+    )
+    cluster_address: ClusterIp | None = _unset(
+        "`address`; required where that is a host name or IPv6",
+        "198.51.100.1",
+        "The IPv4 address at which the other nodes reach it: mpirun of Open MPI 4.1 takes no IPv6. "
+        "Takes a range.",
+    )
+    server_id: ServerId | None = _unset(
+        "`cluster_address`",
+        "198.51.100.1",
+        "The node's server_id in the rank table; unique, kept as written. Takes a range.",
+    )
+    user: User | None = _unset(
+        "your login name, as with ssh", "root", "The login name on the node."
+    )
+    port: Port = Field(
+        default=22, description="The port of the node's own SSH server.", examples=[2222]
+    )
+    identity: PathHere | None = _unset(
+        "the keys and the agent that ssh uses",
+        "~/.ssh/id_ed25519",
+        "The private key to log in with: a file on the operator's side, from the folder in "
+        "which ascendboot is called.",
+    )
+    jump: Jump | None = _unset(
+        "none: the node is reached directly",
+        "root@203.0.113.5",
+        "The machine through which the node is reached: the name of a node of this inventory, "
+        "or USER@HOST[:PORT].",
+    )
+    fingerprint: Fingerprint | None = _unset(
+        "none: the host key must be in known_hosts",
+        "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA",
+        "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
+    )
+    container: Container | None = _unset(
+        "none: ranks run on the host itself", "rec-sdk", "The container in which ranks run."
+    )
+    devices: Devices | None = _unset(
+        "all that the node has",
+        [0, 1, 2, 3],
+        "How many devices the node has, or which of them to use, in this order; "
+        "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
+    )
+    interface: Interface | None = _unset(
+        "the one that has `cluster_address`",
+        "eth0",
+        "The network interface that the nodes' own traffic uses.",
+    )
+    leaf: Line | None = _unset(
+        "not stated", "leaf-1", "The leaf switch to which the node is connected."
+    )
+    groups: Annotated[list[Name], Kind("a list of group names")] | None = _unset(
+        "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."
+    )
+
+
+NodeMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"address": "192.0.2.11"})]
+GroupMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"leaf": "leaf-1"})]
+
+
+class SshKeys(Keys):
+    """Keys of the cluster's own SSH."""
+
+    port: Annotated[
+        Annotated[Literal["auto"], Tag(f"{TAG}word")] | Annotated[Port, Tag(f"{TAG}number")],
+        by_type(word=str, number=int),
+        Kind("auto or a whole number from 1 to 65535"),
+    ] = Field(
+        default="auto",
+        description="The port of the cluster's own sshd, the same on all nodes; auto: one that "
+        "is free on all of them.",
+        examples=[7722],
+    )
+    trust: Annotated[Literal["ca", "pinned"], Kind(choice("ca", "pinned"))] = Field(
+        default="ca",
+        description="How nodes know each other: ca: by certificates that two keys on the "
+        "operator's side sign; pinned: by host keys read over the authenticated session.",
+        examples=["pinned"],
+    )
+
+
+class ResourceKeys(Keys):
+    """Keys of how ranks learn of each other."""
+
+    mode: Annotated[
+        Literal["rank-table", "no-rank-table"],
+        not_yet("root-info", instead="rank-table"),
+        Kind(choice("rank-table", "no-rank-table")),
+    ] = Field(
+        default="rank-table",
+        description="rank-table: every node gets one file that names all ranks; no-rank-table: "
+        "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only).",
+        examples=["no-rank-table"],
+    )
+    chief_port: ChiefPort = Field(
+        default=61000,
+        description="The port of the primary where ranks meet in the mode no-rank-table.",
+        examples=[61000],
+    )
+    chief_device: DeviceId = Field(
+        default=0,
+        description="The primary's device that leads them in that mode, by its logic id.",
+        examples=[0],
+    )
+
+
+class LauncherKeys(Keys):
+    """Keys of the program that starts the ranks."""
+
+    kind: Annotated[
+        Literal["auto", "mpirun", "horovod"],
+        not_yet("torchrun", instead="mpirun"),
+        Kind(choice("auto", "mpirun", "horovod")),
+    ] = Field(
+        default="auto",
+        description="mpirun: plain Open MPI; horovod: horovodrun; auto: horovodrun where it is "
+        "found beside `code.python` on the primary and works, else mpirun.",
+        examples=["mpirun"],
+    )
+    mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
+        default_factory=list,
+        description="More words for mpirun's command line, for both launchers. What ascendboot "
+        "or horovodrun sets itself is refused.",
+        examples=[["--mca", "btl_tcp_links", "2"]],
+    )
+
+
+class CodeKeys(Keys):
+    """Keys of the training code."""
+
+    path: AbsolutePath | None = _unset(
+        "none: scripts are copied to the nodes",
+        "/workspace/little_demo",
+        "The folder of the training code, the same on every node.",
+    )
+    python: Program = Field(
+        default="python3",
+        description="The interpreter that runs the ranks.",
+        examples=["/usr/local/bin/python3.10"],
+    )
+
+
+class InventoryKeys(Keys):
+    """A cluster of Ascend servers, as its operator wants it."""
+
+    model_config = ConfigDict(
+        title="ascendboot inventory", json_schema_extra={"required": ["cluster", "nodes"]}
+    )
+
+    cluster: Name = Field(
+        default_factory=str,
+        description="The name of the cluster; names folders on the nodes.",
+        examples=["two-node"],
+        json_schema_extra={"x-default": "required"},
+    )
+    nodes: Annotated[dict[str, NodeMapping], Kind("a mapping of node names to their keys")] = Field(
+        default_factory=dict,
+        description="The nodes, by name. A name such as atlas-[01-16] stands for many.",
+        examples=[{"atlas-1": {"address": "192.0.2.11"}}],
+        json_schema_extra={
+            "x-default": "required",
+            "minProperties": 1,
+            "propertyNames": {"pattern": NAME_OR_RANGE},
+        },
+    )
+    primary: Name | None = _unset(
+        "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
+    )
+    defaults: GroupMapping = Field(
+        default_factory=NodeKeys,
+        description="What holds for every node that does not state it itself or by a group.",
+        examples=[{"user": "root"}],
+    )
+    groups: Annotated[dict[str, GroupMapping], Kind("a mapping of group names to node keys")] = (
+        Field(
+            default_factory=dict,
+            description="Keys that some nodes share: a node takes them over by `groups: [NAME]`.",
+            examples=[{"rack1": {"leaf": "leaf-1"}}],
+            json_schema_extra={"propertyNames": {"pattern": NAME}},
+        )
+    )
+    product: ProductName = Field(
+        default="auto",
+        description="The generation of the servers; auto: as the nodes report.",
+        examples=["a2"],
+    )
+    profile: Annotated[Literal["none", "rec-sdk-tf"], Kind(choice("none", "rec-sdk-tf"))] = Field(
+        default="none",
+        description="The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
+        "(docs/reference/rec-sdk-tf.md); `env` counts before it.",
+        examples=["rec-sdk-tf"],
+    )
+    ssh: SshKeys = Field(
+        default_factory=SshKeys, description="The cluster's own SSH.", examples=[{"port": 7722}]
+    )
+    resources: ResourceKeys = Field(
+        default_factory=ResourceKeys,
+        description="How ranks learn of each other.",
+        examples=[{"mode": "rank-table"}],
+    )
+    launcher: LauncherKeys = Field(
+        default_factory=LauncherKeys,
+        description="The program that starts the ranks.",
+        examples=[{"kind": "mpirun"}],
+    )
+    code: CodeKeys = Field(
+        default_factory=CodeKeys,
+        description="The training code.",
+        examples=[{"path": "/workspace/little_demo"}],
+    )
+    env: Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")] = (
+        Field(
+            default_factory=dict,
+            description="Environment variables of every rank; values count as written.",
+            examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
+            json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
+        )
+    )

@@ -1,0 +1,89 @@
+"""From a file to a Cluster, or to the list of everything that is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascendboot.inventory.build import build_nodes
+from ascendboot.inventory.contradictions import report_contradictions
+from ascendboot.inventory.entries import read_entries
+from ascendboot.inventory.refused import why_not_env
+from ascendboot.inventory.sheet import Problem, read
+from ascendboot.inventory.words import no_such, validate
+from ascendboot.model.cluster import Cluster
+from ascendboot.profiles import profile_env, why_not_value
+
+if TYPE_CHECKING:
+    from ascendboot.inventory.entries import Entry
+    from ascendboot.inventory.keys import InventoryKeys
+    from ascendboot.inventory.sheet import Sheet
+
+_REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
+
+
+def load(path: Path) -> Cluster:
+    """The cluster that the inventory at `path` describes.
+
+    Raises:
+        InventoryError: the file cannot be read or has problems; carries all of them by line.
+    """
+    file = _short(path)
+    sheet = read(path, file=file, verbatim=frozenset({"env"}))
+    keys = validate(sheet)
+    _report_missing(sheet, keys)
+    _report_env(sheet, keys)
+    report_contradictions(sheet, keys)
+    entries = read_entries(sheet, keys)
+    nodes = build_nodes(sheet, entries)
+    _report_primary(sheet, keys, entries)
+    sheet.refuse_if_problems()
+    return Cluster(
+        name=keys.cluster,
+        nodes=nodes,
+        primary_name=keys.primary or nodes[0].name,
+        source=file,
+        product=keys.product,
+        ssh_port=keys.ssh.port if isinstance(keys.ssh.port, int) else None,
+        trust=keys.ssh.trust,
+        resource_mode=keys.resources.mode,
+        chief_port=keys.resources.chief_port,
+        chief_device=keys.resources.chief_device,
+        launcher=keys.launcher.kind,
+        mpi_args=tuple(keys.launcher.mpi_args),
+        code_path=keys.code.path,
+        python=keys.code.python,
+        profile=keys.profile,
+        env={**profile_env(keys.profile), **keys.env},
+    )
+
+
+def _short(path: Path) -> str:
+    """`path` as messages show it: from the working directory where it lies below."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _report_missing(sheet: Sheet, keys: InventoryKeys) -> None:
+    for key, example in _REQUIRED.items():
+        if key not in sheet.spot.keys:
+            sheet.problems.append(Problem(1, key, f"is missing; write for example `{example}`"))
+    nodes = sheet.spot.at("nodes")
+    if "nodes" in keys.model_fields_set and not nodes.keys:
+        sheet.report(nodes, f"names no node; write for example `{_REQUIRED['nodes']}`")
+
+
+def _report_env(sheet: Sheet, keys: InventoryKeys) -> None:
+    for name, value in keys.env.items():
+        reason = why_not_env(name) or why_not_value(name, value)
+        if reason:
+            sheet.report(sheet.spot.at("env", name), reason)
+
+
+def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> None:
+    names = [name for entry in entries for name in entry.names]
+    all_understood = len(entries) == len(sheet.spot.at("nodes").keys)
+    if keys.primary and keys.primary not in names and all_understood:
+        sheet.report(sheet.spot.at("primary"), no_such("node", keys.primary, names))

@@ -1,0 +1,63 @@
+"""Keys and variables that an inventory refuses with a reason."""
+
+from __future__ import annotations
+
+import re
+
+from ascendboot.inventory.kinds import ENV_NAME, is_match
+
+SECRETS = "secrets never stand in an inventory"
+
+_SET_BY_OTHERS = (
+    (
+        re.compile(
+            r"RANK_TABLE_FILE|RANK_ID|RANK_SIZE|DEVICE_ID|RANK|LOCAL_RANK|WORLD_SIZE"
+            r"|(CM_|ASCENDBOOT_).*"
+        ),
+        (
+            "ascendboot sets this variable for every rank; a fixed value would contradict it: "
+            "remove it"
+        ),
+    ),
+    (
+        re.compile(r"ascendboot_.*", re.IGNORECASE),
+        "names that begin with ascendboot_ are ascendboot's own: remove it",
+    ),
+    (
+        re.compile(r"(OMPI_(?!MCA_)|PMIX_|OMPI_MCA_(ess|orte_ess|orte_hnp)_).*"),
+        "mpirun sets this variable for every rank; a fixed value would contradict it: remove it",
+    ),
+    (
+        re.compile(
+            r"_|BASH.*|COMP_.*|COPROC|DIRSTACK|ENV|EPOCH(REALTIME|SECONDS)|E?UID|FUNCNAME"
+            r"|GLOBIGNORE|GROUPS|HISTCMD|IFS|LINENO|MAPFILE|(OLD)?PWD|OPT(ARG|ERR|IND)|PIPESTATUS"
+            r"|POSIXLY_CORRECT|PPID|S?RANDOM|READLINE_.*|REPLY|SECONDS|SHELLOPTS|SHLVL|TIMEFORMAT"
+            r"|TMOUT"
+        ),
+        "bash sets this variable or changes its ways by it, and a rank begins in bash: remove it",
+    ),
+)
+_SECRET = re.compile(
+    r"(.*[_-])?(pass|passwd|password|passphrase|secret|credentials?)([_-].*)?", re.IGNORECASE
+)
+ENV_SET_BY_US = (
+    "RANK_TABLE_FILE, RANK_ID, RANK_SIZE, RANK, LOCAL_RANK, WORLD_SIZE, DEVICE_ID, CM_*, "
+    "ASCENDBOOT_*; and those of mpirun, such as OMPI_COMM_WORLD_*, and of bash, such as IFS"
+)
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key of this name would hold a secret."""
+    return _SECRET.fullmatch(key) is not None
+
+
+def why_not_env(name: str) -> str | None:
+    """Why a variable of this name cannot stand in `env`; None when it can."""
+    if not is_match(ENV_NAME, name):
+        return "is not the name of an environment variable; use letters, digits and _"
+    for pattern, reason in _SET_BY_OTHERS:
+        if pattern.fullmatch(name):
+            return reason
+    if is_secret(name):
+        return f"{SECRETS}; have the program read it from a file"
+    return None

@@ -1,0 +1,124 @@
+"""Profiles: what a training stack wants in the environment of its ranks, with defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of Rec SDK's run.sh (little_demo, RecSDK@61ea9bb7) with its default there."""
+
+    name: str
+    default: str
+    meaning: str = "read by main.py and its configuration"
+
+
+REC_SDK_TF: tuple[Variable, ...] = (
+    Variable("USE_MODE", "train", "train, load_and_train or predict"),
+    Variable("CACHE_MODE", "HBM", "HBM, DDR or SSD"),
+    Variable("BIND_INFO", "0:12 12:48 60:48", "run.sh gives it to mpirun with -x"),
+    Variable("GLOG_stderrthreshold", "0", "run.sh gives it to mpirun with -x"),
+    Variable("GLOG_logtostderr", "true", "run.sh gives it to mpirun with -x"),
+    Variable("HCCL_CONNECT_TIMEOUT", "1200", "how long ranks wait for each other at the start"),
+    Variable("HCCL_OP_RETRY_ENABLE", "L0:0, L1:0, L2:0", "HCCL's own retries, by level"),
+    Variable("JOB_ID", "10086", "the job's id for the NPU software"),
+    Variable("MXREC_LOG_LEVEL", "INFO", "level of mx_rec's log"),
+    Variable("TF_CPP_MIN_LOG_LEVEL", "3", "least level of TensorFlow's log"),
+    Variable("ASCEND_GLOBAL_LOG_LEVEL", "3", "level of the NPU software's log"),
+    Variable("MXREC_MODE", "ASC"),
+    Variable("USE_DYNAMIC", "1"),
+    Variable("USE_DYNAMIC_EXPANSION", "0"),
+    Variable("USE_MULTI_LOOKUP", "1"),
+    Variable("MULTI_LOOKUP_TIMES", "2"),
+    Variable("USE_MODIFY_GRAPH", "1"),
+    Variable("USE_TIMESTAMP", "0"),
+    Variable("USE_ONE_SHOT", "0"),
+    Variable("USE_DP", "0"),
+    Variable("USE_COMBINE_FAAE", "0"),
+    Variable("USE_DETERMINISTIC", "0"),
+    Variable("USE_TUPLE_DATA_FORMAT", "0"),
+    Variable("USE_PADDING_KEYS", "0"),
+    Variable("KEY_PROCESS_THREAD_NUM", "6"),
+    Variable("FAST_UNIQUE", "0"),
+    Variable("MGMT_HBM_TASK_MODE", "0"),
+    Variable("PRECISION_CHECK", "0", "1 overrides several of these"),
+)
+
+LIMITS: dict[str, tuple[int, int, str]] = {
+    "HCCL_CONNECT_TIMEOUT": (120, 7200, "seconds"),
+    "HCCL_BUFFSIZE": (1, 65536, "MB"),
+    "HCCL_IF_BASE_PORT": (1024, 65520, ""),
+    "HCCL_RDMA_SL": (0, 7, ""),
+    "HCCL_RDMA_RETRY_CNT": (1, 7, ""),
+    "ASCEND_GLOBAL_LOG_LEVEL": (0, 4, ""),
+    "GLOG_stderrthreshold": (-2, 2, ""),
+    "MULTI_LOOKUP_TIMES": (1, 127, ""),
+    "KEY_PROCESS_THREAD_NUM": (1, 10, ""),
+}
+"""Smallest and largest value, and the unit, of variables that HCCL or Rec SDK checks itself."""
+
+
+def profile_env(profile: str) -> dict[str, str]:
+    """The variables of a profile with their defaults; none for `none`."""
+    wanted = REC_SDK_TF if profile == "rec-sdk-tf" else ()
+    return {variable.name: variable.default for variable in wanted}
+
+
+def why_not_value(name: str, value: str) -> str | None:
+    """Why the software would refuse this value of a variable; None where nothing is known."""
+    if name not in LIMITS:
+        return None
+    least, most, unit = LIMITS[name]
+    digits = value.removeprefix("-")
+    if digits.isascii() and digits.isdecimal() and least <= int(value) <= most:
+        return None
+    return f'"{value}" is not a whole number from {least} to {most}{f" {unit}".rstrip()}'
+
+
+def reference_markdown() -> str:
+    """The page `docs/reference/rec-sdk-tf.md`."""
+    rows = [
+        f"| `{v.name}` | `{v.default}` | {_limits(v.name, LIMITS)} | {v.meaning} |"
+        for v in REC_SDK_TF
+    ]
+    return _PAGE.format(rows="\n".join(rows))
+
+
+def _limits(name: str, limits: Mapping[str, tuple[int, int, str]]) -> str:
+    if name not in limits:
+        return ""
+    least, most, unit = limits[name]
+    return f"{least} to {most} {unit}".rstrip()
+
+
+_PAGE = """\
+# Profile rec-sdk-tf
+
+`profile: rec-sdk-tf` in an inventory gives every rank what `run.sh` of Rec SDK TensorFlow's
+little_demo sets (RecSDK, `examples/demo/little_demo/run.sh`), so that `train main.py` replaces it.
+What the inventory states under `env` counts before these defaults. This page is made from
+`ascendboot/profiles.py`.
+
+| variable | default | limits | meaning |
+|---|---|---|---|
+{rows}
+
+Set by ascendboot for each node, unless `env` states them:
+
+| variable | value |
+|---|---|
+| `NCCL_SOCKET_IFNAME` | the interface that has the node's `cluster_address`; names may differ |
+| `PYTHONPATH` | `mx_rec/libasc` beside the packages of the node's `code.python` |
+| `LD_LIBRARY_PATH` | that, `rec_sdk_common/lib` and `/usr/local/lib` |
+| `LD_PRELOAD` | `libgomp.so.1` and `libstdc++.so.6` of `/usr/lib64`, where the node has them |
+
+`set_env.sh` of CANN and `setenv.bash` of the driver are read first where they are. The devices of
+all nodes must have the same ids in the same order: mx_rec takes the list of the first node for all.
+Not taken over: `kill -9` of every Python process, `tee` (it loses the exit code),
+`RANK_TABLE_FILE`, `RANK_SIZE` and `CM_…`, which `resources.mode` decides.
+"""
