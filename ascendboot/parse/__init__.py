@@ -1,0 +1,1 @@
+"""One module per tool: its output as text in, values out; strict."""

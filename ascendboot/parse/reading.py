@@ -1,0 +1,52 @@
+"""What all parsers share: numbered lines, and errors for tools that are not there or busy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ascendboot.errors import NotUnderstoodError, ToolError
+
+
+class ToolMissingError(ToolError):
+    """The tool is not installed on the node; nothing was asked of it."""
+
+
+class ToolBusyError(ToolError):
+    """The tool answers one caller at a time and kept saying so until we gave up."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a tool's output with its number, from 1, as an editor counts."""
+
+    number: int
+    text: str
+
+    def not_understood(self, tool: str, expected: str) -> NotUnderstoodError:
+        """The error that names this line; runs of white space are shown as one space."""
+        return NotUnderstoodError(tool, self.number, " ".join(self.text.split()), expected)
+
+
+def lines_of(text: str) -> tuple[Line, ...]:
+    """The lines that hold more than white space, with their numbers."""
+    numbered = enumerate(text.split("\n"), start=1)
+    return tuple(Line(number, line) for number, line in numbered if line.strip())
+
+
+def only_line_of(text: str, tool: str, expected: str) -> Line:
+    """The one line of a tool that prints one.
+
+    Raises:
+        NotUnderstoodError: there is none, or there are more.
+    """
+    lines = lines_of(text)
+    if not lines:
+        raise nothing_printed(tool, expected)
+    if len(lines) > 1:
+        raise lines[1].not_understood(tool, f"{expected} and nothing more")
+    return lines[0]
+
+
+def nothing_printed(tool: str, expected: str) -> NotUnderstoodError:
+    """The error for a tool that printed nothing where something must be."""
+    return NotUnderstoodError(tool, 1, "", expected)
