@@ -1,0 +1,176 @@
+"""Command, Result and Transport: how everything else talks to one side of one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+from ascendboot.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import PurePosixPath
+
+
+class Effect(Enum):
+    """Whether a command changes the node."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One program to run on a node; never a shell string."""
+
+    argv: tuple[str, ...]
+    purpose: str
+    """Completes "could not …": "list the NPUs"."""
+    effect: Effect
+    timeout_s: float = 30.0
+    expect: frozenset[int] = frozenset({0})
+    stdin: bytes = b""
+    secrets: tuple[str, ...] = ()
+
+    def shown(self) -> str:
+        """The command as a person would read it: a script by its kind, secrets masked."""
+        text = "a script" if self.argv[:2] == ("bash", "-c") else " ".join(self.argv)
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a command on a node gave back."""
+
+    node: str
+    command: Command
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+
+    @property
+    def text(self) -> str:
+        """Standard output as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def error_text(self) -> str:
+        """Standard error as text, without surrounding white space."""
+        return self.stderr.decode(errors="replace").strip()
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the exit code is one that the caller expected."""
+        return self.exit_code in self.command.expect
+
+    def checked(self) -> Result:
+        """This result.
+
+        Raises:
+            CommandError: the exit code is not one of `command.expect`.
+        """
+        if self.as_expected:
+            return self
+        raise CommandError(self.node, f"could not {self.command.purpose}: {self.said()}")
+
+    def said(self) -> str:
+        """`npu-smi info -m exited 127: command not found`, for messages."""
+        if self.exit_code in (124, 137) and self.duration_s >= self.command.timeout_s:
+            return f"{self.shown()} gave no answer within {self.command.timeout_s:g} s"
+        words = (self.error_text or self.text.strip()).splitlines()
+        if words and words[-1].startswith("timeout: failed to run command "):
+            words.append(words[-1].rpartition(": ")[2])  # the program is not there, or may not run
+        tail = f": {words[-1]}" if words else ""
+        return f"{self.shown()} exited {self.exit_code}{tail}"
+
+    def shown(self) -> str:
+        """The command as a person would read it."""
+        return self.command.shown()
+
+
+class Stream(Protocol):
+    """A running command whose output is taken as it comes and whose end we decide."""
+
+    def close(self) -> None:
+        """End the command (its stdin closes) and wait for the reader; never raises."""
+        ...
+
+
+class Transport(Protocol):
+    """Exactly one side of one node, over one connection."""
+
+    @property
+    def node(self) -> str:
+        """The node's inventory name."""
+        ...
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """Run all commands, one after the other, in ONE execution; unexpected codes are returned.
+
+        Raises:
+            UnreachableError: the connection is gone or never came about.
+            CommandError: the reply is not whole (something in the login ended it).
+        """
+        ...
+
+    def run(self, command: Command) -> Result:
+        """Run one command; an unexpected exit code is returned, not raised."""
+        ...
+
+    def hold(self, command: Command) -> Result:
+        """Run a command that ends by waiting for the end of its stdin; return its first line.
+
+        What it holds (a lock) lasts until this transport is closed.
+        """
+        ...
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
+        """Start one command and hand its output to `on_bytes` (another thread) as it comes.
+
+        The command sees the end of its stdin when the stream or the connection closes.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the connection; never raises."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileWrite:
+    """A file to be put on a node: written beside, then renamed; `mode` as in chmod."""
+
+    path: PurePosixPath
+    content: bytes
+    mode: int
+
+
+def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:
+    """One command that puts all `files` in place, each atomically, parents made with mode 0755."""
+    triples = ((f"{len(f.content)}", f"{f.mode:04o}", str(f.path)) for f in files)
+    return Command(
+        argv=("bash", "-c", WRITE_SCRIPT, "write_files", *chain.from_iterable(triples)),
+        purpose=purpose,
+        effect=Effect.WRITE,
+        timeout_s=60.0,
+        stdin=b"".join(file.content for file in files),
+    )
+
+
+# umask: a secret may not be readable even while its file is still beside, so mktemp makes it 0600.
+WRITE_SCRIPT = """\
+set -e; umask 022
+while [ $# -gt 0 ]; do
+size=$1 mode=$2 p=$3; shift 3
+mkdir -p -- "${p%/*}/"; t=$(mktemp -- "$p.XXXXXX")
+trap 'rm -f -- "$t"' EXIT
+head -c "$size" >"$t"
+[ "$(stat -c %s -- "$t")" = "$size" ] || { echo "short write to $p" >&2; exit 1; }
+chmod "$mode" -- "$t"; mv -fT -- "$t" "$p"; trap - EXIT
+done"""
+"""Takes size, mode and path of each file as arguments and their contents, joined, on stdin."""

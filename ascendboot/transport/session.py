@@ -1,0 +1,213 @@
+"""The transport to one node over one connection that is logged in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from ascendboot.errors import CommandError
+from ascendboot.transport.api import Result
+from ascendboot.transport.channel import ChannelStream, Limit, Raw, read_all, read_until, start
+from ascendboot.transport.reach import lost
+from ascendboot.transport.script import compile_open, compile_script, not_whole, parse_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ascendboot.errors import NodeError
+    from ascendboot.model.cluster import Node
+    from ascendboot.transport.api import Command
+    from ascendboot.transport.channel import Channel
+    from ascendboot.transport.script import Script
+
+_LOG = logging.getLogger(__name__)
+
+_MARGIN_S = 30.0
+"""What an execution may take beyond its commands: login shell, the way there and back."""
+
+
+class Link(Protocol):
+    """A connection that is logged in."""
+
+    @property
+    def node(self) -> Node:
+        """Where to."""
+
+    @property
+    def connections(self) -> int:
+        """How many TCP connections it took."""
+
+    def why_ended(self) -> str | None:
+        """Why the server is gone; None while it is there."""
+
+    def session(self, purpose: str) -> Channel:
+        """A channel to run something in; UnreachableError when there is none to be had."""
+
+    def close(self) -> None:
+        """End it; never raises."""
+
+
+class SshTransport:
+    """One node's host side over one SSH connection; see `Transport`.
+
+    `executions` and `connections` count what went over the network, for the bench.
+    """
+
+    def __init__(self, link: Link, on_result: Callable[[Result], None] | None = None) -> None:
+        self.executions = 0
+        self._link = link
+        self._on_result = on_result
+        self._lock = threading.Lock()
+        self._held: list[Channel] = []
+        self._streams: list[ChannelStream] = []
+
+    @property
+    def node(self) -> str:
+        """The node's inventory name."""
+        return self._link.node.name
+
+    @property
+    def connections(self) -> int:
+        """How many TCP connections to the node it took, dropped ones included."""
+        return self._link.connections
+
+    def run(self, command: Command) -> Result:
+        """Run one command."""
+        return self.run_all((command,))[0]
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """Run all commands in one execution."""
+        if not commands:
+            return ()
+        script = compile_script(commands)
+        channel = self._session(script)
+        with Limit(channel, script.longest_s + _MARGIN_S) as limit:
+            _begin(channel, script)
+            with suppress(OSError):
+                channel.shutdown_write()
+            raw = read_all(channel)
+        _end(channel)
+        reply = parse_reply(self.node, script, raw.stdout)
+        if reply.noise:
+            _LOG.debug("%s: the login said: %s", self.node, reply.noise.decode(errors="replace"))
+        if not reply.ended:
+            raise self._broken(script, raw, limit)
+        for result in reply.results:
+            self._tell(result)
+        return reply.results
+
+    def hold(self, command: Command) -> Result:
+        """Run a command that holds something until the connection ends; its first line.
+
+        A command that ends without having said a line gives its exit code and its errors.
+        """
+        script = compile_open(command)
+        channel = self._session(script)
+        began = time.monotonic()
+        with Limit(channel, command.timeout_s + _MARGIN_S) as limit:
+            received = self._started(channel, script, limit)
+            line = read_until(channel, b"\n", received)
+        if isinstance(line, Raw):
+            _end(channel)
+            if limit.expired or line.exit_code < 0:
+                raise self._silent(command, limit)
+            code, stdout, stderr = line.exit_code, line.stdout, line.stderr
+        else:
+            self._keep(channel)
+            code, stdout, stderr = 0, line[: line.index(b"\n") + 1], b""
+        result = Result(
+            node=self.node,
+            command=command,
+            exit_code=code,
+            stdout=stdout,
+            stderr=stderr,
+            duration_s=time.monotonic() - began,
+        )
+        self._tell(result)
+        return result
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> ChannelStream:
+        """Start one command and hand its output on as it comes."""
+        script = compile_open(command)
+        channel = self._session(script)
+        with Limit(channel, _MARGIN_S) as limit:
+            received = self._started(channel, script, limit)
+        stream = ChannelStream(self.node, channel, on_bytes, received=received)
+        with self._lock:
+            self._streams.append(stream)
+        return stream
+
+    def close(self) -> None:
+        """End the streams, then what is held, then the connection; never raises."""
+        with self._lock:
+            streams, self._streams = self._streams, []
+            held, self._held = self._held, []
+        for stream in streams:
+            stream.close()
+        for channel in held:
+            _end(channel)
+        self._link.close()
+
+    def _session(self, script: Script) -> Channel:
+        channel = self._link.session(script.commands[0].purpose)
+        with self._lock:
+            self.executions += 1
+        return channel
+
+    def _started(self, channel: Channel, script: Script, limit: Limit) -> bytes:
+        """Start `script` and wait for its begin marker; what came after the marker."""
+        _begin(channel, script)
+        mark = script.begin + b"\n"
+        received = read_until(channel, mark)
+        if isinstance(received, Raw):
+            _end(channel)
+            if limit.expired:
+                raise self._silent(script.commands[0], limit)
+            raise self._broken(script, received, limit)
+        return received.partition(mark)[2]
+
+    def _keep(self, channel: Channel) -> None:
+        with self._lock:
+            self._held.append(channel)
+
+    def _tell(self, result: Result) -> None:
+        if self._on_result is not None:
+            self._on_result(result)
+
+    def _silent(self, command: Command, limit: Limit) -> NodeError:
+        """The error for a command that was to hold something and said no line."""
+        ended = None if limit.expired else self._link.why_ended()
+        if ended is not None:
+            return lost(self.node, command.purpose, ended)
+        seen = f"said nothing within {limit.seconds:g} s" if limit.expired else "was killed"
+        return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
+
+    def _broken(self, script: Script, raw: Raw, limit: Limit) -> NodeError:
+        """The error for a reply that is not whole."""
+        reply = parse_reply(self.node, script, raw.stdout)
+        purpose = script.commands[len(reply.results)].purpose
+        if limit.expired:
+            return CommandError(
+                self.node,
+                f"could not {purpose}: no end within {limit.seconds:g} s, although every command "
+                "has a limit; did it leave a process behind that holds its output?",
+            )
+        ended = self._link.why_ended() if raw.exit_code < 0 else None
+        if ended is not None:
+            return lost(self.node, purpose, ended)
+        user = self._link.node.ssh.user
+        return not_whole(self.node, user, script, reply, exit_code=raw.exit_code, stderr=raw.stderr)
+
+
+def _begin(channel: Channel, script: Script) -> None:
+    # A login that ends early refuses the rest of the script; what it said is still to be read.
+    with suppress(OSError):
+        start(channel, script)
+
+
+def _end(channel: Channel) -> None:
+    with suppress(OSError):
+        channel.close()

@@ -1,0 +1,35 @@
+"""A bench for every test that wants a real sshd."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.real_sshd import SSHD, Bench, keygen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    if SSHD is None:
+        pytest.skip("openssh-server is not installed")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it; a system sshd makes it
+    home = tmp_path / "operator"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.delenv("ASCENDBOOT_PASSPHRASE", raising=False)
+    found = Bench(tmp_path, keygen(tmp_path / "identity"))
+    try:
+        yield found
+    finally:
+        for transport in found.opened:
+            transport.close()
+        for server in found.servers:
+            server.stop()

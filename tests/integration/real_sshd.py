@@ -1,0 +1,206 @@
+"""A real sshd on loopback, with keys and a home directory of its own."""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.model.cluster import Node, SshAccess
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.hostkeys import HostKeys
+from ascendboot.transport.reach import ConnectError
+from ascendboot.transport.ssh import SshOpener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ascendboot.transport.session import SshTransport
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
+USER = getpass.getuser()
+WHO = Command(argv=("id", "-un"), purpose="ask who I am", effect=Effect.READ)
+KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
+
+
+def keygen(file: Path, *options: str) -> Path:
+    subprocess.run(
+        [KEYGEN, "-q", "-f", str(file), *(options or ("-t", "ed25519")), "-C", "test"]
+        + ([] if "-N" in options else ["-N", ""]),
+        check=True,
+    )
+    return file
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Sshd:
+    """One sshd; its folder holds config, host keys, authorized_keys, log and the users' home."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def host_key(self) -> str:
+        """`ssh-ed25519 AAAA…`"""
+        return " ".join((self.folder / "host_ed25519.pub").read_text().split()[:2])
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.folder / "host_ed25519.pub")
+
+    def start(self, *options: str, keys: tuple[str, ...] = ("ed25519",)) -> Sshd:
+        """Start it with further lines of configuration; answers when this returns."""
+        for kind in keys:
+            if not (self.folder / f"host_{kind}").exists():
+                keygen(self.folder / f"host_{kind}", "-t", kind)
+        self.home.mkdir(exist_ok=True)
+        (self.folder / "config").write_text("\n".join([*options, *self._settings(keys), ""]))
+        log = (self.folder / "log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [str(SSHD), "-D", "-e", "-f", str(self.folder / "config")], stderr=log
+            )
+        wait_until(self._answers)
+        return self
+
+    def _settings(self, keys: tuple[str, ...]) -> list[str]:
+        return [
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            *(f"HostKey {self.folder}/host_{kind}" for kind in keys),
+            f"AuthorizedKeysFile {self.folder}/authorized_keys",
+            f"PidFile {self.folder}/pid",
+            "StrictModes no",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            # The start-up files of the person who runs the tests are left alone.
+            f"SetEnv HOME={self.home} SHLVL=0",
+        ]
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "log").read_text()
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
+                return probe.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    def authorize(self, *public: Path) -> None:
+        (self.folder / "authorized_keys").write_text("".join(p.read_text() for p in public))
+
+    def sessions(self) -> list[int]:
+        """The processes of its connections."""
+        assert self._process is not None
+        file = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in file.read_text().split()]
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(10)
+            self._process = None
+
+
+def fingerprint(public: Path) -> str:
+    done = subprocess.run([KEYGEN, "-lf", str(public)], check=True, capture_output=True, text=True)
+    return done.stdout.split()[1]
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 15.0) -> None:
+    """Wait for something that nobody announces."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.02)
+
+
+@dataclass
+class Bench:
+    """What a test needs to connect: servers, a key that they take, and what the client knows."""
+
+    folder: Path
+    identity: Path
+    opened: list[SshTransport] = field(default_factory=list)
+    servers: list[Sshd] = field(default_factory=list)
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.folder / "clusters" / "test" / "known_hosts"
+
+    @property
+    def user_known_hosts(self) -> Path:
+        return self.folder / "user_known_hosts"
+
+    def server(self, *options: str, keys: tuple[str, ...] = ("ed25519",)) -> Sshd:
+        folder = self.folder / f"sshd{len(self.servers)}"
+        folder.mkdir()
+        server = Sshd(folder)
+        self.servers.append(server)
+        server.authorize(self.identity.with_suffix(".pub"))
+        return server.start(*options, keys=keys)
+
+    def node(self, server: Sshd, name: str = "n1", **access: str | int | None) -> Node:
+        ssh = SshAccess(
+            user=USER,
+            port=server.port,
+            identity=str(self.identity),
+            fingerprint=server.fingerprint,
+        )
+        return Node(
+            name=name,
+            address="127.0.0.1",
+            cluster_address="127.0.0.1",
+            server_id=name,
+            ssh=replace(ssh, **access),  # type: ignore[arg-type]
+        )
+
+    def host_keys(self, *, accept_new: bool = False) -> HostKeys:
+        return HostKeys(self.known_hosts, user_files=[self.user_known_hosts], accept_new=accept_new)
+
+    def opener(self, **settings: object) -> SshOpener:
+        host_keys = settings.pop("host_keys", None) or self.host_keys()
+        return SshOpener(host_keys, **settings)  # type: ignore[arg-type]
+
+    def open(self, node: Node, **settings: object) -> SshTransport:
+        transport = self.opener(**settings)(node)
+        self.opened.append(transport)
+        return transport
+
+
+def works(transport: SshTransport) -> bool:
+    return transport.run(WHO).text == f"{USER}\n"
+
+
+def refusal(bench: Bench, node: Node, **settings: object) -> ConnectError:
+    with pytest.raises(ConnectError) as caught:
+        bench.open(node, **settings)
+    return caught.value
+
+
+def know(file: Path, server: Sshd, key: str = "") -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"# a comment\n[127.0.0.1]:{server.port} {key or server.host_key}\n")
+
+
+def connections_seen(server: Sshd) -> int:
+    return (server.folder / "log").read_text().count("Connection from 127.0.0.1")

@@ -1,0 +1,243 @@
+"""Commands over a real sshd: what goes in comes out, whatever it is."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import CommandError, UnreachableError
+from ascendboot.transport import script
+from ascendboot.transport.api import Command, Effect, Result
+from tests.integration.real_sshd import wait_until
+
+if TYPE_CHECKING:
+    from ascendboot.transport.session import SshTransport
+    from tests.integration.real_sshd import Bench, Sshd
+
+pytestmark = pytest.mark.integration
+
+needs_bash = pytest.mark.skipif(
+    not pwd.getpwuid(os.getuid()).pw_shell.endswith("/bash"),
+    reason="only bash reads ~/.bashrc in a login that is not interactive",
+)
+
+
+def read(*argv: str, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
+    return Command(
+        argv=argv, purpose="try it", effect=Effect.READ, timeout_s=timeout_s, stdin=stdin
+    )
+
+
+def bash(text: str, *, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
+    return read("bash", "-c", text, timeout_s=timeout_s, stdin=stdin)
+
+
+@pytest.fixture
+def server(bench: Bench) -> Sshd:
+    return bench.server()
+
+
+@pytest.fixture
+def transport(bench: Bench, server: Sshd) -> SshTransport:
+    return bench.open(bench.node(server))
+
+
+ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
+
+
+def test_arguments_arrive_as_they_are(transport: SshTransport) -> None:
+    result = transport.run(read("printf", "%s\\0", *ODD))
+    assert result.stdout == "".join(f"{odd}\0" for odd in ODD).encode()
+    assert (result.exit_code, result.stderr) == (0, b"")
+
+
+def test_both_streams_are_kept_apart_and_whole(transport: SshTransport) -> None:
+    every_byte = "".join(f"\\x{value:02x}" for value in range(256))
+    result = transport.run(bash(f"printf '{every_byte}'; printf 'e\\0\\nr' >&2; exit 7"))
+    assert result.stdout == bytes(range(256))
+    assert result.stderr == b"e\0\nr"
+    assert result.exit_code == 7
+
+
+def test_many_commands_are_one_execution_and_one_connection(bench: Bench, server: Sshd) -> None:
+    kept: list[Result] = []
+    transport = bench.open(bench.node(server), on_result=kept.append)
+    results = transport.run_all([bash(f"echo {n}; exit {n}") for n in range(20)])
+    assert [(r.text, r.exit_code) for r in results] == [(f"{n}\n", n) for n in range(20)]
+    assert kept == list(results)
+    assert (transport.executions, transport.connections) == (1, 1)
+
+
+def test_nothing_to_run_costs_nothing(transport: SshTransport) -> None:
+    assert transport.run_all([]) == ()
+    assert transport.executions == 0
+
+
+def test_stdin_is_given_or_empty(transport: SshTransport) -> None:
+    content = bytes(range(256)) * 8000
+    with_it, without, unread = transport.run_all(
+        [read("cat", stdin=content), read("cat"), read("true", stdin=content)]
+    )
+    assert with_it.stdout == content
+    assert without.stdout == b""
+    assert (unread.exit_code, unread.stderr) == (0, b"")
+
+
+def test_five_megabytes_come_back(transport: SshTransport) -> None:
+    result = transport.run(bash("head -c 5000000 /dev/zero; head -c 1000000 /dev/zero >&2"))
+    assert (result.stdout, result.stderr) == (bytes(5_000_000), bytes(1_000_000))
+
+
+def test_an_absent_program_is_said_to_be_absent(transport: SshTransport) -> None:
+    result = transport.run(read("npu-smi-of-nowhere", "info"))
+    assert result.said() == "npu-smi-of-nowhere info exited 127: No such file or directory"
+    with pytest.raises(CommandError, match=r"^n1: could not try it: npu-smi-of-nowhere info"):
+        result.checked()
+
+
+def test_a_program_in_sbin_is_found_and_the_language_is_plain(transport: SshTransport) -> None:
+    result = transport.run(bash('echo "$LC_ALL $PATH"'))
+    assert result.text.startswith("C ")
+    assert result.text.strip().endswith(":/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def process_is_gone(pid: int) -> bool:
+    """Ended, even where nobody has collected it yet."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_timeout_ends_the_remote_process(transport: SshTransport) -> None:
+    late, after = transport.run_all(
+        [bash("echo $$; exec sleep 4321", timeout_s=1.5), bash("echo still here")]
+    )
+    assert late.exit_code == 124
+    assert late.said() == "a script gave no answer within 1.5 s"
+    assert after.text == "still here\n"
+    assert process_is_gone(int(late.text))
+
+
+def test_a_process_that_ignores_the_timeout_is_killed(
+    transport: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "KILL_AFTER_S", 0.3)
+    late = transport.run(bash("trap '' TERM; echo $$; while :; do sleep 0.1; done", timeout_s=1.5))
+    assert late.exit_code == 137
+    assert late.said() == "a script gave no answer within 1.5 s"
+    assert process_is_gone(int(late.text))
+
+
+def test_a_daemon_that_is_left_behind_does_not_hold_the_reply(transport: SshTransport) -> None:
+    started = transport.run(bash("sleep 60 >/dev/null 2>&1 </dev/null & echo $!"))
+    try:
+        assert started.exit_code == 0
+        assert not process_is_gone(int(started.text))
+    finally:
+        os.kill(int(started.text), 9)
+
+
+@needs_bash
+def test_what_start_up_files_print_is_tolerated(bench: Bench, server: Sshd) -> None:
+    (server.home / ".bashrc").write_text("echo Welcome to node 1; echo oh >&2; printf 'no newline'")
+    transport = bench.open(bench.node(server))
+    assert transport.run(read("echo", "x")).text == "x\n"
+    assert transport.run(bash("echo x")).text == "x\n"
+    assert transport.hold(bash("echo x; cat")).text == "x\n"
+
+
+@needs_bash
+def test_a_start_up_file_that_exits_is_named(bench: Bench, server: Sshd) -> None:
+    (server.home / ".bashrc").write_text("echo Welcome to node 1\nexit 0\n")
+    transport = bench.open(bench.node(server))
+    with pytest.raises(CommandError) as caught:
+        transport.run(read("echo", "x", stdin=bytes(3_000_000)))
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert str(caught.value) == (
+        'n1: could not try it: the login ended before the script did: exit 0 after "Welcome to '
+        f'node 1"; something in ~/.bashrc or another start-up file of {user} exits or prints and '
+        "exits; make it return for non-interactive shells"
+    )
+
+
+def test_a_forced_command_that_says_nothing_is_no_answer(bench: Bench) -> None:
+    transport = bench.open(bench.node(bench.server("ForceCommand /bin/false")))
+    with pytest.raises(CommandError, match="login ended before the script did: exit 1, and it"):
+        transport.run(read("echo", "x"))
+
+
+def test_a_session_that_is_killed_is_a_lost_connection(bench: Bench, server: Sshd) -> None:
+    transport = bench.open(bench.node(server))
+    kill_sessions = f"kill -9 {' '.join(str(pid) for pid in server.sessions())}"
+    with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
+        transport.run(bash(f"{kill_sessions}; sleep 60"))
+    with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
+        transport.run(read("true"))
+
+
+def test_what_is_asked_after_the_close_is_refused(transport: SshTransport) -> None:
+    transport.close()
+    transport.close()
+    with pytest.raises(UnreachableError, match="the connection was lost: it was closed"):
+        transport.run(read("true"))
+
+
+def test_a_reply_that_does_not_end_is_given_up(
+    bench: Bench, server: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 0.1)
+    monkeypatch.setattr(script, "KILL_AFTER_S", 0.1)
+    transport = bench.open(bench.node(server))
+    pid_file = server.folder / "left"
+    left = f"setsid bash -c 'echo $$ >{pid_file}; exec sleep 60' & sleep 0.3"
+    with pytest.raises(
+        CommandError, match=r"could not try it: no end within 1.2 s.*leave a process"
+    ):
+        transport.run(bash(left, timeout_s=1.0))
+    wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
+    os.kill(int(pid_file.read_text()), 9)
+
+
+def test_holding_lasts_until_the_close(bench: Bench, server: Sshd) -> None:
+    transport = bench.open(bench.node(server))
+    end = server.folder / "ended"
+    held = transport.hold(bash(f"echo held by me; echo more; cat >/dev/null; echo >{end}"))
+    assert (held.exit_code, held.text) == (0, "held by me\n")
+    assert transport.run(read("echo", "meanwhile")).text == "meanwhile\n"
+    assert not end.exists()
+    transport.close()
+    wait_until(end.exists)
+
+
+def test_what_cannot_be_held_says_why(transport: SshTransport) -> None:
+    result = transport.hold(bash("echo taken by another >&2; exit 3"))
+    assert (result.exit_code, result.stdout, result.error_text) == (3, b"", "taken by another")
+
+
+def test_a_hold_that_says_nothing_is_given_up(
+    transport: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 2.5)
+    with pytest.raises(CommandError) as caught:
+        transport.hold(bash("cat", timeout_s=0.5))
+    assert str(caught.value) == "n1: could not try it: a script said nothing within 3 s"
+    with pytest.raises(CommandError) as caught:
+        transport.hold(bash("kill -9 $$"))
+    assert str(caught.value) == "n1: could not try it: a script was killed"
+
+
+def test_a_hold_on_a_server_that_dies_is_a_lost_connection(bench: Bench, server: Sshd) -> None:
+    transport = bench.open(bench.node(server))
+    kill_sessions = f"kill -9 {' '.join(str(pid) for pid in server.sessions())}"
+    with pytest.raises(UnreachableError, match=r"could not try it: the connection was lost"):
+        transport.hold(bash(f"{kill_sessions}; cat"))
+
+
+def test_a_server_with_one_session_is_explained(bench: Bench) -> None:
+    transport = bench.open(bench.node(bench.server("MaxSessions 1")))
+    transport.hold(bash("echo held; cat"))
+    with pytest.raises(UnreachableError, match=r"no further session.*raise MaxSessions"):
+        transport.run(read("true"))

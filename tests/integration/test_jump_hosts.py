@@ -1,0 +1,66 @@
+"""Nodes that are reached through another server, with real ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.transport.reach import Cause
+from tests.integration.real_sshd import USER, connections_seen, free_port, know, refusal, works
+
+if TYPE_CHECKING:
+    from tests.integration.real_sshd import Bench
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_jump_host_leads_to_the_node_and_is_shared(bench: Bench) -> None:
+    jump, server = bench.server("LogLevel VERBOSE"), bench.server()
+    know(bench.user_known_hosts, jump)
+    text = f"{USER}@127.0.0.1:{jump.port}"
+    before = connections_seen(jump)
+    opener = bench.opener()
+    transports = [opener(bench.node(server, name, jump=text)) for name in ("n1", "n2")]
+    assert [works(transport) for transport in transports] == [True, True]
+    assert connections_seen(jump) == before + 1
+    transports[0].close()
+    assert works(transports[1])
+    transports[1].close()
+    again = opener(bench.node(server, "n3", jump=text))
+    assert works(again)
+    again.close()
+    assert connections_seen(jump) == before + 2
+
+
+def test_another_node_can_be_the_jump_host(bench: Bench) -> None:
+    gate, server = bench.server(), bench.server()
+    nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate")]
+    assert works(bench.open(nodes[1], nodes=nodes))
+
+
+def test_a_jump_hosts_key_is_checked_like_any_other(bench: Bench) -> None:
+    jump, server = bench.server(), bench.server()
+    error = refusal(bench, bench.node(server, jump=f"{USER}@127.0.0.1:{jump.port}"))
+    assert error.cause is Cause.JUMP
+    assert str(error).startswith(
+        f"n1: could not use the jump host {USER}@127.0.0.1:{jump.port}: refused to log in: its "
+        f"host key is not known: ED25519 {jump.fingerprint}"
+    )
+
+
+def test_a_node_that_its_jump_host_does_not_reach_is_told(bench: Bench) -> None:
+    gate, server = bench.server(), bench.server()
+    port = free_port()
+    nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate", port=port)]
+    error = refusal(bench, nodes[1], nodes=nodes)
+    assert error.cause is Cause.JUMP
+    assert f"the jump host gate has no way to port {port} of 127.0.0.1" in str(error)
+
+
+def test_jump_hosts_in_a_circle_are_refused(bench: Bench) -> None:
+    server = bench.server()
+    nodes = [bench.node(server, "a", jump="b"), bench.node(server, "b", jump="a")]
+    error = refusal(bench, nodes[0], nodes=nodes)
+    assert error.cause is Cause.JUMP
+    assert "correct `jump` in the inventory" in str(error)

@@ -1,0 +1,115 @@
+"""Output that is taken as it comes, over a real sshd."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import CommandError
+from ascendboot.transport.api import Command, Effect
+from tests.integration.real_sshd import wait_until
+
+if TYPE_CHECKING:
+    from tests.integration.real_sshd import Bench
+
+pytestmark = pytest.mark.integration
+
+
+def bash(text: str) -> Command:
+    return Command(argv=("bash", "-c", text), purpose="follow it", effect=Effect.READ)
+
+
+@dataclass
+class Sink:
+    """Keeps what comes and lets a test wait for it."""
+
+    parts: list[bytes] = field(default_factory=list)
+    came: threading.Condition = field(default_factory=threading.Condition)
+
+    def __call__(self, data: bytes) -> None:
+        with self.came:
+            self.parts.append(data)
+            self.came.notify_all()
+
+    def wait_for(self, expected: bytes) -> None:
+        with self.came:
+            assert self.came.wait_for(lambda: b"".join(self.parts) == expected, 15), self.parts
+
+
+def test_output_comes_while_the_command_runs_and_the_close_ends_it(bench: Bench) -> None:
+    server = bench.server()
+    (server.home / ".bashrc").write_text("echo noise from a start-up file\n")
+    transport = bench.open(bench.node(server))
+    end = server.folder / "ended"
+    sink = Sink()
+    stream = transport.stream(bash(f"echo one; cat >/dev/null; echo two; echo >{end}"), sink)
+    sink.wait_for(b"one\n")
+    assert transport.run(bash("echo meanwhile")).text == "meanwhile\n"
+    stream.close()
+    sink.wait_for(b"one\ntwo\n")
+    assert end.exists()
+    assert transport.executions == 2
+
+
+def test_the_close_of_the_connection_ends_its_streams(bench: Bench) -> None:
+    server = bench.server()
+    transport = bench.open(bench.node(server))
+    end = server.folder / "ended"
+    transport.stream(bash(f"cat >/dev/null; echo >{end}"), Sink())
+    transport.close()
+    wait_until(end.exists)
+
+
+def test_a_lot_of_output_comes_whole_and_fast(bench: Bench) -> None:
+    transport = bench.open(bench.node(bench.server()))
+    digest, size = hashlib.sha256(), 0
+
+    def take(data: bytes) -> None:
+        nonlocal size
+        digest.update(data)
+        size += len(data)
+
+    began = time.monotonic()
+    made = "import sys; [sys.stdout.buffer.write(bytes([i % 256]) * 100000) for i in range(500)]"
+    stream = transport.stream(
+        Command(argv=("python3", "-c", made), purpose="follow it", effect=Effect.READ), take
+    )
+    assert stream.wait(60)
+    seconds = time.monotonic() - began
+    expected = hashlib.sha256(b"".join(bytes([i % 256]) * 100_000 for i in range(500)))
+    assert (size, digest.hexdigest()) == (50_000_000, expected.hexdigest())
+    # A hundred times less than is usual on an idle machine: only naps would be slower.
+    assert size / seconds > 2e6
+
+
+def test_errors_do_not_hold_up_the_output(bench: Bench) -> None:
+    transport = bench.open(bench.node(bench.server()))
+    sink = Sink()
+    noisy = bash("head -c 20000000 /dev/zero >&2; echo last words >&2; echo done")
+    stream = transport.stream(noisy, sink)
+    assert stream.wait(30)
+    sink.wait_for(b"done\n")
+    assert stream.stderr.endswith(b"\0last words\n")
+
+
+def test_a_stream_ends_when_its_server_dies(bench: Bench) -> None:
+    server = bench.server()
+    transport = bench.open(bench.node(server))
+    sink = Sink()
+    stream = transport.stream(bash("echo one; cat"), sink)
+    sink.wait_for(b"one\n")
+    for pid in server.sessions():
+        os.kill(pid, 9)
+    assert stream.wait(10)
+
+
+def test_a_login_that_ends_early_gives_no_stream(bench: Bench) -> None:
+    transport = bench.open(bench.node(bench.server("ForceCommand echo no; exit 4")))
+    with pytest.raises(CommandError, match=r'n1: could not follow it: .*exit 4 after "no"'):
+        transport.stream(bash("echo one"), Sink())

@@ -1,0 +1,87 @@
+"""The fake: what tests of other rooms rely on."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from ascendboot.errors import CommandError, UnreachableError
+from ascendboot.transport.api import Command, Effect, FileWrite, Transport, write_files
+from ascendboot.transport.fake import Answer, FakeFile, FakeTransport
+
+
+def read(*argv: str) -> Command:
+    return Command(argv=argv, purpose=f"run {argv[0]}", effect=Effect.READ)
+
+
+def test_it_is_a_transport() -> None:
+    transport: Transport = FakeTransport()
+    assert transport.node == "n1"
+
+
+def test_answers_come_by_argv_then_by_rule() -> None:
+    def busy(command: Command) -> Answer | None:
+        return Answer(stderr="busy", exit_code=1) if command.argv[0] == "hccn_tool" else None
+
+    fake = FakeTransport(answers={("hccn_tool", "-v"): "1.0"}, rules=[busy])
+    version, other = fake.run_all([read("hccn_tool", "-v"), read("hccn_tool", "-i", "0")])
+    assert (version.text, version.exit_code) == ("1.0", 0)
+    assert (other.error_text, other.exit_code) == ("busy", 1)
+    assert [len(execution) for execution in fake.executions] == [2]
+    assert [command.argv for command in fake.commands] == [
+        ("hccn_tool", "-v"),
+        ("hccn_tool", "-i", "0"),
+    ]
+
+
+def test_an_unforeseen_command_fails_the_test() -> None:
+    with pytest.raises(AssertionError, match="n1: no answer for surprise"):
+        FakeTransport().run(read("surprise"))
+
+
+def test_files_that_are_written_can_be_read() -> None:
+    fake = FakeTransport(files={"/old": FakeFile(b"old")})
+    files = [
+        FileWrite(PurePosixPath("/a b"), b"one\0", 0o600),
+        FileWrite(PurePosixPath("/c"), b"", 0o644),
+    ]
+    fake.run(write_files(files, purpose="write")).checked()
+    assert fake.files == {
+        "/old": FakeFile(b"old", 0o644),
+        "/a b": FakeFile(b"one\0", 0o600),
+        "/c": FakeFile(b"", 0o644),
+    }
+    assert fake.run(read("cat", "/a b")).stdout == b"one\0"
+    assert fake.run(read("cat", "--", "/absent")).exit_code == 1
+
+
+def test_a_lost_connection_is_played() -> None:
+    for fake in (FakeTransport(unreachable="no answer"), FakeTransport()):
+        fake.close()
+        with pytest.raises(UnreachableError):
+            fake.run(read("cat", "/x"))
+        assert fake.commands == []
+
+
+def test_a_login_that_ends_early_is_played() -> None:
+    fake = FakeTransport(answers={("a",): "", ("b",): ""}, cut_after=1)
+    with pytest.raises(CommandError, match="could not run b"):
+        fake.run_all([read("a"), read("b")])
+    assert fake.run(read("a")).exit_code == 0
+
+
+def test_streams_and_holds_are_remembered() -> None:
+    fake = FakeTransport(answers={("a",): "out", ("b",): ""})
+    taken: list[bytes] = []
+    stream = fake.stream(read("a"), taken.append)
+    fake.hold(read("b"))
+    assert (taken, stream.is_closed) == ([b"out"], False)
+    assert [command.argv for command in fake.held] == [("b",)]
+    fake.close()
+    assert stream.is_closed
+
+
+def test_nothing_to_run_is_no_execution() -> None:
+    fake = FakeTransport()
+    assert (fake.run_all([]), fake.executions) == ((), [])

@@ -1,0 +1,146 @@
+"""known_hosts files: what is known of whom, and how more is recorded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.transport.hostkeys import (
+    Accepted,
+    HostKey,
+    HostKeys,
+    KnownHosts,
+    KnownKey,
+    host_name,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def key(number: int, key_type: str = "ssh-ed25519") -> HostKey:
+    return HostKey(key_type, f"key {number}".encode())
+
+
+def line(names: str, host_key: HostKey, marker: str = "") -> str:
+    encoded = base64.b64encode(host_key.blob).decode()
+    return f"{marker} {names} {host_key.key_type} {encoded}".strip()
+
+
+def hashed(name: str) -> str:
+    salt = b"salt of twenty bytes"
+    digest = hmac.digest(salt, name.encode(), hashlib.sha1)
+    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
+
+
+def known(*lines: str) -> KnownHosts:
+    hosts = KnownHosts()
+    for number, text in enumerate(lines, start=1):
+        hosts.add_line(text, f"f:{number}")
+    return hosts
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "found"),
+    [
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.11", False),
+        ("192.0.2.1", "[192.0.2.1]:2222", False),
+        ("[192.0.2.1]:2222", "[192.0.2.1]:2222", True),
+        ("atlas-1,192.0.2.1", "192.0.2.1", True),
+        ("Atlas-1", "atlas-1", True),
+        ("atlas-*", "atlas-17", True),
+        ("atlas-?", "atlas-17", False),
+        ("atlas-*,!atlas-17", "atlas-17", False),
+        ("!atlas-17", "atlas-1", False),
+        ("[192.0.2.*]:22?", "[192.0.2.9]:221", True),
+        ("192x0.2.1*", "192.0.2.1", False),
+        (hashed("192.0.2.1"), "192.0.2.1", True),
+        (hashed("192.0.2.1"), "192.0.2.2", False),
+        (hashed("[192.0.2.1]:2222"), "[192.0.2.1]:2222", True),
+        ("|1|broken", "|1|broken", False),
+    ],
+)
+def test_names_are_matched_as_ssh_does_it(names: str, asked: str, *, found: bool) -> None:
+    wanted = (KnownKey(key(1), "f:1"),) if found else ()
+    assert known(line(names, key(1))).lookup(asked) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# 192.0.2.1 ssh-ed25519 AAAA",
+        "192.0.2.1 ssh-ed25519",
+        "192.0.2.1 ssh-ed25519 not!base64",
+        line("192.0.2.1", key(1), "@cert-authority"),
+        line("192.0.2.1", key(1), "@revoked"),
+    ],
+)
+def test_other_lines_vouch_for_nobody(text: str) -> None:
+    assert known(text).lookup("192.0.2.1") == ()
+
+
+def test_revoked_keys_are_known_as_such(tmp_path: Path) -> None:
+    (tmp_path / "user").write_text(line("*", key(1), "@revoked"))
+    host_keys = HostKeys(tmp_path / "own", user_files=[tmp_path / "user"])
+    assert [host_keys.is_revoked(key(n)) for n in (1, 2)] == [True, False]
+
+
+def test_several_keys_of_one_server_are_all_known() -> None:
+    hosts = known(line("a", key(1)), line("a", key(2, "ssh-rsa")) + " root@a")
+    assert hosts.lookup("a") == (
+        KnownKey(key(1), "f:1"),
+        KnownKey(key(2, "ssh-rsa"), "f:2"),
+    )
+
+
+def test_the_projects_file_comes_before_the_operators(tmp_path: Path) -> None:
+    own, user = tmp_path / "own", tmp_path / "user"
+    own.write_text(line("a", key(1)))
+    user.write_text("\n".join([line("a", key(2)), line("b", key(3))]))
+    host_keys = HostKeys(own, user_files=[user, tmp_path / "absent"])
+    assert host_keys.lookup("a") == (KnownKey(key(1), f"{own}:1"),)
+    assert host_keys.lookup("b") == (KnownKey(key(3), f"{user}:2"),)
+    assert host_keys.lookup("c") == ()
+
+
+def test_accepting_keeps_what_is_there_and_is_known_at_once(tmp_path: Path) -> None:
+    own = tmp_path / "clusters" / "lab" / "known_hosts"
+    own.parent.mkdir(parents=True)
+    own.write_text("# mine\n" + line("a", key(1)))  # without a newline at its end
+    host_keys = HostKeys(own, user_files=[], accept_new=True)
+    host_keys.accept("n2", "b", key(2))
+    assert own.read_text() == f"# mine\n{line('a', key(1))}\n{line('b', key(2))}\n"
+    assert host_keys.lookup("b") == (KnownKey(key(2), f"{own}:3"),)
+    assert host_keys.accepted == (Accepted("n2", key(2).fingerprint, "ssh-ed25519"),)
+    assert [path.name for path in own.parent.iterdir()] == ["known_hosts"]
+
+
+def test_accepting_from_many_threads_and_runs_loses_none(tmp_path: Path) -> None:
+    own = tmp_path / "new" / "known_hosts"
+    runs = [HostKeys(own, user_files=[], accept_new=True) for _ in range(2)]
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(40):
+            pool.submit(runs[number % 2].accept, f"n{number}", f"h{number}", key(number))
+    fresh = HostKeys(own, user_files=[])
+    assert [bool(fresh.lookup(f"h{number}")) for number in range(40)] == [True] * 40
+    assert own.parent.stat().st_mode & 0o777 == 0o700
+    assert own.stat().st_mode & 0o777 == 0o600
+
+
+def test_fingerprints_look_as_ssh_keygen_shows_them() -> None:
+    blob = base64.b64decode("AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl")
+    # The fingerprint that GitHub publishes for this key of its own.
+    expected = "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"
+    assert HostKey("ssh-ed25519", blob).fingerprint == expected
+    assert HostKey("ssh-ed25519", blob).label == f"ED25519 {expected}"
+
+
+def test_a_port_other_than_22_is_part_of_the_name() -> None:
+    assert (host_name("Atlas", 22), host_name("2001:DB8::1", 23)) == ("atlas", "[2001:db8::1]:23")

@@ -1,0 +1,121 @@
+"""Many nodes at once: bounded, in order, and none costs another its result."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
+from ascendboot.model.cluster import Node, SshAccess
+from ascendboot.transport.fake import FakeTransport
+from ascendboot.transport.pool import connect_all, for_each
+
+if TYPE_CHECKING:
+    from ascendboot.transport.api import Transport
+
+
+def node(name: str) -> Node:
+    return Node(
+        name=name,
+        address="192.0.2.1",
+        cluster_address="192.0.2.1",
+        server_id=name,
+        ssh=SshAccess(user="root"),
+    )
+
+
+NODES = [node(f"n{number}") for number in range(8)]
+
+
+def test_results_come_in_the_order_of_the_nodes_whatever_ends_first() -> None:
+    later = threading.Event()
+
+    def work(one: Node) -> str:
+        if one.name == "n0":
+            assert later.wait(10)
+        if one.name == "n7":
+            later.set()
+        return one.name.upper()
+
+    answers = for_each(NODES, work)
+    assert list(answers.items()) == [(n.name, n.name.upper()) for n in NODES]
+
+
+def test_no_more_than_the_bound_run_at_once() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    full = threading.Barrier(3, timeout=10)
+
+    def work(_one: Node) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        full.wait()
+        with lock:
+            running -= 1
+
+    for_each(NODES[:6], work, forks=3)
+    assert most == 3
+
+
+def test_every_kind_of_failure_stays_with_its_node(caplog: pytest.LogCaptureFixture) -> None:
+    unreachable = UnreachableError("n1", "no answer")
+    failures: dict[str, Exception] = {
+        "n1": unreachable,
+        "n2": NotUnderstoodError("tool", 3, "what", "this"),
+        "n3": ZeroDivisionError("division by zero"),
+    }
+
+    def work(one: Node) -> str:
+        if one.name in failures:
+            raise failures[one.name]
+        return "done"
+
+    with caplog.at_level(logging.ERROR):
+        answers = for_each(NODES[:5], work)
+    assert list(answers) == ["n0", "n1", "n2", "n3", "n4"]
+    assert (answers["n0"], answers["n1"], answers["n4"]) == ("done", unreachable, "done")
+    errors = [answers["n2"], answers["n3"]]
+    assert [type(error) for error in errors] == [NodeError, NodeError]
+    assert [str(error) for error in errors] == [
+        'n2: tool: line 3 not understood: "what"; expected this',
+        (
+            "n3: unexpected ZeroDivisionError: division by zero; this is a bug in ascendboot, "
+            "the run's log has the traceback"
+        ),
+    ]
+    assert [record.getMessage() for record in caplog.records] == ["n3: unexpected"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_interrupt_begins_nothing_more() -> None:
+    begun: list[str] = []
+
+    def work(one: Node) -> None:
+        begun.append(one.name)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for_each(NODES, work, forks=1)
+    assert len(begun) < len(NODES)
+
+
+def test_no_nodes_are_no_work() -> None:
+    assert for_each([], str) == {}
+
+
+def test_connecting_tells_who_was_reached_and_who_was_not() -> None:
+    transports = {n.name: FakeTransport(n.name) for n in NODES}
+    refused = UnreachableError("n2", "no answer")
+
+    def opener(one: Node) -> Transport:
+        if one.name == "n2":
+            raise refused
+        return transports[one.name]
+
+    opened, errors = connect_all(NODES[:4], opener, forks=2)
+    assert list(opened.items()) == [(name, transports[name]) for name in ("n0", "n1", "n3")]
+    assert errors == {"n2": refused}

@@ -1,0 +1,55 @@
+"""What a result says in messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.errors import CommandError
+from ascendboot.transport.api import Command, Effect, Result
+
+LIST = Command(
+    argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ, timeout_s=3
+)
+
+
+def result(code: int, stderr: bytes = b"", stdout: bytes = b"", duration_s: float = 0.1) -> Result:
+    return Result(
+        node="n1",
+        command=LIST,
+        exit_code=code,
+        stdout=stdout,
+        stderr=stderr,
+        duration_s=duration_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (result(1), "npu-smi info -m exited 1"),
+        (result(1, b"first\nlast\n"), "npu-smi info -m exited 1: last"),
+        (result(1, stdout=b"only here\n"), "npu-smi info -m exited 1: only here"),
+        (result(124, duration_s=3.0), "npu-smi info -m gave no answer within 3 s"),
+        (result(137, duration_s=8.1), "npu-smi info -m gave no answer within 3 s"),
+        (result(124), "npu-smi info -m exited 124"),
+        (
+            result(127, b"timeout: failed to run command 'npu-smi': No such file or directory\n"),
+            "npu-smi info -m exited 127: No such file or directory",
+        ),
+    ],
+)
+def test_what_is_said_of_a_result(given: Result, said: str) -> None:
+    assert given.said() == said
+
+
+def test_an_unexpected_code_is_an_error_when_checked() -> None:
+    assert result(0).checked() == result(0)
+    with pytest.raises(CommandError) as caught:
+        result(2, b"busy").checked()
+    assert str(caught.value) == "n1: could not list the NPUs: npu-smi info -m exited 2: busy"
+
+
+def test_secrets_are_masked_and_scripts_are_not_shown() -> None:
+    login = Command(argv=("login", "hunter2"), purpose="", effect=Effect.READ, secrets=("hunter2",))
+    script = Command(argv=("bash", "-c", "echo hunter2"), purpose="", effect=Effect.READ)
+    assert (login.shown(), script.shown()) == ("login ***", "a script")

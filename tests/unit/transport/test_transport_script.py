@@ -1,0 +1,115 @@
+"""The script of one execution and the reader of its reply."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from ascendboot.errors import CommandError
+from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.script import (
+    Reply,
+    Script,
+    compile_open,
+    compile_script,
+    launch_line,
+    not_whole,
+    parse_reply,
+)
+
+LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)
+DATE = Command(argv=("date",), purpose="read the clock", effect=Effect.READ, timeout_s=2.5)
+SCRIPT = Script((LIST, DATE), b"program", b"BEGIN", b"END")
+
+
+def line(index: int, out: bytes = b"", err: bytes = b"", code: int = 0, micros: int = 0) -> bytes:
+    fields = (str(index).encode(), b64encode(out), b64encode(err))
+    return b" ".join((*fields, str(code).encode(), str(micros).encode())) + b"\n"
+
+
+def result(command: Command, **given: object) -> Result:
+    values: dict[str, object] = {
+        "exit_code": 0,
+        "stdout": b"",
+        "stderr": b"",
+        "duration_s": 0.0,
+        **given,
+    }
+    return Result(node="n1", command=command, **values)  # type: ignore[arg-type]
+
+
+WHOLE = b"\nBEGIN\n" + line(0, b"out\0", b"err", 3, 1_500_000) + line(1) + b"END\n"
+RESULTS = (
+    result(LIST, exit_code=3, stdout=b"out\0", stderr=b"err", duration_s=1.5),
+    result(DATE),
+)
+
+
+def test_a_whole_reply_gives_every_result() -> None:
+    assert parse_reply("n1", SCRIPT, WHOLE) == Reply(RESULTS, b"", began=True, ended=True)
+
+
+def test_what_start_up_files_say_is_kept_apart() -> None:
+    reply = parse_reply("n1", SCRIPT, b"Welcome\n0 a b c d\n" + WHOLE + b"bye\n")
+    assert reply == Reply(RESULTS, b"Welcome\n0 a b c d", began=True, ended=True)
+
+
+@pytest.mark.parametrize("length", range(len(WHOLE)))
+def test_a_reply_that_breaks_off_anywhere_is_never_whole(length: int) -> None:
+    reply = parse_reply("n1", SCRIPT, WHOLE[:length])
+    assert not reply.ended
+    assert reply.results == RESULTS[: len(reply.results)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"0 b3V0 0 1\n", b"1   0 0\n", b"0 *  0 0\n", b"0   x 0\n", b"0   0 x\n", b"words\n", b"\n"],
+)
+def test_a_line_that_the_script_does_not_write_is_refused(bad: bytes) -> None:
+    with pytest.raises(CommandError, match=r"^n1: could not list the NPUs: line 1 of the reply"):
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + bad + b"END\n")
+
+
+def test_too_few_or_too_many_sections_are_refused() -> None:
+    with pytest.raises(CommandError, match="the reply has 1 sections for 2 commands"):
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + line(0) + b"END\n")
+    with pytest.raises(CommandError, match=r"could not read the clock: line 3 of the reply not"):
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + line(0) + line(1) + line(2) + b"END\n")
+
+
+def test_a_login_that_ends_early_is_explained() -> None:
+    reply = parse_reply("n1", SCRIPT, b"Welcome to\n  node 1\n")
+    error = not_whole("n1", "ops", SCRIPT, reply, exit_code=0, stderr=b"and more")
+    assert str(error) == (
+        "n1: could not list the NPUs: the login ended before the script did: exit 0 after "
+        '"Welcome to node 1 and more"; something in ~/.bashrc or another start-up file of ops '
+        "exits or prints and exits; make it return for non-interactive shells"
+    )
+
+
+def test_a_reply_that_breaks_off_names_the_command_that_ran() -> None:
+    reply = parse_reply("n1", SCRIPT, b"\nBEGIN\n" + line(0) + b"1 b3V0")
+    error = not_whole("n1", "ops", SCRIPT, reply, exit_code=-1, stderr=b"")
+    assert str(error) == (
+        "n1: could not read the clock: the reply broke off while it ran: no exit code, and it "
+        "said nothing"
+    )
+
+
+def test_two_scripts_never_have_the_same_marks() -> None:
+    assert compile_script([LIST]).begin != compile_script([LIST]).begin
+
+
+def test_the_commands_bound_the_script() -> None:
+    assert compile_script([LIST, DATE]).longest_s == 30 + 5 + 2.5 + 5
+
+
+def test_a_script_is_one_group_so_that_half_of_it_runs_nothing() -> None:
+    for script in (compile_script([LIST]), compile_open(LIST)):
+        assert script.program.startswith(b"{\n")
+        assert script.program.endswith(b"\n}\n")
+
+
+def test_the_launch_line_reads_the_program_and_not_a_byte_more() -> None:
+    assert launch_line(b"12345") == ("exec bash --noprofile --norc -c 'eval \"$(head -c 5)\"'")
