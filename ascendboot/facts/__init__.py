@@ -1,0 +1,1 @@
+"""Questions to the nodes: what is asked, and what the answers mean."""

@@ -1,0 +1,72 @@
+"""What could start ranks besides mpirun: Horovod beside the job's Python, and ssh for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.facts.api import Fact, part_of, sections_of
+from ascendboot.facts.scripts import COMMON
+from ascendboot.parse import horovod, system
+from ascendboot.parse.horovod import Horovod
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import Result
+
+_SCRIPT = "the script that looks for launchers"
+
+LAUNCHERS = (
+    COMMON
+    + r"""
+if locate ssh /usr/bin/ssh; then section ssh 0 "$found"
+else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
+locate "$1"
+run=${found%/*}/horovodrun python=$1 try=$2; shift 2
+for setting; do export "$setting"; done
+if [ -n "$found" ] && [ -x "$run" ]; then
+  section horovodrun 0 "$run"
+  ask horovod_version timeout -k 1 30 "$run" --version
+  # It loads whole frameworks: asked only where it decides something.
+  [ -z "$try" ] || ask horovod_build timeout -k 1 90 "$run" --check-build
+else
+  section horovodrun 127 "there is no horovodrun beside $python"
+fi
+section end 0 ''
+"""
+)
+"""Arguments: the interpreter, something where Horovod is to be tried as well, NAME=VALUE ..."""
+
+
+def launcher_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+    """The questions about launchers, by name; they share one run of one script.
+
+    It runs with the inventory's environment: Horovod may need its LD_LIBRARY_PATH to load.
+    """
+    is_tried = node == cluster.primary and cluster.launcher != "mpirun"
+    settings = (f"{name}={value}" for name, value in cluster.env.items())
+    words = (cluster.python, "try" if is_tried else "", *settings)
+    command = Command(
+        argv=("bash", "-c", LAUNCHERS, "ascendboot", *words),
+        purpose="look for Horovod",
+        effect=Effect.READ,
+        timeout_s=150.0,
+    )
+    return {
+        "ssh": Fact("ssh", command, _ssh, "find ssh"),
+        "horovod": Fact("horovod", command, _horovod, "find Horovod"),
+    }
+
+
+def _ssh(result: Result) -> str:
+    return system.parse_path(part_of(sections_of(result, _SCRIPT), "ssh", _SCRIPT), "path of ssh")
+
+
+def _horovod(result: Result) -> Horovod:
+    sections = sections_of(result, _SCRIPT)
+    path = system.parse_path(part_of(sections, "horovodrun", _SCRIPT), "path of horovodrun")
+    version = horovod.parse_version(part_of(sections, "horovod_version", _SCRIPT))
+    if "horovod_build" not in sections:
+        return Horovod(path, version)
+    build = part_of(sections, "horovod_build", _SCRIPT)
+    return Horovod(path, version, horovod.parse_has_mpi(build))

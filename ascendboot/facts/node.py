@@ -1,0 +1,219 @@
+"""NodeFacts: the questions to a node, and its answers, each with its own success or failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, ask, part_of, sections_of
+from ascendboot.facts.launchers import launcher_questions
+from ascendboot.facts.npus import DeviceNetwork, npu_questions
+from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
+from ascendboot.parse import disk, hccn_conf, ip, kernel_ports, openmpi, python, ss, sshd, system
+from ascendboot.parse.openmpi import OpenMpi
+from ascendboot.parse.python import Python
+from ascendboot.parse.sshd import Sshd
+from ascendboot.parse.system import System
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.parse.disk import FileSystem
+    from ascendboot.parse.hccn_conf import HccnConf
+    from ascendboot.parse.horovod import Horovod
+    from ascendboot.parse.ip import Interface
+    from ascendboot.parse.kernel_ports import KernelPorts
+    from ascendboot.parse.npu_smi import NpuList, NpuMap
+    from ascendboot.parse.ss import Listener
+    from ascendboot.transport.api import Result, Transport
+
+_SYSTEM = Command(
+    argv=("bash", "-c", SYSTEM), purpose="look at the system", effect=Effect.READ, timeout_s=30.0
+)
+_SERVICES = Command(
+    argv=("bash", "-c", SERVICES),
+    purpose="look at the services",
+    effect=Effect.READ,
+    timeout_s=30.0,
+)
+_SCRIPT = "the script that asks the node"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """The file systems that our own files and temporary files go to."""
+
+    base: FileSystem
+    tmp: FileSystem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The path of the training code as the inventory states it, seen on the node."""
+
+    path: str
+    exists: bool
+    readable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """The answers of one node; a question that was not put is `NOT_ASKED`."""
+
+    node: str
+    system: Answer[System] = NOT_ASKED
+    machine: Answer[str] = NOT_ASKED
+    """Boot id and network namespace: equal only where two names lead to one machine."""
+    clock: Answer[Clock] = NOT_ASKED
+    interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
+    npus: Answer[NpuMap] = NOT_ASKED
+    npu_list: Answer[NpuList] = NOT_ASKED
+    device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
+    hccn_conf: Answer[HccnConf] = NOT_ASKED
+    listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
+    kernel_ports: Answer[KernelPorts] = NOT_ASKED
+    sshd: Answer[Sshd] = NOT_ASKED
+    openmpi: Answer[OpenMpi] = NOT_ASKED
+    python: Answer[Python] = NOT_ASKED
+    ssh: Answer[str] = NOT_ASKED
+    horovod: Answer[Horovod] = NOT_ASKED
+    disk: Answer[Disk] = NOT_ASKED
+    code: Answer[Code] = NOT_ASKED
+
+    @classmethod
+    def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
+        """The facts in what `ask` returned; names that are no facts of a node are left out."""
+        names = {field.name for field in fields(cls)} - {"node"}
+        return cls(node=node, **{name: answers[name] for name in names if name in answers})
+
+
+def questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+    """Everything that setup wants to know of a node, by the names of NodeFacts' fields."""
+    return {
+        **light_questions(cluster, node),
+        "listeners": Fact("listeners", _SERVICES, _listeners, "list the ports in use"),
+        "kernel_ports": Fact("kernel_ports", _SYSTEM, _kernel_ports, "read the kernel's ports"),
+        "hccn_conf": Fact("hccn_conf", _SERVICES, _hccn_conf, f"read {hccn_conf.FILE}"),
+        "sshd": Fact("sshd", _SERVICES, _sshd, "find the OpenSSH server"),
+        **launcher_questions(cluster, node),
+        **npu_questions(),
+    }
+
+
+def light_questions(cluster: Cluster, _node: Node) -> dict[str, Fact[Any]]:
+    """What is asked again before each job: nothing about NPUs, and quick."""
+    work = Command(
+        argv=("bash", "-c", WORK, "ascendboot", cluster.python, cluster.name, _code_path(cluster)),
+        purpose="look at Python, Open MPI, disk and code",
+        effect=Effect.READ,
+        timeout_s=90.0,
+    )
+    facts: dict[str, Fact[Any]] = {
+        "system": Fact("system", _SYSTEM, _system, "read the names of the system"),
+        "machine": Fact("machine", _SYSTEM, _machine, "tell the machine from others"),
+        "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
+        "python": Fact("python", work, _python, f"find {cluster.python}"),
+        "openmpi": Fact("openmpi", work, _openmpi, "find Open MPI"),
+        "disk": Fact("disk", work, _disk, "measure the free disk space"),
+    }
+    if cluster.code_path is not None:
+        facts["code"] = Fact("code", work, _code(cluster.code_path), "look at the code's path")
+    return facts
+
+
+def node_facts(transport: Transport, cluster: Cluster, node: Node) -> NodeFacts:
+    """All of a node's facts, asked in one execution.
+
+    Raises:
+        UnreachableError: the node is gone.
+        CommandError: the reply as a whole is broken.
+    """
+    return NodeFacts.from_answers(node.name, ask(transport, questions(cluster, node)))
+
+
+def _code_path(cluster: Cluster) -> str:
+    return cluster.code_path or ""
+
+
+def _system(result: Result) -> System:
+    sections = sections_of(result, _SCRIPT)
+
+    def said(name: str) -> str:
+        return part_of(sections, name, _SCRIPT)
+
+    return System(
+        hostname=system.parse_hostname(said("hostname")),
+        os=system.parse_os_release(said("os_release")),
+        kernel=system.parse_uname(said("uname")),
+        user=system.parse_user(said("user")),
+        uid=system.parse_uid(said("uid")),
+        home=system.parse_home(said("home")),
+    )
+
+
+def _machine(result: Result) -> str:
+    sections = sections_of(result, _SCRIPT)
+    boot_id = system.parse_boot_id(part_of(sections, "boot_id", _SCRIPT))
+    return f"{boot_id} {system.parse_namespace(part_of(sections, 'namespace', _SCRIPT))}"
+
+
+def _interfaces(result: Result) -> tuple[Interface, ...]:
+    return ip.parse(_part(result, "interfaces"))
+
+
+def _kernel_ports(result: Result) -> KernelPorts:
+    return kernel_ports.parse(_part(result, "port_range"), _part(result, "reserved_ports"))
+
+
+def _listeners(result: Result) -> tuple[Listener, ...]:
+    return ss.parse(_part(result, "listeners"))
+
+
+def _hccn_conf(result: Result) -> HccnConf:
+    return hccn_conf.parse(_part(result, "hccn_conf"))
+
+
+def _sshd(result: Result) -> Sshd:
+    sections = sections_of(result, _SCRIPT)
+    path = system.parse_path(part_of(sections, "sshd", _SCRIPT), "path of sshd")
+    # both exit with an error on a sound server too: an unknown option, no host key yet
+    version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
+    if version is None or complaints is None:
+        raise NotUnderstoodError(_SCRIPT, len(sections), "", "sections sshd_version, sshd_test")
+    return Sshd(path, sshd.parse_version(version.text), sshd.missing_folder(complaints.text))
+
+
+def _python(result: Result) -> Python:
+    path = system.parse_path(_part(result, "python"), "path of Python")
+    return Python(path, python.parse_version(_part(result, "python_version")))
+
+
+def _openmpi(result: Result) -> OpenMpi:
+    path = system.parse_path(_part(result, "mpirun"), "path of mpirun")
+    return OpenMpi(path, openmpi.parse_version(_part(result, "mpirun_version")))
+
+
+def _disk(result: Result) -> Disk:
+    found = disk.parse(_part(result, "disk"))
+    match found:
+        case (base, tmp):
+            return Disk(base=base, tmp=tmp)
+        case _:
+            raise NotUnderstoodError(disk.TOOL, len(found) + 1, "", "two rows")
+
+
+def _code(path: str) -> Callable[[Result], Code]:
+    def parse(result: Result) -> Code:
+        state = _part(result, "code")
+        if state not in ("absent", "unreadable", "readable"):
+            raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
+        return Code(path=path, exists=state != "absent", readable=state == "readable")
+
+    return parse
+
+
+def _part(result: Result, name: str) -> str:
+    return part_of(sections_of(result, _SCRIPT), name, _SCRIPT)

@@ -1,0 +1,124 @@
+"""What the NPU script brings back: the NPUs, and the network port of each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts.api import (
+    ENDED_BY_TIMEOUT,
+    Answer,
+    Fact,
+    attempt,
+    part_of,
+    sections_of,
+    value_of,
+)
+from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
+from ascendboot.parse import hccn_tool, npu_smi
+from ascendboot.parse.reading import ToolBusyError
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ascendboot.parse.hccn_tool import DeviceAddress
+    from ascendboot.parse.npu_smi import NpuList, NpuMap
+    from ascendboot.parse.sections import Section
+    from ascendboot.transport.api import Result
+
+T = TypeVar("T")
+
+COMMAND = Command(
+    argv=("bash", "-c", NPUS), purpose="ask the NPUs", effect=Effect.READ, timeout_s=200.0
+)
+_SCRIPT = "the script that asks the NPUs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceNetwork:
+    """The network port of one device; each question has its own answer."""
+
+    device_id: int
+    addresses: Answer[tuple[DeviceAddress, ...]]
+    """One per port; empty: no address is set."""
+    link_up: Answer[bool]
+    tls_enabled: Answer[bool]
+
+    @property
+    def device_ip(self) -> str | None:
+        """The addresses as the rank table takes them (a comma between two ports), or None."""
+        return ",".join(address.ip for address in value_of(self.addresses) or ()) or None
+
+
+def npu_questions() -> dict[str, Fact[Any]]:
+    """The questions about NPUs, by name; they share one run of one script."""
+    return {
+        "npus": Fact("npus", COMMAND, _npus, "list the NPUs"),
+        "npu_list": Fact("npu_list", COMMAND, _npu_list, "count the NPUs"),
+        "device_networks": Fact(
+            "device_networks", COMMAND, _device_networks, "read the network of the devices"
+        ),
+    }
+
+
+def _npus(result: Result) -> NpuMap:
+    return npu_smi.parse_mapping(_npu_smi_said(result, "mapping", npu_smi.MAPPING))
+
+
+def _npu_list(result: Result) -> NpuList:
+    return npu_smi.parse_list(_npu_smi_said(result, "list", npu_smi.LIST))
+
+
+def _npu_smi_said(result: Result, name: str, tool: str) -> str:
+    sections = sections_of(result, _SCRIPT)
+    if name in sections:
+        npu_smi.refuse_failure(sections[name].text, tool)
+    return part_of(sections, name, _SCRIPT)
+
+
+def _device_networks(result: Result) -> tuple[DeviceNetwork, ...]:
+    sections = sections_of(result, _SCRIPT)
+    part_of(sections, "hccn_tool", _SCRIPT)
+    device_ids = sorted({int(word) for word in part_of(sections, "ids", _SCRIPT).split()})
+    return tuple(_device_network(device_id, sections) for device_id in device_ids)
+
+
+def _device_network(device_id: int, sections: Mapping[str, Section]) -> DeviceNetwork:
+    def answer(what: str, purpose: str, parse: Callable[[str, str], T]) -> Answer[T]:
+        tool = f"hccn_tool -i {device_id} -{what} -g"
+        section = sections.get(f"{device_id}/{what}")
+        purpose = f"{purpose} of device {device_id}"
+        return attempt(purpose, lambda: parse(hccn_tool_said(section, tool), tool))
+
+    return DeviceNetwork(
+        device_id=device_id,
+        addresses=answer("ip", "read the IP", hccn_tool.parse_ip),
+        link_up=answer("link", "read the link", hccn_tool.parse_link),
+        tls_enabled=answer("tls", "read the TLS switch", hccn_tool.parse_tls),
+    )
+
+
+def hccn_tool_said(section: Section | None, tool: str) -> str:
+    """What one call of hccn_tool printed, failures that its parser knows included.
+
+    Raises:
+        ToolError: there was no answer.
+        ToolBusyError: it was busy all the time.
+        NotUnderstoodError: the script did not ask.
+    """
+    if section is None:
+        raise NotUnderstoodError(_SCRIPT, 1, "", f"what {tool} said")
+    if section.exit_code in ENDED_BY_TIMEOUT:
+        said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s"
+        raise ToolError(f"{tool}: {said}")
+    if section.exit_code and not section.content.strip():
+        raise ToolError(f"{tool} exited {section.exit_code} and said nothing")
+    try:
+        hccn_tool.refuse_failure(section.text, tool)
+    except ToolBusyError as error:
+        raise ToolBusyError(f"{error} (asked again for {RETRIES_FOR_S} s)") from None
+    except hccn_tool.HccnToolError:
+        pass  # the parser knows what it means for its question
+    return section.text

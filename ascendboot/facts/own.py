@@ -1,0 +1,210 @@
+"""What of ours is on a node: our files, our keys and our sshd."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.parse.ssh_certificate import parse_certificate
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.model.certificate import Certificate
+    from ascendboot.transport.api import Result
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """One of our files on a node: SHA-256 of its content and its mode as in chmod."""
+
+    sha256: str
+    mode: int
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """Our sshd on a node; `identity` is the SHA-256 of its configuration and public host key."""
+
+    pid: int
+    identity: str
+    certificate: str | None = None
+    """SHA-256 of the host certificate that was there when it started."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """All that ascendboot has on one node, below its folder `base`; `files` by path in there."""
+
+    base: PurePosixPath
+    files: Mapping[str, OwnFile] = field(default_factory=dict)
+    host_key: str | None = None
+    """Public host key of our sshd as read from its private key; None: absent or unusable."""
+    cluster_key: str | None = None
+    """Public key of the cluster, on the primary only; None: absent or unusable."""
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    """What our certificates say, by path; one that cannot be read is not among them."""
+    daemon: Daemon | None = None
+    """Our sshd if it runs (recorded pid and start time both match); None: it does not."""
+    strays: tuple[int, ...] = ()
+    """Pids of sshds of ours without a record: it was lost, or a start was cut off."""
+    port: int | None = None
+    """The port in our sshd's configuration, whether it runs or not."""
+
+    @property
+    def sshd_pids(self) -> tuple[int, ...]:
+        """All sshds of this cluster, recorded or not."""
+        return self.strays if self.daemon is None else (self.daemon.pid, *self.strays)
+
+
+BASE_SCRIPT = """\
+b=/var/lib/ascendboot/{cluster}
+[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{cluster}
+"""
+"""Shell that sets `b` to the folder of a cluster on a node; root and other users differ."""
+
+# Builtins wherever they do: all of this runs on every node for every setup and every job, and
+# each program that a shell starts takes milliseconds on a busy node.
+SSHD_FUNCTIONS = """\
+start_of() {
+  local line rest fields
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  rest=${line##*) }
+  fields=($rest)
+  echo "${fields[19]}"
+}
+has_our_config() {
+  local word words=
+  while IFS= read -r -d '' word || [ -n "$word" ]; do words+="$word "
+  done 2>/dev/null <"/proc/$1/cmdline"
+  [[ $words == *"-f $b/sshd/sshd_config "* ]]
+}
+is_sshd_of_ours() {
+  local key parent
+  [ -O "/proc/$1" ] && has_our_config "$1" || return 1
+  case $(readlink "/proc/$1/exe") in */sshd | */sshd' (deleted)') ;; *) return 1 ;; esac
+  while read -r key parent && [ "$key" != PPid: ]; do :; done 2>/dev/null <"/proc/$1/status"
+  ! has_our_config "$parent"
+}
+sshds_of_ours() {
+  for f in $(grep -lsF -- "$b/sshd/sshd_config" /proc/[0-9]*/cmdline); do
+    f=${f#/proc/}
+    if is_sshd_of_ours "${f%/cmdline}"; then echo "${f%/cmdline}"; fi
+  done
+}
+"""
+"""Shell that knows the listener of the cluster at `b`: an sshd of this user with our configuration,
+whose parent is not one (its sessions are). So it is found again when its record is lost."""
+
+_LOOK = """\
+echo "base $b"
+if [ -d "$b" ]; then
+  cd -- "$b"
+  find . -path ./jobs -prune -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
+    -exec stat -c 'mode %a %n' {} + -exec sha256sum {} + || exit 1
+  for k in sshd/host_key trust/cluster_key; do
+    [ -e "$k" ] || continue
+    stat -c 'mode %a %n' "$k"
+    pub=($(ssh-keygen -y -P '' -f "$k" 2>/dev/null)) && echo "key $k ${pub[0]} ${pub[1]}"
+  done
+  while read -r key p; do
+    if [ "$key" = Port ]; then echo "port $p"; fi
+  done 2>/dev/null <sshd/sshd_config
+  for c in sshd/host_key-cert.pub trust/cluster_key-cert.pub; do
+    [ -e "$c" ] && TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null | sed "s|^|certificate $c |"
+  done
+fi
+if read -r pid start sha cert 2>/dev/null <"$b/sshd/started"; then
+  { read -r noted <"$b/sshd/sshd.pid"; } 2>/dev/null || noted=
+  is_sshd_of_ours "$pid" && [ "$(start_of "$pid")" = "$start" ] &&
+    [ "$noted" = "$pid" ] && echo "sshd $pid $sha ${cert:--}" || pid=
+fi
+for p in $(sshds_of_ours); do
+  [ "$p" = "${pid-}" ] || echo "stray $p"
+done
+echo end
+"""
+
+
+def own_question(cluster: str) -> Command:
+    """Asks for everything of ours that belongs to `cluster`; `parse_own` reads the answer."""
+    return Command(
+        argv=("bash", "-c", _script(cluster)),
+        purpose="look at what ascendboot has set up",
+        effect=Effect.READ,
+    )
+
+
+def _script(cluster: str) -> str:
+    return BASE_SCRIPT.format(cluster=shlex.quote(cluster)) + SSHD_FUNCTIONS + _LOOK
+
+
+def parse_own(result: Result) -> Own:
+    """What `own_question` found.
+
+    Raises:
+        ToolError: the question itself failed on the node.
+        NotUnderstoodError: a line of the answer has an unknown form, or its end is missing.
+    """
+    if not result.as_expected:
+        raise ToolError(result.said())
+    lines = result.text.splitlines()
+    if not lines or lines[-1] != "end":
+        raise NotUnderstoodError("own files", len(lines), lines[-1] if lines else "", "end")
+    reader = _Reader()
+    for number, line in enumerate(lines[1:-1], 2):
+        if not reader.takes(line):
+            raise NotUnderstoodError("own files", number, line, "a line of a known kind")
+    return reader.own(PurePosixPath(lines[0].removeprefix("base ")))
+
+
+@dataclass
+class _Reader:
+    """What was read so far of an answer, kind by kind."""
+
+    modes: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    certificates: dict[str, str] = field(default_factory=dict)
+    daemon: Daemon | None = None
+    strays: list[int] = field(default_factory=list)
+    port: int | None = None
+
+    def takes(self, line: str) -> bool:
+        """Read one line; False when it is of no known kind."""
+        match line.split(" ", 2):
+            case ["mode", mode, path]:
+                self.modes[path.removeprefix("./")] = int(mode, 8)
+            case ["key", path, public]:
+                self.keys[path] = public
+            case ["certificate", path, words]:
+                self.certificates[path] = f"{self.certificates.get(path, '')}{words}\n"
+            case ["stray", pid]:
+                self.strays.append(int(pid))
+            case ["port", port]:
+                self.port = int(port)
+            case [sha, "", path]:
+                self.digests[path.removeprefix("./")] = sha
+            case ["sshd", pid, known]:
+                sha, _, certificate = known.partition(" ")
+                self.daemon = Daemon(int(pid), sha, None if certificate == "-" else certificate)
+            case _:
+                return False
+        return True
+
+    def own(self, base: PurePosixPath) -> Own:
+        """All of it."""
+        return Own(
+            base=base,
+            files={p: OwnFile(self.digests.get(p, ""), mode) for p, mode in self.modes.items()},
+            host_key=self.keys.get("sshd/host_key"),
+            cluster_key=self.keys.get("trust/cluster_key"),
+            certificates={p: parse_certificate(text) for p, text in self.certificates.items()},
+            daemon=self.daemon,
+            strays=tuple(self.strays),
+            port=self.port,
+        )

@@ -1,0 +1,192 @@
+"""The bash that asks a node; each answers in sections (`ascendboot.parse.sections`).
+
+They run on bash 4.2 and fork little: setup runs them on every node every time.
+"""
+
+from __future__ import annotations
+
+COMMON = r"""
+export LC_ALL=C
+section() { printf '@@ %s %s %s\n%s\n' "$1" "$2" "${#3}" "$3"; }
+# stdout alone, or, of a program that failed, all that it says when asked again
+ask() {
+  local name=$1 out code=0; shift
+  type -P -- "$1" >/dev/null || { section "$name" 127 "$1 is not on PATH"; return; }
+  out=$("$@" 2>/dev/null </dev/null) || { code=$?; out=$("$@" 2>&1 </dev/null); }
+  section "$name" "$code" "$out"
+}
+ask_both() {
+  local name=$1 out code=0; shift
+  out=$("$@" 2>&1 </dev/null) || code=$?
+  section "$name" "$code" "$out"
+}
+content() {
+  local out
+  if [ ! -e "$2" ]; then section "$1" 127 "$2 does not exist"
+  elif { out=$(<"$2"); } 2>/dev/null; then section "$1" 0 "$out"
+  else section "$1" 1 "$2 cannot be read by ${USER:-this user}"; fi
+}
+# locate NAME PLACE...: the program on PATH, else the first place where there is one
+locate() {
+  found=$(type -P -- "$1") && return
+  shift
+  for found in "$@"; do [ -x "$found" ] && return; done
+  found=; return 1
+}
+"""
+
+SYSTEM = (
+    COMMON
+    + r"""
+content hostname /proc/sys/kernel/hostname
+content boot_id /proc/sys/kernel/random/boot_id
+release=/etc/os-release; [ -e $release ] || release=/usr/lib/os-release
+content os_release $release
+ask namespace readlink /proc/self/ns/net
+ask uname uname -srm
+ask user id -un
+section uid 0 "$EUID"
+section home 0 "${HOME-}"
+ask interfaces ip -j addr
+content port_range /proc/sys/net/ipv4/ip_local_port_range
+content reserved_ports /proc/sys/net/ipv4/ip_local_reserved_ports
+section end 0 ''
+"""
+)
+
+SERVICES = (
+    COMMON
+    + r"""
+ask listeners ss -Hltnp
+content hccn_conf /etc/hccn.conf
+if locate sshd /usr/sbin/sshd /usr/local/sbin/sshd /usr/lib/ssh/sshd; then
+  section sshd 0 "$found"
+  ask_both sshd_version "$found" -V
+  ask_both sshd_test "$found" -t -f /dev/null
+else
+  section sshd 127 'sshd is neither on PATH nor in /usr/sbin'
+fi
+section end 0 ''
+"""
+)
+
+WORK = (
+    COMMON
+    + r"""
+version_of() {
+  section "$1" 0 "$found"
+  ask_both "$1_version" timeout -k 1 20 "$found" --version
+}
+if locate "$1"; then version_of python
+else section python 127 "$1 is not a program on PATH"; fi
+if locate mpirun /usr/local/openmpi/bin/mpirun; then version_of mpirun
+else section mpirun 127 'mpirun is neither on PATH nor in /usr/local/openmpi/bin'; fi
+base=/var/lib/ascendboot/$2; [ "$EUID" = 0 ] || base=$HOME/.ascendboot/$2
+while [ ! -e "$base" ] && [ -n "$base" ]; do base=${base%/*}; done
+ask disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${base:-/}" /tmp
+if [ -n "$3" ]; then
+  state=absent
+  if [ -e "$3" ]; then
+    state=unreadable
+    if [ -d "$3" ]; then [ -r "$3" ] && [ -x "$3" ] && state=readable
+    elif [ -r "$3" ]; then state=readable; fi
+  fi
+  section code 0 "$state"
+fi
+section end 0 ''
+"""
+)
+"""Arguments: the interpreter, the cluster's name, the path of the code or nothing."""
+
+RETRIES_FOR_S = 10
+CALL_TIMEOUT_S = 10
+STOP_ASKING_AFTER_S = 150
+
+VENDOR_TOOLS = (
+    r"""
+set -f
+# tell NAME MERGED PROGRAM...: as ask or ask_both, but waits while the tool is busy; sets `said`
+tell() {
+  local name=$1 merged=$2 code pause=1; shift 2
+  if [ "$SECONDS" -ge "$enough" ]; then
+    section "$name" 124 "not asked: the devices before took $SECONDS s"; return
+  fi
+  while :; do
+    code=0
+    if [ "$merged" ]; then said=$("$@" 2>&1 </dev/null) || code=$?
+    else said=$("$@" 2>/dev/null </dev/null) || { code=$?; said=$("$@" 2>&1 </dev/null); }; fi
+    case $said in *'is busy'* | *'because the device is used'*) ;; *) break ;; esac
+    [ "$left" -gt 0 ] || break
+    sleep "$((pause / 10)).$((pause % 10))"
+    left=$((left - pause)); pause=$((pause * 2)); [ "$pause" -le 20 ] || pause=20
+  done
+  section "$name" "$code" "$said"
+}
+for lib in /usr/local/Ascend/driver/lib64{,/driver,/common}; do
+  [ -d "$lib" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
+done
+said=
+"""
+    f"left={RETRIES_FOR_S}0; enough={STOP_ASKING_AFTER_S}\n"
+)
+"""For npu-smi and hccn_tool, which answer one caller at a time: one call after the other.
+
+`left` is how long all calls together wait for a busy tool, in tenths of a second; after `enough`
+seconds nothing more is asked.
+"""
+
+NPUS = (
+    COMMON
+    + VENDOR_TOOLS
+    + r"""
+if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
+  tell list '' timeout -k 1 30 "$found" info -l
+  tell mapping '' timeout -k 1 30 "$found" info -m
+else
+  for name in list mapping; do
+    section $name 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
+  done
+fi
+ids=; column=; ifs=$IFS; IFS=$'\n'; lines=($said); IFS=$ifs
+for line in "${lines[@]}"; do
+  case $line in *'NPU ID'*'Chip Name'*)
+    line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
+    line=${line//Chip Logic ID/logic}; line=${line//Chip Phy-ID/physical}
+    i=0; for word in $line; do
+      case $word in physical) column=$i ;; logic) column=${column:-$i} ;; esac
+      i=$((i + 1))
+    done
+    continue ;;
+  esac
+  [ "$column" ] || continue
+  cells=($line)
+  [ "${cells[0]}" != -1 ] || continue
+  case ${cells[column]-} in '' | *[!0-9]*) ;; *) ids="$ids ${cells[column]}" ;; esac
+done
+if [ -z "$column" ]; then
+  set +f
+  for node in /dev/davinci[0-9]*; do
+    id=${node#/dev/davinci}
+    case $id in *[!0-9]*) ;; *) ids="$ids $id" ;; esac
+  done
+  set -f
+fi
+section ids 0 "${ids# }"
+if locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
+  section hccn_tool 0 "$found"
+"""
+    + rf"""
+  for id in $ids; do
+    for what in ip link tls; do
+      tell "$id/$what" merged timeout -k 1 {CALL_TIMEOUT_S} "$found" -i "$id" -$what -g
+    done
+  done
+"""
+    + r"""
+else
+  section hccn_tool 127 \
+    'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
+fi
+section end 0 ''
+"""
+)

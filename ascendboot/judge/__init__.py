@@ -1,0 +1,42 @@
+"""Facts against facts and against the inventory: findings with level, nodes and remedy; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.judge.devices import device_rules, devices_of
+from ascendboot.judge.finding import Finding, Level, in_order
+from ascendboot.judge.hccl_ports import hccl_port_rules
+from ascendboot.judge.host import host_rules
+from ascendboot.judge.launcher import choose_launcher, launcher_rules
+from ascendboot.judge.network import carrier_of, common_networks, network_rules
+from ascendboot.judge.ports import port_rules
+from ascendboot.judge.resources import resource_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster
+
+__all__ = [
+    "Finding",
+    "Level",
+    "carrier_of",
+    "choose_launcher",
+    "common_networks",
+    "devices_of",
+    "judge",
+]
+
+
+def judge(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ...]:
+    """What is wrong or worth knowing, errors first, in an order that does not depend on timing.
+
+    Nodes without facts are not judged, and neither are questions that were not put.
+    """
+    rules = (
+        *(host_rules, network_rules, device_rules, port_rules),
+        *(hccl_port_rules, resource_rules, launcher_rules),
+    )
+    return in_order(finding for rule in rules for finding in rule(cluster, facts))

@@ -1,0 +1,192 @@
+"""Rules about which NPUs the nodes have, against the inventory and against each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import value_of
+from ascendboot.judge.finding import (
+    Finding,
+    devices,
+    differences,
+    judged_nodes,
+    numbers,
+    unanswered,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster, Node
+
+DRIVER = "Is the Ascend driver installed on the host side?"
+
+
+def devices_of(node: Node, facts: NodeFacts) -> tuple[tuple[int, str | None], ...]:
+    """The (device_id, device_ip) that a job uses, in rank order.
+
+    The order is the inventory's where it names devices, else that of the physical ids. The IP is
+    the one that the device has, None where it has none or does not tell.
+    """
+    networks = {n.device_id: n.device_ip for n in value_of(facts.device_networks) or ()}
+    return tuple((device_id, networks.get(device_id)) for device_id in device_ids(node, facts))
+
+
+def device_ids(node: Node, facts: NodeFacts) -> tuple[int, ...]:
+    """The physical ids that a job uses, in rank order."""
+    if node.devices:
+        return tuple(device.device_id for device in node.devices)
+    return _present(facts)
+
+
+def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module."""
+    complete: dict[str, tuple[int, ...]] = {}
+    usual = _usual_ids(facts)
+    for node, seen in judged_nodes(cluster, facts):
+        yield from unanswered("npus-unknown", node, seen.npus, DRIVER)
+        if value_of(seen.npus) is None:
+            continue
+        found = [*_unusable(node, seen), *_stated(node, seen, usual)]
+        yield from found or _counted(node, seen)
+        if not found:
+            complete[node.name] = device_ids(node, seen)
+    yield from differences(
+        "devices-differ",
+        {name: numbers(ids) for name, ids in complete.items()},
+        has="devices ",
+        # mx_rec takes the device ids of the first node for those of all
+        level="warning"
+        if _all_state_devices(cluster, complete) and not cluster.needs_equal_devices
+        else "error",
+        remedy="State `devices` so that every node uses the same ids in the same order",
+    )
+    yield from differences(
+        "chips-differ",
+        {
+            node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
+            for node, seen in judged_nodes(cluster, facts)
+            if (npus := value_of(seen.npus)) and npus.npus
+        },
+        has="",
+        level="warning",
+        remedy="Use NPUs of one kind in a cluster",
+    )
+    for node, seen in judged_nodes(cluster, facts):
+        yield from _mixed(node, seen)
+
+
+def _present(facts: NodeFacts) -> tuple[int, ...]:
+    npus = value_of(facts.npus)
+    return tuple(npu.device_id for npu in npus.npus) if npus else ()
+
+
+def _usual_ids(facts: Mapping[str, NodeFacts]) -> tuple[int, ...]:
+    """The most devices that any node has: what a node with fewer is measured by."""
+    return max((_present(seen) for seen in facts.values()), key=len, default=())
+
+
+def _unusable(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(seen.npus)
+    if npus is not None and npus.unusable:
+        count = "1 NPU" if npus.unusable == 1 else f"{npus.unusable} NPUs"
+        yield Finding(
+            id="npu-unusable",
+            level="error",
+            nodes=(node.name,),
+            text=f"npu-smi info -m lists {count} as not usable (NPU ID -1)",
+            remedy="Look at npu-smi info and dmesg; reset or replace it",
+        )
+
+
+def _stated(node: Node, seen: NodeFacts, usual: tuple[int, ...]) -> Iterator[Finding]:
+    """The inventory's devices, or their number, against those that are there."""
+    present = _present(seen)
+    stated = node.device_count if not node.devices else None
+    if node.devices:
+        missing = [d.device_id for d in node.devices if d.device_id not in present]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            yield Finding(
+                id="device-missing",
+                level="error",
+                nodes=(node.name,),
+                text=f"{devices(sorted(missing))} {verb} missing from npu-smi info -m, "
+                f"which lists {numbers(present) or 'none'}. "
+                f"The inventory names {numbers(device_ids(node, seen))}",
+                remedy="Look at npu-smi info and dmesg, or correct `devices`",
+            )
+    elif not present:
+        yield Finding(
+            id="npus-none",
+            level="error",
+            nodes=(node.name,),
+            text="npu-smi info -m lists no NPU",
+            remedy=DRIVER,
+        )
+    elif stated is not None and stated != len(present):
+        yield _wrong_count(node, present, stated, usual)
+
+
+def _wrong_count(
+    node: Node, present: tuple[int, ...], stated: int, usual: tuple[int, ...]
+) -> Finding:
+    if len(present) > stated:
+        return Finding(
+            id="device-count",
+            level="error",
+            nodes=(node.name,),
+            text=f"{len(present)} devices answer ({numbers(present)}). "
+            f"The inventory states {stated}",
+            remedy="State the ids to use as `devices`, or correct their number",
+        )
+    expected = usual if len(usual) == stated else tuple(range(stated))
+    missing = [device_id for device_id in expected if device_id not in present]
+    verb = "is" if len(missing) == 1 else "are"
+    return Finding(
+        id="device-count",
+        level="error",
+        nodes=(node.name,),
+        text=f"{len(present)} of {stated} devices answer; "
+        f"{devices(missing)} {verb} missing from npu-smi info -m. The inventory states {stated}",
+        remedy="Look at npu-smi info and dmesg, or correct `devices`",
+    )
+
+
+def _counted(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """`info -l` against `info -m`: eight are eight only if both say so."""
+    yield from unanswered("npu-list-unknown", node, seen.npu_list, level="warning")
+    npus, listed = value_of(seen.npus), value_of(seen.npu_list)
+    if npus is None or listed is None:
+        return
+    counts = (
+        (len(npus.npus), listed.chip_count, "chips")
+        if listed.chip_count is not None
+        else (len({npu.npu_id for npu in npus.npus}), len(listed.npu_ids), "cards")
+    )
+    if counts[0] != counts[1]:
+        yield Finding(
+            id="npu-counts-contradict",
+            level="error",
+            nodes=(node.name,),
+            text=f"npu-smi info -m lists {counts[0]} {counts[2]}, npu-smi info -l {counts[1]}",
+            remedy="Look at npu-smi info and dmesg",
+        )
+
+
+def _all_state_devices(cluster: Cluster, names: Mapping[str, object]) -> bool:
+    return all(node.devices or node.device_count for node in cluster.nodes if node.name in names)
+
+
+def _mixed(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(seen.npus)
+    kinds = dict.fromkeys(npu.chip_name for npu in npus.npus) if npus else {}
+    if len(kinds) > 1:
+        yield Finding(
+            id="chips-mixed",
+            level="warning",
+            nodes=(node.name,),
+            text=f"the node has NPUs of {len(kinds)} kinds: {', '.join(kinds)}",
+            remedy="Name the devices of one kind as `devices`",
+        )

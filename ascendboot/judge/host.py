@@ -1,0 +1,200 @@
+"""Rules about the operating system and the software of the nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import value_of
+from ascendboot.judge.finding import Finding, differences, judged_nodes, known, unanswered
+from ascendboot.model.names import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ascendboot.facts.api import Clock
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster, Node
+
+LEAST_FREE_BYTES = 100 * 1000**2
+LEAST_FREE_INODES = 1000
+CLOCK_TOLERANCE_S = 30.0
+FIRST_UNSUPPORTED_OPEN_MPI = 5
+
+
+def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module."""
+    for node, seen in judged_nodes(cluster, facts):
+        yield from _container(node)
+        yield from unanswered("system-unknown", node, seen.system, level="warning")
+        yield from unanswered("machine-unknown", node, seen.machine, level="warning")
+        yield from unanswered(
+            "sshd-missing", node, seen.sshd, "Install openssh-server on the host side"
+        )
+        yield from _openmpi(node, seen)
+        yield from unanswered(
+            "python-missing", node, seen.python, "Install it, or state another `code.python`"
+        )
+        yield from _disk(node, seen)
+        yield from _code(node, seen)
+        yield from unanswered("clock-unknown", node, seen.clock, level="warning")
+        yield from unanswered("listeners-unknown", node, seen.listeners, level="warning")
+    yield from _one_machine(cluster, facts)
+    yield from _versions(cluster, facts)
+    yield from _names(cluster, facts)
+    yield from _clocks(cluster, facts)
+
+
+def _container(node: Node) -> Iterator[Finding]:
+    if node.container is not None:
+        yield Finding(
+            id="container-unsupported",
+            level="error",
+            nodes=(node.name,),
+            text="containers are not supported by this version; "
+            f"the inventory states `container: {node.container}`",
+            remedy="Remove `container`",
+        )
+
+
+def _openmpi(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    remedy = "Install Open MPI 4.1 (package openmpi-bin), or put it in /usr/local/openmpi"
+    yield from unanswered("openmpi-missing", node, seen.openmpi, remedy)
+    openmpi = value_of(seen.openmpi)
+    if openmpi is not None and openmpi.major >= FIRST_UNSUPPORTED_OPEN_MPI:
+        yield Finding(
+            id="openmpi-unsupported",
+            level="error",
+            nodes=(node.name,),
+            text=f"Open MPI {openmpi.version} is not supported yet by this version",
+            remedy="Install Open MPI 4.1",
+        )
+
+
+def _disk(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("disk-unknown", node, seen.disk)
+    disk = value_of(seen.disk)
+    for system in dict.fromkeys((disk.base, disk.tmp) if disk else ()):
+        lacks = []
+        if system.free_bytes < LEAST_FREE_BYTES:
+            lacks.append(f"{max(system.free_bytes, 0) // 1000**2} MB")
+        if system.free_inodes is not None and system.free_inodes < LEAST_FREE_INODES:
+            lacks.append(f"{system.free_inodes} inodes")
+        if lacks:
+            yield Finding(
+                id="disk-full",
+                level="error",
+                nodes=(node.name,),
+                text=f"only {' and '.join(lacks)} are free on {system.mount_point}",
+                remedy=f"Free {LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes",
+            )
+
+
+def _code(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("code-unknown", node, seen.code)
+    code = value_of(seen.code)
+    if code is not None and not code.readable:
+        problem = "cannot be read" if code.exists else "does not exist"
+        yield Finding(
+            id="code-missing",
+            level="error",
+            nodes=(node.name,),
+            text=f"the code path {code.path} {problem}",
+            remedy="Put the code there on every node, or leave `code` out of the inventory",
+        )
+
+
+def _one_machine(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    for names in same_machines(cluster, facts):
+        yield Finding(
+            id="same-machine",
+            level="error",
+            nodes=names,
+            text=f"{fold(names)} are one and the same machine",
+            remedy="Correct the addresses in the inventory",
+        )
+
+
+def same_machines(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[tuple[str, ...], ...]:
+    """The sets of nodes that are one machine under several names."""
+    machines = known({node.name: seen.machine for node, seen in judged_nodes(cluster, facts)})
+    return _equal(machines)
+
+
+def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    nodes = tuple(judged_nodes(cluster, facts))
+    openmpi = known({node.name: seen.openmpi for node, seen in nodes})
+    python = known({node.name: seen.python for node, seen in nodes})
+    system = known({node.name: seen.system for node, seen in nodes})
+    for id_, has, versions in (
+        ("openmpi-differs", "Open MPI ", {name: found.version for name, found in openmpi.items()}),
+        ("python-differs", "Python ", {name: found.version for name, found in python.items()}),
+    ):
+        series = {version.rpartition(".")[0] for version in versions.values()}
+        yield from differences(
+            id_,
+            versions,
+            has=has,
+            level="error" if len(series) > 1 else "warning",
+            remedy="Install the same version on all nodes",
+        )
+    yield from differences(
+        "openmpi-path-differs",
+        {name: found.path for name, found in openmpi.items()},
+        has="mpirun at ",
+        level="warning",
+        remedy="Install Open MPI at the same place on all nodes",
+    )
+    yield from differences(
+        "arch-differs",
+        {name: found.kernel.arch for name, found in system.items()},
+        has="the architecture ",
+        level="warning",
+        remedy="Use nodes of one architecture, or a `code.python` that is right on each",
+    )
+
+
+def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    systems = known({node.name: seen.system for node, seen in judged_nodes(cluster, facts)})
+    one_machine = same_machines(cluster, facts)
+    for names in _equal({name: found.hostname for name, found in systems.items()}):
+        if any(set(names) <= set(same) for same in one_machine):
+            continue
+        yield Finding(
+            id="hostname-twice",
+            level="warning",
+            nodes=names,
+            text=f'{len(names)} nodes have the same hostname "{systems[names[0]].hostname}"',
+            remedy="Give each its own: hostnamectl set-hostname NAME",
+        )
+
+
+def _clocks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    clocks = known({node.name: seen.clock for node, seen in judged_nodes(cluster, facts)})
+    if not clocks:
+        return
+    usual = _usual_offset(clocks)
+    for name, clock in clocks.items():
+        away = clock.offset_s - usual
+        if abs(away) - clock.uncertainty_s > CLOCK_TOLERANCE_S:
+            yield Finding(
+                id="clock-off",
+                level="warning",
+                nodes=(name,),
+                text=f"the clock is {abs(away):.0f} s {'ahead of' if away > 0 else 'behind'} "
+                "the other nodes",
+                remedy="Set the time on all nodes from one source (chrony, ntpd)",
+            )
+
+
+def _usual_offset(clocks: Mapping[str, Clock]) -> float:
+    """The median; of the two in the middle of an even number, the one closer to our own clock."""
+    offsets = sorted(clock.offset_s for clock in clocks.values())
+    middle = offsets[(len(offsets) - 1) // 2 : len(offsets) // 2 + 1]
+    return min(middle, key=abs)
+
+
+def _equal(values: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    groups: dict[str, list[str]] = {}
+    for name, value in values.items():
+        groups.setdefault(value, []).append(name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)

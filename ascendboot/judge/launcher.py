@@ -1,0 +1,74 @@
+"""Which program starts the ranks, and the rules about Horovod."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import Unanswered, value_of
+from ascendboot.judge.finding import Finding, differences, judged_nodes, known, unanswered
+from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.names import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster
+
+_INSTALL = "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states"
+
+
+def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
+    """The program that the inventory states; for `auto` horovodrun where it works, else mpirun."""
+    horovod = value_of(facts[cluster.primary_name].horovod)
+    if cluster.launcher == "horovod":
+        return LauncherChoice("the inventory states it", horovod.path if horovod else "horovodrun")
+    if cluster.launcher == "mpirun":
+        return LauncherChoice("the inventory states it")
+    obstacle = _obstacle(cluster, facts)
+    if obstacle or horovod is None:
+        return LauncherChoice(f"{obstacle}")
+    beside = f"Horovod {horovod.version} beside {cluster.python} works on {cluster.primary_name}"
+    return LauncherChoice(beside, horovod.path)
+
+
+def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module."""
+    nodes = tuple(judged_nodes(cluster, facts))
+    found = known({node.name: seen.horovod for node, seen in nodes})
+    yield from differences(
+        "horovod-differs",
+        {name: horovod.version for name, horovod in found.items()},
+        has="Horovod ",
+        level="error",
+        remedy="Install the same version on all nodes",
+    )
+    if cluster.launcher != "horovod":
+        return
+    for node, seen in nodes:
+        yield from unanswered("horovod-missing", node, seen.horovod, _INSTALL)
+        horovod = value_of(seen.horovod)
+        if node == cluster.primary:
+            yield from unanswered("ssh-missing", node, seen.ssh, "Install openssh-client")
+        if horovod is not None and horovod.has_mpi is False:
+            yield Finding(
+                id="horovod-without-mpi",
+                level="error",
+                nodes=(node.name,),
+                text=f"Horovod {horovod.version} was built without MPI",
+                remedy=_INSTALL,
+            )
+
+
+def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
+    """Why horovodrun cannot be taken; empty when it can."""
+    primary = facts[cluster.primary_name]
+    if isinstance(primary.horovod, Unanswered):
+        reason = primary.horovod.message.partition(": ")[2] or primary.horovod.message
+        return f"{cluster.primary_name}: {reason}"
+    if not primary.horovod.value.has_mpi:
+        return f"Horovod on {cluster.primary_name} was built without MPI"
+    if isinstance(primary.ssh, Unanswered):
+        return f"{cluster.primary_name}: {primary.ssh.message}"
+    lacking = [n.name for n, seen in judged_nodes(cluster, facts) if value_of(seen.horovod) is None]
+    return f"there is no Horovod on {fold(lacking)}" if lacking else ""

@@ -1,0 +1,116 @@
+"""Rules about how ranks learn of each other: what a job without a rank table needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import value_of
+from ascendboot.judge.devices import device_ids
+from ascendboot.judge.finding import Finding, judged_nodes, numbers, unanswered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster, Node
+
+WITHOUT_CM = {"a3": "A3", "a5": "950"}
+"""Products whose HCCL reads no CM_ variables, by their word in the inventory."""
+
+
+def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module."""
+    if cluster.resource_mode != "no-rank-table":
+        return
+    for node, seen in judged_nodes(cluster, facts):
+        yield from _product(node, seen)
+    primary = facts.get(cluster.primary_name)
+    if primary is not None:
+        yield from _taken(cluster, primary)
+        yield from _ephemeral(cluster, primary)
+        yield from _chief_device(cluster, primary)
+
+
+def product_of(seen: NodeFacts) -> str | None:
+    """The product as the inventory calls it, where the names of the chips tell it.
+
+    `npu-smi info -m` says "Ascend 910A", "Ascend 910B3" (A2), "Ascend910" (A3, two chips a card)
+    and "Ascend950PR".
+    """
+    npus = value_of(seen.npus)
+    if npus is None:
+        return None
+    names = {npu.chip_name.replace(" ", "") for npu in npus.npus}
+    if any(name.startswith("Ascend950") for name in names):
+        return "a5"
+    if any(name.startswith("Ascend910_93") for name in names):
+        return "a3"
+    if names == {"Ascend910"} and any(npu.chip_id for npu in npus.npus):
+        return "a3"
+    return None
+
+
+def _product(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    product = product_of(seen)
+    if product in WITHOUT_CM:
+        yield Finding(
+            id="no-rank-table-unsupported",
+            level="error",
+            nodes=(node.name,),
+            text=f"the NPUs are of the {WITHOUT_CM[product]}, and HCCL reads CM_ variables on 910 "
+            "and A2 only",
+            remedy="State `resources: {mode: rank-table}`",
+        )
+
+
+def _taken(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
+    for listener in value_of(seen.listeners) or ():
+        if listener.port == cluster.chief_port:
+            pid = f" (pid {listener.pid})" if listener.pid else ""
+            yield Finding(
+                id="chief-port-taken",
+                level="error",
+                nodes=(cluster.primary_name,),
+                text=f"port {cluster.chief_port}, where the ranks are to meet, is taken by "
+                f"{listener.program or 'a program of another user'}{pid}",
+                remedy="State another `resources.chief_port`",
+            )
+            return
+
+
+def _ephemeral(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered(
+        "kernel-ports-unknown", cluster.primary, seen.kernel_ports, level="warning"
+    )
+    ports = value_of(seen.kernel_ports)
+    if ports is not None and ports.may_take(cluster.chief_port):
+        yield Finding(
+            id="chief-port-ephemeral",
+            level="warning",
+            nodes=(cluster.primary_name,),
+            text=f"any outgoing connection may take port {cluster.chief_port}: Linux gives "
+            f"{ports.first}-{ports.last} to them",
+            remedy="State a `resources.chief_port` outside, such as 61000, or add it to "
+            "net.ipv4.ip_local_reserved_ports",
+        )
+
+
+def _chief_device(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(seen.npus)
+    if npus is None or not npus.npus:
+        return
+    used = device_ids(cluster.primary, seen)
+    logic_ids = sorted(
+        npu.device_id if npu.logic_id is None else npu.logic_id
+        for npu in npus.npus
+        if npu.device_id in used
+    )
+    if cluster.chief_device not in logic_ids:
+        yield Finding(
+            id="chief-device-missing",
+            level="error",
+            nodes=(cluster.primary_name,),
+            text=f"no device of the job has the logic id {cluster.chief_device} that "
+            f"`resources.chief_device` states; they have {numbers(logic_ids) or 'none'}",
+            remedy="State one of these",
+        )

@@ -1,0 +1,221 @@
+"""Findings about pings between NPUs, folded to the end that failures have in common."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.judge.finding import Finding, devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ascendboot.facts.api import Answer
+    from ascendboot.network.attempts import Attempts, Ends, Npu
+    from ascendboot.network.script import Tried
+    from ascendboot.parse.hccn_ping import Ping
+
+T = TypeVar("T")
+
+_MOST_TOLD_SINGLY = 3
+_LOOK = "Look at cable, switch port and address: hccn_tool -i {0} -link -g, -ip -g, -link_stat -g"
+
+
+def mesh_findings(wanted: Mapping[str, Attempts], tried: Mapping[str, Tried]) -> Iterator[Finding]:
+    """Who cannot ping whom, and who could not be asked to."""
+    pings: dict[Ends, Answer[Ping]] = {}
+    for name, found in tried.items():
+        pings |= found.pings
+        yield from _not_tried(name, wanted[name], found)
+        yield from _not_told(name, found)
+    yield from _Mesh.of(pings).findings()
+
+
+def _not_tried(name: str, wanted: Attempts, found: Tried) -> Iterator[Finding]:
+    left = len(wanted.pings) - len(found.pings)
+    if found.trouble:
+        text, remedy = found.trouble.message, "Is the Ascend driver installed on the host side?"
+    elif left:
+        text = f"{left} of {len(wanted.pings)} pings were not made: those before took too long"
+        remedy = "Look at the failures of those that were made, then check again"
+    else:
+        return
+    yield Finding(id="mesh-untested", level="error", nodes=(name,), text=text, remedy=remedy)
+
+
+def _not_told(name: str, found: Tried) -> Iterator[Finding]:
+    """Busy all the time, or an answer that nobody knows: nothing is proved, nothing refuted."""
+    reasons: dict[str, set[int]] = defaultdict(set)
+    first: dict[str, str] = {}
+    for ping, answer in found.pings.items():
+        if isinstance(answer, Unanswered) and answer.kind != "failed":
+            _, _, why = answer.message.partition(": ")
+            shape = why.replace(ping.target.address, "").replace(f"-i {ping.source.device_id} ", "")
+            reasons[shape].add(ping.source.device_id)
+            first.setdefault(shape, why)
+    for shape, ids in reasons.items():
+        yield Finding(
+            id="mesh-unknown",
+            level="error",
+            nodes=(name,),
+            text=f"could not tell what {devices(sorted(ids))} reach{'es' * (len(ids) == 1)}: "
+            f"{first[shape]}",
+        )
+
+
+@dataclass
+class _Mesh:
+    """All pings with a known end; `failed` loses what a finding has explained."""
+
+    well: set[Ends] = field(default_factory=set)
+    bad: dict[Ends, str] = field(default_factory=dict)
+    """What was seen, by ping."""
+    failed: dict[Ends, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pings: Mapping[Ends, Answer[Ping]]) -> _Mesh:
+        mesh = cls()
+        for ping, answer in pings.items():
+            if isinstance(answer, Answered) and answer.value.is_well:
+                mesh.well.add(ping)
+            elif isinstance(answer, Answered):
+                mesh.bad[ping] = answer.value.seen
+            elif answer.kind == "failed":
+                mesh.bad[ping] = _why(answer)
+        mesh.failed = dict(mesh.bad)
+        return mesh
+
+    def findings(self) -> Iterator[Finding]:
+        """From the widest cause to the narrowest."""
+        if self.bad and not self.well and len(self.bad) > _MOST_TOLD_SINGLY:
+            yield self._all_dead()
+            return
+        for name in self._nodes():
+            yield from self._node(name)
+        for npu in self._npus(lambda ping: (ping.source, ping.target)):
+            yield from self._device(npu)
+        for npu in self._npus(lambda ping: (ping.target,)):
+            yield from self._unreached(npu)
+        for npu in self._npus(lambda ping: (ping.source,)):
+            yield from self._reaching_nobody(npu)
+        yield from self._pairs()
+
+    def _nodes(self) -> list[str]:
+        return _most_first(n for p in self.failed for n in (p.source.node, p.target.node))
+
+    def _npus(self, ends: Callable[[Ends], Sequence[Npu]]) -> list[Npu]:
+        return _most_first(npu for ping in self.failed for npu in ends(ping))
+
+    def _all_dead(self) -> Finding:
+        nodes = tuple(dict.fromkeys(n for p in self.bad for n in (p.source.node, p.target.node)))
+        ping, seen = next(iter(self.bad.items()))
+        return Finding(
+            id="mesh-down",
+            level="error",
+            nodes=nodes,
+            text=f"no NPU reaches one of another node: {len(self.bad)} pings failed, the first "
+            f"from {ping.source} to {ping.target}: {seen}",
+            remedy="Look at the switch between the NPUs, their VLAN and their gateways: "
+            f"hccn_tool -i {ping.source.device_id} -gateway -g",
+        )
+
+    def _node(self, name: str) -> Iterator[Finding]:
+        """A node none of whose devices reaches or is reached, while others are well."""
+        its = [p for p in self.failed if name in (p.source.node, p.target.node)]
+        is_dead = not any(name in (p.source.node, p.target.node) for p in self.well)
+        of_others = any(name not in (p.source.node, p.target.node) for p in self.well)
+        if its and is_dead and of_others:
+            yield self._explained(
+                its,
+                "mesh-node-cut-off",
+                (name,),
+                "no NPU of the node reaches another node's or is reached by one",
+                "Look at its switch ports, their VLAN and its gateways",
+            )
+
+    def _device(self, npu: Npu) -> Iterator[Finding]:
+        its = [p for p in self.failed if npu in (p.source, p.target)]
+        is_dead = not any(npu in (p.source, p.target) for p in self.well)
+        both_ways = {npu == p.source for p in its} == {True, False}
+        if is_dead and both_ways and self._is_to_blame(npu, its):
+            yield self._explained(
+                its,
+                "mesh-device-cut-off",
+                (npu.node,),
+                f"device {npu.device_id} ({npu.address}) reaches nobody and is reached by nobody",
+                _LOOK.format(npu.device_id),
+            )
+
+    def _unreached(self, npu: Npu) -> Iterator[Finding]:
+        its = [p for p in self.failed if p.target == npu]
+        is_dead = not any(p.target == npu for p in self.well)
+        if is_dead and self._is_to_blame(npu, its):
+            yield self._explained(
+                its,
+                "mesh-device-unreached",
+                (npu.node,),
+                f"device {npu.device_id} ({npu.address}) is reached by nobody",
+                _LOOK.format(npu.device_id),
+            )
+
+    def _reaching_nobody(self, npu: Npu) -> Iterator[Finding]:
+        its = [p for p in self.failed if p.source == npu]
+        is_dead = not any(p.source == npu for p in self.well)
+        if is_dead and self._is_to_blame(npu, its):
+            yield self._explained(
+                its,
+                "mesh-device-reaches-nobody",
+                (npu.node,),
+                f"device {npu.device_id} ({npu.address}) reaches nobody",
+                _LOOK.format(npu.device_id),
+            )
+
+    def _is_to_blame(self, npu: Npu, its: Sequence[Ends]) -> bool:
+        """Whether its peers are more than one, or are well with others."""
+        peers = {p.target if p.source == npu else p.source for p in its}
+        alive = {npu for p in self.well for npu in (p.source, p.target)}
+        return bool(its) and (len(peers) > 1 or peers <= alive)
+
+    def _explained(
+        self, pings: Sequence[Ends], id_: str, nodes: tuple[str, ...], text: str, remedy: str
+    ) -> Finding:
+        """One finding for all `pings`; they are not told again."""
+        said = [p for p in pings if p.source.node in nodes] or pings
+        seen = self.failed[said[0]]
+        for ping in pings:
+            del self.failed[ping]
+        text = f"{text}: {len(pings)} ping{'s' * (len(pings) > 1)} failed, {seen}"
+        return Finding(id=id_, level="error", nodes=nodes, text=text, remedy=remedy)
+
+    def _pairs(self) -> Iterator[Finding]:
+        """What is left: each failure with both ends, or the first of many between two nodes."""
+        between: dict[tuple[str, str], list[Ends]] = defaultdict(list)
+        for ping in self.failed:
+            between[ping.source.node, ping.target.node].append(ping)
+        for nodes, pings in between.items():
+            told = pings if len(pings) <= _MOST_TOLD_SINGLY else pings[:1]
+            for ping in told:
+                more = (
+                    ""
+                    if len(told) > 1 or len(pings) == 1
+                    else (f"; {len(pings) - 1} more pings from {nodes[0]} to {nodes[1]} failed")
+                )
+                yield Finding(
+                    id="mesh-ping-failed",
+                    level="error",
+                    nodes=nodes,
+                    text=f"{ping.source} cannot reach {ping.target}: {self.failed[ping]}{more}",
+                    remedy=_LOOK.format(ping.source.device_id) + " at both ends",
+                )
+
+
+def _most_first(ends: Iterable[T]) -> list[T]:
+    return [end for end, _ in Counter(ends).most_common()]
+
+
+def _why(answer: Unanswered) -> str:
+    """`Execute failed: Link status is down.`, without the call that said so."""
+    call = answer.message.partition(": hccn_tool ")[2] or answer.message
+    return call.partition(": ")[2] or call

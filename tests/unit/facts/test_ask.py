@@ -1,0 +1,188 @@
+"""Asking: one execution, an answer for each question, and the clock read around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts.api import (
+    CLOCK_COMMAND,
+    Answered,
+    Clock,
+    Fact,
+    Unanswered,
+    ask,
+    gather,
+    output_of,
+    part_of,
+    sections_of,
+    value_of,
+)
+from ascendboot.parse.reading import ToolBusyError, ToolMissingError
+from ascendboot.parse.sections import Section
+from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.fake import Answer, FakeTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WHO = Command(argv=("whoami",), purpose="find out who we are", effect=Effect.READ)
+
+
+def result(**changes: Any) -> Result:
+    parts = {"exit_code": 0, "stdout": b"", "stderr": b"", "duration_s": 0.0, **changes}
+    return Result(node="n1", command=WHO, **parts)
+
+
+def times(*seconds: float) -> Callable[[], float]:
+    left: Iterator[float] = iter(seconds)
+    return lambda: next(left)
+
+
+class Clocks:
+    """Answers `date` with one time after the other."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = iter(texts)
+
+    def __call__(self, command: Command) -> str | None:
+        return next(self.texts) if command == CLOCK_COMMAND else None
+
+
+def test_all_questions_travel_in_one_execution_and_equal_commands_run_once() -> None:
+    transport = FakeTransport(
+        answers={("whoami",): "root\n"},
+        rules=[Clocks("1000000000.000000000\n", "1000000004.000000000\n")],
+    )
+    answers = ask(
+        transport,
+        {
+            "user": Fact("user", WHO, lambda r: r.text.strip()),
+            "length": Fact("length", WHO, lambda r: len(r.text)),
+        },
+        now=times(999_999_990.0, 999_999_996.0),
+    )
+    assert transport.executions == [(CLOCK_COMMAND, WHO, CLOCK_COMMAND)]
+    assert answers == {
+        "user": Answered("root"),
+        "length": Answered(5),
+        # 10 s ahead at most, by the first reading, and 8 s at least, by the last
+        "clock": Answered(Clock(epoch_s=1_000_000_004.0, offset_s=9.0, uncertainty_s=1.0)),
+    }
+
+
+@pytest.mark.parametrize(
+    "texts", [("soon\n", "1000000004.000000000\n"), ("1000000000.000000000\n", "soon\n")]
+)
+def test_a_clock_that_is_not_understood_leaves_the_other_answers(texts: tuple[str, str]) -> None:
+    transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[Clocks(*texts)])
+    answers = ask(transport, {"user": Fact("user", WHO, output_of)})
+    assert answers == {
+        "user": Answered("root\n"),
+        "clock": Unanswered(
+            "not-understood",
+            'could not read the clock: date +%s.%N: line 1 not understood: "soon"; '
+            "expected SECONDS.NANOSECONDS",
+        ),
+    }
+
+
+def raising(error: Exception) -> Callable[[Result], str]:
+    def parse(_: Result) -> str:
+        raise error
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (ToolMissingError("no x"), Unanswered("missing", "could not find out who we are: no x")),
+        (ToolBusyError("busy"), Unanswered("busy", "could not find out who we are: busy")),
+        (ToolError("broken"), Unanswered("failed", "could not find out who we are: broken")),
+        (
+            NotUnderstoodError("x", 3, "?", "!"),
+            Unanswered(
+                "not-understood",
+                'could not find out who we are: x: line 3 not understood: "?"; expected !',
+            ),
+        ),
+    ],
+)
+def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Unanswered) -> None:
+    transport = FakeTransport(
+        answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
+    )
+    assert gather(transport, (Fact("a", WHO, output_of), Fact("b", WHO, raising(error)))) == (
+        Answered("root\n"),
+        answer,
+    )
+    assert value_of(answer) is None
+
+
+def test_a_bug_in_a_parser_is_not_an_answer() -> None:
+    transport = FakeTransport(
+        answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
+    )
+    with pytest.raises(ZeroDivisionError):
+        gather(transport, (Fact("a", WHO, raising(ZeroDivisionError())),))
+
+
+def test_a_fact_may_complete_the_sentence_itself() -> None:
+    transport = FakeTransport(
+        answers={
+            ("whoami",): Answer(exit_code=127, stderr="whoami: command not found\n"),
+            CLOCK_COMMAND.argv: "1000000000.000000000\n",
+        }
+    )
+    assert gather(transport, (Fact("a", WHO, output_of, "tell the user"),)) == (
+        Unanswered(
+            "missing",
+            "could not tell the user: whoami exited 127: whoami: command not found",
+        ),
+    )
+
+
+def test_output_of_a_command_that_failed() -> None:
+    with pytest.raises(ToolError, match=r"^whoami exited 1: denied$"):
+        output_of(result(exit_code=1, stderr=b"denied\n"))
+
+
+def test_sections_of_a_script_that_did_not_come_to_its_end() -> None:
+    with pytest.raises(ToolError, match=r"^whoami exited 1: killed$"):
+        sections_of(result(exit_code=1, stdout=b"@@ end 0 0\n\n", stderr=b"killed"), "script")
+
+
+SECTIONS = {
+    "fine": Section(0, b"words"),
+    "gone": Section(127, b"x is not there"),
+    "late": Section(124, b""),
+    "mute": Section(3, b""),
+    "bad": Section(1, b"first\nlast words\n"),
+}
+
+
+def test_the_text_of_a_part() -> None:
+    assert part_of(SECTIONS, "fine", "script") == "words"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("gone", ToolMissingError, "x is not there"),
+        ("late", ToolError, "it gave no answer in time"),
+        ("mute", ToolError, "exited 3 and said nothing"),
+        ("bad", ToolError, "last words"),
+        (
+            "lost",
+            NotUnderstoodError,
+            'script: line 5 not understood: "lost"; expected a section lost',
+        ),
+    ],
+)
+def test_a_part_without_a_text(name: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind) as raised:
+        part_of(SECTIONS, name, "script")
+    assert (type(raised.value), str(raised.value)) == (kind, message)

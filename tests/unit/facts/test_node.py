@@ -1,0 +1,251 @@
+"""The questions to a node, run by bash on this machine, and what NodeFacts makes of the answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot.facts.api import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, ask
+from ascendboot.facts.node import Code, Disk, NodeFacts, light_questions, node_facts, questions
+from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.parse import disk
+from ascendboot.parse.openmpi import OpenMpi
+from ascendboot.parse.python import Python
+from ascendboot.parse.sshd import Sshd
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.fake import Answer, FakeTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NODE = Node(
+    name="n1",
+    address="192.0.2.11",
+    cluster_address="192.0.2.11",
+    server_id="192.0.2.11",
+    ssh=SshAccess(user="root"),
+)
+CLUSTER = Cluster(
+    name="two-node",
+    nodes=(NODE,),
+    primary_name="n1",
+    source="two-node.yaml",
+    code_path="/workspace/demo",
+)
+NEEDED = ("bash", "cat", "df", "id", "ip", "readlink", "ss", "timeout", "uname", "date")
+
+
+class Here:
+    """Runs each command on this machine with a PATH of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in NEEDED:
+            found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+            assert found is not None, f"{name} is needed"
+            (folder / name).symlink_to(found)
+
+    def put(self, name: str, script: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{script}")
+        path.chmod(0o755)
+
+    def __call__(self, command: Command) -> Answer:
+        done = subprocess.run(
+            command.argv,
+            env={"PATH": str(self.folder), "HOME": str(self.folder)},
+            executable=self.folder / command.argv[0],
+            capture_output=True,
+            check=False,
+        )
+        return Answer(done.stdout, done.stderr, done.returncode)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+def facts(here: Here, cluster: Cluster = CLUSTER) -> NodeFacts:
+    return node_facts(FakeTransport(rules=[here]), cluster, NODE)
+
+
+def canned(sections: Mapping[str, tuple[int, str]], fact: str) -> Any:
+    frames = {**sections, "end": (0, "")}.items()
+    text = "".join(f"@@ {name} {code} {len(said)}\n{said}\n" for name, (code, said) in frames)
+    asked = questions(CLUSTER, NODE)[fact]
+    transport = FakeTransport(
+        answers={
+            asked.command.argv: text,
+            CLOCK_COMMAND.argv: "1000000000.000000000\n",
+        }
+    )
+    return ask(transport, {fact: asked})[fact]
+
+
+def test_all_questions_only_read_and_have_an_end() -> None:
+    commands = {fact.command for fact in questions(CLUSTER, NODE).values()}
+    assert len(commands) == 5
+    assert {command.effect for command in commands} == {Effect.READ}
+    assert all(0 < command.timeout_s <= 200 for command in commands)
+
+
+def test_every_question_has_its_field_and_every_field_its_question() -> None:
+    fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock"}
+    assert set(questions(CLUSTER, NODE)) == fields
+    assert set(questions(replace(CLUSTER, code_path=None), NODE)) == fields - {"code"}
+
+
+def test_light_questions_ask_no_npu() -> None:
+    assert set(light_questions(CLUSTER, NODE)) == {
+        *("system", "machine", "interfaces", "python", "openmpi", "disk", "code"),
+    }
+
+
+def test_answers_that_are_no_facts_of_a_node_are_left_out() -> None:
+    facts = NodeFacts.from_answers("n1", {"machine": Answered("m"), "lock": Answered("free")})
+    assert facts == NodeFacts(node="n1", machine=Answered("m"))
+    assert facts.npus == NOT_ASKED
+
+
+def test_this_machine_answers(here: Here) -> None:
+    here.put("python3", "echo Python 3.7.5 >&2\n")
+    here.put("mpirun", "echo 'mpirun (Open MPI) 4.1.5'\n")
+    here.put("sshd", "[ $1 = -V ] && { echo OpenSSH_9.2p1 >&2; exit; }; exit 0\n")
+    found = facts(here, replace(CLUSTER, code_path=str(here.folder)))
+    system, machine, clock = found.system, found.machine, found.clock
+    assert isinstance(system, Answered)
+    assert isinstance(machine, Answered)
+    assert isinstance(clock, Answered)
+    name = os.uname()
+    assert system.value.hostname == name.nodename
+    assert (system.value.kernel.release, system.value.kernel.arch) == (name.release, name.machine)
+    assert (system.value.uid, system.value.home) == (os.getuid(), str(here.folder))
+    assert machine.value.endswith(str(Path("/proc/self/ns/net").readlink()))
+    assert abs(clock.value.offset_s) <= clock.value.uncertainty_s + 0.01
+    assert isinstance(found.interfaces, Answered)
+    assert "lo" in {interface.name for interface in found.interfaces.value}
+    assert isinstance(found.listeners, Answered)
+    assert found.python == Answered(Python(f"{here.folder}/python3", "3.7.5"))
+    assert found.openmpi == Answered(OpenMpi(f"{here.folder}/mpirun", "4.1.5"))
+    assert found.sshd == Answered(Sshd(f"{here.folder}/sshd", "9.2p1"))
+    assert found.code == Answered(Code(path=str(here.folder), exists=True, readable=True))
+    assert isinstance(found.disk, Answered)
+    assert found.disk.value.base.free_bytes > 0
+
+
+def test_what_is_not_there_is_missing(here: Here) -> None:
+    (here.folder / "ip").unlink()
+    found = facts(here, replace(CLUSTER, python="/opt/python3.7"))
+    assert found.interfaces == Unanswered(
+        "missing",
+        "could not list the network interfaces: ip is not on PATH",
+    )
+    assert found.python == Unanswered(
+        "missing", "could not find /opt/python3.7: /opt/python3.7 is not a program on PATH"
+    )
+    assert found.code == Answered(Code(path="/workspace/demo", exists=False, readable=False))
+
+
+def test_a_program_that_fails_is_quoted(here: Here) -> None:
+    (here.folder / "ss").unlink()
+    here.put("ss", "echo 'Cannot open netlink socket' >&2; exit 1\n")
+    assert facts(here).listeners == Unanswered(
+        "failed", "could not list the ports in use: Cannot open netlink socket"
+    )
+
+
+def test_code_is_a_file_or_a_folder(here: Here) -> None:
+    here.put("main.py", "")
+    path = str(here.folder / "main.py")
+    assert facts(here, replace(CLUSTER, code_path=path)).code == Answered(
+        Code(path=path, exists=True, readable=True)
+    )
+
+
+NOT_ON_PATH = {
+    "sshd": (127, "sshd is neither on PATH nor in /usr/sbin"),
+    "mpirun": (127, "mpirun is neither on PATH nor in /usr/local/openmpi/bin"),
+    "hccn_conf": (127, "/etc/hccn.conf does not exist"),
+}
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        (
+            "sshd",
+            "could not find the OpenSSH server: sshd is neither on PATH nor in /usr/sbin",
+        ),
+        (
+            "openmpi",
+            "could not find Open MPI: mpirun is neither on PATH nor in /usr/local/openmpi/bin",
+        ),
+        ("hccn_conf", "could not read /etc/hccn.conf: /etc/hccn.conf does not exist"),
+    ],
+)
+def test_software_that_is_not_there(fact: str, message: str) -> None:
+    assert canned(NOT_ON_PATH, fact) == Unanswered("missing", message)
+
+
+SSHD = {"sshd": (0, "/usr/sbin/sshd"), "sshd_version": (1, "OpenSSH_9.2p1")}
+
+
+def test_sshd_tells_the_folder_that_it_misses() -> None:
+    sections = {**SSHD, "sshd_test": (255, "Missing privilege separation directory: /run/sshd")}
+    assert canned(sections, "sshd") == Answered(Sshd("/usr/sbin/sshd", "9.2p1", "/run/sshd"))
+
+
+SCRIPT = "the script that asks the node: line"
+
+
+@pytest.mark.parametrize(
+    ("fact", "sections", "message"),
+    [
+        ("sshd", SSHD, f'{SCRIPT} 2 not understood: ""; expected sections sshd_version, sshd_test'),
+        (
+            "code",
+            {"code": (0, "perhaps")},
+            f'{SCRIPT} 1 not understood: "perhaps"; expected absent, unreadable or readable',
+        ),
+        (
+            "disk",
+            {"disk": (0, "Avail Inodes IFree Mounted on\n1 1 1 /\n")},
+            f'{disk.TOOL}: line 2 not understood: ""; expected two rows',
+        ),
+        (
+            "python",
+            {"python": (0, "bin/python3"), "python_version": (0, "Python 3.7.5")},
+            'path of Python: line 1 not understood: "bin/python3"; expected an absolute path',
+        ),
+    ],
+)
+def test_what_the_scripts_do_not_say_is_not_understood(
+    fact: str, sections: dict[str, tuple[int, str]], message: str
+) -> None:
+    purpose = questions(CLUSTER, NODE)[fact].purpose
+    assert canned(sections, fact) == Unanswered("not-understood", f"could not {purpose}: {message}")
+
+
+def test_hccn_conf_that_we_may_not_read() -> None:
+    sections = {"hccn_conf": (1, "/etc/hccn.conf cannot be read by nobody")}
+    assert canned(sections, "hccn_conf") == Unanswered(
+        "failed", "could not read /etc/hccn.conf: /etc/hccn.conf cannot be read by nobody"
+    )
+
+
+def test_hccn_conf_is_read() -> None:
+    answer = canned({"hccn_conf": (0, "address_0=198.19.0.10")}, "hccn_conf")
+    assert answer.value.addresses == {0: "198.19.0.10"}
+
+
+def test_disk_of_base_and_of_tmp() -> None:
+    answer = canned({"disk": (0, "Avail Inodes IFree Mounted on\n7 9 8 /\n5 - - /data\n")}, "disk")
+    assert isinstance(answer.value, Disk)
+    assert (answer.value.base.free_inodes, answer.value.tmp.mount_point) == (8, "/data")

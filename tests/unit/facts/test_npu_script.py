@@ -1,0 +1,313 @@
+"""The script that asks the NPUs, run by bash against stand-ins for npu-smi and hccn_tool."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ascendboot.facts.api import Answer, Answered, Unanswered, answer_to
+from ascendboot.facts.npus import COMMAND, DeviceNetwork, npu_questions
+from ascendboot.parse.hccn_tool import DeviceAddress
+from ascendboot.parse.npu_smi import NpuList
+from ascendboot.transport.api import Effect, Result
+
+NEEDED = ("bash", "cat", "timeout", "sleep")
+
+LOGIC = "\tNPU ID  Chip ID  Chip Logic ID  Chip Name\n"
+PHYSICAL = "\tNPU ID  Chip ID  Chip Logic ID  Chip Phy-ID  Chip Name\n"
+TWO = LOGIC + "\t0  0  0  Ascend 910B3\n\t0  1  -  Mcu\n\t1  0  1  Ascend 910B3\n"
+LIST = "Total Count : 2\nNPU ID : 0\nChip Count : 1\nNPU ID : 1\nChip Count : 1\n"
+FINE = """\
+case $3 in
+  -ip) echo "ipaddr:198.19.0.1$2"; echo netmask:255.255.0.0 ;;
+  -link) echo 'link status: UP' ;;
+  -tls) echo "dev_id:$2, tls switch[0](0:disable, 1:enable)" ;;
+esac
+"""
+
+
+class Stage:
+    """A PATH with nothing on it but stand-ins and what the script needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in NEEDED:
+            found = shutil.which(name)
+            assert found is not None
+            (folder / name).symlink_to(found)
+
+    def put(self, name: str, script: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{script}")
+        path.chmod(0o755)
+
+    def npu_smi(self, mapping: str = TWO, listed: str = LIST) -> None:
+        (self.folder / "mapping").write_text(mapping)
+        (self.folder / "list").write_text(listed)
+        self.put("npu-smi", f'cat {self.folder}/$([ "$2" = -m ] && echo mapping || echo list)\n')
+
+    def result(self, *, patience: str = "3", call_s: str = "5", enough: str = "150") -> Result:
+        script = COMMAND.argv[2]
+        for usual, here in (
+            ("left=100;", f"left={patience};"),
+            ("timeout -k 1 10 ", f"timeout -k 1 {call_s} "),
+            ("enough=150", f"enough={enough}"),
+        ):
+            assert usual in script
+            script = script.replace(usual, here)
+        began = time.monotonic()
+        done = subprocess.run(
+            ["bash", "-c", script],  # noqa: S607  found on the PATH that is the point of the test
+            env={"PATH": str(self.folder), "HOME": "/nonexistent"},
+            executable=self.folder / "bash",
+            capture_output=True,
+            check=False,
+        )
+        return Result(
+            node="n1",
+            command=replace(COMMAND, argv=("bash", "-c", script)),
+            exit_code=done.returncode,
+            stdout=done.stdout,
+            stderr=done.stderr,
+            duration_s=time.monotonic() - began,
+        )
+
+    def answers(self, **changes: str) -> dict[str, Answer[Any]]:
+        result = self.result(**changes)
+        assert result.stderr == b""
+        return {name: answer_to(fact, result) for name, fact in npu_questions().items()}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def network(device_id: int, **changes: Any) -> DeviceNetwork:
+    return replace(
+        DeviceNetwork(
+            device_id=device_id,
+            addresses=Answered((DeviceAddress(f"198.19.0.1{device_id}", "255.255.0.0"),)),
+            link_up=Answered(value=True),
+            tls_enabled=Answered(value=False),
+        ),
+        **changes,
+    )
+
+
+def test_it_only_reads_and_has_an_end() -> None:
+    assert COMMAND.effect is Effect.READ
+    assert COMMAND.timeout_s == 200.0
+
+
+def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put("hccn_tool", FINE)
+    answers = stage.answers()
+    assert answers["device_networks"] == Answered((network(0), network(1)))
+    assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
+    npus = answers["npus"]
+    assert isinstance(npus, Answered)
+    assert [(n.device_id, n.device_id_assumed) for n in npus.value.npus] == [(0, True), (1, True)]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "asked"),
+    [
+        (PHYSICAL + "\t0  0  7  2  Ascend910\n\t0  1  -  -  Mcu\n\t-1  0  3  3  Ascend910\n", [2]),
+        ("\tNPU ID Slot ID Chip ID Chip Phy-ID Chip Name\n\t0 9 0 10 x\n\t1 8 0 9 x\n", [9, 10]),
+        ("There is no NPU card on this server.\n", []),
+        (LOGIC + "\tan NPU is being reset\n\t1  0  1  Ascend 910B3\n", [1]),
+    ],
+)
+def test_ids_are_taken_from_the_right_column(stage: Stage, mapping: str, asked: list[int]) -> None:
+    stage.npu_smi(mapping)
+    stage.put("hccn_tool", FINE)
+    networks = stage.answers()["device_networks"]
+    assert isinstance(networks, Answered)
+    assert [found.device_id for found in networks.value] == asked
+
+
+def test_two_ports_and_no_ip(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put(
+        "hccn_tool",
+        'if [ "$3$2" = -ip1 ]; then echo "Get ipconf failed, because no ip was preset there!" >&2\n'
+        f"exit 13; fi\n{FINE}"
+        '[ "$3" != -ip ] || printf "ipaddr:198.19.1.1\\nnetmask:255.255.0.0\\n"\n',
+    )
+    addresses = (
+        DeviceAddress("198.19.0.10", "255.255.0.0"),
+        DeviceAddress("198.19.1.1", "255.255.0.0"),
+    )
+    networks = stage.answers()["device_networks"]
+    assert networks == Answered(
+        (network(0, addresses=Answered(addresses)), network(1, addresses=Answered(())))
+    )
+    assert isinstance(networks, Answered)
+    assert [found.device_ip for found in networks.value] == ["198.19.0.10,198.19.1.1", None]
+
+
+def test_something_new_is_the_problem_of_that_device_alone(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put(
+        "hccn_tool", f'[ "$2$3" != 1-link ] || {{ echo "link status: ASLEEP"; exit; }}\n{FINE}'
+    )
+    unknown = Unanswered(
+        "not-understood",
+        "could not read the link of device 1: hccn_tool -i 1 -link -g: line 1 not understood: "
+        '"link status: ASLEEP"; expected link status: UP or DOWN',
+    )
+    assert stage.answers()["device_networks"] == Answered((network(0), network(1, link_up=unknown)))
+
+
+def test_a_tool_that_is_busy_for_a_moment_is_asked_again(stage: Stage) -> None:
+    stage.npu_smi()
+    count = stage.folder / "count"
+    stage.put(
+        "hccn_tool",
+        f"echo x >>{count}; case $(cat {count}) in x|x$'\\n'x) "
+        f'echo "hccn_tool is busy, please try again."; exit 11;; esac\n{FINE}',
+    )
+    assert stage.answers()["device_networks"] == Answered((network(0), network(1)))
+    assert count.read_text().count("x") == 2 + 2 * 3
+
+
+def test_a_tool_that_stays_busy_is_given_up_in_bounded_time(stage: Stage) -> None:
+    stage.npu_smi()
+    count = stage.folder / "count"
+    stage.put(
+        "hccn_tool", f'echo x >>{count}; echo "hccn_tool is busy, please try again."; exit 11\n'
+    )
+    networks = stage.answers()["device_networks"]
+    assert isinstance(networks, Answered)
+    assert [found.link_up for found in networks.value] == [
+        Unanswered(
+            "busy",
+            f"could not read the link of device {i}: hccn_tool -i {i} -link -g: "
+            "hccn_tool is busy, please try again. (asked again for 10 s)",
+        )
+        for i in (0, 1)
+    ]
+    # 0.1 s and 0.2 s of patience for all devices together, not for each
+    assert count.read_text().count("x") == 2 + 2 * 3
+
+
+def test_a_call_that_hangs_is_ended(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put("hccn_tool", f'[ "$2$3" != 0-ip ] || exec sleep 60\n{FINE}')
+    late = Unanswered(
+        "failed",
+        "could not read the IP of device 0: hccn_tool -i 0 -ip -g: no answer within 10 s",
+    )
+    assert stage.answers(call_s="2")["device_networks"] == Answered(
+        (network(0, addresses=late), network(1))
+    )
+
+
+def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put("hccn_tool", FINE)
+    late = "not asked: the devices before took 0 s"
+    assert stage.answers(enough="0") == {
+        "npus": Unanswered("failed", f"could not list the NPUs: {late}"),
+        "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
+        "device_networks": Answered(()),
+    }
+
+
+def test_a_tool_that_fails_without_a_word(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put("hccn_tool", f'[ "$2$3" != 0-ip ] || exit 5\n{FINE}')
+    silent = Unanswered(
+        "failed",
+        "could not read the IP of device 0: hccn_tool -i 0 -ip -g exited 5 and said nothing",
+    )
+    assert stage.answers()["device_networks"] == Answered(
+        (network(0, addresses=silent), network(1))
+    )
+
+
+def test_no_hccn_tool(stage: Stage) -> None:
+    stage.npu_smi()
+    assert stage.answers()["device_networks"] == Unanswered(
+        "missing",
+        "could not read the network of the devices: "
+        "hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools",
+    )
+
+
+@pytest.mark.skipif(Path("/dev/davinci0").exists(), reason="this machine has NPUs")
+def test_no_npu_smi(stage: Stage) -> None:
+    stage.put("hccn_tool", FINE)
+    nowhere = "npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin"
+    assert stage.answers() == {
+        "npus": Unanswered("missing", f"could not list the NPUs: {nowhere}"),
+        "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
+        "device_networks": Answered(()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        (
+            "echo 'dcmi module initialize failed. ret is -8005'; exit 187\n",
+            Unanswered(
+                "failed",
+                "could not list the NPUs: npu-smi info -m: "
+                "dcmi module initialize failed. ret is -8005",
+            ),
+        ),
+        (
+            "echo 'something new' >&2; exit 9\n",
+            Unanswered("failed", "could not list the NPUs: something new"),
+        ),
+        (
+            "echo 'something new'\n",
+            Unanswered(
+                "not-understood",
+                'could not list the NPUs: npu-smi info -m: line 1 not understood: "something new"; '
+                "expected a header of NPU ID, Chip ID, Chip Logic ID or Chip Phy-ID, Chip Name",
+            ),
+        ),
+        (
+            "echo 'dcmi model initialized failed, because the device is used. ret is -8020'\n",
+            Unanswered(
+                "busy",
+                "could not list the NPUs: npu-smi info -m: "
+                "dcmi model initialized failed, because the device is used. ret is -8020",
+            ),
+        ),
+    ],
+)
+def test_an_npu_smi_that_cannot(stage: Stage, script: str, answer: Unanswered) -> None:
+    stage.put("npu-smi", script)
+    assert stage.answers()["npus"] == answer
+
+
+def test_warnings_on_stderr_do_not_spoil_the_table(stage: Stage) -> None:
+    stage.npu_smi()
+    path = stage.folder / "npu-smi"
+    path.write_text(path.read_text() + "echo 'a warning' >&2\n")
+    assert isinstance(stage.answers()["npus"], Answered)
+
+
+def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
+    stdout = b"@@ hccn_tool 0 1\nx\n@@ ids 0 1\n3\n@@ end 0 0\n\n"
+    result = Result(
+        node="n1", command=COMMAND, exit_code=0, stdout=stdout, stderr=b"", duration_s=0.1
+    )
+    networks = answer_to(npu_questions()["device_networks"], result)
+    assert isinstance(networks, Answered)
+    assert networks.value[0].link_up == Unanswered(
+        "not-understood",
+        "could not read the link of device 3: the script that asks the NPUs: line 1 "
+        'not understood: ""; expected what hccn_tool -i 3 -link -g said',
+    )

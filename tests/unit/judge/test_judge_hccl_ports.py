@@ -1,0 +1,72 @@
+"""The ports that HCCL needs on every node."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.facts.api import Answered
+from ascendboot.judge.hccl_ports import hccl_ports
+from ascendboot.parse.kernel_ports import KernelPorts
+from ascendboot.parse.ss import Listener
+from tests.unit.judge import well
+
+MOVE = "Unless that is a job which runs now, end it, or move HCCL: HCCL_IF_BASE_PORT under `env`."
+
+
+@pytest.mark.parametrize(
+    ("env", "ports"),
+    [
+        ({}, range(60000, 60032)),
+        ({"HCCL_IF_BASE_PORT": "50000"}, range(50000, 50032)),
+        ({"HCCL_IF_BASE_PORT": "much"}, range(0)),
+        ({"HCCL_HOST_SOCKET_PORT_RANGE": "60000-60050"}, range(60000, 60051)),
+        ({"HCCL_HOST_SOCKET_PORT_RANGE": "auto", "HCCL_IF_BASE_PORT": "1"}, range(0)),
+    ],
+)
+def test_the_environment_of_the_job_moves_them(env: dict[str, str], ports: range) -> None:
+    assert hccl_ports(well.cluster(well.node(1), env=env)) == ports
+
+
+def listeners(*listening: tuple[int, str | None, int | None]) -> Answered[tuple[Listener, ...]]:
+    return Answered(
+        tuple(Listener(address="*", port=n, program=who, pid=pid) for n, who, pid in listening)
+    )
+
+
+def test_ports_that_are_taken_are_told_with_their_holders() -> None:
+    taken = listeners(
+        (60000, "python3", 7), (60001, "python3", 7), (60031, None, None), (60032, "x", 8)
+    )
+    assert well.second(listeners=taken) == [
+        (
+            "hccl-port-taken warning lab-2: ports 60000-60001 of HCCL's 60000-60031 are taken by "
+            f"python3 (pid 7). {MOVE}"
+        ),
+        (
+            "hccl-port-taken warning lab-2: port 60031 of HCCL's 60000-60031 is taken by a "
+            f"program of another user. {MOVE}"
+        ),
+    ]
+
+
+def test_ports_that_any_connection_may_take_are_told() -> None:
+    assert well.second(kernel_ports=Answered(KernelPorts(32768, 60999, ((60000, 60015),)))) == [
+        (
+            "hccl-ports-ephemeral warning lab-2: any outgoing connection may take a port of HCCL's "
+            "60000-60031: Linux gives 32768-60999 to them. Add the range to "
+            "net.ipv4.ip_local_reserved_ports, behind what is there."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "ports", [KernelPorts(32768, 60999, ((60000, 60031),)), KernelPorts(32768, 59999)]
+)
+def test_ports_that_are_kept_are_well(ports: KernelPorts) -> None:
+    assert well.second(kernel_ports=Answered(ports)) == []
+
+
+def test_one_node_alone_needs_none() -> None:
+    alone = well.cluster(well.node(1))
+    seen = well.facts(1, kernel_ports=Answered(KernelPorts(32768, 60999)))
+    assert well.judged(alone, seen) == []

@@ -1,0 +1,85 @@
+"""Which launcher is taken and why, and what is wrong with Horovod."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.judge import choose_launcher
+from ascendboot.model.launcher import LauncherChoice
+from ascendboot.parse.horovod import Horovod
+from tests.unit.judge import well
+
+RUN = "/opt/py/bin/horovodrun"
+WORKS = Answered(Horovod(RUN, "0.28.1", has_mpi=True))
+THERE = Answered(Horovod(RUN, "0.28.1"))
+MISSING = Unanswered("missing", "could not find Horovod: there is no horovodrun beside python3")
+SSH = Answered("/usr/bin/ssh")
+STATED = replace(well.TWO, launcher="horovod")
+
+
+def chosen(first: Any, second: Any, wish: Any = well.TWO, ssh: Any = SSH) -> LauncherChoice:
+    facts = {"lab-1": well.facts(1, horovod=first, ssh=ssh), "lab-2": well.facts(2, horovod=second)}
+    return choose_launcher(wish, facts)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why", "path"),
+    [
+        (WORKS, THERE, "Horovod 0.28.1 beside python3 works on lab-1", RUN),
+        (MISSING, MISSING, "lab-1: there is no horovodrun beside python3", None),
+        (WORKS, MISSING, "there is no Horovod on lab-2", None),
+        (
+            Answered(Horovod(RUN, "0.28.1", has_mpi=False)),
+            THERE,
+            "Horovod on lab-1 was built without MPI",
+            None,
+        ),
+    ],
+)
+def test_auto_takes_what_works(first: Any, second: Any, why: str, path: str | None) -> None:
+    assert chosen(first, second) == LauncherChoice(why, path)
+
+
+def test_auto_without_ssh_takes_mpirun() -> None:
+    no_ssh = Unanswered("missing", "could not find ssh: it is not there")
+    assert chosen(WORKS, THERE, ssh=no_ssh) == LauncherChoice(
+        "lab-1: could not find ssh: it is not there"
+    )
+
+
+def test_what_the_inventory_states_is_taken() -> None:
+    why = "the inventory states it"
+    assert chosen(WORKS, THERE, replace(well.TWO, launcher="mpirun")) == LauncherChoice(why)
+    assert chosen(WORKS, THERE, STATED) == LauncherChoice(why, RUN)
+
+
+def test_versions_that_differ() -> None:
+    other = Answered(Horovod(RUN, "0.22.1"))
+    found = well.judged(
+        well.TWO, well.facts(1, horovod=WORKS, ssh=SSH), well.facts(2, horovod=other)
+    )
+    assert found == [
+        (
+            "horovod-differs error lab-[1-2]: lab-1 has Horovod 0.28.1, lab-2 has 0.22.1. "
+            "Install the same version on all nodes."
+        )
+    ]
+
+
+def test_a_stated_horovod_must_be_on_all_nodes_with_mpi() -> None:
+    without = Answered(Horovod(RUN, "0.28.1", has_mpi=False))
+    no_ssh = Unanswered("missing", "could not find ssh: it is not there")
+    remedy = (
+        "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states."
+    )
+    facts = well.facts(1, horovod=without, ssh=no_ssh), well.facts(2, horovod=MISSING)
+    assert sorted(well.judged(STATED, *facts)) == [
+        f"horovod-missing error lab-2: {MISSING.message}. {remedy}",
+        f"horovod-without-mpi error lab-1: Horovod 0.28.1 was built without MPI. {remedy}",
+        "ssh-missing error lab-1: could not find ssh: it is not there. Install openssh-client.",
+    ]
+    assert well.judged(well.TWO, *facts) == []

@@ -1,0 +1,145 @@
+"""Who tries to reach whom: rings, samples, all pairs; and which ports."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.facts.api import Answered
+from ascendboot.network import Attempts, Coverage, attempts
+from ascendboot.network.attempts import Ends, Knock, Npu
+from ascendboot.parse.hccn_tool import DeviceAddress
+from ascendboot.parse.kernel_ports import KernelPorts
+from tests.unit.judge import well
+
+
+def wanted(count: int, coverage: Coverage, **changes: object) -> dict[str, Attempts]:
+    numbers = range(1, count + 1)
+    cluster = well.cluster(*(well.node(n) for n in numbers), **changes)
+    facts = {f"lab-{n}": well.facts(n) for n in numbers}
+    return attempts(cluster, facts, coverage, ssh_ports={f"lab-{n}": 12345 for n in numbers})
+
+
+def ping(source: int, device: int, target: int, other: int) -> Ends:
+    return Ends(npu(source, device), npu(target, other))
+
+
+def npu(node: int, device: int) -> Npu:
+    return Npu(f"lab-{node}", device, f"198.19.{node}.{device}")
+
+
+def test_once_is_a_ring_of_equal_devices_and_two_more() -> None:
+    found = wanted(3, "once")
+    for number in (1, 2, 3):
+        pings = found[f"lab-{number}"].pings
+        assert pings[:8] == tuple(ping(number, i, number % 3 + 1, i) for i in range(8))
+        assert len(set(pings)) == len(pings) == 10
+        assert all(p.target.node != p.source.node == f"lab-{number}" for p in pings)
+
+
+def test_a_ring_goes_back_too_to_the_device_after() -> None:
+    pings = wanted(3, "ring")["lab-1"].pings
+    assert pings[8:16] == tuple(ping(1, i, 3, (i + 1) % 8) for i in range(8))
+    assert len(set(pings)) == len(pings) == 20
+
+
+def test_samples_repeat_and_depend_on_the_cluster() -> None:
+    assert wanted(4, "ring") == wanted(4, "ring")
+    other = wanted(4, "ring", name="other")
+    assert [p.pings[:16] for p in other.values()] == [
+        p.pings[:16] for p in wanted(4, "ring").values()
+    ]
+    assert other != wanted(4, "ring")
+
+
+def test_all_pairs_leave_nothing_out_but_the_node_itself() -> None:
+    found = wanted(3, "all-pairs")
+    assert {p for a in found.values() for p in a.pings} == {
+        ping(s, i, t, j)
+        for s in (1, 2, 3)
+        for t in (1, 2, 3)
+        if s != t
+        for i in range(8)
+        for j in range(8)
+    }
+    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+        (f"lab-{s}", f"lab-{t}") for s in (1, 2, 3) for t in (1, 2, 3) if s != t
+    }
+
+
+@pytest.mark.parametrize("coverage", ["once", "ring", "all-pairs"])
+def test_one_node_tries_nothing(coverage: Coverage) -> None:
+    assert wanted(1, coverage) == {"lab-1": Attempts()}
+
+
+def test_nodes_with_fewer_devices_or_none_and_devices_with_two_ports() -> None:
+    two_ports = Answered((DeviceAddress("192.0.2.1", "0"), DeviceAddress("192.0.2.2", "0")))
+    facts = {
+        "lab-1": well.facts(1, **well.npus(0, 1)),
+        "lab-2": well.facts(
+            2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=two_ports),))
+        ),
+        "lab-3": well.facts(3, **well.npus(), device_networks=Answered(())),
+    }
+    cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
+    found = attempts(cluster, facts, "all-pairs", ssh_ports={})
+    ports = (Npu("lab-2", 0, "192.0.2.1"), Npu("lab-2", 0, "192.0.2.2"))
+    assert found["lab-1"].pings == tuple(Ends(npu(1, i), port) for i in (0, 1) for port in ports)
+    assert found["lab-2"].pings == tuple(Ends(port, npu(1, i)) for port in ports for i in (0, 1))
+    assert found["lab-3"].pings == ()
+
+
+def test_ipv6_addresses_are_not_pinged() -> None:
+    both = Answered((DeviceAddress("2001:db8::1", "64"), DeviceAddress("192.0.2.1", "0")))
+    facts = {f"lab-{n}": well.facts(n, **well.npus(0)) for n in (1, 2)}
+    facts["lab-2"] = well.facts(
+        2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=both),))
+    )
+    found = attempts(well.TWO, facts, "all-pairs", ssh_ports={})
+    assert found["lab-1"].pings == (Ends(npu(1, 0), Npu("lab-2", 0, "192.0.2.1")),)
+
+
+def test_everyone_knocks_at_the_primary_and_at_the_next() -> None:
+    found = wanted(4, "ring")
+    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+        *(("lab-1", f"lab-{n}") for n in (2, 3, 4)),
+        *((f"lab-{n}", "lab-1") for n in (2, 3, 4)),
+        *(("lab-2", "lab-3"), ("lab-3", "lab-4")),
+    }
+
+
+def test_the_ports_are_those_that_a_job_needs() -> None:
+    def knocks(**changes: object) -> list[tuple[int, str, bool]]:
+        return [(k.port, k.use, k.is_open) for k in wanted(2, "ring", **changes)["lab-2"].knocks]
+
+    assert knocks() == [
+        (12345, "the cluster's sshd", True),
+        (60000, "HCCL", False),
+        (40000, "Open MPI", False),
+    ]
+    assert (50000, "HCCL", False) in knocks(env={"HCCL_IF_BASE_PORT": "50000"})
+    assert (61000, "HCCL", False) in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "61000-61050"})
+    assert [use for _, use, _ in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "auto"})] == [
+        "the cluster's sshd",
+        "Open MPI",
+    ]
+
+
+def test_where_no_sshd_of_ours_runs_only_other_ports_are_tried() -> None:
+    facts = {f"lab-{n}": well.facts(n) for n in (1, 2)}
+    ports = Answered(KernelPorts(1024, 9999))
+    facts["lab-1"] = well.facts(1, kernel_ports=ports)
+    found = attempts(well.TWO, facts, "ring", ssh_ports={})
+    assert found["lab-2"].knocks == (
+        Knock("lab-2", "lab-1", "198.18.0.1", 60000, "HCCL"),
+        Knock("lab-2", "lab-1", "198.18.0.1", 1024, "Open MPI"),
+    )
+
+
+def test_an_unreachable_primary_does_not_keep_the_others_from_trying() -> None:
+    cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
+    facts = {f"lab-{n}": well.facts(n) for n in (2, 3)}
+    found = attempts(cluster, facts, "ring", ssh_ports={})
+    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+        ("lab-2", "lab-3"),
+        ("lab-3", "lab-2"),
+    }

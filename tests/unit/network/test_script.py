@@ -1,0 +1,141 @@
+"""The script that tries the network: run by a real bash, and what its answers are taken for."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.network import Attempts, Ends, Tried, command, read
+from ascendboot.network.attempts import Knock, Npu
+from ascendboot.network.script import Knocked
+from ascendboot.parse.hccn_ping import Ping
+from ascendboot.transport.api import Effect, Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST = Ends(Npu("lab-1", 0, "192.0.2.10"), Npu("lab-2", 3, "192.0.2.23"))
+SECOND = Ends(Npu("lab-1", 7, "192.0.2.17"), Npu("lab-2", 1, "192.0.2.21"))
+CLOSED = Knock("lab-1", "lab-2", "127.0.0.1", 1, "HCCL")
+BOTH = Attempts((FIRST, SECOND))
+
+TOOL = """\
+#!/bin/bash
+echo "$*" >>"${0%/*}/calls"
+if [ "$(grep -c . "${0%/*}/calls")" = 1 ]; then
+  echo 'hccn_tool is busy, please try again.'; exit 11
+fi
+echo "device $2 PING $6"
+if [ "$2" = 7 ]; then
+  echo 'recv time out seq=0'; echo '3 packets transmitted, 0 received, 100.00% packet loss'
+  echo 'Command execute failed!' >&2; exit 1
+fi
+echo '3 packets transmitted, 3 received, 0.00% packet loss'
+"""
+
+
+def run(attempts: Attempts, *path: Path) -> Result:
+    asked = command(attempts)
+    done = subprocess.run(
+        asked.argv,
+        input=asked.stdin,
+        capture_output=True,
+        check=False,
+        timeout=30,
+        env={"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"])},
+    )
+    return result(attempts, done.stdout, done.returncode, done.stderr)
+
+
+def result(attempts: Attempts, out: bytes, code: int = 0, err: bytes = b"") -> Result:
+    return Result(
+        node="lab-1",
+        command=command(attempts),
+        exit_code=code,
+        stdout=out,
+        stderr=err,
+        duration_s=0.1,
+    )
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    """A folder with an hccn_tool that is busy once."""
+    path = tmp_path / "hccn_tool"
+    path.write_text(TOOL)
+    path.chmod(0o755)
+    return tmp_path
+
+
+def test_pings_go_one_after_the_other_and_a_busy_tool_is_asked_again(tool: Path) -> None:
+    assert read(BOTH, run(BOTH, tool)) == Tried(
+        {FIRST: Answered(Ping(3, 3)), SECOND: Answered(Ping(3, 0))}
+    )
+    assert (tool / "calls").read_text().splitlines() == [
+        "-i 0 -ping -g address 192.0.2.23",
+        "-i 0 -ping -g address 192.0.2.23",
+        "-i 7 -ping -g address 192.0.2.21",
+    ]
+
+
+def test_it_only_looks_and_its_time_is_bounded_by_its_pings() -> None:
+    assert command(BOTH).effect is Effect.READ
+    assert command(BOTH).timeout_s == 64
+    assert command(Attempts((FIRST,) * 100)).timeout_s == 260
+
+
+def test_a_closed_port_proves_that_packets_pass() -> None:
+    attempts = Attempts(knocks=(CLOSED,))
+    assert read(attempts, run(attempts)) == Tried({}, {CLOSED: Knocked(1, "Connection refused")})
+
+
+def test_a_missing_tool_costs_the_pings_and_not_the_connections() -> None:
+    attempts = Attempts((FIRST,), (CLOSED,))
+    tried = read(attempts, run(attempts))
+    assert tried.pings == {}
+    assert tried.trouble == Unanswered(
+        "missing",
+        "could not ping from the NPUs: hccn_tool is neither on PATH nor in "
+        "/usr/local/Ascend/driver/tools",
+    )
+    assert tried.knocks == {CLOSED: Knocked(1, "Connection refused")}
+
+
+def test_what_the_tool_says_and_nobody_knows_is_an_answer_of_that_ping_alone() -> None:
+    told = "3 packets transmitted, 3 received, 0.00% packet loss"
+    out = _sections(("hccn_tool", "x"), ("ping/0", "new"), ("ping/1", told), ("knocks", ""))
+    tried = read(BOTH, result(BOTH, out))
+    assert tried.pings[SECOND] == Answered(Ping(3, 3))
+    assert tried.pings[FIRST] == Unanswered(
+        "not-understood",
+        "could not ping device 3 of lab-2 (192.0.2.23): hccn_tool -i 0 -ping -g address "
+        '192.0.2.23: line 1 not understood: "new"; expected the answer to a packet, or a failure '
+        "that is known",
+    )
+
+
+def test_pings_that_were_not_made_are_in_no_mapping() -> None:
+    out = _sections(("hccn_tool", "x"), ("knocks", ""))
+    assert read(BOTH, result(BOTH, out)) == Tried()
+
+
+@pytest.mark.parametrize("knocks", ["0 x refused", "7 1 Connection refused", "hello"])
+def test_a_connection_that_nobody_asked_for_is_refused(knocks: str) -> None:
+    out = _sections(("hccn_tool", "not needed"), ("knocks", knocks))
+    attempts = Attempts(knocks=(CLOSED,))
+    with pytest.raises(NotUnderstoodError):
+        read(attempts, result(attempts, out))
+
+
+def test_a_script_that_was_ended_is_an_error() -> None:
+    with pytest.raises(ToolError):
+        read(BOTH, result(BOTH, b"", 124))
+
+
+def _sections(*sections: tuple[str, str]) -> bytes:
+    whole = [*sections, ("end", "")]
+    return "".join(f"@@ {n} 0 {len(text)}\n{text}\n" for n, text in whole).encode()
