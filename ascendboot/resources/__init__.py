@@ -1,0 +1,1 @@
+"""Rank tables and hostfiles, made from a Placement."""

@@ -1,0 +1,161 @@
+"""The `.ascendboot` folder on the operator's side: current cluster, runs, what was applied."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import secrets
+import socket
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import AscendbootError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FOLDER = ".ascendboot"
+
+
+@dataclass(frozen=True)
+class State:
+    """The folder of one working directory; the only secrets in it are the clusters' CA keys."""
+
+    root: Path
+
+    @classmethod
+    def here(cls) -> State:
+        """The folder of the current working directory; it need not exist yet."""
+        return cls(Path.cwd() / FOLDER)
+
+    @property
+    def current(self) -> Path:
+        """A text file that holds the path of the inventory last set up."""
+        return self.root / "current"
+
+    @property
+    def runs(self) -> Path:
+        """One folder per call of ascendboot, named so that they sort by time."""
+        return self.root / "runs"
+
+    def cluster(self, name: str) -> Path:
+        """What is kept of one cluster between runs."""
+        return self.root / "clusters" / name
+
+    def known_hosts(self, cluster: str) -> Path:
+        """The host keys of a cluster's nodes that the operator has accepted."""
+        return self.cluster(cluster) / "known_hosts"
+
+    def authority(self, cluster: str) -> Path:
+        """The folder of a cluster's CA keys; nobody else may read it."""
+        return self.cluster(cluster) / "ca"
+
+    def remember_current(self, inventory: Path) -> None:
+        """Make `inventory` the one that verbs use when they are given none."""
+        write_text(self.current, f"{os.path.relpath(inventory, self.root.parent)}\n")
+
+    def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
+        """Keep what a setup left on the nodes, for `train` to hold the nodes against."""
+        write_text(self.cluster(cluster) / "applied.json", json.dumps(applied, indent=2) + "\n")
+
+    def applied(self, cluster: str) -> dict[str, object] | None:
+        """What the last setup left; None when there was none from this folder."""
+        path = self.cluster(cluster) / "applied.json"
+        if not path.exists():
+            return None
+        try:
+            document = json.loads(path.read_text())
+        except ValueError as error:
+            raise AscendbootError(f"{path}: could not be read: {error}; run setup again") from error
+        if not isinstance(document, dict):
+            raise AscendbootError(f"{path}: is not what setup writes; run setup again")
+        return document
+
+    def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
+        """The files that `setup` made here for `cluster`, but for the host keys it accepted."""
+        folder = self.cluster(cluster)
+        found = [folder / "applied.json", *sorted((folder / "ca").glob("*_ca*"))]
+        found.append(folder / "ca" / ".gitignore")
+        if self.current.exists():
+            named = self.root.parent / self.current.read_text().strip()
+            if named.resolve() == inventory.resolve():
+                found.append(self.current)
+        return [path for path in found if path.is_file()]
+
+    def new_run(self, verb: str) -> Run:
+        """A new folder for one call of ascendboot."""
+        now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+        run_id = f"{now}-{verb}-{secrets.token_hex(2)}"
+        folder = self.runs / run_id
+        folder.mkdir(parents=True)
+        return Run(run_id, folder)
+
+    @contextmanager
+    def locked(self, cluster: str, run_id: str) -> Iterator[None]:
+        """Hold this folder's lock of `cluster`, so that two setups do not write at once.
+
+        Raises:
+            AscendbootError: another process holds it.
+        """
+        path = self.cluster(cluster) / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                lock.seek(0)
+                raise AscendbootError(
+                    f"{cluster}: could not start: another setup or reset is at work "
+                    f"({lock.read().strip()}); wait until it has ended"
+                ) from error
+            lock.truncate(0)
+            lock.write(f"run {run_id}, {whoami()}, pid {os.getpid()}")
+            lock.flush()
+            yield
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one call of ascendboot."""
+
+    run_id: str
+    folder: Path
+
+    @property
+    def shown(self) -> str:
+        """The folder as messages name it: relative to the working directory where possible."""
+        return os.path.relpath(self.folder)
+
+    def log_command(self, node: str, number: int, text: str) -> None:
+        """Keep one command of one node with its answer, secrets masked by the caller."""
+        path = self.folder / node / f"{number:02}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def write_json(self, name: str, document: Mapping[str, object]) -> None:
+        """Keep a report in the run's folder."""
+        write_text(self.folder / name, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Put a file in place as a whole: written beside, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def whoami() -> str:
+    """`user@host` of the operator, for messages to other operators."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"

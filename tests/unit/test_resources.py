@@ -1,0 +1,73 @@
+"""Rank table and hostfile come from one placement, in one order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.model.placement import Placement, Slot
+from ascendboot.resources.files import (
+    chief_settings,
+    hostfile,
+    rank_table,
+    rank_table_name,
+    resource_files,
+)
+
+
+def node(name: str, address: str) -> Node:
+    return Node(
+        name=name,
+        address=address,
+        cluster_address=address,
+        server_id=address,
+        ssh=SshAccess(user="root"),
+    )
+
+
+def placement(nodes: int, devices: int) -> Placement:
+    return Placement(
+        tuple(
+            Slot(node(f"n{i}", f"192.0.2.{i}"), d, f"198.51.100.{10 * i + d}", d)
+            for i in range(1, nodes + 1)
+            for d in range(devices)
+        )
+    )
+
+
+def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
+    placed = placement(2, 2)
+    document = json.loads(rank_table(placed).to_json())
+    rows = [
+        (server["server_id"], device["device_id"], device["device_ip"], device["rank_id"])
+        for server in document["server_list"]
+        for device in server["device"]
+    ]
+    assert rows == [
+        (slot.node.server_id, str(slot.device_id), slot.device_ip, str(rank))
+        for rank, slot in enumerate(placed.slots)
+    ]
+
+
+def test_the_hostfile_has_the_table_s_order() -> None:
+    assert hostfile(placement(2, 8)) == "192.0.2.1 slots=8\n192.0.2.2 slots=8\n"
+
+
+def test_the_table_is_named_as_rec_sdk_names_it() -> None:
+    names = [rank_table_name(placement(*shape)) for shape in ((1, 8), (2, 8), (3, 1))]
+    assert names == ["hccl_json_8p.json", "hccl_json_16p_2_host.json", "hccl_json_3p_3_host.json"]
+
+
+def test_without_a_rank_table_there_is_no_such_file_and_the_size_counts_all_ranks() -> None:
+    placed = placement(2, 8)
+    wish = Cluster(name="c", nodes=placed.nodes, primary_name="n1", source="c.yaml")
+    without = replace(wish, resource_mode="no-rank-table", chief_port=61001, chief_device=3)
+    assert list(resource_files(wish, placed)) == ["hccl_json_16p_2_host.json", "hostfile"]
+    assert resource_files(without, placed) == {"hostfile": hostfile(placed)}
+    assert chief_settings(without, placed) == {
+        "CM_CHIEF_IP": placed.primary.cluster_address,
+        "CM_CHIEF_PORT": "61001",
+        "CM_CHIEF_DEVICE": "3",
+        "CM_WORKER_SIZE": "16",
+    }

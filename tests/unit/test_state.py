@@ -1,0 +1,62 @@
+"""The `.ascendboot` folder: whole files, one setup at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import AscendbootError
+from ascendboot.state import State, write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_current_inventory_is_kept_relative_to_the_working_directory(tmp_path: Path) -> None:
+    state = State(tmp_path / ".ascendboot")
+    state.remember_current(tmp_path / "inventories" / "lab.yaml")
+    assert state.current.read_text() == "inventories/lab.yaml\n"
+
+
+def test_what_was_applied_comes_back(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    assert state.applied("lab") is None
+    state.remember_applied("lab", {"port": 12345})
+    assert state.applied("lab") == {"port": 12345}
+
+
+def test_a_broken_record_is_named_with_what_to_do(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    write_text(state.cluster("lab") / "applied.json", "{")
+    with pytest.raises(AscendbootError, match=r"applied\.json: could not be read: .*; run setup"):
+        state.applied("lab")
+
+
+def test_a_second_setup_is_told_who_is_at_work(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    message = r"lab: could not start: another setup or reset is at work \(run one, .*\)"
+    with (
+        state.locked("lab", "one"),
+        pytest.raises(AscendbootError, match=message),
+        state.locked("lab", "two"),
+    ):
+        pass
+    with state.locked("lab", "three"):
+        pass
+
+
+def test_runs_have_folders_of_their_own(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    runs = [state.new_run("setup") for _ in range(3)]
+    assert len({run.folder for run in runs}) == 3
+    runs[0].log_command("lab-1", 3, "text")
+    assert (runs[0].folder / "lab-1" / "03.txt").read_text() == "text"
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\udcff")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
