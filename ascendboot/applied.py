@@ -1,0 +1,150 @@
+"""What a setup left on the nodes, kept on the operator's side for later verbs to rely on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import AscendbootError
+from ascendboot.facts.api import value_of
+from ascendboot.facts.own import OwnFile
+from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.placement import Placement, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.decide import Decisions, Seen
+    from ascendboot.facts.own import Own
+    from ascendboot.model.cluster import Cluster
+
+_KEPT = ("trust/", "env/", "resources/", "sshd/sshd_config", "sshd/host_key-cert.pub")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnNode:
+    """What must still be on one node: our files by path, and our sshd by its identity."""
+
+    files: Mapping[str, OwnFile]
+    sshd: str
+    uid: int
+    user: str
+    home: str
+
+    def problems(self, own: Own, *, now: float) -> tuple[str, ...]:
+        """What is no longer as setup left it, or has run out by the time `now`."""
+        changed = [
+            f"{path} is missing" if path not in own.files else f"{path} has changed"
+            for path, file in self.files.items()
+            if own.files.get(path) != file
+        ]
+        ends = {path: certificate.valid_to for path, certificate in own.certificates.items()}
+        changed += [f"{path} has expired" for path, end in ends.items() if end and end < now]
+        if own.daemon is None:
+            changed.append("the cluster's sshd does not run")
+        elif own.daemon.identity != self.sshd:
+            changed.append("the cluster's sshd runs with another configuration")
+        return tuple(changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """The result of one successful setup."""
+
+    cluster: str
+    inventory_digest: str
+    base: PurePosixPath
+    port: int
+    networks: tuple[str, ...]
+    mpirun: str
+    launcher: LauncherChoice
+    slots: tuple[tuple[str, int, str | None], ...]
+    """Node, device id and device IP of every rank, in rank order."""
+    nodes: Mapping[str, OnNode]
+
+    @classmethod
+    def of(cls, cluster: Cluster, decisions: Decisions, seen: Seen) -> Applied:
+        """What is to be remembered of a setup that ended well."""
+        return cls(
+            cluster=cluster.name,
+            inventory_digest=_digest(cluster),
+            base=decisions.base,
+            port=decisions.port,
+            networks=decisions.networks,
+            mpirun=decisions.mpirun,
+            launcher=decisions.launcher,
+            slots=tuple((s.node.name, s.device_id, s.device_ip) for s in decisions.placement.slots),
+            nodes={node.name: _on_node(node.name, seen) for node in cluster.nodes},
+        )
+
+    def is_of(self, cluster: Cluster) -> bool:
+        """Whether the inventory still asks for the same as when this was applied."""
+        return self.inventory_digest == _digest(cluster)
+
+    def placement(self, cluster: Cluster) -> Placement:
+        """The slots in rank order."""
+        counts: dict[str, int] = {}
+        slots = []
+        for name, device_id, device_ip in self.slots:
+            local_rank = counts.get(name, 0)
+            counts[name] = local_rank + 1
+            slots.append(Slot(cluster.node(name), device_id, device_ip, local_rank))
+        return Placement(tuple(slots))
+
+    def to_json(self) -> dict[str, object]:
+        """As it is kept in a file."""
+        return {**asdict(self), "base": str(self.base)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Applied:
+        """What `to_json` wrote.
+
+        Raises:
+            AscendbootError: the document has another form, written by another version.
+        """
+        try:
+            nodes = {
+                name: OnNode(
+                    files={path: OwnFile(**file) for path, file in node["files"].items()},
+                    sshd=node["sshd"],
+                    uid=node["uid"],
+                    user=node["user"],
+                    home=node["home"],
+                )
+                for name, node in document["nodes"].items()
+            }
+            return cls(
+                cluster=document["cluster"],
+                inventory_digest=document["inventory_digest"],
+                base=PurePosixPath(document["base"]),
+                port=document["port"],
+                networks=tuple(document["networks"]),
+                mpirun=document["mpirun"],
+                launcher=LauncherChoice(**document["launcher"]),
+                slots=tuple((name, device, ip) for name, device, ip in document["slots"]),
+                nodes=nodes,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise AscendbootError(
+                f"what the last setup left cannot be read ({error!r}); run setup again"
+            ) from error
+
+
+def _digest(cluster: Cluster) -> str:
+    wish = {key: value for key, value in asdict(cluster).items() if key != "source"}
+    return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
+
+
+def _on_node(name: str, seen: Seen) -> OnNode:
+    own, facts = seen.own[name], seen.facts[name]
+    system = value_of(facts.system)
+    return OnNode(
+        files={path: file for path, file in own.files.items() if path.startswith(_KEPT)},
+        sshd=own.daemon.identity if own.daemon else "",
+        uid=system.uid if system else 0,
+        user=system.user if system else "root",
+        home=system.home if system else "/root",
+    )

@@ -1,0 +1,118 @@
+"""`check`: everything that setup would judge or prove, without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from ascendboot.decide import our_ports
+from ascendboot.facts.api import value_of
+from ascendboot.judge import Finding
+from ascendboot.model.report import Outcome, StepResult
+from ascendboot.network import attempts
+from ascendboot.outcomes import checked, found
+from ascendboot.phases import COMPARE
+from ascendboot.proofs import Proofs
+from ascendboot.prove import Expectation
+from ascendboot.steps.api import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ascendboot.context import Context
+    from ascendboot.decide import Seen
+    from ascendboot.engine import Connect, Walk
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.network import Coverage
+
+_SETTLE = "Run setup"
+
+
+def check_up(walk: Walk, connect: Connect, coverage: Coverage) -> None:
+    """Look at everything and go on after findings: as far as the answers reach.
+
+    `connect` gives transports that refuse to write.
+
+    Raises:
+        Stopped: the operator interrupted.
+    """
+    seen, context = walk.survey(connect)
+    if not seen.facts:
+        return
+    known = tuple(node for node in walk.cluster.nodes if node.name in seen.facts)
+    cluster = replace(walk.cluster, nodes=known)
+    walk.end_phase(COMPARE, _compared(walk, cluster, seen, context))
+    ports = {node.name: port for node in known for port in our_ports(node, seen)[:1]}
+    wanted = attempts(cluster, seen.facts, coverage, ssh_ports=ports)
+    logins = _logins(cluster, seen, context)
+    walk.run_proofs(Proofs(cluster.primary_name, logins, wanted))
+
+
+def _compared(
+    walk: Walk, cluster: Cluster, seen: Seen, context: Context | None
+) -> list[StepResult]:
+    """What setup would change; one line where nothing is set up, or wishes are not known."""
+    if not any(seen.own[node.name].files or seen.own[node.name].daemon for node in cluster.nodes):
+        names = tuple(node.name for node in cluster.nodes)
+        nothing = Finding(
+            id="not-set-up",
+            level="warning",
+            nodes=names,
+            text="nothing is set up yet",
+            remedy=_SETTLE,
+        )
+        return found("compare", "files", {}, [nothing])
+    if context is None:
+        return [
+            StepResult(
+                node=node.name,
+                phase="compare",
+                step="files",
+                outcome=Outcome.NOT_RUN,
+                detail="what setup would change is not known before the problems above are solved",
+            )
+            for node in cluster.nodes
+        ]
+    return [r for node in cluster.nodes for r in _differences(walk, context, node)]
+
+
+def _differences(walk: Walk, context: Context, node: Node) -> Iterator[StepResult]:
+    own = context.seen.own[node.name]
+    verdicts = [(p, s, s.check(own)) for p in walk.phases for s in p.wishes(context, node)]
+    for phase, step, verdict in verdicts:
+        if not isinstance(verdict, Change):
+            yield checked(phase, node, step, verdict)
+            continue
+        difference = Finding(
+            id="not-as-setup-wishes",
+            level="warning",
+            nodes=(node.name,),
+            text=f"not as setup wishes: {verdict.summary}",
+            remedy=_SETTLE,
+        )
+        [result] = found(phase.name, step.name, {}, [difference])
+        yield replace(result, step=step.name)
+
+
+def _logins(cluster: Cluster, seen: Seen, context: Context | None) -> Expectation | None:
+    """What the primary's logins must find; None while it has nothing to log in with."""
+    own = seen.own.get(cluster.primary_name)
+    if own is None or own.cluster_key is None or "trust/ssh_config" not in own.files:
+        return None
+    files = context.resources if context else {}
+    wished = {f"resources/{name}": text for name, text in files.items()}
+    openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    return Expectation(
+        cluster=cluster,
+        base=own.base,
+        mpirun=openmpi.path if openmpi else "/usr/bin/mpirun",
+        # what is not as wished has been told already
+        files={path: text for path, text in wished.items() if _is_there(seen, path, text)},
+    )
+
+
+def _is_there(seen: Seen, path: str, text: str) -> bool:
+    digest = sha256(text.encode()).hexdigest()
+    found = [own.files.get(path) for own in seen.own.values()]
+    return all(file is not None and file.sha256 == digest for file in found)

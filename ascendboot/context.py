@@ -1,0 +1,48 @@
+"""Context: all that the wishes of a phase are made from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import value_of
+from ascendboot.resources.files import resource_files
+from ascendboot.steps.api import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.decide import Decisions, Seen
+    from ascendboot.model.certificate import Authority
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.render import Templates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """All that wishes are made from."""
+
+    cluster: Cluster
+    decisions: Decisions
+    seen: Seen
+    templates: Templates
+    authority: Authority | None = None
+    """Who signs certificates; None where trust needs none, or its keys are not made yet."""
+    now: float = field(default_factory=time.time)
+    """The time on the operator's side, in seconds since the epoch."""
+
+    @cached_property
+    def resources(self) -> Mapping[str, str]:
+        """Name and text of every file below `resources/`; made once, for all nodes."""
+        return resource_files(self.cluster, self.decisions.placement)
+
+    def user(self, node: Node) -> str:
+        """The login name that we really have on a node."""
+        system = value_of(self.seen.facts[node.name].system)
+        return system.user if system else node.ssh.user
+
+
+Wishes = Callable[[Context, "Node"], Sequence[Step]]

@@ -1,0 +1,153 @@
+"""What follows from the facts of all nodes together: port, placement, networks; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import value_of
+from ascendboot.judge import Finding, choose_launcher, common_networks, devices_of
+from ascendboot.model.names import fold
+from ascendboot.model.placement import Placement, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import PurePosixPath
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.own import Own
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.launcher import LauncherChoice
+
+# Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes.
+CANDIDATE_PORTS = range(12345, 12445)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What all nodes answered, by node name."""
+
+    facts: Mapping[str, NodeFacts]
+    own: Mapping[str, Own]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """What setup will make true on all nodes alike."""
+
+    port: int
+    """Of the cluster's own sshd, the same on all nodes."""
+    placement: Placement
+    networks: tuple[str, ...]
+    """CIDRs that hold the nodes' cluster addresses."""
+    base: PurePosixPath
+    """The cluster's folder, at the same path on all nodes."""
+    mpirun: str
+    """Absolute path on the primary."""
+    launcher: LauncherChoice
+
+
+def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
+    """The decisions, or what stands in the way of making them.
+
+    Expects facts that `judge` found no error in.
+    """
+    port = choose_port(cluster, seen)
+    bases = {seen.own[node.name].base for node in cluster.nodes}
+    findings = [] if isinstance(port, int) else [port]
+    if len(bases) > 1:
+        findings.append(_different_bases(cluster, seen))
+    if not isinstance(port, int) or findings:
+        return tuple(findings)
+    openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    return Decisions(
+        port=port,
+        placement=place(cluster, seen.facts),
+        networks=common_networks(cluster, seen.facts),
+        base=bases.pop(),
+        mpirun=openmpi.path if openmpi else "mpirun",
+        launcher=choose_launcher(cluster, seen.facts),
+    )
+
+
+def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
+    """One rank per device: primary first, then inventory order; devices in their own order."""
+    return Placement(
+        tuple(
+            Slot(node, device_id, device_ip, local_rank)
+            for node in cluster.rank_order
+            for local_rank, (device_id, device_ip) in enumerate(devices_of(node, facts[node.name]))
+        )
+    )
+
+
+def choose_port(cluster: Cluster, seen: Seen) -> int | Finding:
+    """The port stated, or one that is free on all nodes; the one in use by us stays."""
+    taken = {node.name: _taken_ports(cluster, node, seen) for node in cluster.nodes}
+    if cluster.ssh_port is not None:
+        holders = {name: ports.get(cluster.ssh_port) for name, ports in taken.items()}
+        nodes = tuple(name for name, holder in holders.items() if holder is not None)
+        if not nodes:
+            return cluster.ssh_port
+        return Finding(
+            id="ssh-port-taken",
+            level="error",
+            nodes=nodes,
+            text=f"could not use port {cluster.ssh_port} for the cluster's sshd: "
+            f"it is taken by {', '.join(sorted({str(holders[n]) for n in nodes}))}",
+            remedy="State another ssh.port, or `auto`",
+        )
+    ours: Counter[int] = Counter(port for node in cluster.nodes for port in _last_ports(node, seen))
+    candidates: list[int] = [*(port for port, _ in ours.most_common()), *CANDIDATE_PORTS]
+    for port in candidates:
+        if not any(port in ports for ports in taken.values()):
+            return port
+    return Finding(
+        id="ssh-port-taken",
+        level="error",
+        nodes=tuple(taken),
+        text=f"could not find a port for the cluster's sshd: none of {CANDIDATE_PORTS.start} to "
+        f"{CANDIDATE_PORTS.stop - 1} is free on all nodes",
+        remedy="State a free one as ssh.port",
+    )
+
+
+def _taken_ports(cluster: Cluster, node: Node, seen: Seen) -> dict[int, str]:
+    """Ports that the cluster's sshd cannot have, and what has them."""
+    ours = seen.own[node.name].sshd_pids
+    meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
+    kept = meeting if cluster.resource_mode == "no-rank-table" else {}
+    return kept | {
+        listener.port: f"{listener.program or 'a program of another user'}"
+        + (f" (pid {listener.pid})" if listener.pid else "")
+        for listener in value_of(seen.facts[node.name].listeners) or ()
+        if listener.pid not in ours
+    }
+
+
+def our_ports(node: Node, seen: Seen) -> list[int]:
+    """The ports on which the cluster's own sshd listens on a node; none where it does not run."""
+    own = seen.own[node.name]
+    listeners = value_of(seen.facts[node.name].listeners) or ()
+    return [item.port for item in listeners if item.pid in own.sshd_pids]
+
+
+def _last_ports(node: Node, seen: Seen) -> list[int]:
+    """Where our sshd listens on a node, else where it did before it ended."""
+    configured = seen.own[node.name].port
+    return our_ports(node, seen) or ([] if configured is None else [configured])
+
+
+def _different_bases(cluster: Cluster, seen: Seen) -> Finding:
+    nodes_of: dict[PurePosixPath, list[str]] = {}
+    for node in cluster.nodes:
+        nodes_of.setdefault(seen.own[node.name].base, []).append(node.name)
+    words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
+    return Finding(
+        id="base-differs",
+        level="error",
+        nodes=tuple(node.name for node in cluster.nodes),
+        text=f"the cluster's folder must lie at one path on all nodes, but is {words}",
+        remedy="Use the same user on all nodes",
+    )

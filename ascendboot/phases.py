@@ -1,0 +1,102 @@
+"""The table of contents of `setup`: its phases, and what each wishes for on a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.facts.api import value_of
+from ascendboot.judge import carrier_of
+from ascendboot.steps.files import Absent, FileContent
+from ascendboot.trust import sshd, trust
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ascendboot.context import Context, Wishes
+    from ascendboot.model.cluster import Node
+    from ascendboot.steps.api import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A named group of wishes; `after_all`: it needs what earlier phases left on ALL nodes."""
+
+    name: str
+    title: str
+    wishes: Wishes
+    after_all: bool = False
+
+
+REACH = "Reach the nodes"
+ASK = "Ask every node"
+JUDGE = "Judge the answers"
+PROVE = "Prove it by logging in from the primary"
+COMPARE = "Compare with what setup wishes"
+NETWORK = "Prove the network between the nodes"
+
+
+def environment(context: Context, node: Node) -> Sequence[Step]:
+    """What every rank starts with: the inventory's variables and the per-rank wrapper."""
+    values = {
+        "node": node.name,
+        "cluster": context.cluster.name,
+        "env": sorted(context.cluster.env.items()),
+        "address": node.cluster_address,
+        "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
+        "base": str(context.decisions.base),
+    }
+    steps: list[Step] = [
+        FileContent("env/node.env", context.templates.text("env/node.env.j2", values)),
+        FileContent("env/rank-exec", context.templates.text("env/rank-exec.j2", values), 0o755),
+    ]
+    if node == context.cluster.primary and context.decisions.launcher.horovodrun:
+        steps.append(FileContent("env/bin/ssh", _ssh_shim(context), 0o755))
+    elif "env/bin/ssh" in context.seen.own[node.name].files:
+        steps.append(Absent("env/bin/ssh"))
+    return steps
+
+
+def _rec_sdk(context: Context, node: Node) -> dict[str, str]:
+    """What Rec SDK needs to know of this very node; the inventory's own values count before."""
+    python = value_of(context.seen.facts[node.name].python)
+    prefix = PurePosixPath(python.path if python else "/usr/bin/python3").parent.parent
+    version = ".".join(python.version.split(".")[:2]) if python else "3"
+    packages = prefix / "lib" / f"python{version}" / "site-packages"
+    libasc, common = packages / "mx_rec/libasc", packages / "rec_sdk_common/lib"
+    values = {
+        "PYTHONPATH": f"{libasc}",
+        "LD_LIBRARY_PATH": f"{libasc}:{common}:/usr/local/lib",
+        "NCCL_SOCKET_IFNAME": carrier_of(node, context.seen.facts[node.name]) or "",
+    }
+    return {k: v for k, v in values.items() if v and k not in context.cluster.env}
+
+
+def _ssh_shim(context: Context) -> str:
+    """An `ssh` that always uses the cluster's configuration, for horovodrun."""
+    primary = context.cluster.primary_name
+    values = {
+        "ssh": value_of(context.seen.facts[primary].ssh) or "/usr/bin/ssh",
+        "config": str(context.decisions.base / "trust/ssh_config"),
+    }
+    return context.templates.text("env/ssh.j2", values)
+
+
+def resources(context: Context, node: Node) -> Sequence[Step]:
+    """Rank table (unless the job goes without) and hostfile, equal on all nodes; no stale ones."""
+    files = context.resources
+    there = (path for path in context.seen.own[node.name].files if path.startswith("resources/"))
+    stale = sorted(path for path in there if path.removeprefix("resources/") not in files)
+    return [
+        *(FileContent(f"resources/{name}", text) for name, text in files.items()),
+        *(Absent(path) for path in stale),
+    ]
+
+
+SETUP: tuple[Phase, ...] = (
+    Phase(name="sshd", title="Run the cluster's own sshd", wishes=sshd),
+    Phase(name="trust", title="Let the primary in everywhere", wishes=trust, after_all=True),
+    Phase(name="environment", title="Lay out what ranks start with", wishes=environment),
+    Phase(name="resources", title="Write rank table and hostfile", wishes=resources),
+)

@@ -1,0 +1,103 @@
+"""The live proofs of all nodes in one round: logins from the primary, and the network."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot import network
+from ascendboot.errors import AscendbootError, NodeError
+from ascendboot.outcomes import failed, found, proved
+from ascendboot.prove import proof, read_proof
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.model.cluster import Node
+    from ascendboot.model.report import StepResult
+    from ascendboot.prove import Expectation
+    from ascendboot.transport.api import Result, Transport
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What one node's part of the round gave."""
+
+    duration_s: float
+    logins: Mapping[str, tuple[str, ...]] | None = None
+    """What is wrong at each node, as seen from the primary; None elsewhere."""
+    tried: network.Tried | None = None
+    """None where nothing was to be tried."""
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """What is to be proved."""
+
+    primary_name: str
+    logins: Expectation | None
+    """What a login must find; None: there is nothing to log in to yet."""
+    wanted: Mapping[str, network.Attempts]
+    """What each node tries, by name."""
+
+    def run(self, node: Node, transport: Transport) -> Proved:
+        """One node's part, in one execution; none where the node has no part.
+
+        Raises:
+            NodeError: it could not be run, or answered what nobody knows.
+        """
+        expected = self.logins if node.name == self.primary_name else None
+        mine = self.wanted.get(node.name, network.Attempts())
+        commands = [proof(expected)] if expected else []
+        if mine.pings or mine.knocks:
+            commands.append(network.command(mine))
+        began = time.monotonic()
+        results: list[Result] = list(transport.run_all(commands)) if commands else []
+        took = time.monotonic() - began
+        logins = _read_logins(expected, results.pop(0)) if expected else None
+        try:
+            tried = network.read(mine, results.pop(0)) if results else None
+        except AscendbootError as error:
+            raise NodeError(node.name, f"could not try the network: {error}") from error
+        return Proved(took, logins, tried)
+
+    def login_results(self, parts: Mapping[str, Proved | NodeError]) -> list[StepResult]:
+        """How the logins went, node by node."""
+        part = parts.get(self.primary_name)
+        if self.logins is None or part is None:
+            return []
+        if isinstance(part, NodeError):
+            return [failed("prove", "login", part)]
+        logins = part.logins or {}
+        return [
+            r for name, problems in logins.items() for r in proved(name, problems, part.duration_s)
+        ]
+
+    def network_results(self, parts: Mapping[str, Proved | NodeError]) -> list[StepResult]:
+        """What the network was found to be, node by node."""
+        lost = [
+            failed("network", "attempts", p) for p in parts.values() if isinstance(p, NodeError)
+        ]
+        tried = {
+            name: part.tried
+            for name, part in parts.items()
+            if isinstance(part, Proved) and part.tried is not None
+        }
+        findings = network.verdict(self.wanted, tried)
+        told = {name: _told(part) for name, part in tried.items()}
+        return [*lost, *found("network", "attempts", told, findings)]
+
+
+def _read_logins(expected: Expectation, result: Result) -> Mapping[str, tuple[str, ...]]:
+    try:
+        return read_proof(expected, result)
+    except AscendbootError as error:
+        return {expected.cluster.primary_name: (str(error).removeprefix(f"{result.node}: "),)}
+
+
+def _told(tried: network.Tried) -> str:
+    pings, knocks = len(tried.pings), len(tried.knocks)
+    parts = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
+    parts += [f"{knocks} TCP connection{'s' * (knocks != 1)}"] if knocks else []
+    return f"reaches the other nodes: {' and '.join(parts)}"

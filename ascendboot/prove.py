@@ -1,0 +1,138 @@
+"""The live proof: the primary logs in to every node as a launch will, and looks around there."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.transport.api import Result
+
+# One line of output per node, whatever happens there: name, exit code, stdout, stderr.
+# At the level of our ssh_config ssh does not say when it finds no host key of the kind it wants.
+_PROVE = """\
+one() {{
+  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" {probe} \\
+    </dev/null >"$t/$1.out" 2>"$t/$1.err"
+  printf '%s %s %s %s\\n' "$1" "$?" "$(head -c 1200 "$t/$1.out" | base64 -w0)" \
+    "$(tail -c 1200 "$t/$1.err" | base64 -w0)"
+}}
+t=$(mktemp -d) || exit 1
+trap 'rm -rf -- "$t"' EXIT
+export t; export -f one
+xargs -P 32 -L 1 bash -c 'one "$@"' _
+"""
+
+_PROBE = """\
+. {base}/env/node.env || exit 1
+for ascendboot_n in {names}; do
+  printf "%s=%s\\\\0" "$ascendboot_n" "${{!ascendboot_n}}"
+done | sha256sum
+for ascendboot_f in {files}; do sha256sum < {base}/$ascendboot_f; done
+test -x {orted} && echo orted
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What a login must find on every node."""
+
+    cluster: Cluster
+    base: PurePosixPath
+    files: Mapping[str, str]
+    """Text by path below `base`; equal on all nodes."""
+    mpirun: str
+    timeout_s: float = 20.0
+
+
+def proof(expected: Expectation) -> Command:
+    """The command that, on the primary, logs in to every node in parallel."""
+    cluster, base = expected.cluster, expected.base
+    probe = _PROBE.format(
+        base=shlex.quote(str(base)),
+        names=" ".join(sorted(cluster.env)),
+        files=" ".join(shlex.quote(path) for path in expected.files),
+        orted=shlex.quote(str(PurePosixPath(expected.mpirun).parent / "orted")),
+    )
+    targets = "".join(f"{node.name} {node.cluster_address}\n" for node in cluster.nodes)
+    script = _PROVE.format(
+        limit=int(expected.timeout_s),
+        config=shlex.quote(str(base / "trust/ssh_config")),
+        probe=shlex.quote(f"bash -c {shlex.quote(probe)}"),
+    )
+    waves = 1 + len(cluster.nodes) // 32
+    return Command(
+        argv=("bash", "-c", script),
+        purpose="log in from the primary",
+        effect=Effect.READ,
+        timeout_s=10.0 + waves * expected.timeout_s,
+        stdin=targets.encode(),
+    )
+
+
+def read_proof(expected: Expectation, result: Result) -> dict[str, tuple[str, ...]]:
+    """What is wrong at each node, by node name; an empty tuple where all is as it should be.
+
+    Raises:
+        CommandError: the proof itself could not be run on the primary.
+        NotUnderstoodError: a line of its answer has an unknown form.
+    """
+    answers: dict[str, tuple[int, str, str]] = {}
+    for number, line in enumerate(result.checked().text.splitlines(), 1):
+        parts = line.split(" ")
+        if len(parts) != 4:  # noqa: PLR2004 - name, exit code, stdout, stderr
+            raise NotUnderstoodError("proof", number, line, "a node's name and its answer")
+        name, code, out, err = parts
+        answers[name] = int(code), _decoded(out), _decoded(err)
+    wanted = wanted_answer(expected)
+    return {
+        node.name: _problems(expected, wanted, answers.get(node.name))
+        for node in expected.cluster.nodes
+    }
+
+
+def wanted_answer(expected: Expectation) -> tuple[str, ...]:
+    """The lines that a login prints on a node where all is well."""
+    variables = "".join(f"{k}={v}\0" for k, v in sorted(expected.cluster.env.items()))
+    texts = [variables, *expected.files.values()]
+    return (*(f"{sha256(text.encode()).hexdigest()}  -" for text in texts), "orted")
+
+
+def _problems(
+    expected: Expectation, wanted: tuple[str, ...], answer: tuple[int, str, str] | None
+) -> tuple[str, ...]:
+    if answer is None:
+        return ("could not log in from the primary: it gave no answer",)
+    code, out, err = answer
+    lines = out.splitlines()
+    if len(lines) < len(wanted) - 1:
+        words = err.strip().splitlines() or out.strip().splitlines() or ["nothing was said"]
+        seen = "no answer in time" if code in (124, 137) else words[-1]
+        return (f"could not log in from {expected.cluster.primary_name}: {seen}",)
+    noise = [line for line in lines if line not in wanted and not line.endswith("  -")]
+    found = []
+    if noise:
+        found.append(f'the login prints "{noise[0]}" before a command runs; silence it')
+    answers = [line for line in lines if line not in noise]
+    subjects = ["the inventory's environment", *expected.files]
+    for subject, want, got in zip(subjects, wanted, answers, strict=False):
+        if want != got:
+            found.append(f"{subject} does not arrive as it was written")
+    if "orted" not in lines:
+        folder = PurePosixPath(expected.mpirun).parent
+        found.append(f"{folder}/orted cannot be run; install the same Open MPI on every node")
+    return tuple(found)
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text).decode(errors="replace")

@@ -1,0 +1,123 @@
+"""Whether every node is ready for a job: as setup left it, with the script in place."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import NodeError
+from ascendboot.facts.api import Fact, Unanswered, ask, value_of
+from ascendboot.facts.own import own_question, parse_own
+from ascendboot.model.names import fold
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import for_each
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ascendboot.applied import Applied
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import Transport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """What was found on all nodes together."""
+
+    script: PurePosixPath
+    """Where the script lies on the nodes, or its name when it is copied there."""
+    is_copied: bool
+    """It is not on the nodes and comes from the operator's side."""
+    problems: tuple[str, ...]
+    """Why nothing may be started, nodes folded; empty when all are ready."""
+    clock_offsets: Mapping[str, float]
+    """By how many seconds each node's clock is ahead of the operator's."""
+
+
+def look(
+    cluster: Cluster,
+    applied: Applied,
+    transports: Mapping[str, Transport],
+    script: str,
+    *,
+    forks: int,
+) -> Readiness:
+    """Hold every node against what setup left there, in one execution each."""
+    path = PurePosixPath(cluster.code_path or "/") / script
+    ask = partial(_ask, cluster, applied, transports, path)
+    answers = for_each(cluster.nodes, ask, forks=forks)
+    problems: dict[str, list[str]] = {}
+    with_script: list[str] = []
+    offsets: dict[str, float] = {}
+    for name, answer in answers.items():
+        if isinstance(answer, NodeError):
+            problems.setdefault(answer.message, []).append(name)
+            continue
+        offsets[name] = answer.clock_offset_s
+        if answer.has_script:
+            with_script.append(name)
+        for problem in answer.problems:
+            problems.setdefault(f"not ready: {problem}; run setup", []).append(name)
+    told = [f"{fold(nodes)}: {problem}" for problem, nodes in problems.items()]
+    is_copied = not with_script and Path(script).is_file()
+    told += _without_script(cluster, with_script, path, script, is_copied=is_copied)
+    return Readiness(
+        script=PurePosixPath(Path(script).name) if is_copied else path,
+        is_copied=is_copied,
+        problems=tuple(told),
+        clock_offsets=offsets,
+    )
+
+
+@dataclass(frozen=True)
+class _Answer:
+    problems: tuple[str, ...]
+    has_script: bool
+    clock_offset_s: float
+
+
+def _ask(
+    cluster: Cluster,
+    applied: Applied,
+    transports: Mapping[str, Transport],
+    script: PurePosixPath,
+    node: Node,
+) -> _Answer:
+    has_script = Command(
+        argv=("test", "-f", str(script), "-a", "-r", str(script)),
+        purpose=f"look for {script}",
+        effect=Effect.READ,
+        expect=frozenset({0, 1}),
+    )
+    asked: dict[str, Fact[Any]] = {
+        "own": Fact("own", own_question(cluster.name), parse_own),
+        "script": Fact("script", has_script, lambda result: result.checked().exit_code == 0),
+    }
+    answers = ask(transports[node.name], asked)
+    for answer in answers.values():
+        if isinstance(answer, Unanswered):
+            raise NodeError(node.name, answer.message)
+    values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
+    problems = applied.nodes[node.name].problems(values["own"], now=time.time())
+    return _Answer(problems, values["script"], values["clock"].offset_s)
+
+
+def _without_script(
+    cluster: Cluster,
+    having: Sequence[str],
+    path: PurePosixPath,
+    script: str,
+    *,
+    is_copied: bool,
+) -> list[str]:
+    lacking = [node.name for node in cluster.nodes if node.name not in having]
+    if is_copied or not lacking:
+        return []
+    if having:
+        return [f"{fold(lacking)}: has no readable {path}, but {fold(having)} has; copy it there"]
+    here = os.path.relpath(script)
+    return [f"{script}: is neither {path} on the nodes nor a file here ({here}); check its name"]

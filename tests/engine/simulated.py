@@ -1,0 +1,235 @@
+"""Nodes without a machine that setup can be walked over: they keep files, keys and an sshd."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.checkup import check_up
+from ascendboot.engine import Stopped, Walk
+from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.facts.api import answer_to
+from ascendboot.phases import SETUP
+from ascendboot.prove import Expectation, wanted_answer
+from ascendboot.render import Templates, installed_templates
+from ascendboot.transport.fake import Answer, FakeTransport
+from ascendboot.transport.guard import ReadOnly
+from tests.engine.signing import authority, public_key
+from tests.unit.judge import well
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.certificate import Authority
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.report import Report, StepResult
+    from ascendboot.network import Coverage
+    from ascendboot.transport.api import Command, Transport
+    from ascendboot.transport.fake import Rule
+
+BASE = "/var/lib/ascendboot/lab"
+WELL = "3 packets transmitted, 3 received, 0.00% packet loss"
+
+
+@dataclass
+class SimulatedNode:
+    """One server: what ascendboot has left on it outlives the connections."""
+
+    number: int
+    transport: FakeTransport = field(init=False)
+    keys: dict[str, str] = field(default_factory=dict)
+    daemon: str = ""
+    broken: dict[str, Answer] = field(default_factory=dict)
+    """Answers of commands that fail, by a part of their purpose."""
+    rule: Rule = field(default_factory=lambda: network)
+    """How attempts to reach other nodes end."""
+
+    def __post_init__(self) -> None:
+        self.reconnect()
+
+    def reconnect(self) -> FakeTransport:
+        """A new connection to the same server."""
+        kept = self.transport.files if hasattr(self, "transport") else {}
+        self.transport = FakeTransport(
+            f"lab-{self.number}", rules=(self._answer, self.rule, _noted), files=kept
+        )
+        return self.transport
+
+    def _answer(self, command: Command) -> Answer | str | None:
+        for part, answer in self.broken.items():
+            if part in command.purpose:
+                return answer
+        match command.purpose:
+            case "look at what ascendboot has set up":
+                return self._own()
+            case "make sshd/host_key" | "make trust/cluster_key":
+                path = command.purpose.removeprefix("make ")
+                self.keys[path] = public_key(f"{path} of {self.number}")
+                return Answer()
+            case "start the cluster's sshd":
+                config = self.transport.files[f"{BASE}/sshd/sshd_config"].content
+                host_key = self.keys["sshd/host_key"].encode()
+                certificate = self.transport.files.get(f"{BASE}/sshd/host_key-cert.pub")
+                digest = sha256(certificate.content).hexdigest() if certificate else "-"
+                identity = sha256(config + host_key + b"\n").hexdigest()
+                self.daemon = f"{identity} {digest}"
+                return Answer()
+            case purpose if purpose.startswith("remove "):
+                path = purpose.removeprefix("remove ")
+                self.keys.pop(path, None)
+                self.transport.files.pop(f"{BASE}/{path}", None)
+                return Answer()
+            case _:
+                return None
+
+    def _own(self) -> str:
+        lines = [f"base {BASE}"]
+        for path, file in self.transport.files.items():
+            lines.append(f"mode {file.mode:o} {path.removeprefix(BASE + '/')}")
+            digest = sha256(file.content).hexdigest()
+            own = path.removeprefix(f"{BASE}/")
+            lines.append(f"{digest}  {own}")
+            if own.endswith("-cert.pub"):
+                said = file.content.decode().splitlines()
+                lines += [f"certificate {own} {line}" for line in said]
+        for path, key in self.keys.items():
+            lines += [f"mode 600 {path}", f"key {path} {key}"]
+        if self.daemon:
+            lines.append(f"sshd 77 {self.daemon}")
+        return "\n".join([*lines, "end\n"])
+
+
+def _noted(command: Command) -> Answer | None:
+    return Answer() if command.purpose == "note what is made here" else None
+
+
+@dataclass
+class Simulation:
+    """A cluster of simulated nodes, and runs over it."""
+
+    nodes: list[SimulatedNode]
+    cluster: Cluster
+    facts: dict[str, NodeFacts]
+    unreachable: set[str] = field(default_factory=set)
+    shown: list[str] = field(default_factory=list)
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    authority: Authority | None = field(default_factory=authority)
+
+    @classmethod
+    def of(cls, count: int) -> Simulation:
+        """So many nodes on which all is well and nothing is set up."""
+        numbers = range(1, count + 1)
+        return cls(
+            [SimulatedNode(n) for n in numbers],
+            well.cluster(*(well.node(n) for n in numbers)),
+            {f"lab-{n}": well.facts(n) for n in numbers},
+        )
+
+    def change(self, node: str, **facts: Any) -> None:
+        """Other answers from one node."""
+        self.facts[node] = replace(self.facts[node], **facts)
+
+    def phase_begins(self, title: str) -> None:
+        """Listen to a walk."""
+
+    def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
+        """Listen to a walk."""
+        self.shown.append(title)
+
+    def walk(self, *, planning: bool = False) -> Report:
+        """`setup`, or `setup --plan`."""
+        walk = self._begun()
+        try:
+            context = walk.look(self._connect_to_look if planning else self._connect)
+            if planning:
+                walk.plan(context)
+            else:
+                for node in self.nodes:
+                    node.transport.rules = (*node.transport.rules, self._proof)
+                walk.prove(walk.apply(context))
+        except Stopped:
+            pass
+        return walk.report("run")
+
+    def check(self, coverage: Coverage = "ring") -> Report:
+        """`check`."""
+        walk = self._begun()
+        with suppress(Stopped):
+            check_up(walk, self._connect_to_look, coverage)
+        return walk.report("run")
+
+    def _begun(self) -> Walk:
+        self.shown.clear()
+        return Walk(
+            cluster=self.cluster,
+            phases=SETUP,
+            templates=Templates(installed_templates()),
+            listener=self,
+            interrupted=self.interrupted,
+            asker=self._ask,
+            authority=self.authority,
+        )
+
+    def _ask(self, transport: Transport, asked: Mapping[str, Any]) -> dict[str, Any]:
+        facts = self.facts[transport.node]
+        known = {f.name: getattr(facts, f.name) for f in fields(facts) if f.name != "node"}
+        own = asked["own"]
+        return {**known, "own": answer_to(own, transport.run(own.command))}
+
+    def _connect(
+        self, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+        opened = {
+            f"lab-{n.number}": n.reconnect()
+            for n in self.nodes
+            if f"lab-{n.number}" not in self.unreachable
+        }
+        return opened, {n: UnreachableError(n, "no answer") for n in sorted(self.unreachable)}
+
+    def _connect_to_look(
+        self, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+        opened, errors = self._connect(nodes)
+        for node in self.nodes:
+            node.transport.rules = (*node.transport.rules, self._proof)
+        return {name: ReadOnly(transport) for name, transport in opened.items()}, errors
+
+    def _proof(self, command: Command) -> str | None:
+        if command.purpose != "log in from the primary":
+            return None
+        files = {
+            path.removeprefix(f"{BASE}/"): file.content.decode()
+            for path, file in sorted(self.nodes[0].transport.files.items())
+            if "/resources/" in path
+        }
+        wanted = wanted_answer(
+            Expectation(
+                cluster=self.cluster,
+                base=PurePosixPath(BASE),
+                files=files,
+                mpirun="/usr/bin/mpirun",
+            )
+        )
+        text = base64.b64encode("\n".join(wanted).encode()).decode()
+        return "".join(f"lab-{n.number} 0 {text} \n" for n in self.nodes)
+
+
+def network(command: Command, *, ping: str = WELL, knock: str = "0 ") -> str | None:
+    """What the script says that tries the network, where every attempt ends alike."""
+    if command.purpose != "try the network":
+        return None
+    wanted = [line.split()[:2] for line in command.stdin.decode().splitlines()]
+    knocks = "\n".join(f"{n} {knock}" for kind, n in wanted if kind == "knock")
+    sections = [
+        ("hccn_tool", "/usr/bin/hccn_tool"),
+        *((f"ping/{n}", ping) for kind, n in wanted if kind == "ping"),
+        ("knocks", knocks),
+        ("end", ""),
+    ]
+    return "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in sections)

@@ -1,0 +1,165 @@
+"""`check` over simulated nodes: reads only, goes on after findings, one report."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from ascendboot.facts.api import Answered
+from ascendboot.model.report import Outcome, Report
+from ascendboot.parse.ss import Listener
+from ascendboot.transport.api import Effect
+from ascendboot.transport.fake import Answer
+from tests.engine.simulated import Simulation, network
+from tests.unit.judge import well
+
+TITLES = [
+    "Reach the nodes",
+    "Ask every node",
+    "Judge the answers",
+    "Compare with what setup wishes",
+    "Prove it by logging in from the primary",
+    "Prove the network between the nodes",
+]
+
+
+def ready(count: int = 2) -> Simulation:
+    """A cluster that is set up, on which the cluster's sshd listens."""
+    cluster = Simulation.of(count)
+    assert cluster.walk().exit_code == 0
+    for n in range(1, count + 1):
+        ours = Listener(address=f"198.18.0.{n}", port=12345, pid=77, program="sshd")
+        cluster.change(f"lab-{n}", listeners=Answered((ours,)))
+    return cluster
+
+
+def found(report: Report) -> list[tuple[str, str, str]]:
+    """Id, level and nodes of every finding, each once."""
+    causes = [r.cause for r in report.results if r.cause]
+    return list(dict.fromkeys((c.id, c.level, ",".join(c.nodes)) for c in causes))
+
+
+def test_all_is_well_after_setup_and_two_executions_tell_it() -> None:
+    cluster = ready(3)
+    report = cluster.check()
+    assert (report.exit_code, found(report)) == (0, [])
+    assert cluster.shown == TITLES
+    assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2, 2]
+
+
+def test_nothing_but_reading_is_asked_of_a_node() -> None:
+    for cluster in (Simulation.of(2), ready()):
+        cluster.check()
+        commands = [c for n in cluster.nodes for c in n.transport.commands]
+        assert {c.effect for c in commands} == {Effect.READ}
+
+
+def test_before_the_first_setup_one_line_says_so_and_the_network_is_proved() -> None:
+    cluster = Simulation.of(2)
+    report = cluster.check()
+    assert (report.exit_code, found(report)) == (0, [("not-set-up", "warning", "lab-1,lab-2")])
+    assert cluster.shown == [*TITLES[:4], TITLES[5]]
+    assert [r.detail for r in report.results if r.step == "not-set-up"] == [
+        "warning: lab-[1-2]: nothing is set up yet. Run setup."
+    ] * 2
+
+
+def test_what_setup_would_change_is_a_warning_with_the_step() -> None:
+    cluster = ready()
+    cluster.nodes[1].transport.files.pop("/var/lib/ascendboot/lab/resources/hostfile")
+    report = cluster.check()
+    [warning] = [r for r in report.results if r.cause]
+    assert (warning.node, warning.phase, warning.step) == (
+        "lab-2",
+        "resources",
+        "resources/hostfile",
+    )
+    assert warning.detail == (
+        "warning: lab-2: not as setup wishes: resources/hostfile is missing. Run setup."
+    )
+    assert report.exit_code == 0
+    assert [r.outcome for r in report.results if r.phase == "prove"] == [Outcome.OK] * 2
+
+
+def test_an_error_of_the_judge_does_not_end_the_check() -> None:
+    cluster = ready()
+    down = well.network(2, 3, link_up=Answered(value=False))
+    cluster.change("lab-2", **well.networks(2, down))
+    report = cluster.check()
+    assert (report.exit_code, found(report)) == (1, [("link-down", "error", "lab-2")])
+    assert cluster.shown == TITLES
+    assert [r.detail for r in report.results if r.outcome is Outcome.NOT_RUN] == [
+        "what setup would change is not known before the problems above are solved"
+    ] * 2
+
+
+@pytest.mark.parametrize("lost", ["lab-1", "lab-3"])
+def test_an_unreachable_node_costs_the_others_nothing(lost: str) -> None:
+    cluster = ready(3)
+    cluster.unreachable.add(lost)
+    report = cluster.check()
+    assert report.exit_code == 4
+    judged = [r for r in report.results if r.phase == "network"]
+    assert {r.node for r in judged} == {"lab-1", "lab-2", "lab-3"} - {lost}
+    assert {r.outcome for r in judged} == {Outcome.OK}
+
+
+def test_when_nobody_is_reached_there_is_nothing_more_to_say() -> None:
+    cluster = Simulation.of(2)
+    cluster.unreachable |= {"lab-1", "lab-2"}
+    assert cluster.check().exit_code == 4
+    assert cluster.shown == TITLES[:3]
+
+
+def test_a_network_that_is_down_fails_check_and_setup_alike() -> None:
+    lost = "3 packets transmitted, 0 received, 100.00% packet loss"
+    for run in (Simulation.check, Simulation.walk):
+        cluster = ready()
+        for node in cluster.nodes:
+            node.rule = partial(network, ping=lost)
+        report = run(cluster)
+        assert (report.exit_code, found(report)) == (1, [("mesh-down", "error", "lab-1,lab-2")])
+
+
+def test_a_node_whose_proof_fails_is_named_and_the_others_are_proved() -> None:
+    cluster = ready(3)
+    cluster.nodes[1].broken["try the network"] = Answer(stderr="no fork", exit_code=1)
+    report = cluster.check()
+    failed = [r for r in report.results if r.outcome is Outcome.FAILED]
+    assert [(r.node, r.detail) for r in failed] == [
+        ("lab-2", "lab-2: could not try the network: a script exited 1: no fork")
+    ]
+    assert {r.node for r in report.results if r.phase == "network"} == {"lab-1", "lab-2", "lab-3"}
+
+
+def test_one_node_has_no_network_to_prove() -> None:
+    cluster = ready(1)
+    assert cluster.check().exit_code == 0
+    assert cluster.shown == TITLES[:5]
+
+
+def test_ports_that_hccl_needs_are_warnings_in_json_with_id_level_nodes_and_remedy() -> None:
+    cluster = ready()
+    taken = Answered((Listener(address="*", port=60003, pid=9, program="python3"),))
+    cluster.change("lab-2", listeners=taken)
+    [finding] = [r for r in _json(cluster.check()) if r.get("id") == "hccl-port-taken"]
+    assert {key: finding[key] for key in ("level", "nodes", "remedy", "outcome")} == {
+        "level": "warning",
+        "nodes": ["lab-2"],
+        "remedy": "Unless that is a job which runs now, end it, or move HCCL: "
+        "HCCL_IF_BASE_PORT under `env`",
+        "outcome": "ok",
+    }
+
+
+def test_an_interrupt_ends_the_check_with_what_was_found() -> None:
+    cluster = ready()
+    cluster.interrupted.set()
+    assert (cluster.check().exit_code, cluster.shown) == (130, TITLES[:1])
+
+
+def _json(report: Report) -> list[dict[str, object]]:
+    results = report.to_json()["results"]
+    assert isinstance(results, list)
+    return results

@@ -1,0 +1,185 @@
+"""The walk over the phases: order, barriers, failures, interrupts; on simulated nodes."""
+
+from __future__ import annotations
+
+from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.model.report import Outcome
+from ascendboot.parse.horovod import Horovod
+from ascendboot.parse.ss import Listener
+from ascendboot.phases import SETUP
+from ascendboot.transport.api import Effect
+from ascendboot.transport.fake import Answer
+from tests.engine.simulated import Simulation
+from tests.unit.judge import well
+
+TITLES = [
+    "Reach the nodes",
+    "Ask every node",
+    "Judge the answers",
+    *(phase.title for phase in SETUP),
+    "Prove it by logging in from the primary",
+    "Prove the network between the nodes",
+]
+
+
+def test_setup_walks_all_phases_in_order_and_settles() -> None:
+    cluster = Simulation.of(3)
+    report = cluster.walk()
+    assert report.exit_code == 0
+    assert cluster.shown == TITLES
+    assert {r.outcome for r in report.results} == {Outcome.OK, Outcome.CHANGED}
+
+
+def test_a_first_setup_needs_four_executions_at_the_most_and_a_second_two() -> None:
+    cluster = Simulation.of(3)
+    cluster.walk()
+    assert [len(n.transport.executions) for n in cluster.nodes] == [4, 4, 4]
+    second = cluster.walk()
+    assert second.count(Outcome.CHANGED) == 0
+    assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2, 2]
+
+
+def test_results_stand_in_the_inventory_s_order_whatever_the_timing() -> None:
+    report = Simulation.of(12).walk()
+    for phase in ("reach", "ask", "judge", "prove"):
+        found = [r for r in report.results if r.phase == phase and r.step != "launcher"]
+        assert [r.node for r in found] == [f"lab-{n}" for n in range(1, 13)]
+
+
+def test_setup_says_what_starts_jobs_and_why() -> None:
+    cluster = Simulation.of(2)
+    horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
+    missing = Unanswered("missing", "could not find Horovod: there is no horovodrun beside python3")
+    shim = "/var/lib/ascendboot/lab/env/bin/ssh"
+    for both, words, has_shim in (
+        (missing, "mpirun starts jobs: lab-1: there is no horovodrun beside python3", False),
+        (horovod, "horovodrun starts jobs: Horovod 0.28.1 beside python3 works on lab-1", True),
+        (missing, "mpirun starts jobs: lab-1: there is no horovodrun beside python3", False),
+    ):
+        for node in ("lab-1", "lab-2"):
+            cluster.change(node, horovod=both, ssh=Answered("/usr/bin/ssh"))
+        report = cluster.walk()
+        told = [(r.node, r.detail) for r in report.results if r.step == "launcher"]
+        assert told == [("lab-1", words)]
+        assert [shim in node.transport.files for node in cluster.nodes] == [has_shim, False]
+
+
+def test_a_plan_writes_nothing_and_names_what_is_not_known_yet() -> None:
+    cluster = Simulation.of(2)
+    report = cluster.walk(planning=True)
+    commands = [c for n in cluster.nodes for c in n.transport.commands]
+    assert {c.effect for c in commands} == {Effect.READ}
+    assert report.count(Outcome.WOULD_CHANGE) == 22
+    later = {r.step: r.detail for r in report.results if r.detail.startswith("not known")}
+    assert later == {
+        "sshd/host_key-cert.pub": "not known before the host keys are made",
+        "trust/cluster_key-cert.pub": "not known before the cluster's key is made",
+    }
+
+
+def test_a_plan_of_one_changed_byte_shows_that_byte() -> None:
+    cluster = Simulation.of(2)
+    cluster.walk()
+    hostfile = cluster.nodes[1].transport.files["/var/lib/ascendboot/lab/resources/hostfile"]
+    hostfile.content = hostfile.content.replace(b"slots=8", b"slots=9", 1)
+    report = cluster.walk(planning=True)
+    [change] = [r for r in report.results if r.outcome is Outcome.WOULD_CHANGE]
+    assert (change.node, change.step) == ("lab-2", "resources/hostfile")
+    assert change.diff.splitlines()[2:] == [
+        "@@ -1,2 +1,2 @@",
+        "-198.18.0.1 slots=9",
+        "+198.18.0.1 slots=8",
+        " 198.18.0.2 slots=8",
+    ]
+
+
+def test_an_unreachable_node_stops_the_run_before_anything_is_written() -> None:
+    cluster = Simulation.of(3)
+    cluster.unreachable.add("lab-2")
+    report = cluster.walk()
+    assert report.exit_code == 4
+    assert cluster.shown == TITLES[:3]
+    assert [n.transport.files for n in cluster.nodes] == [{}, {}, {}]
+
+
+def test_a_finding_blocks_every_node_and_other_findings_are_still_told() -> None:
+    cluster = Simulation.of(3)
+    cluster.unreachable.add("lab-3")
+    cluster.change("lab-2", **well.npus(*range(7)))
+    report = cluster.walk()
+    told = [(r.node, r.outcome) for r in report.results if r.outcome is not Outcome.OK]
+    assert ("lab-3", Outcome.UNREACHABLE) in told
+    assert ("lab-2", Outcome.BLOCKED) in told
+    assert report.exit_code == 4
+    assert [n.transport.files for n in cluster.nodes] == [{}, {}, {}]
+
+
+def test_a_step_that_does_not_settle_is_a_failure_in_the_node_s_own_words() -> None:
+    cluster = Simulation.of(2)
+    cluster.nodes[1].broken["start the cluster's sshd"] = Answer(
+        stderr="Bind to port 12345 on 198.18.0.2 failed: Address already in use.", exit_code=1
+    )
+    report = cluster.walk()
+    assert report.exit_code == 1
+    [failure] = [r for r in report.results if r.outcome is Outcome.FAILED]
+    assert (failure.node, failure.step) == ("lab-2", "sshd")
+    assert failure.detail == (
+        "lab-2: sshd did not settle: could not start the cluster's sshd: a script exited 1: "
+        "Bind to port 12345 on 198.18.0.2 failed: Address already in use."
+    )
+    assert cluster.shown == TITLES[:4]
+
+
+def test_a_node_lost_on_the_way_does_not_cost_the_others_their_results() -> None:
+    cluster = Simulation.of(3)
+    cluster.nodes[2].broken["write sshd_config"] = Answer(exit_code=1, stderr="disk full")
+    report = cluster.walk()
+    changed = {r.node for r in report.results if r.outcome is Outcome.CHANGED}
+    failed = {r.node for r in report.results if r.outcome is Outcome.FAILED}
+    assert ({"lab-1", "lab-2"} <= changed, failed) == (True, {"lab-3"})
+
+
+def test_a_failed_run_is_finished_by_the_next() -> None:
+    cluster = Simulation.of(2)
+    cluster.nodes[1].broken["start the cluster's sshd"] = Answer(exit_code=1)
+    assert cluster.walk().exit_code == 1
+    cluster.nodes[1].broken.clear()
+    assert cluster.walk().exit_code == 0
+    assert cluster.walk().count(Outcome.CHANGED) == 0
+
+
+def test_an_interrupt_ends_the_walk_before_the_next_phase() -> None:
+    cluster = Simulation.of(2)
+    cluster.interrupted.set()
+    report = cluster.walk()
+    assert (report.exit_code, cluster.shown) == (130, ["Reach the nodes"])
+
+
+def test_a_stated_port_that_is_taken_is_refused_and_auto_takes_the_next() -> None:
+    cluster = Simulation.of(2)
+    taken = Answered((Listener(address="0.0.0.0", port=12345, pid=9, program="nginx"),))  # noqa: S104
+    cluster.change("lab-2", listeners=taken)
+    cluster.walk()
+    assert b"Port 12346" in _config(cluster)
+    cluster.cluster = well.cluster(well.node(1), well.node(2), ssh_port=12345)
+    report = cluster.walk()
+    [blocked] = [r.detail for r in report.results if r.outcome is Outcome.BLOCKED]
+    assert blocked == (
+        "lab-2: could not use port 12345 for the cluster's sshd: it is taken by nginx (pid 9). "
+        "State another ssh.port, or `auto`."
+    )
+
+
+def test_the_port_that_our_sshd_listens_on_stays_when_another_becomes_free() -> None:
+    cluster = Simulation.of(2)
+    taken = Answered((Listener(address="0.0.0.0", port=12345, pid=9, program="nginx"),))  # noqa: S104
+    cluster.change("lab-2", listeners=taken)
+    cluster.walk()
+    ours = Answered((Listener(address="198.18.0.1", port=12346, pid=77, program="sshd"),))
+    for name in ("lab-1", "lab-2"):
+        cluster.change(name, listeners=ours)
+    assert cluster.walk().count(Outcome.CHANGED) == 0
+
+
+def _config(cluster: Simulation) -> bytes:
+    return cluster.nodes[0].transport.files["/var/lib/ascendboot/lab/sshd/sshd_config"].content

@@ -1,0 +1,230 @@
+"""How nodes come to trust each other: both kinds, renewal, another CA, another primary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.facts.api import Answered, Clock
+from ascendboot.model.report import Outcome
+from tests.engine.signing import authority
+from tests.engine.simulated import BASE, SimulatedNode, Simulation
+from tests.unit.judge import well
+
+if TYPE_CHECKING:
+    from ascendboot.model.cluster import Trust
+    from ascendboot.model.report import Report
+
+COMMON = {"authorized_keys"}
+OF_PRIMARY = COMMON | {"cluster_key", "known_hosts", "ssh_config"}
+CERTIFICATES = {"sshd/host_key-cert.pub", "trust/cluster_key-cert.pub"}
+
+
+def simulated(trust: Trust, count: int = 2) -> Simulation:
+    cluster = Simulation.of(count)
+    cluster.cluster = replace(cluster.cluster, trust=trust)
+    return cluster
+
+
+def trust_files(node: SimulatedNode) -> set[str]:
+    paths = {path.removeprefix(f"{BASE}/") for path in node.transport.files} | node.keys.keys()
+    return {path for path in paths if path.startswith("trust/") or path in CERTIFICATES}
+
+
+def text(node: SimulatedNode, path: str) -> str:
+    return node.transport.files[f"{BASE}/{path}"].content.decode()
+
+
+def changes(report: Report, outcome: Outcome = Outcome.CHANGED) -> list[tuple[str, str, str]]:
+    return [(r.node, r.step, r.detail) for r in report.results if r.outcome is outcome]
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_both_kinds_take_four_executions_at_first_and_two_without_changes_later(
+    trust: Trust,
+) -> None:
+    cluster = simulated(trust, 3)
+    assert cluster.walk().exit_code == 0
+    assert [len(n.transport.executions) for n in cluster.nodes] == [4, 4, 4]
+    second = cluster.walk()
+    assert (second.exit_code, changes(second)) == (0, [])
+    assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2, 2]
+
+
+def test_with_certificates_one_line_lets_in_and_one_line_knows_all() -> None:
+    cluster = simulated("ca", 3)
+    cluster.walk()
+    user, host = authority().user, authority().host
+    assert [text(n, "trust/authorized_keys") for n in cluster.nodes] == [
+        f'cert-authority,restrict,from="198.18.0.1",principals="mpi-lab" {user} ascendboot lab\n'
+    ] * 3
+    assert text(cluster.nodes[0], "trust/known_hosts") == f"@cert-authority [*]:12345 {host}\n"
+    config = text(cluster.nodes[0], "trust/ssh_config")
+    assert "HostKeyAlgorithms ssh-ed25519-cert-v01@openssh.com\n" in config
+    assert "StrictHostKeyChecking yes\n" in config
+
+
+def test_pinned_trust_names_every_key() -> None:
+    cluster = simulated("pinned")
+    cluster.walk()
+    first, second = cluster.nodes
+    assert text(second, "trust/authorized_keys") == (
+        f'restrict,from="198.18.0.1" {first.keys["trust/cluster_key"]} ascendboot lab\n'
+    )
+    assert text(first, "trust/known_hosts") == (
+        f"[198.18.0.1]:12345 {first.keys['sshd/host_key']}\n"
+        f"[198.18.0.2]:12345 {second.keys['sshd/host_key']}\n"
+    )
+    assert "Certificate" not in text(first, "trust/ssh_config")
+    assert "Certificate" not in text(first, "sshd/sshd_config")
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_on_port_22_hosts_are_known_by_their_plain_names(trust: Trust) -> None:
+    cluster = simulated(trust)
+    cluster.cluster = replace(cluster.cluster, ssh_port=22)
+    cluster.walk()
+    known = text(cluster.nodes[0], "trust/known_hosts")
+    assert known.startswith("@cert-authority * ssh-" if trust == "ca" else "198.18.0.1 ssh-")
+
+
+def test_another_kind_of_trust_leaves_nothing_of_the_former() -> None:
+    cluster = simulated("pinned")
+    cluster.walk()
+    before = [trust_files(node) for node in cluster.nodes]
+    cluster.cluster = replace(cluster.cluster, trust="ca")
+    assert cluster.walk().exit_code == 0
+    assert [trust_files(node) - CERTIFICATES for node in cluster.nodes] == before
+    assert [trust_files(node) & CERTIFICATES for node in cluster.nodes] == [
+        CERTIFICATES,
+        {"sshd/host_key-cert.pub"},
+    ]
+    cluster.cluster = replace(cluster.cluster, trust="pinned")
+    assert cluster.walk().exit_code == 0
+    assert [trust_files(node) for node in cluster.nodes] == before
+    assert changes(cluster.walk()) == []
+
+
+def test_another_primary_leaves_no_key_on_the_former() -> None:
+    cluster = simulated("ca")
+    cluster.walk()
+    cluster.cluster = replace(cluster.cluster, primary_name="lab-2")
+    cluster.nodes.reverse()
+    assert cluster.walk().exit_code == 0
+    assert [trust_files(node) for node in cluster.nodes] == [
+        {f"trust/{name}" for name in OF_PRIMARY} | CERTIFICATES,
+        {f"trust/{name}" for name in COMMON} | {"sshd/host_key-cert.pub"},
+    ]
+    assert "source-address 198.18.0.2/32" in text(cluster.nodes[0], "trust/cluster_key-cert.pub")
+    assert changes(cluster.walk()) == []
+
+
+def test_a_node_more_changes_nothing_of_the_others_trust() -> None:
+    cluster = simulated("ca")
+    cluster.walk()
+    cluster.nodes.append(SimulatedNode(3))
+    cluster.cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
+    cluster.facts["lab-3"] = well.facts(3)
+    report = cluster.walk()
+    assert report.exit_code == 0
+    assert {(r.node, r.phase) for r in report.results if r.outcome is Outcome.CHANGED} == {
+        *(("lab-3", phase) for phase in ("sshd", "trust", "environment", "resources")),
+        *((f"lab-{n}", "resources") for n in (1, 2)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("days", "why"), [(99.5, "expires in 99 days"), (-2.5, "expired 3 days ago")]
+)
+def test_what_expires_soon_is_renewed_by_any_setup(days: float, why: str) -> None:
+    cluster = simulated("ca")
+    cluster.authority = authority(days=400)
+    cluster.walk()
+    cluster.nodes[1].transport.files[
+        f"{BASE}/sshd/host_key-cert.pub"
+    ].content = _certificate_that_expires(days)
+    report = cluster.walk()
+    assert changes(report) == [("lab-2", "sshd/host_key-cert.pub", f"sshd/host_key-cert.pub {why}")]
+    assert changes(cluster.walk()) == []
+
+
+def _certificate_that_expires(days: float) -> bytes:
+    other = simulated("ca")
+    other.authority = authority(days=days)
+    other.walk()
+    return other.nodes[1].transport.files[f"{BASE}/sshd/host_key-cert.pub"].content
+
+
+def test_a_plan_says_when_certificates_expire() -> None:
+    cluster = simulated("ca")
+    cluster.walk()
+    cluster.authority = authority(signs=False)
+    report = cluster.walk(planning=True)
+    told = {(r.node, r.detail) for r in report.results if r.step.endswith("-cert.pub")}
+    assert told == {("lab-1", "expires in 399 days"), ("lab-2", "expires in 399 days")}
+
+
+def test_a_certificate_that_the_sshd_has_not_taken_up_is_taken_up() -> None:
+    cluster = simulated("ca")
+    cluster.walk()
+    node = cluster.nodes[1]
+    node.daemon = f"{node.daemon.split()[0]} {'0' * 64}"
+    assert changes(cluster.walk()) == [
+        (
+            "lab-2",
+            "sshd/host_key-cert.pub",
+            "sshd/host_key-cert.pub is not what the running sshd shows",
+        )
+    ]
+
+
+def test_a_lost_ca_is_told_in_the_plan_and_replaced_everywhere() -> None:
+    cluster = simulated("ca")
+    cluster.walk()
+    cluster.authority = None
+    plan = cluster.walk(planning=True)
+    again = (
+        "not known before a new CA signs everything again; "
+        "the keys of the present one are not on this side"
+    )
+    assert changes(plan, Outcome.WOULD_CHANGE) == [
+        ("lab-1", "trust/authorized_keys", again),
+        ("lab-1", "sshd/host_key-cert.pub", again),
+        ("lab-1", "trust/cluster_key-cert.pub", again),
+        ("lab-1", "trust/known_hosts", again),
+        ("lab-2", "trust/authorized_keys", again),
+        ("lab-2", "sshd/host_key-cert.pub", again),
+    ]
+    cluster.authority = authority("second")
+    report = cluster.walk()
+    assert report.exit_code == 0
+    assert [(node, step) for node, step, _ in changes(report)] == [
+        (node, step) for node, step, _ in changes(plan, Outcome.WOULD_CHANGE)
+    ]
+    assert changes(cluster.walk()) == []
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "says"),
+    [
+        (-400.0, "a certificate made now is not valid yet on lab-2, whose clock is 400 s behind"),
+        (86400.0 * 301, "a certificate made now soon expires on lab-2, whose clock is 301 days"),
+    ],
+)
+def test_a_clock_outside_a_new_certificate_s_validity_stands_in_the_way(
+    offset_s: float, says: str
+) -> None:
+    cluster = simulated("ca")
+    cluster.change(
+        "lab-2", clock=Answered(Clock(epoch_s=0.0, offset_s=offset_s, uncertainty_s=0.01))
+    )
+    report = cluster.walk()
+    assert report.exit_code == 1
+    blocked = changes(report, Outcome.BLOCKED)
+    assert {node for node, _, _ in blocked} == {"lab-1", "lab-2"}
+    assert all(says in detail for _, _, detail in blocked)
+    assert not any(
+        n.transport.files.keys() & {f"{BASE}/{c}" for c in CERTIFICATES} for n in cluster.nodes
+    )
