@@ -1,0 +1,216 @@
+"""Following a job: what its nodes write, as files on the operator's side, lines and events."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.launch.copies import LogCopy, Screen
+from ascendboot.launch.demux import Demux
+from ascendboot.launch.events import parse_event
+from ascendboot.launch.plan import rank_log
+from ascendboot.launch.prepare import on_each
+from ascendboot.launch.scripts import FOLLOW
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.events import Event
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.transport.api import Stream, Transport
+
+_EVENTS = "events"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An event as it came from a node."""
+
+    node: str
+    event: Event
+
+
+class NodeFollower:
+    """Takes the stream of one node apart as it comes."""
+
+    def __init__(
+        self, files: Mapping[str, LogCopy], nonce: str, on_event: Callable[[Event], None]
+    ) -> None:
+        self._files = files
+        self._on_event = on_event
+        self._demux = Demux(nonce, self._give, self._line_may_end)
+        self._event_bytes = 0
+        self._event_rest = b""
+        self._event_number = 0
+        self._changed = threading.Condition()
+        self._busy = False
+        self._heard_at = time.monotonic()
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the node's stream."""
+        self._busy = True
+        try:
+            with self._changed:
+                self._demux.feed(data)
+                self._changed.notify_all()
+        finally:
+            self._heard_at = time.monotonic()
+            self._busy = False
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing has come; time in which we ourselves were busy does not count."""
+        return 0.0 if self._busy else time.monotonic() - self._heard_at
+
+    def short_of(
+        self, sizes: Mapping[str, int], *, patience_s: float
+    ) -> dict[str, tuple[int, int]]:
+        """Wait until all files have their sizes; those that have not: bytes here, bytes there.
+
+        Gives up when nothing of them has come for `patience_s`, whatever else came.
+        """
+        with self._changed:
+            short, until = self._short_of(sizes), time.monotonic() + patience_s
+            while short and (left_s := until - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+                before, short = short, self._short_of(sizes)
+                if short != before:
+                    until = time.monotonic() + patience_s
+            return short
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Which copies on the operator's side are not whole, and why."""
+        return tuple(f"{n}: {file.problem}" for n, file in self._files.items() if file.problem)
+
+    def close(self) -> None:
+        """The stream has ended: write out what was held back."""
+        with self._changed:
+            self._demux.finish()
+            for file in self._files.values():
+                file.close()
+
+    def _short_of(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        here = {name: file.size for name, file in self._files.items()} | {
+            _EVENTS: self._event_bytes
+        }
+        return {
+            name: (here[name] + self._demux.held(name), size)
+            for name, size in sizes.items()
+            if name in here and here[name] + self._demux.held(name) < size
+        }
+
+    def _give(self, name: str, data: bytes) -> None:
+        if name == _EVENTS:
+            self._event_bytes += len(data)
+            self._read_events(data)
+        elif name in self._files:
+            self._files[name].give(data)
+
+    def _line_may_end(self, name: str) -> None:
+        if name == _EVENTS:
+            # Each event is one write that ends its line, so the newline held back has been written.
+            self._take_event(self._event_rest)
+            self._event_rest = b""
+        elif name in self._files:
+            self._files[name].end_line()
+
+    def _read_events(self, data: bytes) -> None:
+        *lines, self._event_rest = (self._event_rest + data).split(b"\n")
+        for line in lines:
+            self._take_event(line)
+
+    def _take_event(self, line: bytes) -> None:
+        if not line:
+            return
+        self._event_number += 1
+        try:
+            event = parse_event(line.decode(errors="replace"), self._event_number)
+        except NotUnderstoodError as error:
+            log.warning("%s", error)
+        else:
+            self._on_event(event)
+
+
+class Followers:
+    """One stream per node, from before the start to after the end of a job."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        *,
+        folder: Path,
+        sink: Callable[[bytes], None],
+        on_seen: Callable[[Seen], None],
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._on_seen = on_seen
+        self._streams: dict[str, Stream] = {}
+        self.screen = Screen(sink)
+        self.nodes: dict[str, NodeFollower] = {}
+
+    def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
+        """Begin to follow all nodes.
+
+        Raises:
+            NodeError: a node's stream could not be opened; close those that were.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        opened = on_each(self._plan.nodes, lambda node: self._open(transports[node], beat_s))
+        for stream in opened.values():
+            if isinstance(stream, NodeError):
+                raise stream
+
+    def short_of(
+        self, sizes: Mapping[str, Mapping[str, int]], *, patience_s: float
+    ) -> dict[str, dict[str, tuple[int, int]]]:
+        """As `NodeFollower.short_of`, for several nodes at once: files and sizes by node."""
+        short = on_each(
+            sizes, lambda node: self.nodes[node].short_of(sizes[node], patience_s=patience_s)
+        )
+        return {node: files for node, files in short.items() if not isinstance(files, NodeError)}
+
+    def close(self) -> None:
+        """End all streams and write out what was held back."""
+        on_each(self._streams, lambda node: self._streams[node].close())
+        for follower in self.nodes.values():
+            follower.close()
+
+    def _open(self, transport: Transport, beat_s: float) -> None:
+        node, nonce = transport.node, secrets.token_hex(16)
+        follower = NodeFollower(self._files(node), nonce, self._teller(node))
+        self.nodes[node] = follower
+        words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", _EVENTS)
+        command = Command(
+            argv=("bash", "-c", FOLLOW, "follow", *words, *self._plan.logs_on(node)),
+            purpose=f"follow job {self._plan.job_id}",
+            effect=Effect.WRITE,
+        )
+        self._streams[node] = transport.stream(command, follower.feed)
+
+    def _teller(self, node: str) -> Callable[[Event], None]:
+        return lambda event: self._on_seen(Seen(node, event))
+
+    def _files(self, node: str) -> dict[str, LogCopy]:
+        prefixes = {
+            rank_log(rank.rank): f"{node}:{rank.rank} | ".encode()
+            for rank in self._plan.ranks_on(node)
+        }
+        files: dict[str, LogCopy] = {}
+        try:
+            for name in self._plan.logs_on(node):
+                files[name] = LogCopy(self._folder / name, prefixes.get(name), self.screen)
+        except OSError:
+            for file in files.values():
+                file.close()
+            raise
+        return files

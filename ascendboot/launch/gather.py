@@ -1,0 +1,332 @@
+"""Gathering a job's logs, from where the operator's copies end; nothing is written on nodes."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import re
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
+from ascendboot.launch.copies import LogCopy
+from ascendboot.launch.events import LauncherEnded, parse_event
+from ascendboot.launch.plan import rank_log
+from ascendboot.launch.prepare import on_each
+from ascendboot.launch.scripts import IS_LOST, RUNS
+from ascendboot.launch.verdict import Course
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.copies import Screen
+    from ascendboot.launch.record import JobRecord
+    from ascendboot.transport.api import Stream, Transport
+
+FETCH: Final = (
+    r"""
+job=$1 follow=$2; shift 2
+"""
+    + RUNS
+    + IS_LOST
+    + r"""
+cd -- "$job" 2>/dev/null || { echo absent; echo end; exit 0; }
+declare -A at
+while [ "$#" -gt 0 ]; do at[$1]=$2; shift 2; done
+send() {
+  local size name more
+  while read -r size name; do
+    more=$((size - at[$name]))
+    [ "$more" -gt 0 ] || continue
+    printf 'bytes %s %s\n' "$more" "$name"
+    tail -c +$((at[$name] + 1)) -- "$name" | head -c "$more"
+    at[$name]=$size
+  done < <(stat -c '%s %n' -- "${!at[@]}" 2>/dev/null)
+}
+send
+ticks=0
+while [ "$follow" = 1 ]; do
+  if [ $((ticks++ % 20)) = 0 ]; then
+    echo beat
+    if is_lost; then echo lost; fi
+  fi
+  IFS= read -r -t 0.5 _
+  [ "$?" -gt 128 ] || break
+  send
+done
+echo end
+"""
+)
+"""Sends what is missing of some files of a job's folder; to follow it, also all that is added until
+its stdin closes. Writes nothing.
+
+Arguments: job folder, 1 to follow, then name and size here of each file. Sends `bytes COUNT NAME`
+and a newline before so many bytes of a file; `absent` when there is no such folder; now and then
+`beat`, and `lost` when a launcher that began is gone without a word; `end`."""
+
+SILENCE_S = 60.0
+"""Without a sign of life from a node until it counts as lost."""
+_EVENTS = "events"
+_BYTES = re.compile(rb"bytes (\d+) ([A-Za-z0-9._-]+)")
+log = logging.getLogger(__name__)
+
+
+class Frames:
+    """Takes what `FETCH` sends apart, whatever pieces it comes in."""
+
+    def __init__(self, give: Callable[[str, bytes], None], tell: Callable[[str], None]) -> None:
+        """`give` gets bytes of a file; `tell` the words `absent`, `beat`, `lost` and `end`."""
+        self._give = give
+        self._tell = tell
+        self._rest = b""
+        self._name = ""
+        self._due = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream.
+
+        Raises:
+            NotUnderstoodError: they are none that `FETCH` sends.
+        """
+        data = self._rest + data
+        self._rest = b""
+        while data:
+            if self._due:
+                part, data = data[: self._due], data[self._due :]
+                self._due -= len(part)
+                self._give(self._name, part)
+                continue
+            line, newline, after = data.partition(b"\n")
+            if not newline:
+                self._rest = data
+                return
+            data = after
+            self._begin(line)
+
+    def _begin(self, line: bytes) -> None:
+        if match := _BYTES.fullmatch(line):
+            self._due, self._name = int(match[1]), match[2].decode()
+        elif line in (b"absent", b"beat", b"lost", b"end"):
+            self._tell(line.decode())
+        else:
+            shown = line.decode(errors="replace")
+            raise NotUnderstoodError("the job's files", 1, shown, "bytes, beat, lost or end")
+
+
+class NodeGathering:
+    """What comes from one node: into the copies of its logs, and its events into the course."""
+
+    def __init__(
+        self,
+        copies: Mapping[str, LogCopy],
+        take: Callable[[str, bytes], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._copies = copies
+        self._take = take
+        self._wake = wake
+        self._frames = Frames(self._give, self._tell)
+        self._heard_at = time.monotonic()
+        self.events = 0
+        self.is_absent = False
+        self.is_lost = False
+        self.ended = threading.Event()
+        self.problem = ""
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing has come."""
+        return time.monotonic() - self._heard_at
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How much of each file is here."""
+        return {_EVENTS: self.events} | {name: copy.size for name, copy in self._copies.items()}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why a copy here is not whole."""
+        return tuple(f"{n}: {copy.problem}" for n, copy in self._copies.items() if copy.problem)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes; once they are not understood, nothing more is taken."""
+        self._heard_at = time.monotonic()
+        if self.problem:
+            return
+        try:
+            self._frames.feed(data)
+        except NotUnderstoodError as error:
+            self.problem = str(error)
+            self.ended.set()
+        self._heard_at = time.monotonic()
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        for copy in self._copies.values():
+            copy.close()
+
+    def _give(self, name: str, data: bytes) -> None:
+        if name == _EVENTS:
+            self.events += len(data)
+            self._take(name, data)
+        elif name in self._copies:
+            self._copies[name].give(data)
+
+    def _tell(self, word: str) -> None:
+        if word == "absent":
+            self.is_absent = True
+        elif word == "lost":
+            self.is_lost = True
+        elif word == "end":
+            self.ended.set()
+
+
+class Gathering:
+    """The logs of one job in the folder of its run, completed from its nodes."""
+
+    def __init__(
+        self,
+        job: JobRecord,
+        transports: Mapping[str, Transport],
+        *,
+        folder: Path,
+        screen: Screen,
+        shown: Collection[int] = (),
+    ) -> None:
+        """`shown`: the ranks whose lines go to the screen, those that are here already first."""
+        self._job = job
+        self._transports = transports
+        self._lock = threading.Lock()
+        self._rests: dict[str, bytes] = {}
+        self._box: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.course = Course()
+        self.errors: dict[str, NodeError] = {}
+        self.nodes = {
+            node: NodeGathering(
+                {
+                    name: LogCopy(folder / name, prefix, screen, resumes=True)
+                    for name, prefix in _prefixes(job, node, shown).items()
+                },
+                self._taker(node),
+                lambda: self._box.put(None),
+            )
+            for node in transports
+        }
+
+    def follow(self) -> None:
+        """Gather all that is added until the job's launcher has ended, or the primary is lost."""
+        streams = self._open(follow=True)
+        try:
+            while self._goes_on():
+                self._wait(1.0)
+        finally:
+            for stream in streams:
+                stream.close()
+
+    def complete(self) -> None:
+        """Gather what there is now; who did not give all is in `errors`."""
+        streams = self._open(follow=False)
+        try:
+            while any(not n.ended.is_set() for n in self._asked()):
+                self._wait(1.0)
+        finally:
+            for stream in streams:
+                stream.close()
+        for name, node in self.nodes.items():
+            if node.problem and name not in self.errors:
+                self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
+
+    def close(self) -> None:
+        """Let go of the copies."""
+        for node in self.nodes.values():
+            node.close()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the primary no longer has the job's folder."""
+        return self.job_primary is not None and self.job_primary.is_absent
+
+    @property
+    def job_primary(self) -> NodeGathering | None:
+        """What came from the primary; None when it was not reached."""
+        return self.nodes.get(self._job.primary)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why copies here are not whole."""
+        return tuple(p for node in self.nodes.values() for p in node.problems)
+
+    def _goes_on(self) -> bool:
+        primary = self.job_primary
+        if primary is None or self._job.primary in self.errors:
+            return False
+        if primary.is_lost and not self.course.launcher_over:
+            self.course.note(LauncherEnded(None))
+        return not (self.course.launcher_over or primary.is_absent or primary.problem)
+
+    def _asked(self) -> Iterable[NodeGathering]:
+        return (node for name, node in self.nodes.items() if name not in self.errors)
+
+    def _wait(self, seconds: float) -> None:
+        with suppress(queue.Empty):
+            self._box.get(timeout=seconds)
+        for name, node in self.nodes.items():
+            if name not in self.errors and not node.ended.is_set() and node.silent_s > SILENCE_S:
+                self.errors[name] = UnreachableError(
+                    name,
+                    f"could not gather logs of job {self._job.job_id}: nothing came for "
+                    f"{node.silent_s:.0f} s",
+                )
+
+    def _open(self, *, follow: bool) -> list[Stream]:
+        names = [name for name in self.nodes if name not in self.errors]
+        opened = on_each(names, lambda name: self._stream(name, follow=follow))
+        streams = []
+        for name, stream in opened.items():
+            if isinstance(stream, NodeError):
+                self.errors[name] = stream
+            else:
+                streams.append(stream)
+        return streams
+
+    def _stream(self, name: str, *, follow: bool) -> Stream:
+        node = self.nodes[name]
+        node.ended.clear()
+        words = [word for file, size in node.sizes.items() for word in (file, str(size))]
+        command = Command(
+            argv=(
+                *("bash", "-c", FETCH, "fetch", str(self._job.job_folder)),
+                *("1" if follow else "0", *words),
+            ),
+            purpose=f"gather logs of job {self._job.job_id}",
+            effect=Effect.READ,
+        )
+        return self._transports[name].stream(command, node.feed)
+
+    def _taker(self, node: str) -> Callable[[str, bytes], None]:
+        return lambda _, data: self._read_events(node, data)
+
+    def _read_events(self, node: str, data: bytes) -> None:
+        *lines, self._rests[node] = (self._rests.get(node, b"") + data).split(b"\n")
+        with self._lock:
+            for line in lines:
+                self._note(node, line.decode(errors="replace"))
+
+    def _note(self, node: str, line: str) -> None:
+        try:
+            self.course.note(parse_event(line, 1))
+        except NotUnderstoodError as error:
+            log.warning("%s: %s", node, error)
+
+
+def _prefixes(job: JobRecord, node: str, shown: Collection[int]) -> dict[str, bytes | None]:
+    prefixes: dict[str, bytes | None] = dict.fromkeys(job.logs_on(node))
+    for rank in job.ranks_on(node):
+        if rank.rank in shown:
+            prefixes[rank_log(rank.rank)] = f"{node}:{rank.rank} | ".encode()
+    return prefixes

@@ -1,0 +1,191 @@
+"""What is known of jobs on the nodes, asked in one execution per node; nothing is written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.events import parse_event
+from ascendboot.launch.prepare import on_each
+from ascendboot.launch.scripts import RUNS
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from ascendboot.launch.events import Event
+    from ascendboot.transport.api import Result, Transport
+
+LOOK: Final = (
+    r"""
+jobs=$1 lines=$2; shift 2
+"""
+    + RUNS
+    + r"""
+set -f
+while IFS= read -r -d '' entry; do
+  pid=${entry#/proc/}
+  printf 'process %s %s\n' "${pid%%/*}" "${entry#*ASCENDBOOT_JOB_ID=}"
+done < <(set +f; grep -sazoHx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ)
+tell() {
+  local line fields
+  printf 'job %s\n' "$1"
+  while IFS= read -r line; do
+    [ "$2" = brief ] || printf 'event %s\n' "$line"
+    fields=($line)
+    [ "${fields[2]}" = pid ] && runs "${fields[3]}" "${fields[5]}" &&
+      printf 'alive %s %s %s\n' "${fields[0]}" "${fields[1]}" "${fields[3]}"
+  done <"$1/events"
+}
+last_lines() {
+  local name line
+  for name in $(cd -- "$1" && set +f && ls -d rank.*.log 2>/dev/null); do
+    line=$(tail -c 4096 -- "$1/$name" | tr -d '\0\r' | tail -n 1 | head -c 400)
+    printf 'last %s %s\n' "$name" "$line"
+  done
+}
+if cd -- "$jobs" 2>/dev/null; then
+  if [ "$#" = 0 ]; then
+    for id in $(ls); do [ ! -r "$id/events" ] || tell "$id" brief; done
+  fi
+  for id; do
+    [ -r "$id/events" ] || continue
+    tell "$id" full
+    [ "$lines" = 0 ] || last_lines "$id"
+  done
+fi
+echo end
+"""
+)
+"""Says what of jobs is on the node. Arguments: the folder of all jobs, 1 to tell the last line of
+each rank, too, and the ids of the jobs; without ids only what lives of any job is told.
+
+Prints `process PID JOB_ID` for what carries a job's id; then for each job `job JOB_ID`, `event …`
+for each of its events, `alive WHO NUMBER PID` for those that still run, `last NAME TEXT`; `end`."""
+
+_LINE = re.compile(r"(job|event|alive|process|last) (.*)")
+_ALIVE = re.compile(r"(rank|launcher|supervisor) (\d+|-) (\d+)")
+_LAST = re.compile(r"rank\.(\d+)\.log (.*)")
+
+
+@dataclass
+class JobLook:
+    """What one node knows of one job."""
+
+    has_folder: bool = False
+    events: list[Event] = field(default_factory=list)
+    ranks_alive: set[int] = field(default_factory=set)
+    launcher_alive: bool = False
+    """The launcher, or what records its end."""
+    pids: set[int] = field(default_factory=set)
+    """Every process of the job but the one that records the launcher's end."""
+    last_lines: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything of the job runs on this node."""
+        return self.launcher_alive or bool(self.pids)
+
+
+def look_at(
+    transports: Mapping[str, Transport],
+    jobs: PurePosixPath,
+    job_ids: Sequence[str],
+    *,
+    last_lines: bool = False,
+) -> dict[str, dict[str, JobLook] | NodeError]:
+    """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
+
+    `jobs` is the folder of all jobs of the cluster. A node that could not be asked is given with
+    its error.
+    """
+    command = look_command(jobs, job_ids, last_lines=last_lines)
+    return on_each(transports, lambda node: looked(transports[node].run(command)))
+
+
+def look_command(
+    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, last_lines: bool = False
+) -> Command:
+    """Asks a node; `looked` reads the answer."""
+    return Command(
+        argv=("bash", "-c", LOOK, "look", str(jobs), "1" if last_lines else "0", *job_ids),
+        purpose="look for jobs",
+        effect=Effect.READ,
+    )
+
+
+def living(answers: Mapping[str, dict[str, JobLook] | NodeError]) -> dict[str, list[str]]:
+    """By job of which something lives: the nodes where it does; who gave no answer is left out."""
+    found: dict[str, list[str]] = {}
+    for node, looks in answers.items():
+        if isinstance(looks, NodeError):
+            continue
+        for job_id, look in looks.items():
+            if look.is_alive:
+                found.setdefault(job_id, []).append(node)
+    return found
+
+
+def looked(result: Result) -> dict[str, JobLook]:
+    """What a node knows of the jobs that it was asked about, by job id.
+
+    Raises:
+        CommandError: the question failed, or its answer was not understood.
+    """
+    job_ids = result.command.argv[6:]
+    try:
+        return parse_look(result.checked().text, job_ids)
+    except NotUnderstoodError as error:
+        raise CommandError(result.node, f"could not {result.command.purpose}: {error}") from error
+
+
+def parse_look(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobLook]:
+    """What `LOOK` said, by job id.
+
+    Raises:
+        NotUnderstoodError: a line has an unknown form, or the end is missing.
+    """
+    found = {job_id: JobLook() for job_id in job_ids}
+    carried: dict[str, set[int]] = {}
+    lines = text.split("\n")
+    job_id, number = "", 0
+    for position, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            if lines[position - 1 :] == ["end", ""]:
+                break
+            raise NotUnderstoodError("the jobs", position, line, "job, event, alive or end")
+        kind, rest = match.groups()
+        if kind == "process":
+            pid, _, owner = rest.partition(" ")
+            carried.setdefault(owner, set()).add(int(pid))
+        elif kind == "job":
+            job_id, number = rest, 0
+            found.setdefault(job_id, JobLook()).has_folder = True
+        elif kind == "event":
+            number += 1
+            found[job_id].events.append(parse_event(rest, number))
+        else:
+            _take(found[job_id], kind, rest, position)
+    for owner, pids in carried.items():
+        if owner in found:
+            found[owner].pids |= pids
+    return found
+
+
+def _take(look: JobLook, kind: str, rest: str, position: int) -> None:
+    if kind == "last" and (match := _LAST.fullmatch(rest)):
+        look.last_lines[int(match[1])] = match[2]
+    elif kind == "alive" and (match := _ALIVE.fullmatch(rest)):
+        who, number, pid = match.groups()
+        if who == "rank":
+            look.ranks_alive.add(int(number))
+        else:
+            look.launcher_alive = True
+        if who != "supervisor":
+            look.pids.add(int(pid))
+    else:
+        raise NotUnderstoodError("the jobs", position, f"{kind} {rest}", "a known form")

@@ -1,0 +1,109 @@
+"""Making all nodes ready for a job, or none; and starting it."""
+
+from __future__ import annotations
+
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from ascendboot.errors import LaunchError, NodeError
+from ascendboot.launch.scripts import DISCARD, PREPARE, START
+from ascendboot.transport.api import Command, Effect, write_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.transport.api import Transport
+
+T = TypeVar("T")
+_WORKERS = 32
+
+
+def on_each(nodes: Iterable[str], work: Callable[[str], T]) -> dict[str, T | NodeError]:
+    """What `work` gave for every node, all at the same time; a node's own error stands for it."""
+
+    def guarded(node: str) -> T | NodeError:
+        try:
+            return work(node)
+        except NodeError as error:
+            return error
+
+    names = tuple(nodes)
+    with ThreadPoolExecutor(min(_WORKERS, len(names) or 1)) as pool:
+        return dict(zip(names, pool.map(guarded, names), strict=True))
+
+
+def prepare(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
+    """Make the job's folder on every node; one execution per node.
+
+    Raises:
+        LaunchError: a node cannot take part; no node keeps anything of the job.
+    """
+    found = on_each(plan.nodes, lambda node: _reasons(plan, node, transports[node]))
+    reasons: list[str] = []
+    for made in found.values():
+        reasons += [str(made)] if isinstance(made, NodeError) else made
+    if reasons:
+        discard(plan, transports, [node for node, made in found.items() if made == []])
+        raise LaunchError("\n".join((*reasons, f"job {plan.job_id}: not started on any node")))
+
+
+def discard(
+    plan: LaunchPlan, transports: Mapping[str, Transport], nodes: Iterable[str] | None = None
+) -> None:
+    """Take the folder of a job that was not started off `nodes`, all of the job's by default."""
+    command = Command(
+        argv=("bash", "-c", DISCARD, "discard", str(plan.job_folder)),
+        purpose=f"remove the folder of job {plan.job_id}",
+        effect=Effect.WRITE,
+    )
+    on_each(plan.nodes if nodes is None else nodes, lambda node: transports[node].run(command))
+
+
+def start(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
+    """Start the launcher on the primary, detached: it outlives this connection.
+
+    Raises:
+        NodeError: the primary did not start it.
+    """
+    command = Command(
+        argv=("bash", "-c", START, "start", str(plan.job_folder)),
+        purpose=f"start job {plan.job_id}",
+        effect=Effect.WRITE,
+    )
+    transports[plan.primary].run(command).checked()
+
+
+def _reasons(plan: LaunchPlan, node: str, transport: Transport) -> list[str]:
+    """Why the node cannot take part; empty when it is ready."""
+    made = transport.run(_prepare_command(plan, node))
+    if made.as_expected:
+        return []
+    said = made.text.splitlines() or made.error_text.splitlines()[-1:] or [made.said()]
+    return [f"{node}: could not {made.command.purpose}: {reason}" for reason in said]
+
+
+def _prepare_command(plan: LaunchPlan, node: str) -> Command:
+    purpose = f"make ready for job {plan.job_id}"
+    write = write_files(plan.files_on(node), purpose=purpose)
+    copied = plan.script.is_relative_to(plan.job_folder)
+    values = (
+        plan.base,
+        plan.job_folder,
+        plan.mpirun,
+        plan.python,
+        "" if copied else plan.script,
+        plan.workdir,
+        plan.rank_table or "",
+        plan.rank_table_sha256,
+        plan.meeting_point if node == plan.primary else "",
+        shlex.join(write.argv),
+    )
+    return Command(
+        argv=("bash", "-c", PREPARE, "prepare", *map(str, values), *plan.logs_on(node)),
+        purpose=purpose,
+        effect=Effect.WRITE,
+        timeout_s=write.timeout_s,
+        stdin=write.stdin,
+    )

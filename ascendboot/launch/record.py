@@ -1,0 +1,97 @@
+"""JobRecord: what the operator's side keeps of a job's plan, so that it is found again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import AscendbootError
+from ascendboot.launch.plan import LAUNCHER_LOG, PlannedRank, rank_log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.plan import LaunchPlan
+
+PLAN_FILE = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """A job as its plan said it; the names are those of `LaunchPlan`."""
+
+    job_id: str
+    cluster: str
+    job_folder: PurePosixPath
+    nodes: tuple[str, ...]
+    ranks: tuple[PlannedRank, ...]
+    command_line: str
+    grace_s: float
+    started: str
+    """When it was about to be started, ISO 8601, UTC."""
+    clock_offsets: Mapping[str, float]
+    """By how many seconds each node's clock was ahead."""
+
+    @property
+    def primary(self) -> str:
+        """The node from which the job was started."""
+        return self.nodes[0]
+
+    def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
+        """The ranks of one node, ascending."""
+        return tuple(rank for rank in self.ranks if rank.node == node)
+
+    def logs_on(self, node: str) -> tuple[str, ...]:
+        """Names of the logs in the job's folder of one node."""
+        ranks = tuple(rank_log(rank.rank) for rank in self.ranks_on(node))
+        return (*ranks, LAUNCHER_LOG) if node == self.primary else ranks
+
+
+def record_of(
+    plan: LaunchPlan, *, started: str, clock_offsets: Mapping[str, float]
+) -> dict[str, object]:
+    """The plan as it is kept beside the job's logs; `read_record` reads it."""
+    return {
+        **plan.to_json(),
+        "grace_s": plan.grace_s,
+        "started": started,
+        "clock_offsets": dict(clock_offsets),
+    }
+
+
+def read_record(folder: Path) -> JobRecord | None:
+    """The record in the folder of a run; None when the run was not one that starts a job.
+
+    Raises:
+        AscendbootError: there is one that cannot be read.
+    """
+    path = folder / PLAN_FILE
+    try:
+        return _from_json(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise AscendbootError(
+            f"{path}: could not be read ({error!r}); it was written by another version or damaged"
+        ) from error
+
+
+def _from_json(document: Mapping[str, Any]) -> JobRecord:
+    ranks = tuple(
+        PlannedRank(entry["rank"], entry["node"], entry["device"], entry["local_rank"])
+        for entry in document["ranks"]
+    )
+    return JobRecord(
+        job_id=document["job_id"],
+        cluster=document["cluster"],
+        job_folder=PurePosixPath(document["folder"]),
+        nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
+        ranks=ranks,
+        command_line=document["command_line"],
+        grace_s=document["grace_s"],
+        started=document["started"],
+        clock_offsets=document["clock_offsets"],
+    )

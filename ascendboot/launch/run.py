@@ -1,0 +1,356 @@
+"""Running a LaunchPlan: all nodes ready or nothing starts, followed to its end, nothing left."""
+
+from __future__ import annotations
+
+import queue
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import LaunchError, NodeError, UnreachableError
+from ascendboot.launch.events import (
+    LauncherEnded,
+    LauncherStarted,
+    RankEnded,
+    RankStarted,
+    StopAsked,
+    SupervisorStarted,
+)
+from ascendboot.launch.follow import Followers, Seen
+from ascendboot.launch.outlet import Outlet
+from ascendboot.launch.prepare import discard, prepare, start
+from ascendboot.launch.sweep import (
+    LINGER_S,
+    Swept,
+    ends_within_s,
+    stop_job,
+    sweep,
+    terminate_launcher,
+)
+from ascendboot.launch.verdict import Course, report_on
+from ascendboot.model.names import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.events import Event
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.model.job import JobReport
+    from ascendboot.transport.api import Transport
+
+_SHOWN_LEFTOVERS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long what may be waited for, in seconds."""
+
+    start_s: float = 120.0
+    """From the start until every rank has begun."""
+    beat_s: float = 10.0
+    """Between two signs of life of a node's follower."""
+    silence_s: float = 60.0
+    """Without any sign from the primary until it counts as lost."""
+    drain_s: float = 10.0
+    """Without any byte of a log that is known to be longer."""
+
+
+class Interrupts:
+    """Ctrl-C, counted: once ends the job as usual, twice kills it. For a signal handler."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._box: queue.SimpleQueue[Seen | None] | None = None
+
+    def press(self) -> None:
+        """Note one more interrupt; may be called from a signal handler or another thread."""
+        self.count += 1
+        if self._box is not None:
+            self._box.put(None)
+
+    def wake(self, box: queue.SimpleQueue[Seen | None]) -> None:
+        """Put None into `box` at every press from now on."""
+        self._box = box
+
+
+def run(
+    plan: LaunchPlan,
+    transports: Mapping[str, Transport],
+    *,
+    folder: Path,
+    sink: Callable[[bytes], None],
+    interrupts: Interrupts | None = None,
+    clock_offsets: Mapping[str, float] | None = None,
+    limits: Limits | None = None,
+) -> JobReport:
+    """Start the job, follow it and see that nothing of it is left; one report, however it went.
+
+    `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
+    whole lines `NODE:RANK | text`, one block at a time, from other threads. `clock_offsets` says by
+    how many seconds each node's clock is ahead of a common one.
+
+    Raises:
+        UnreachableError: the primary was lost while the job ran; the job goes on there.
+    """
+    job = _Job(plan, {n: transports[n] for n in plan.nodes}, interrupts, limits or Limits())
+    began, started = time.monotonic(), datetime.now(timezone.utc)
+    course = job.through(folder, sink)
+    return report_on(
+        plan,
+        course,
+        folder=folder,
+        started=started.isoformat(timespec="milliseconds"),
+        duration_s=time.monotonic() - began,
+        clock_offsets=clock_offsets or {},
+    )
+
+
+def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
+    """Start the job and leave it to itself.
+
+    Raises:
+        LaunchError: it was not started; no node keeps anything of it.
+    """
+    prepare(plan, transports)
+    try:
+        start(plan, transports)
+    except NodeError as error:
+        unsure = take_back(plan, transports)
+        words = (str(error), *unsure, f"job {plan.job_id}: not started on any node")
+        raise LaunchError("\n".join(words)) from error
+
+
+def take_back(plan: LaunchPlan, transports: Mapping[str, Transport]) -> tuple[str, ...]:
+    """Undo the preparation; which nodes could not be asked whether something is left.
+
+    A start whose answer was lost may have been one all the same.
+    """
+    sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0)
+    # Without its folder a start that is still on its way comes to nothing; what was quicker is
+    # found now.
+    discard(plan, transports)
+    found = sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0)
+    return tuple(_unknown(f) for f in found.values() if isinstance(f, NodeError))
+
+
+class _Job:
+    """One job on its way through: what was seen, and until when something has to be seen."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        transports: Mapping[str, Transport],
+        interrupts: Interrupts | None,
+        limits: Limits,
+    ) -> None:
+        self._plan = plan
+        self._transports = transports
+        self._limits = limits
+        self._course = Course()
+        self._box: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
+        self._interrupts = interrupts or Interrupts()
+        self._interrupts.wake(self._box)
+        self._start_by: float | None = None
+        self._end_by: float | None = None
+        self._stopping = False
+        self._over = False
+
+    def through(self, folder: Path, sink: Callable[[bytes], None]) -> Course:
+        try:
+            prepare(self._plan, self._transports)
+        except LaunchError as error:
+            self._course.not_started = str(error)
+            return self._course
+        outlet = Outlet(sink, is_hurried=lambda: self._interrupts.count > 0)
+        followers = Followers(self._plan, folder=folder, sink=outlet, on_seen=self._box.put)
+        settled = False
+        try:
+            started = self._started(followers)
+            if started:
+                self._wait(followers)
+                self._finish(followers)
+            settled = True
+        except (UnreachableError, KeyboardInterrupt):
+            settled = True  # the job goes on, as the operator is told
+            raise
+        finally:
+            if not settled:
+                self._stop_after_trouble()
+            followers.close()
+            if lost := outlet.close():
+                followers.screen.lose(lost)
+        if not started:
+            self._course.unsure += take_back(self._plan, self._transports)
+        problems = [followers.screen.problem] if followers.screen.problem else []
+        problems += [p for follower in followers.nodes.values() for p in follower.problems]
+        self._course.notes += tuple(problems)
+        return self._course
+
+    def _stop_after_trouble(self) -> None:
+        """Whatever is passed on from here, no job is left to itself without a word."""
+        plan = self._plan
+        stop_job(self._transports, plan.job_folder, primary=plan.primary, grace_s=plan.grace_s)
+
+    def _started(self, followers: Followers) -> bool:
+        try:
+            followers.open(self._transports, beat_s=self._limits.beat_s)
+            if not self._interrupts.count:
+                start(self._plan, self._transports)
+                self._start_by = time.monotonic() + self._limits.start_s
+                return True
+            self._course.interrupted = True
+        except (NodeError, OSError) as error:
+            what = (
+                f"could not keep the output here: {error}" if isinstance(error, OSError) else error
+            )
+            self._course.not_started = f"{what}\njob {self._plan.job_id}: not started on any node"
+        return False
+
+    def _wait(self, followers: Followers) -> None:
+        while not self._over:
+            primary = followers.nodes[self._plan.primary]
+            waits = [self._limits.silence_s - primary.silent_s]
+            now = time.monotonic()
+            waits += [by - now for by in (self._start_by, self._end_by) if by is not None]
+            try:
+                seen = self._box.get(timeout=max(0.0, min(waits)))
+            except queue.Empty:
+                self._be_overdue(primary.silent_s)
+            else:
+                self._take(seen)
+
+    def _take(self, seen: Seen | None) -> None:
+        if seen is None:
+            self._be_interrupted()
+        else:
+            self._note(seen.event)
+
+    def _note(self, event: Event) -> None:
+        course, ranks = self._course, len(self._plan.ranks)
+        course.note(event)
+        match event:
+            case RankStarted():
+                if len(course.started) == ranks:
+                    self._start_by = None
+            case RankEnded(exit_code=code):
+                if code or len(course.ended) == ranks:
+                    self._expect_end()
+            case LauncherStarted():
+                if self._stopping:
+                    self._stop()
+            case StopAsked():
+                self._expect_end()
+            case LauncherEnded():
+                self._over = True
+            case SupervisorStarted():
+                pass
+
+    def _be_interrupted(self) -> None:
+        self._course.interrupted = True
+        if self._interrupts.count > 1:
+            self._over = True
+        else:
+            self._stop()
+
+    def _be_overdue(self, silent_s: float) -> None:
+        now = time.monotonic()
+        if silent_s >= self._limits.silence_s:
+            raise UnreachableError(
+                self._plan.primary,
+                f"could not follow job {self._plan.job_id} any longer: nothing came for "
+                f"{silent_s:.0f} s; the job goes on; invoke status",
+            )
+        if self._start_by is not None and now >= self._start_by:
+            self._start_by = None
+            self._course.not_started = self._who_is_missing()
+            self._stop()
+        elif self._end_by is not None and now >= self._end_by:
+            if self._stopping:
+                self._over = True
+            else:
+                self._stop()
+
+    def _stop(self) -> None:
+        """Have the launcher end the job; when that cannot be, the sweep will."""
+        self._stopping, self._start_by, self._end_by = True, None, None
+        try:
+            terminate_launcher(self._transports[self._plan.primary], self._plan.job_folder)
+        except NodeError as error:
+            self._course.notes += (str(error),)
+            self._over = True
+        self._expect_end()
+
+    def _expect_end(self) -> None:
+        """From here the launcher ends the job by itself within a known time."""
+        self._start_by = None
+        if self._end_by is None:
+            self._end_by = time.monotonic() + ends_within_s(self._plan.grace_s)
+
+    def _who_is_missing(self) -> str:
+        missing = [rank for rank in self._plan.ranks if rank.rank not in self._course.started]
+        names = fold(f"{rank.rank}" for rank in missing)
+        return (
+            f"{fold(rank.node for rank in missing)}: could not start rank {names} of job "
+            f"{self._plan.job_id} within {self._limits.start_s:g} s: the launcher has not begun "
+            f"them and says nothing; its log is {self._plan.job_folder}/launcher.log"
+        )
+
+    def _finish(self, followers: Followers) -> None:
+        """See on every node that nothing of the job is left and that all its output is here."""
+        course = self._course
+        found, late = self._swept()
+        for node, swept in found.items():
+            if isinstance(swept, NodeError):
+                course.unsure += (_unknown(swept),)
+                continue
+            course.unsure += tuple(_leftovers(node, swept, "left", "could not be ended"))
+            course.notes += tuple(_leftovers(node, swept, "ended", "was left behind and ended"))
+        sizes = {n: swept.sizes for n, swept in found.items() if not isinstance(swept, NodeError)}
+        short = followers.short_of(sizes, patience_s=self._limits.drain_s)
+        course.notes += tuple(
+            f"{node}: {name} is not whole here: {here} of {there} bytes"
+            for node, files in short.items()
+            for name, (here, there) in files.items()
+        )
+        while not self._box.empty():
+            late.append(self._box.get())
+        for seen in late:
+            if seen is not None:
+                course.note(seen.event)
+
+    def _swept(self) -> tuple[dict[str, Swept | NodeError], list[Seen | None]]:
+        """Sweep all nodes, and what came meanwhile; a second Ctrl-C cuts all waiting short."""
+        kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
+        if self._interrupts.count > 1:
+            return kill_now(), []
+        linger_s = LINGER_S if self._course.launcher_over else 0.0
+        late: list[Seen | None] = []
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._plan.grace_s)
+            going.add_done_callback(lambda _: self._box.put(None))
+            while not going.done():
+                late.append(self._box.get())
+                if self._interrupts.count > 1 and not going.done():
+                    self._course.interrupted = True
+                    kill_now()
+                    break
+            return going.result(), late
+
+    def _sweep(self, *, linger_s: float, grace_s: float) -> dict[str, Swept | NodeError]:
+        folder = self._plan.job_folder
+        return sweep(self._transports, folder, linger_s=linger_s, grace_s=grace_s)
+
+
+def _unknown(error: NodeError) -> str:
+    return f"{error}; nobody knows what is left of the job there"
+
+
+def _leftovers(node: str, swept: Swept, kind: str, what: str) -> list[str]:
+    processes = swept.left if kind == "left" else swept.ended
+    lines = [f"{node}: process {p.pid} {what}: {p.command}" for p in processes[:_SHOWN_LEFTOVERS]]
+    more = len(processes) - _SHOWN_LEFTOVERS
+    return [*lines, f"{node}: and {more} more"] if more > 0 else lines

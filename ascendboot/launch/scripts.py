@@ -1,0 +1,215 @@
+"""The bash programs that a launch runs on the nodes; fixed text, values come as arguments."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREPARE: Final = r"""
+base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
+chief=$9 write=${10}
+shift 10
+bad=0
+refuse() { printf '%s\n' "$1"; bad=1; }
+[ -x "$mpirun" ] || refuse "no program $mpirun; install Open MPI or run setup"
+orted=${mpirun%/*}/orted
+[ -x "$orted" ] || refuse "no program $orted; install Open MPI or run setup"
+[ -x "$base/env/rank-exec" ] || refuse "no program $base/env/rank-exec; run setup"
+[ -r "$base/env/node.env" ] || refuse "no file $base/env/node.env; run setup"
+if [ -n "$table" ]; then
+  found=$(sha256sum -- "$table" 2>/dev/null)
+  [ -n "$found" ] || refuse "no rank table $table; run setup"
+  [ -z "$found" ] || [ "${found%% *}" = "$digest" ] ||
+    refuse "the rank table $table is not the one of this plan; run setup"
+fi
+# The ranks meet there: whoever answers now is not one of them.
+if [ -n "$chief" ] && timeout 2 bash -c ': 3<>"/dev/tcp/$1"' - "$chief" 2>/dev/null; then
+  refuse "port ${chief#*/} of ${chief%/*}, where the ranks are to meet, is taken; \
+end what listens there, or state another resources.chief_port"
+fi
+[ -z "$script" ] || [ -r "$script" ] || refuse "no script $script"
+case $workdir in "$job"/*) ;; *) [ -d "$workdir" ] || refuse "no folder $workdir" ;; esac
+( set -- "$workdir" "$python"  # the inventory may have variables of any other name
+  [ ! -r "$base/env/node.env" ] || . "$base/env/node.env"
+  cd -- "$1" 2>/dev/null; command -v -- "$2" ) </dev/null >/dev/null ||
+  refuse "no program $python; install it or state another as code.python in the inventory"
+[ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
+bash -c "$write" && cd -- "$job" && {
+  for file in "$@" events made open; do : >"$file" || break; done
+  # What is not on this list when the job is over is the user's: checkpoints, caches.
+  [ -e open ] && rm making && find . -type f >made
+} && exit 0
+rm -rf -- "$job"
+exit 1
+"""
+"""Sees whether the node can take part, then makes the job's folder with its empty logs.
+
+Arguments: base, job folder, mpirun, python, script ("" when it is copied), working directory, rank
+table ("" without one), its digest, ADDRESS/PORT where the ranks will meet ("" on other nodes and
+with a rank table), a script that writes the job's files from stdin, then the names of the logs.
+What is missing is printed, one reason per line; then nothing was written."""
+
+DISCARD: Final = 'rm -rf -- "$1"'
+"""Takes a job's folder away. Argument: the folder."""
+
+LAUNCH: Final = r"""
+trap : TERM INT HUP
+cd -- "$job" || exit 1
+exec </dev/null >>launcher.log 2>&1
+stamp() {
+  local line rest fields
+  read -r line </proc/self/stat
+  rest=${line##*) }
+  fields=($rest)
+  printf '%s - pid %s start %s\n' "$1" "$BASHPID" "${fields[19]}" >>"$job/events"
+}
+stamp supervisor || exit 1
+exec 3>&2 2>/dev/null
+# Stamped first, then asked: a stop either finds the launcher recorded or is found here.
+stopped() { case $(<events) in *'launcher - stop at '*) return 0 ;; esac; return 1; }
+( exec 2>&3 3>&-; stamp launcher && { ! stopped || exit 143; } && launcher )
+code=$?
+time=${EPOCHREALTIME-}
+if [ -n "$time" ]; then time=${time/,/.}; else time=$(date +%s.%6N); fi
+printf 'launcher - exit %s at %s\n' "$code" "$time" >>events
+"""
+"""The rest of `launch.sh`, after `job=FOLDER` and `launcher() { … }`: runs, waits, records."""
+
+START: Final = r"""
+setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &
+"""
+"""Starts `launch.sh` so that it outlives the connection. Argument: the job's folder."""
+
+RUNS: Final = r"""
+runs() {
+  local line rest fields
+  { read -r line </proc/"$1"/stat; } 2>/dev/null || return 1
+  rest=${line##*) }
+  fields=($rest)
+  [ "${fields[19]}" = "$2" ] && [ "${fields[0]}" != Z ]
+}
+"""
+"""Shell function: `runs PID START` says whether this process still is there."""
+
+IS_LOST: Final = r"""
+is_lost() {
+  local who number key pid word start began=1
+  while read -r who number key pid word start; do
+    case "$who $key" in
+      'launcher exit' | 'launcher lost') return 1 ;;
+      'launcher pid' | 'supervisor pid') began=0; runs "$pid" "$start" && return 1 ;;
+    esac
+  done <events
+  return "$began"
+}
+"""
+"""Shell function: says by the events of the job in whose folder we are that its launcher began and
+is gone without having recorded its end; needs `RUNS`."""
+
+FOLLOW: Final = (
+    r"""
+job=$1 nonce=$2 beat=$3; shift 3
+cd -- "$job" && mkdir -- "$nonce" && : >"$nonce/beat" || exit 1
+names=()
+for name; do names+=("$nonce/../$name"); done
+# Looking ten times a second is cheaper than inotify, which wakes up, and holds up the rank, at each
+# write: 0.03 s of CPU instead of 1.5 s for 200,000 lines (coreutils 9.1).
+tail ---disable-inotify -v -n +1 -s 0.1 -f -- "${names[@]}" "$nonce/beat" &
+tail=$!
+trap 'kill "$tail" 2>/dev/null; rm -rf -- "$nonce"' EXIT
+"""
+    + RUNS
+    + IS_LOST
+    + r"""
+while :; do
+  IFS= read -r -t "$beat" _
+  [ "$?" -gt 128 ] || break
+  echo >>"$nonce/beat"
+  if is_lost; then echo 'launcher - lost' >>events; fi
+done
+"""
+)
+"""Sends what is in some files of the job's folder and all that is added, until its stdin closes.
+
+Arguments: job folder, a name that nobody can guess, seconds between signs of life, file names.
+Notes in the events when a launcher that began is gone without having recorded its end."""
+
+TERMINATE: Final = (
+    r"""
+job=$1 mark=$2
+"""
+    + RUNS
+    + r"""
+if [ -n "$mark" ]; then
+  ended=0
+  while read -r line; do
+    case $line in 'launcher - '[els]*) ended=1 ;; esac
+  done <"$job/events" || exit 1
+  [ "$ended" = 1 ] || printf 'launcher - stop at %s\n' "$(date +%s.%6N)" >>"$job/events"
+fi
+while read -r who number key pid word start; do
+  if [ "$who $key" = 'launcher pid' ] && runs "$pid" "$start"; then kill -TERM "$pid"; fi
+done <"$job/events"
+:
+"""
+)
+"""Asks the launcher to end the job. Arguments: the job's folder, "stop" to record who asked."""
+
+SWEEP: Final = (
+    r"""
+job=$1 id=$2 linger=$3 grace=$4
+unset ASCENDBOOT_JOB_ID
+"""
+    + RUNS
+    + r"""
+find_all() {
+  local file pid who number key word start
+  pids=()
+  for file in $(grep -lszxF -- "ASCENDBOOT_JOB_ID=$id" /proc/[0-9]*/environ); do
+    pid=${file#/proc/}
+    pid=${pid%/environ}
+    [ "$pid" = "$$" ] || pids+=("$pid")
+  done
+  [ -r "$job/events" ] || return 0
+  while read -r who number key pid word start; do
+    [ "$who" != supervisor ] && [ "$key" = pid ] || continue
+    case " ${pids[*]} " in *" $pid "*) continue ;; esac
+    if runs "$pid" "$start"; then pids+=("$pid"); fi
+  done <"$job/events"
+}
+all_end_within() {  # tenths of a second
+  local tick
+  for ((tick = 0; ; tick++)); do
+    find_all
+    [ "${#pids[@]}" -gt 0 ] || return 0
+    [ "$tick" -lt "$1" ] || return 1
+    sleep 0.1
+  done
+}
+tell() {
+  local pid words
+  for pid in "${pids[@]}"; do
+    words=$({ tr '\0\n' '  ' </proc/"$pid"/cmdline | head -c 200; } 2>/dev/null)
+    printf '%s %s %s\n' "$1" "$pid" "$words"
+  done
+}
+if ! all_end_within "$linger"; then
+  tell ended
+  kill -TERM "${pids[@]}" 2>/dev/null
+  if ! all_end_within "$grace"; then
+    for round in 1 2 3 4 5; do
+      kill -KILL "${pids[@]}" 2>/dev/null
+      if all_end_within 10; then break; fi
+    done
+    tell left
+  fi
+fi
+cd -- "$job" 2>/dev/null || exit 0
+stat -c 'size %s %n' -- *.log events
+rm -f -- open
+"""
+)
+"""Ends whatever of a job still lives on the node: known by pid and start time, or by its job id.
+
+Arguments: job folder, job id, then in tenths of a second how long things may take to end by
+themselves and how long after SIGTERM. Prints `ended PID COMMAND` for what had to be ended, `left
+PID COMMAND` for what could not be, and `size BYTES NAME` for the files of the job."""

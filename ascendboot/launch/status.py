@@ -1,0 +1,154 @@
+"""JobStatus: how a job stands now, from what its nodes said; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NodeError
+from ascendboot.launch.verdict import Course, report_on
+from ascendboot.model.job import JobReport, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.look import JobLook
+    from ascendboot.launch.record import JobRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStatus:
+    """One node's part of a job."""
+
+    node: str
+    ranks: tuple[int, ...]
+    alive: tuple[int, ...] = ()
+    """The ranks of it that run."""
+    processes: int = 0
+    launcher_alive: bool | None = None
+    """None on nodes that have no launcher."""
+    last_lines: tuple[tuple[int, str], ...] = ()
+    problem: str = ""
+    """Why it could not be asked; then nothing else is known."""
+
+    def to_json(self) -> dict[str, object]:
+        """This node as documented in the reference of `status --json`."""
+        return {
+            "node": self.node,
+            "ranks": list(self.ranks),
+            "ranks_alive": None if self.problem else list(self.alive),
+            "processes": None if self.problem else self.processes,
+            "launcher_alive": self.launcher_alive,
+            "last_lines": {str(rank): line for rank, line in self.last_lines},
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """A job as it stands: the report so far, and each node's part."""
+
+    report: JobReport
+    nodes: tuple[NodeStatus, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its launcher has ended and no process of it was seen."""
+        return self.report.state is not JobState.RUNNING and not any(
+            node.processes for node in self.nodes
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """As documented in the reference of `status --json`: a JobReport with `nodes`."""
+        return {**self.report.to_json(), "nodes": [node.to_json() for node in self.nodes]}
+
+
+def status_of(
+    job: JobRecord,
+    looks: Mapping[str, JobLook | NodeError],
+    *,
+    folder: Path,
+    final: JobReport | None,
+    now: datetime,
+) -> JobStatus:
+    """How the job stands; `final` is the report that was written at its end, if one was."""
+    nodes = tuple(_node_status(job, node, looks[node]) for node in job.nodes)
+    notes = tuple(
+        f"{node.node}: {node.processes} processes of the job are left; stop ends them"
+        for node in nodes
+        if node.processes
+    )
+    primary = looks[job.primary]
+    launcher_alive = not isinstance(primary, NodeError) and primary.launcher_alive
+    if final is not None and not launcher_alive:
+        return JobStatus(report=replace(final, notes=(*final.notes, *notes)), nodes=nodes)
+    course = Course()
+    for look in looks.values():
+        if not isinstance(look, NodeError):
+            for event in look.events:
+                course.note(event)
+    report = report_on(
+        job,
+        course,
+        folder=folder,
+        started=job.started,
+        duration_s=duration_of(job, course, now),
+        clock_offsets=job.clock_offsets,
+    )
+    state, message = _state(course, report, primary, nodes)
+    if state is JobState.RUNNING:
+        report = replace(report, exit_code=None)
+        notes = ()
+    report = replace(report, state=state, message=message, notes=notes)
+    return JobStatus(report=report, nodes=nodes)
+
+
+def duration_of(job: JobRecord, course: Course, now: datetime) -> float:
+    """From its start to the end of its launcher as far as it is known, else until now."""
+    began = datetime.fromisoformat(job.started)
+    at = course.launcher_ended_at
+    if at is None:
+        at = max((end.at for end in course.ended.values()), default=None)
+    if at is None or not course.launcher_over:
+        return max(0.0, (now - began).total_seconds())
+    return max(0.0, at - job.clock_offsets.get(job.primary, 0.0) - began.timestamp())
+
+
+def _state(
+    course: Course,
+    report: JobReport,
+    primary: JobLook | NodeError,
+    nodes: tuple[NodeStatus, ...],
+) -> tuple[JobState, str]:
+    """The state, and what there is to say about it."""
+    if isinstance(primary, NodeError):
+        alive = any(node.alive for node in nodes)
+        what = "but ranks on other nodes run" if alive else "and no rank was seen elsewhere"
+        words = f"{primary.node}, from which it was started, cannot be asked, {what}"
+        return JobState.RUNNING if alive else JobState.LOST, words
+    if primary.launcher_alive:
+        return JobState.RUNNING, ""
+    if not primary.has_folder:
+        return JobState.LOST, "its folder is not on the primary (any more)"
+    if not primary.events:
+        return JobState.NOT_STARTED, "it was made ready and not started"
+    unseen = course.launcher_code is None and report.first_failure is None
+    if unseen and not course.stopped:
+        return JobState.LOST, "the launcher is gone and nobody saw how it ended"
+    return report.state, report.message
+
+
+def _node_status(job: JobRecord, node: str, look: JobLook | NodeError) -> NodeStatus:
+    ranks = tuple(rank.rank for rank in job.ranks_on(node))
+    if isinstance(look, NodeError):
+        return NodeStatus(node=node, ranks=ranks, problem=look.message)
+    return NodeStatus(
+        node=node,
+        ranks=ranks,
+        alive=tuple(rank for rank in ranks if rank in look.ranks_alive),
+        processes=len(look.pids),
+        launcher_alive=look.launcher_alive if node == job.primary else None,
+        last_lines=tuple(sorted(look.last_lines.items())),
+    )

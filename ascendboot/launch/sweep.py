@@ -1,0 +1,135 @@
+"""Ending a job: the launcher is asked, then every node is swept for what still lives."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.prepare import on_each
+from ascendboot.launch.scripts import SWEEP, TERMINATE
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import PurePosixPath
+
+    from ascendboot.transport.api import Transport
+
+_LINE = re.compile(r"(ended|left|size) (\d+) (.*)")
+LINGER_S = 2.0
+"""How long what ends by itself may take after the launcher is gone."""
+_KILL_S = 30.0
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process of the job that had not ended by itself."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was found on one node."""
+
+    ended: tuple[Leftover, ...] = ()
+    """What the sweep ended."""
+    left: tuple[Leftover, ...] = ()
+    """What lives on in spite of it."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The files of the job on this node, in bytes."""
+
+
+def terminate_launcher(
+    transport: Transport, folder: PurePosixPath, *, by_stop: bool = False
+) -> None:
+    """Ask the job's launcher, known by pid and start time, to end the job.
+
+    `by_stop` records for whoever follows or asks later that it was `stop` that ended it.
+
+    Raises:
+        NodeError: the primary did not take the order.
+    """
+    command = Command(
+        argv=("bash", "-c", TERMINATE, "terminate", str(folder), "stop" if by_stop else ""),
+        purpose=f"end the launcher of job {folder.name}",
+        effect=Effect.WRITE,
+    )
+    transport.run(command).checked()
+
+
+def sweep(
+    transports: Mapping[str, Transport],
+    folder: PurePosixPath,
+    *,
+    linger_s: float = LINGER_S,
+    grace_s: float,
+) -> dict[str, Swept | NodeError]:
+    """End what still lives of the job on each of the nodes: SIGTERM, `grace_s`, SIGKILL.
+
+    A node that could not be asked is given with its error.
+    """
+    words = (str(folder), folder.name, str(_tenths(linger_s)), str(_tenths(grace_s)))
+    command = Command(
+        argv=("bash", "-c", SWEEP, "sweep", *words),
+        purpose=f"see what is left of job {folder.name}",
+        effect=Effect.WRITE,
+        timeout_s=linger_s + grace_s + _KILL_S,
+    )
+    return on_each(transports, lambda node: _swept(transports[node], command))
+
+
+def stop_job(
+    transports: Mapping[str, Transport], folder: PurePosixPath, *, primary: str, grace_s: float
+) -> dict[str, Swept | NodeError]:
+    """End a job whoever follows it; `folder` is BASE/jobs/JOB_ID.
+
+    The launcher is asked first, so that ranks get their SIGTERM from it as usual. The primary may
+    be missing from `transports`: then the others are swept alone.
+    """
+    linger_s = 0.0
+    if primary in transports:
+        with suppress(NodeError):
+            terminate_launcher(transports[primary], folder, by_stop=True)
+            linger_s = ends_within_s(grace_s)
+    found = sweep(transports, folder, linger_s=linger_s, grace_s=grace_s)
+    # A login that was under way when the launcher ended may have begun a daemon since.
+    again = sweep(transports, folder, linger_s=0.0, grace_s=grace_s)
+    return {node: _both(found[node], again[node]) for node in transports}
+
+
+def ends_within_s(grace_s: float) -> float:
+    """How long mpirun takes at most to end a job: its grace time counts twice."""
+    return 2 * max(1.0, grace_s) + 5.0
+
+
+def _both(first: Swept | NodeError, second: Swept | NodeError) -> Swept | NodeError:
+    if isinstance(first, NodeError) or isinstance(second, NodeError):
+        return second
+    return Swept((*first.ended, *second.ended), second.left, second.sizes)
+
+
+def _swept(transport: Transport, command: Command) -> Swept:
+    result = transport.run(command).checked()
+    found: dict[str, list[Leftover]] = {"ended": [], "left": []}
+    sizes: dict[str, int] = {}
+    for number, line in enumerate(result.text.splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            problem = NotUnderstoodError("the sweep", number, line, "ended, left or size")
+            raise CommandError(transport.node, f"could not {command.purpose}: {problem}")
+        if match[1] == "size":
+            sizes[match[3]] = int(match[2])
+        else:
+            found[match[1]].append(Leftover(int(match[2]), match[3].strip()))
+    left = tuple(found["left"])
+    ended = tuple(o for o in found["ended"] if o.pid not in {other.pid for other in left})
+    return Swept(ended, left, sizes)
+
+
+def _tenths(seconds: float) -> int:
+    return round(seconds * 10)

@@ -1,0 +1,224 @@
+"""What a job's end means: from events and logs to a JobReport, without touching a machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.events import (
+    LauncherEnded,
+    LauncherStarted,
+    RankEnded,
+    RankStarted,
+    StopAsked,
+    SupervisorStarted,
+)
+from ascendboot.launch.plan import LAUNCHER_LOG, rank_log
+from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.events import Event
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.record import JobRecord
+
+NOT_STARTED = 125
+INTERRUPTED = 130
+STOPPED = 143
+_LAST_LINES = 5
+_TAIL_BYTES = 16_384
+_SIGNALLED = 128
+_HIGHEST_SIGNAL = 64
+_KILLED = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
+
+
+@dataclass(kw_only=True)
+class Course:
+    """What has been seen of a job so far."""
+
+    started: set[int] = field(default_factory=set)
+    ended: dict[int, RankEnded] = field(default_factory=dict)
+    launcher_over: bool = False
+    launcher_code: int | None = None
+    launcher_ended_at: float | None = None
+    """By the primary's clock."""
+    interrupted: bool = False
+    stopped: bool = False
+    """Somebody asked for its end with `stop`."""
+    not_started: str = ""
+    """Why the job has to be called not started; empty when it was."""
+    unsure: tuple[str, ...] = ()
+    """Why it cannot be said that nothing of the job is left."""
+    notes: tuple[str, ...] = ()
+
+    def note(self, event: Event) -> None:
+        """Take in an event of any node."""
+        match event:
+            case RankStarted(rank=rank):
+                self.started.add(rank)
+            case RankEnded(rank=rank):
+                self.started.add(rank)
+                self.ended[rank] = event
+            case LauncherEnded(exit_code=code, at=at):
+                self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
+            case StopAsked():
+                self.stopped = True
+            case LauncherStarted() | SupervisorStarted():
+                pass
+
+
+def report_on(
+    plan: LaunchPlan | JobRecord,
+    course: Course,
+    *,
+    folder: Path,
+    started: str,
+    duration_s: float,
+    clock_offsets: Mapping[str, float],
+) -> JobReport:
+    """The report of a job that is over; `clock_offsets` says by how much each node is ahead."""
+    words = tuple(_lines(folder / LAUNCHER_LOG))
+    ends = _killed_with_wrapper(_ends(plan, course), words)
+    on_purpose = course.interrupted or course.stopped
+    failure = None if on_purpose else _first_failure(course, ends, clock_offsets)
+    state, exit_code, message = _judged(course, failure, words)
+    return JobReport(
+        job_id=plan.job_id,
+        state=state,
+        exit_code=exit_code,
+        started=started,
+        command=plan.command_line,
+        first_failure=None if failure is None else _explained(failure, folder),
+        ranks=ends,
+        duration_s=duration_s,
+        folder=str(folder),
+        message=message,
+        notes=(*course.unsure, *course.notes),
+    )
+
+
+def running_report(plan: LaunchPlan, started: str, folder: str) -> JobReport:
+    """The report of a job that was just started."""
+    return JobReport(
+        job_id=plan.job_id,
+        state=JobState.RUNNING,
+        exit_code=None,
+        started=started,
+        command=plan.command_line,
+        first_failure=None,
+        ranks=_ends(plan, Course()),
+        duration_s=0.0,
+        folder=folder,
+    )
+
+
+def signal_of(exit_code: int) -> int | None:
+    """The signal that a shell's exit code stands for; None when it stands for none."""
+    number = exit_code - _SIGNALLED
+    return number if 0 < number <= _HIGHEST_SIGNAL else None
+
+
+def last_lines(path: Path) -> tuple[str, ...]:
+    """The last lines of a log that are not empty, at most five."""
+    return tuple(_lines(path)[-_LAST_LINES:])
+
+
+def _ends(plan: LaunchPlan | JobRecord, course: Course) -> tuple[RankEnd, ...]:
+    ends = []
+    for rank in plan.ranks:
+        seen = course.ended.get(rank.rank)
+        ends.append(
+            RankEnd(
+                rank=rank.rank,
+                node=rank.node,
+                device=rank.device_id,
+                exit_code=None if seen is None else seen.exit_code,
+                signal=None if seen is None else signal_of(seen.exit_code),
+            )
+        )
+    return tuple(ends)
+
+
+def _killed_with_wrapper(
+    ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]
+) -> tuple[RankEnd, ...]:
+    """Adds what only mpirun saw: a rank killed together with the wrapper that records its end."""
+    killed = dict(_KILLED.findall(" ".join(launcher_words)))
+    return tuple(
+        RankEnd(
+            rank=end.rank,
+            node=end.node,
+            device=end.device,
+            exit_code=_SIGNALLED + int(killed[str(end.rank)]),
+            signal=int(killed[str(end.rank)]),
+        )
+        if end.exit_code is None and str(end.rank) in killed
+        else end
+        for end in ends
+    )
+
+
+def _first_failure(
+    course: Course, ends: tuple[RankEnd, ...], clock_offsets: Mapping[str, float]
+) -> RankEnd | None:
+    def ended_at(end: RankEnd) -> tuple[float, int]:
+        # Without a record of its end mpirun named this rank: then it was the first.
+        seen = course.ended.get(end.rank)
+        at = 0.0 if seen is None else seen.at - clock_offsets.get(end.node, 0.0)
+        return (at, end.rank)
+
+    return min((end for end in ends if end.exit_code), key=ended_at, default=None)
+
+
+def _judged(
+    course: Course, failure: RankEnd | None, launcher_words: tuple[str, ...]
+) -> tuple[JobState, int, str]:
+    if course.interrupted:
+        return JobState.INTERRUPTED, INTERRUPTED, ""
+    if course.not_started:
+        return JobState.NOT_STARTED, NOT_STARTED, course.not_started
+    if course.stopped:
+        return JobState.STOPPED, STOPPED, "somebody stopped the job"
+    if failure is not None:
+        return JobState.FAILED, failure.exit_code or 1, ""
+    return _judged_without_failure(course, launcher_words)
+
+
+def _judged_without_failure(
+    course: Course, launcher_words: tuple[str, ...]
+) -> tuple[JobState, int, str]:
+    if course.launcher_code is None:
+        return JobState.FAILED, 1, "the launcher is gone and nobody saw how it ended"
+    if course.launcher_code:
+        return JobState.FAILED, course.launcher_code, _gist(launcher_words)
+    if course.unsure:
+        return JobState.FAILED, 1, "\n".join(course.unsure)
+    return JobState.SUCCEEDED, 0, ""
+
+
+def _explained(end: RankEnd, folder: Path) -> FirstFailure:
+    path = folder / rank_log(end.rank)
+    return FirstFailure(end=end, message="\n".join(last_lines(path)), log=str(path))
+
+
+def _gist(words: tuple[str, ...]) -> str:
+    """The launcher's words: what ssh said comes first, what Open MPI makes of it last."""
+    lines = [line for line in words if line.strip("-")]
+    if len(lines) > 2 * _LAST_LINES:
+        lines = [*lines[:_LAST_LINES], "…", *lines[-_LAST_LINES:]]
+    return "\n".join(lines)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines at the end of a file that are not empty; none when there is no such file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            tail = file.read()
+    except FileNotFoundError:
+        return []
+    return [line for line in tail.decode(errors="replace").splitlines() if line.strip()]

@@ -1,0 +1,225 @@
+"""How followers end, and how what a job leaves on a node is found and ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import UnreachableError
+from ascendboot.launch.plan import rank_log
+from ascendboot.launch.prepare import discard, prepare, start
+from ascendboot.launch.run import Limits, run
+from ascendboot.launch.scripts import FOLLOW
+from ascendboot.launch.sweep import Leftover, Swept, stop_job, sweep, terminate_launcher
+from tests.integration.launch_cluster import LocalCluster, LocalTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ascendboot.launch.plan import LaunchPlan
+
+pytestmark = pytest.mark.integration
+
+# Says that it is ready, so that what comes after finds it as it will stay.
+WAITS = "import signal, sys\n{ignore}print('ready', flush=True)\nsignal.pause()"
+IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    yield made
+    made.transport.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PurePosixPath:
+    """A job's folder on a node where nothing has been recorded."""
+    found = tmp_path / "jobs" / f"job-{os.getpid()}"
+    found.mkdir(parents=True)
+    for name in ("events", "open", "rank.0.log"):
+        (found / name).touch()
+    return PurePosixPath(found)
+
+
+@pytest.fixture
+def waiting() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def waits(
+    processes: list[subprocess.Popen[bytes]], env: dict[str, str], *, ignores: bool = False
+) -> subprocess.Popen[bytes]:
+    script = WAITS.format(ignore=IGNORE if ignores else "")
+    process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE)
+    processes.append(process)
+    # Reaped as init does it on a node: nobody there leaves a zombie.
+    threading.Thread(target=process.wait, daemon=True).start()
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def start_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+
+
+def command_of(pid: int) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes()[:200].replace(b"\0", b" ")
+    return words.replace(b"\n", b" ").decode().strip()
+
+
+def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Swept:
+    found = sweep({"n": LocalTransport("n")}, folder, linger_s=0, grace_s=grace_s)["n"]
+    assert isinstance(found, Swept)
+    return found
+
+
+def test_a_follower_ends_with_its_stdin_and_leaves_nothing(folder: PurePosixPath) -> None:
+    argv = ["/bin/bash", "-c", FOLLOW, "follow", str(folder), "nonce", "60", "events", "rank.0.log"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"==> nonce/../events <==\n"
+
+    process.stdin.close()
+
+    # The end of its output comes when the last process that holds it has ended: tail, too.
+    assert process.stdout.read().endswith(b"==> nonce/beat <==\n")
+    assert process.wait(10) == 0
+    process.stdout.close()
+    assert sorted(p.name for p in Path(folder).iterdir()) == ["events", "open", "rank.0.log"]
+
+
+def test_nothing_is_left(folder: PurePosixPath) -> None:
+    Path(folder, "rank.0.log").write_bytes(b"12345")
+    assert swept(folder) == Swept(sizes={"rank.0.log": 5, "events": 0})
+    assert not Path(folder, "open").exists()
+
+
+def test_a_job_without_a_folder(tmp_path: Path) -> None:
+    assert swept(PurePosixPath(tmp_path / "jobs" / "none")) == Swept()
+
+
+def test_by_job_id(folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]) -> None:
+    mine = waits(waiting, {"ASCENDBOOT_JOB_ID": folder.name})
+    others = [
+        waits(waiting, {"ASCENDBOOT_JOB_ID": f"{folder.name}1"}),
+        waits(waiting, {"NOT_ASCENDBOOT_JOB_ID": folder.name}),
+    ]
+    command = command_of(mine.pid)
+    assert swept(folder).ended == (Leftover(mine.pid, command),)
+    assert mine.wait(10) == -signal.SIGTERM
+    assert [other.poll() for other in others] == [None, None]
+
+
+def test_by_pid_and_start_time(
+    folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
+) -> None:
+    """A rank that cleared its environment; and a process that got the pid of an earlier rank."""
+    mine, other = waits(waiting, {}), waits(waiting, {})
+    command = command_of(mine.pid)
+    Path(folder, "events").write_text(
+        f"supervisor - pid {other.pid} start {start_of(other.pid)}\n"
+        f"rank 0 pid {mine.pid} start {start_of(mine.pid)}\n"
+        f"rank 1 pid {other.pid} start {int(start_of(other.pid)) - 1}\n"
+    )
+    assert swept(folder).ended == (Leftover(mine.pid, command),)
+    assert mine.wait(10) == -signal.SIGTERM
+    assert other.poll() is None
+
+
+def test_what_ignores_sigterm_is_killed(
+    folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
+) -> None:
+    mine = waits(waiting, {"ASCENDBOOT_JOB_ID": folder.name}, ignores=True)
+    found = swept(folder, grace_s=0.3)
+    assert [leftover.pid for leftover in found.ended] == [mine.pid]
+    assert found.left == ()
+    assert mine.wait(10) == -signal.SIGKILL
+
+
+def test_the_launcher_is_asked_by_pid_and_start_time(
+    folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
+) -> None:
+    mine, other = waits(waiting, {}), waits(waiting, {})
+    Path(folder, "events").write_text(
+        f"launcher - pid {other.pid} start {int(start_of(other.pid)) + 1}\n"
+        f"launcher - pid {mine.pid} start {start_of(mine.pid)}\n"
+        f"rank 0 pid {other.pid} start {start_of(other.pid)}\n"
+    )
+    terminate_launcher(LocalTransport("n"), folder)
+    assert mine.wait(10) == -signal.SIGTERM
+    assert other.poll() is None
+
+
+def started(cluster: LocalCluster, script: str) -> LaunchPlan:
+    plan = cluster.job(script)
+    transports = {"lab-1": cluster.transport}
+    prepare(plan, transports)
+    start(plan, transports)
+    return plan
+
+
+def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
+    ready = cluster.base / "ready"
+    os.mkfifo(ready)
+    script = f"import time\nopen({str(ready)!r}, 'w').close()\ntime.sleep(600)"
+    plan = started(cluster, script)
+    with ready.open():
+        pass  # a rank has opened it
+
+    found = stop_job(
+        {"lab-1": cluster.transport}, plan.job_folder, primary="lab-1", grace_s=plan.grace_s
+    )
+
+    swept_here = found["lab-1"]
+    assert isinstance(swept_here, Swept)
+    assert swept_here.left == ()
+    assert set(swept_here.sizes) == {"events", "launcher.log", rank_log(0), rank_log(1)}
+    events = Path(plan.job_folder, "events").read_text()
+    assert "\nlauncher - exit " in events
+
+
+def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
+    plan = cluster.job("import time; time.sleep(600)")
+    transports = {"lab-1": cluster.transport}
+    with pytest.raises(UnreachableError) as lost:
+        run(
+            plan,
+            transports,
+            folder=cluster.runs / plan.job_id,
+            sink=lambda _: None,
+            limits=Limits(beat_s=60, silence_s=1.0),
+        )
+    assert re.fullmatch(
+        rf"lab-1: could not follow job {plan.job_id} any longer: nothing came for \d+ s; "
+        "the job goes on; invoke status",
+        str(lost.value),
+    )
+    assert "exit" not in Path(plan.job_folder, "events").read_text()
+    found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
+    assert isinstance(found["lab-1"], Swept)
+    assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
+
+
+def test_a_discarded_job_leaves_no_folder(cluster: LocalCluster) -> None:
+    plan = cluster.job("print()")
+    transports = {"lab-1": cluster.transport}
+    prepare(plan, transports)
+    assert Path(plan.job_folder).is_dir()
+    assert Path(plan.job_folder).stat().st_mode & 0o777 == 0o700
+    discard(plan, transports)
+    assert not Path(plan.job_folder).exists()

@@ -1,0 +1,446 @@
+"""Jobs from start to end with the real mpirun on one node, which is this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import UnreachableError
+from ascendboot.launch.run import Interrupts, Limits, run
+from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
+from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.transport.api import Command, Result
+
+pytestmark = pytest.mark.integration
+
+HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
+FOR_EVER = "time.sleep(600)\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    yield made
+    made.transport.close()
+
+
+def ran(cluster: LocalCluster, plan: LaunchPlan, screen: Screenful) -> JobReport:
+    return run(plan, {"lab-1": cluster.transport}, folder=cluster.runs / plan.job_id, sink=screen)
+
+
+def end(rank: int, exit_code: int | None, number: int | None = None) -> RankEnd:
+    return RankEnd(rank=rank, node="lab-1", device=4 + rank, exit_code=exit_code, signal=number)
+
+
+def nothing_lives(plan: LaunchPlan) -> bool:
+    wanted = f"ASCENDBOOT_JOB_ID={plan.job_id}".encode()
+    return not any(wanted in environment(int(p.name)) for p in Path("/proc").glob("[0-9]*"))
+
+
+def environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def test_a_job_that_succeeds(cluster: LocalCluster) -> None:
+    names = "RANK RANK_ID LOCAL_RANK DEVICE_ID WORLD_SIZE RANK_SIZE RANK_TABLE_FILE FROM_NODE"
+    more = "ASCENDBOOT_JOB_ID PYTHONUNBUFFERED CM_WORKER_IP CM_CHIEF_IP EXTRA HOME"
+    plan = cluster.job(
+        HEAD + "import json\nprint(json.dumps([os.getcwd(), *map(os.environ.get, sys.argv[1:])]))",
+        *f"{names} {more}".split(),
+        env={"EXTRA": "a b", "CM_CHIEF_IP": "kept: the job itself asks for it"},
+    )
+    screen = Screenful()
+
+    report = ran(cluster, plan, screen)
+
+    assert (report.state, report.exit_code, report.message) == (JobState.SUCCEEDED, 0, "")
+    assert report.ranks == (end(0, 0), end(1, 0))
+    assert (report.first_failure, report.notes) == (None, ())
+    for rank in (0, 1):
+        (line,) = screen.of(rank)
+        assert json.loads(line) == [
+            str(plan.job_folder / "code"),
+            *(str(rank), str(rank), str(rank), str(4 + rank), "2", "2"),
+            str(cluster.table),
+            "node value",
+            plan.job_id,
+            "1",
+            None,
+            "kept: the job itself asks for it",
+            "a b",
+            str(Path.home()),
+        ]
+        assert (cluster.runs / plan.job_id / f"rank.{rank}.log").read_bytes() == line + b"\n"
+
+
+def test_the_launcher_sees_nothing_of_our_environment(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_OPERATOR", "x")
+    plan = cluster.job("import os; print('SECRET_OF_THE_OPERATOR' in os.environ)")
+    screen = Screenful()
+    ran(cluster, plan, screen)
+    assert screen.of(0) == screen.of(1) == [b"False"]
+
+
+def test_arguments_arrive_as_they_are(cluster: LocalCluster) -> None:
+    odd: tuple[str, ...] = (
+        "a b",
+        "",
+        "'",
+        '"',
+        "$HOME `id` $(id)",
+        "two\nlines",
+        "\\",
+        "*",
+        "--",
+        "-np",
+        "9",
+    )
+    odd = (*odd, ":", "%:", "%%:", "%", "a:b", "é", "-x", "--mca", "~", "#", "!", "RANK=7")
+    plan = cluster.job("import json, sys; print(json.dumps(sys.argv[1:]))", *odd)
+    screen = Screenful()
+    ran(cluster, plan, screen)
+    assert [json.loads(line) for line in screen.of(0) + screen.of(1)] == [list(odd)] * 2
+
+
+def test_a_rank_that_exits_3(cluster: LocalCluster) -> None:
+    script = HEAD + "if rank == 1:\n    print('one\\n\\ntwo'); sys.exit(3)\n" + FOR_EVER
+    plan = cluster.job(script)
+
+    report = ran(cluster, plan, Screenful())
+
+    assert (report.state, report.exit_code) == (JobState.FAILED, 3)
+    log = cluster.runs / plan.job_id / "rank.1.log"
+    assert report.first_failure == FirstFailure(end=end(1, 3), message="one\ntwo", log=str(log))
+    assert report.ranks[0] in (end(0, 143, 15), end(0, None))
+    assert nothing_lives(plan)
+
+
+@pytest.mark.parametrize("call", ["os.kill(os.getpid(), 9)", "os.killpg(0, 9)"])
+def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
+    """Alone, or with the wrapper that would have recorded it: then mpirun says so."""
+    plan = cluster.job(f"{HEAD}if rank == 1:\n    print('x', end=''); {call}\n{FOR_EVER}")
+    screen = Screenful()
+    report = ran(cluster, plan, screen)
+    assert (report.state, report.exit_code) == (JobState.FAILED, 137)
+    assert report.first_failure is not None
+    assert report.first_failure.end == end(1, 137, 9)
+    assert screen.of(1) == [b"x"]
+    assert nothing_lives(plan)
+
+
+def test_ranks_that_ignore_term_when_another_fails(cluster: LocalCluster) -> None:
+    script = f"{HEAD}signal.signal(15, signal.SIG_IGN)\nif rank == 0:\n    sys.exit(7)\n{FOR_EVER}"
+    plan = cluster.job(script)
+    report = ran(cluster, plan, Screenful())
+    assert (report.exit_code, report.ranks) == (7, (end(0, 7), end(1, None)))
+    assert nothing_lives(plan)
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_interrupted_once(cluster: LocalCluster, *, ignores: bool) -> None:
+    ignore = "signal.signal(15, signal.SIG_IGN)\n" if ignores else ""
+    plan = cluster.job(f"{HEAD}{ignore}print('up')\n{FOR_EVER}")
+    screen, interrupts = Screenful(), Interrupts()
+    found: list[JobReport] = []
+
+    def work() -> None:
+        found.append(
+            run(
+                plan,
+                {"lab-1": cluster.transport},
+                folder=cluster.runs / plan.job_id,
+                sink=screen,
+                interrupts=interrupts,
+            )
+        )
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    screen.wait_for(b"up", 2)
+    interrupts.press()
+    thread.join(30)
+
+    (report,) = found
+    assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
+    assert report.first_failure is None
+    assert nothing_lives(plan)
+
+
+def test_interrupted_twice_kills_at_once(cluster: LocalCluster) -> None:
+    plan = cluster.job(
+        f"{HEAD}signal.signal(15, signal.SIG_IGN)\nprint('up')\n{FOR_EVER}", grace_s=100.0
+    )
+    screen, interrupts = Screenful(), Interrupts()
+
+    def sink(block: bytes) -> None:
+        screen(block)
+        if screen.shown.count(b"up") == 2:
+            interrupts.press()
+            interrupts.press()
+
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=sink,
+        interrupts=interrupts,
+    )
+    assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
+    assert report.duration_s < 50
+    assert nothing_lives(plan)
+
+
+def test_interrupted_before_the_start(cluster: LocalCluster) -> None:
+    plan = cluster.job("print('never')")
+    interrupts, screen = Interrupts(), Screenful()
+    interrupts.press()
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=screen,
+        interrupts=interrupts,
+    )
+    assert (report.state, report.exit_code, screen.shown) == (JobState.INTERRUPTED, 130, b"")
+    assert not Path(plan.job_folder).exists()
+
+
+class LosesTheAnswer(LocalTransport):
+    """Starts the job, but the answer to that never comes."""
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        results = super().run_all(commands)
+        if any(command.purpose.startswith("start job") for command in commands):
+            raise UnreachableError(self.node, "could not start: the connection is gone")
+        return results
+
+
+def test_a_start_without_an_answer_is_taken_back(tmp_path: Path) -> None:
+    transport = LosesTheAnswer("lab-1")
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+    plan = cluster.job(FOR_EVER)
+    report = ran(cluster, plan, Screenful())
+    assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
+    assert report.message == (
+        "lab-1: could not start: the connection is gone\n"
+        f"job {plan.job_id}: not started on any node"
+    )
+    assert nothing_lives(plan)
+    assert not Path(plan.job_folder).exists()
+
+
+def test_bytes_long_lines_and_no_newline_at_the_end(cluster: LocalCluster) -> None:
+    odd = b"\n".join((bytes(range(256)), b"", b"x" * 3_000_000, b"\xff\xfe==> a <==", b"last"))
+    (cluster.base / "odd").write_bytes(odd)
+    script = "import shutil, sys; shutil.copyfileobj(open(sys.argv[1], 'rb'), sys.stdout.buffer)"
+    plan = cluster.job(script, str(cluster.base / "odd"))
+    screen = Screenful()
+
+    report = ran(cluster, plan, screen)
+
+    assert (report.exit_code, report.notes) == (0, ())
+    kib = 1 << 20
+    pieces = [b"x" * kib, b"x" * kib, b"x" * (3_000_000 - 2 * kib)]
+    for rank in (0, 1):
+        assert (cluster.runs / plan.job_id / f"rank.{rank}.log").read_bytes() == odd
+        expected = odd.replace(b"x" * 3_000_000, b"\n".join(pieces)).split(b"\n")
+        assert screen.of(rank) == expected
+
+
+def test_many_lines_are_whole_and_in_order(cluster: LocalCluster) -> None:
+    plan = cluster.job("import sys\nfor n in range(20_000): sys.stdout.write(f'line {n}\\n')")
+    screen = Screenful()
+    ran(cluster, plan, screen)
+    expected = [b"line %d" % n for n in range(20_000)]
+    assert screen.of(0) == expected
+    assert screen.of(1) == expected
+    assert screen.shown.count(b"\n") == 40_000
+
+
+def test_children_left_behind_are_ended_and_others_are_not(cluster: LocalCluster) -> None:
+    other = subprocess.Popen(
+        ["/bin/sleep", "600"], env={"ASCENDBOOT_JOB_ID": "another"}, stdin=subprocess.DEVNULL
+    )
+    try:
+        script = f"{HEAD}if rank == 0:\n    subprocess.Popen(['setsid', 'sleep', '600'])\n"
+        plan = cluster.job(script)
+        report = ran(cluster, plan, Screenful())
+        assert (report.state, report.exit_code) == (JobState.SUCCEEDED, 0)
+        (note,) = report.notes
+        assert note.startswith("lab-1: process ")
+        assert note.endswith(" was left behind and ended: sleep 600")
+        assert nothing_lives(plan)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_sink_that_breaks_does_not_end_the_job(cluster: LocalCluster) -> None:
+    def sink(_: bytes) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    plan = cluster.job("print('hello')")
+    folder = cluster.runs / plan.job_id
+    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=sink)
+    assert (report.exit_code, (folder / "rank.0.log").read_bytes()) == (0, b"hello\n")
+    (note,) = report.notes
+    assert note.startswith("could not show the output any longer: ")
+
+
+def test_nothing_starts_when_a_node_is_not_ready(cluster: LocalCluster) -> None:
+    (cluster.base / "env" / "rank-exec").unlink()
+    cluster.table.write_text("{ }")
+    plan = cluster.job("print('never')", rank_table_sha256="0" * 64, python="no-such-python")
+
+    report = ran(cluster, plan, Screenful())
+
+    remedy = "install it or state another as code.python in the inventory"
+    could_not = f"lab-1: could not make ready for job {plan.job_id}: "
+    assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
+    assert report.message.splitlines() == [
+        f"{could_not}no program {cluster.base}/env/rank-exec; run setup",
+        f"{could_not}the rank table {cluster.table} is not the one of this plan; run setup",
+        f"{could_not}no program no-such-python; {remedy}",
+        f"job {plan.job_id}: not started on any node",
+    ]
+    assert report.ranks == (end(0, None), end(1, None))
+    assert not Path(plan.job_folder).exists()
+
+
+def test_a_job_id_is_used_once(cluster: LocalCluster) -> None:
+    plan = cluster.job("print('hello')")
+    assert ran(cluster, plan, Screenful()).exit_code == 0
+    again = ran(cluster, plan, Screenful())
+    assert again.state is JobState.NOT_STARTED
+    assert "File exists" in again.message
+    assert Path(plan.job_folder, "events").exists()
+
+
+def test_a_launcher_that_cannot_start(cluster: LocalCluster) -> None:
+    plan = cluster.job("print('never')", launcher_env={"OMPI_MCA_plm": "no-such-plm"})
+    report = ran(cluster, plan, Screenful())
+    assert (report.state, report.first_failure) == (JobState.FAILED, None)
+    assert report.exit_code not in (0, 125)
+    assert report.message.startswith("A requested component was not found")
+    assert nothing_lives(plan)
+
+
+def test_a_launcher_that_says_nothing(cluster: LocalCluster) -> None:
+    folder = cluster.base / "bin"
+    folder.mkdir()
+    for name, text in (("mpirun", "exec sleep 600"), ("orted", "")):
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    plan = cluster.job("print('never')", mpirun=folder / "mpirun")
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=Screenful(),
+        limits=Limits(start_s=0.5),
+    )
+    assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
+    assert report.message.startswith(f"lab-1: could not start rank [0-1] of job {plan.job_id} ")
+    assert nothing_lives(plan)
+
+
+def test_a_launcher_that_is_killed_with_its_supervisor(cluster: LocalCluster) -> None:
+    plan = cluster.job(f"{HEAD}print('up')\n{FOR_EVER}")
+    screen = Screenful()
+
+    def sink(block: bytes) -> None:
+        screen(block)
+        if screen.shown.count(b"up") == 2:
+            for line in Path(plan.job_folder, "events").read_text().splitlines():
+                who, _, key, pid, *_ = line.split()
+                if key == "pid" and who in ("supervisor", "launcher"):
+                    os.kill(int(pid), signal.SIGKILL)
+
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=sink,
+        limits=Limits(beat_s=0.2),
+    )
+    assert report.state is JobState.FAILED
+    assert report.exit_code != 0
+    assert nothing_lives(plan)
+
+
+def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
+    plan = cluster.job("print('hello')")
+    ran(cluster, plan, Screenful())
+    (stream,) = cluster.transport.streams
+    assert stream.process.poll() == 0
+    assert sorted(p.name for p in Path(plan.job_folder).iterdir()) == [
+        "code",
+        "events",
+        "launch.sh",
+        "launcher.log",
+        "made",
+        "rank.0.log",
+        "rank.1.log",
+        "ranks",
+    ]
+
+
+def test_the_printed_command_runs_when_pasted(cluster: LocalCluster) -> None:
+    """Before any run of that job, with a script that is on the node: output stays in the shell."""
+    script = cluster.base / "there.py"
+    script.write_text("import os; print(os.environ['RANK'], os.environ['DEVICE_ID'], os.getcwd())")
+    plan = cluster.job("", script=script, script_content=None)
+    done = subprocess.run(
+        ["/bin/bash", "-c", plan.command_line], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == [f"0 4 {cluster.base}", f"1 5 {cluster.base}"]
+    assert not Path(plan.job_folder).exists()
+
+
+def test_a_second_ctrl_c_cuts_the_final_sweep_short(cluster: LocalCluster) -> None:
+    stubborn = "trap '' TERM; echo >$0; sleep 600 & wait; wait"
+    ready = cluster.base / "ready"
+    plan = cluster.job(
+        HEAD + "if rank == 0:\n"
+        f"    subprocess.Popen(['bash', '-c', {stubborn!r}, {str(ready)!r}])\n"
+        f"    while not os.path.exists({str(ready)!r}): time.sleep(0.02)\n",
+        grace_s=300.0,
+    )
+    interrupts = Interrupts()
+
+    class Pressing(LocalTransport):
+        def _run(self, command: Command) -> Result:
+            if command.purpose.startswith("see what is left") and not interrupts.count:
+                interrupts.press()
+                interrupts.press()
+            return super()._run(command)
+
+    report = run(
+        plan,
+        {"lab-1": Pressing("lab-1")},
+        folder=cluster.runs / plan.job_id,
+        sink=lambda _: None,
+        interrupts=interrupts,
+    )
+    assert report.state is JobState.INTERRUPTED
+    assert report.duration_s < 60
+    assert nothing_lives(plan)

@@ -1,0 +1,145 @@
+"""Trouble on the operator's side while a job runs: no job is left without a stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.launch.outlet import ROOM
+from ascendboot.launch.run import Interrupts, run
+from ascendboot.model.job import JobState
+from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ascendboot.transport.api import Command, Result
+
+pytestmark = pytest.mark.integration
+
+FOR_EVER = "import time\nprint('up')\ntime.sleep(600)\n"
+MUCH = "import time\nfor _ in range(60_000):\n    print('x' * 99)\ntime.sleep(600)\n"
+
+
+class Breaks(LocalTransport):
+    """Raises what nobody foresees, once, when it is asked for `purpose`."""
+
+    def __init__(self, purpose: str) -> None:
+        super().__init__("lab-1")
+        self.purpose = purpose
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        if self.purpose and any(c.purpose.startswith(self.purpose) for c in commands):
+            self.purpose = ""
+            raise OSError(24, "Too many open files")
+        return super().run_all(commands)
+
+
+def lives(job_id: str) -> list[str]:
+    wanted = f"ASCENDBOOT_JOB_ID={job_id}".encode()
+    return [p.name for p in Path("/proc").glob("[0-9]*") if wanted in environment(p)]
+
+
+def environment(process: Path) -> list[bytes]:
+    try:
+        return (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+@pytest.mark.parametrize("purpose", ["end the launcher", "see what is left"])
+def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(
+    tmp_path: Path, purpose: str
+) -> None:
+    transport, interrupts, seen = Breaks(purpose), Interrupts(), Screenful()
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+    plan = cluster.job(FOR_EVER)
+
+    def sink(block: bytes) -> None:
+        seen(block)
+        if seen.shown.count(b"up") == 2:
+            interrupts.press()
+
+    with pytest.raises(OSError, match="Too many open files"):
+        run(
+            plan,
+            {"lab-1": transport},
+            folder=cluster.runs / plan.job_id,
+            sink=sink,
+            interrupts=interrupts,
+        )
+    assert transport.purpose == ""
+    assert lives(plan.job_id) == []
+    assert not Path(plan.job_folder, "open").exists()
+
+
+def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    plan = cluster.job(FOR_EVER)
+    folder = cluster.runs / plan.job_id
+    (folder / "rank.1.log").mkdir(parents=True)
+
+    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=Screenful())
+
+    assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
+    assert report.message == (
+        f"could not keep the output here: [Errno 21] Is a directory: '{folder}/rank.1.log'\n"
+        f"job {plan.job_id}: not started on any node"
+    )
+    assert not Path(plan.job_folder).exists()
+
+
+def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
+    """More lines than any pipe holds: followers wait for the reader, and the end for them."""
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    plan = cluster.job(MUCH)
+    folder, interrupts, goes_on = cluster.runs / plan.job_id, Interrupts(), threading.Event()
+
+    def sink(_: bytes) -> None:
+        # More is about to come than may wait: then the follower does, with its lock.
+        while sum(log.stat().st_size for log in folder.glob("rank.*.log")) < ROOM // 2:
+            time.sleep(0.02)
+        interrupts.press()
+        goes_on.wait(60)
+
+    report = run(
+        plan, {"lab-1": cluster.transport}, folder=folder, sink=sink, interrupts=interrupts
+    )
+    goes_on.set()
+
+    assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
+    assert report.duration_s < 30
+    assert report.notes == (
+        "could not show the output any longer: nobody reads it; it is in the logs",
+    )
+    for rank in (0, 1):
+        name = f"rank.{rank}.log"
+        assert (folder / name).read_bytes() == Path(plan.job_folder, name).read_bytes()
+    assert lives(plan.job_id) == []
+
+
+def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    plan = cluster.job("import sys\nprint('one')\nprint('two')\nsys.exit(5)")
+    read, write = os.pipe()
+    os.close(read)
+
+    def sink(block: bytes) -> None:
+        os.write(write, block)
+
+    report = run(plan, {"lab-1": cluster.transport}, folder=cluster.runs, sink=sink)
+    os.close(write)
+
+    assert (report.state, report.exit_code) == (JobState.FAILED, 5)
+    assert (
+        "could not show the output any longer: [Errno 32] Broken pipe; it is in the logs"
+        in report.notes
+    )
+    assert report.first_failure is not None
+    log = cluster.runs / f"rank.{report.first_failure.end.rank}.log"
+    assert log.read_bytes() == b"one\ntwo\n"

@@ -1,0 +1,56 @@
+"""Lines of a job's events."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.launch.events import (
+    Event,
+    LauncherEnded,
+    LauncherStarted,
+    RankEnded,
+    RankStarted,
+    StopAsked,
+    SupervisorStarted,
+    parse_event,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        ("rank 3 pid 77 start 1234", RankStarted(3, 77, 1234)),
+        ("rank 12 exit 137 at 1795251312.067779", RankEnded(12, 137, 1795251312.067779)),
+        ("launcher - pid 5 start 6", LauncherStarted(5, 6)),
+        ("launcher - exit 0 at 1.5", LauncherEnded(0, 1.5)),
+        ("launcher - stop at 2.5", StopAsked(2.5)),
+        ("launcher - lost", LauncherEnded(None)),
+        ("supervisor - pid 5 start 6", SupervisorStarted(5, 6)),
+    ],
+)
+def test_events(line: str, event: Event) -> None:
+    assert parse_event(line, 1) == event
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "rank 3",
+        "rank - pid 1 start 2",
+        "rank - exit 1 at 1.0",
+        "launcher 1 pid 1 start 2",
+        "launcher 1 exit 0 at 1.0",
+        "supervisor - exit 0 at 1.0",
+        "rank 3 exit 1 at 1795251312",
+        "rank 3 pid 77 start 1234 ",
+    ],
+)
+def test_what_is_not_an_event_is_refused(line: str) -> None:
+    with pytest.raises(NotUnderstoodError) as refused:
+        parse_event(line, 4)
+    assert str(refused.value) == (
+        f'the job\'s events: line 4 not understood: "{line}"; expected a start or an end of a rank '
+        "or the launcher"
+    )

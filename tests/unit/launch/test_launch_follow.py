@@ -1,0 +1,124 @@
+"""The operator's copies of what nodes write, and the screen."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.copies import Screen
+from ascendboot.launch.events import Event, RankStarted
+from ascendboot.launch.follow import Followers, Seen
+from ascendboot.launch.plan import LaunchPlan, plan
+from tests.unit.launch.wanted import REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from ascendboot.transport.api import Command
+
+PLAN: LaunchPlan = plan(REQUEST)
+
+
+class Stream:
+    def close(self) -> None:
+        pass
+
+
+class Streaming:
+    """A transport of which only the stream is used; remembers what it is to say."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+    def stream(self, command: Command, on_bytes: object) -> Stream:
+        self.nonce, self.on_bytes = command.argv[5], on_bytes
+        return Stream()
+
+    def says(self, name: str, data: bytes) -> bytes:
+        return f"==> {self.nonce}/../{name} <==\n".encode() + data
+
+
+def followed(folder: Path, shown: list[bytes], seen: list[Seen]) -> tuple[Followers, Streaming]:
+    followers = Followers(PLAN, folder=folder, sink=shown.append, on_seen=seen.append)
+    transports = {node: Streaming(node) for node in PLAN.nodes}
+    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    return followers, transports["a-1"]
+
+
+def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path: Path) -> None:
+    shown: list[bytes] = []
+    seen: list[Seen] = []
+    followers, node = followed(tmp_path, shown, seen)
+    feed = followers.nodes["a-1"].feed
+    feed(node.says("events", b"rank 1 pid 7 start 8\n"))
+    feed(b"\n" + node.says("rank.1.log", b"one\ntw"))
+    feed(b"o\n")
+    feed(b"\n" + node.says("launcher.log", b"hm\n"))
+    feed(b"\n" + node.says("beat", b"\n"))
+    feed(b"\n" + node.says("rank.1.log", b"end"))
+    followers.close()
+
+    event: Event = RankStarted(1, 7, 8)
+    assert seen == [Seen("a-1", event)]
+    assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
+    assert (tmp_path / "rank.1.log").read_bytes() == b"one\ntwo\nend"
+    assert (tmp_path / "rank.0.log").read_bytes() == b""
+    assert (tmp_path / "launcher.log").read_bytes() == b"hm\n"
+
+
+def test_what_is_short_of_its_size(tmp_path: Path) -> None:
+    followers, node = followed(tmp_path, [], [])
+    follower = followers.nodes["a-1"]
+    follower.feed(node.says("rank.0.log", b"12345\n"))
+    whole = {"rank.0.log": 6, "rank.1.log": 0, "events": 0, "of somebody else.log": 9}
+    assert follower.short_of(whole, patience_s=0.0) == {}
+    longer = {**whole, "rank.0.log": 7, "events": 3}
+    assert follower.short_of(longer, patience_s=0.0) == {"rank.0.log": (6, 7), "events": (0, 3)}
+    followers.close()
+
+
+def test_an_event_that_is_not_understood_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Seen] = []
+    followers, node = followed(tmp_path, [], seen)
+    with caplog.at_level(logging.WARNING):
+        followers.nodes["a-1"].feed(node.says("events", b"what?\nrank 1 pid 7 start 8\n"))
+    followers.close()
+    assert seen == [Seen("a-1", RankStarted(1, 7, 8))]
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            'the job\'s events: line 1 not understood: "what?"; expected a start or an end of a '
+            "rank or the launcher"
+        )
+    ]
+
+
+def test_a_copy_that_cannot_be_written_does_not_stop_the_screen(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").symlink_to("/dev/full")
+    shown: list[bytes] = []
+    followers, node = followed(tmp_path, shown, [])
+    followers.nodes["a-1"].feed(node.says("rank.0.log", b"a\n"))
+    followers.close()
+    assert shown == [b"a-1:0 | a\n"]
+    assert followers.nodes["a-1"].problems == (
+        "rank.0.log: could not keep the whole output: [Errno 28] No space left on device",
+    )
+
+
+def test_a_screen_that_broke_is_not_asked_again() -> None:
+    asked: list[bytes] = []
+
+    def sink(block: bytes) -> None:
+        asked.append(block)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    screen = Screen(sink)
+    for block in (b"", b"a\n", b"b\n"):
+        screen.show(block)
+    assert asked == [b"a\n"]
+    assert screen.problem == (
+        "could not show the output any longer: [Errno 32] Broken pipe; it is in the logs"
+    )

@@ -1,0 +1,81 @@
+"""What nodes send of their logs, in whatever pieces, and the copies it goes into."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.launch.copies import LogCopy, Screen, show_copy
+from ascendboot.launch.gather import Frames
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SENT = (
+    b"beat\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
+    b"bytes 2 rank.0.log\no\nend\n"
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    given: dict[str, bytes] = {}
+    words: list[str] = []
+
+    def give(name: str, data: bytes) -> None:
+        given[name] = given.get(name, b"") + data
+
+    frames = Frames(give, words.append)
+    rest = SENT
+    while rest:
+        size = chance.randint(1, 9)
+        frames.feed(rest[:size])
+        rest = rest[size:]
+    assert given == {"rank.0.log": b"one\ntwo\n", "events": b"beat"}
+    assert words == ["beat", "lost", "absent", "end"]
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
+        Frames(lambda *_: None, lambda _: None).feed(b"hello\n")
+
+
+def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log"
+    path.write_bytes(b"one\ntw")
+    shown: list[bytes] = []
+    copy = LogCopy(path, b"n:0 | ", Screen(shown.append), resumes=True)
+    assert copy.size == 6
+    copy.give(b"o\nend")
+    copy.close()
+    assert path.read_bytes() == b"one\ntwo\nend"
+    assert b"".join(shown) == b"n:0 | one\nn:0 | two\nn:0 | end\n"
+    again: list[bytes] = []
+    show_copy(path, b"n:0 | ", Screen(again.append))
+    assert b"".join(again) == b"".join(shown)
+
+
+def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -> None:
+    """What comes after a full disk is not put behind the gap."""
+
+    class Full:
+        def write(self, data: memoryview) -> int:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    path = tmp_path / "rank.0.log"
+    copy = LogCopy(path, None, Screen(lambda _: None))
+    copy.give(b"one\n")
+    kept, copy._copy = copy._copy, Full()  # type: ignore[assignment]  # a disk that is full
+    copy.give(b"two\n")
+    copy._copy = kept
+    copy.give(b"three\n")
+    copy.close()
+    assert path.read_bytes() == b"one\n"
+    assert copy.problem.startswith("could not keep the whole output: ")

@@ -1,0 +1,60 @@
+"""The command line of horovodrun: what it says and what it leaves to horovodrun."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ascendboot.launch.plan import plan
+from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.placement import Placement, Slot
+from tests.unit.launch.wanted import BASE, REQUEST, node
+
+WANTED = replace(
+    REQUEST,
+    launcher=LauncherChoice("it works", "/opt/py/bin/horovodrun"),
+    ssh_port=12345,
+    mpi_args=("-x", "BIND_INFO=0:12 12:48"),
+    launcher_env={"LD_LIBRARY_PATH": "/opt/lib"},
+)
+
+
+def test_the_command() -> None:
+    assert plan(WANTED).command[:13] == (
+        "/opt/py/bin/horovodrun",
+        *("-np", "4", "-H", "192.0.2.11:2,192.0.2.12:2", "-p", "12345"),
+        *("--network-interface", "192.0.2.0/24,198.51.100.0/24", "--disable-cache", "--mpi"),
+        (
+            "--mpi-args=--prefix /usr/local/openmpi -mca orte_keep_fqdn_hostnames 1 "
+            "-mca odls_base_sigkill_timeout 3 -mca plm_rsh_no_tree_spawn 1 "
+            "-mca oob_tcp_if_include 192.0.2.0/24,198.51.100.0/24 -x 'BIND_INFO=0:12 12:48'"
+        ),
+        f"{BASE}/env/rank-exec",
+    )
+    assert plan(WANTED).command[12:] == plan(REQUEST).command[-len(plan(WANTED).command) + 12 :]
+
+
+def test_the_environment_puts_our_ssh_first() -> None:
+    made = plan(WANTED)
+    assert made.env["PATH"].split(":")[:2] == [f"{BASE}/env/bin", "/usr/local/openmpi/bin"]
+    assert made.env["LD_LIBRARY_PATH"] == "/opt/lib"
+    assert f"{BASE}/env/bin" not in plan(REQUEST).env["PATH"]
+
+
+def test_on_64_hosts_horovodrun_turns_tree_spawn_off_itself() -> None:
+    def slots(count: int) -> Placement:
+        hosts = (node(f"n-{i}", f"192.0.2.{i}") for i in range(1, count + 1))
+        return Placement(tuple(Slot(host, 0, None, 0) for host in hosts))
+
+    few, many = (plan(replace(WANTED, placement=slots(n))).command[11] for n in (63, 64))
+    assert "-mca plm_rsh_no_tree_spawn 1 " in few
+    assert "plm_rsh_no_tree_spawn" not in many
+    by_mpirun = plan(replace(REQUEST, placement=slots(64))).command
+    assert by_mpirun[by_mpirun.index("plm_rsh_no_tree_spawn") + 1] == "1"
+
+
+def test_mpirun_gets_the_words_of_the_inventory_too() -> None:
+    command = plan(replace(REQUEST, mpi_args=("--mca", "btl_tcp_links", "2"))).command
+    at = command.index("btl_tcp_links")
+    assert command[at - 1 : at + 4] == (
+        *("--mca", "btl_tcp_links", "2", "-x", "ASCENDBOOT_JOB_ID"),
+    )

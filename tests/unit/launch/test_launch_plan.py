@@ -1,0 +1,232 @@
+"""A launch as a value: what is run, written and shown."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import pytest
+
+from ascendboot.errors import LaunchError
+from ascendboot.launch.mpirun import protected
+from ascendboot.launch.plan import Login, PlannedRank, plan
+from ascendboot.model.placement import Placement
+from tests.unit.launch.wanted import BASE, REQUEST, SLOTS
+
+PATH = "/usr/local/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def test_the_command() -> None:
+    assert plan(REQUEST).command == (
+        "/usr/local/openmpi/bin/mpirun",
+        "--allow-run-as-root",
+        *("-np", "4", "-H", "192.0.2.11:2,192.0.2.12:2"),
+        *("--bind-to", "none", "--map-by", "slot"),
+        *("--mca", "plm_rsh_agent", "ssh"),
+        *("--mca", "plm_rsh_args", "-F /var/lib/ascendboot/two/trust/ssh_config"),
+        *("--mca", "orte_keep_fqdn_hostnames", "1"),
+        *("--mca", "plm_rsh_no_tree_spawn", "1"),
+        *("--mca", "pml", "ob1"),
+        *("--mca", "btl", "^openib"),
+        *("--mca", "btl_tcp_if_include", "192.0.2.0/24,198.51.100.0/24"),
+        *("--mca", "oob_tcp_if_include", "192.0.2.0/24,198.51.100.0/24"),
+        *("--mca", "odls_base_sigkill_timeout", "3"),
+        *("-x", "ASCENDBOOT_JOB_ID"),
+        "/var/lib/ascendboot/two/env/rank-exec",
+        "job-1",
+        "EXTRA=x y",
+        "RANK_TABLE_FILE=/var/lib/ascendboot/two/resources/hccl_json_4p_2_host.json",
+        "ASCENDBOOT_DEVICES=4,5,0,1",
+        "ASCENDBOOT_WORKDIR=/workspace",
+        "--",
+        *("python3", "/workspace/main.py", "--name", "a b", "%:"),
+    )
+
+
+def test_no_mca_parameter_is_given_twice() -> None:
+    command = plan(REQUEST).command
+    names = [command[i + 1] for i, word in enumerate(command) if word == "--mca"]
+    assert len(names) == len(set(names))
+
+
+def test_another_user_and_no_networks() -> None:
+    login = Login(user="train", uid=1000, home=PurePosixPath("/home/train"))
+    made = plan(replace(REQUEST, login=login, networks=()))
+    assert "--allow-run-as-root" not in made.command
+    assert "btl_tcp_if_include" not in made.command
+    assert "oob_tcp_if_include" not in made.command
+    assert (made.env["HOME"], made.env["USER"]) == ("/home/train", "train")
+
+
+def test_the_environment_is_only_what_is_allowed() -> None:
+    assert plan(REQUEST).env == {
+        "PATH": PATH,
+        "HOME": "/root",
+        "USER": "root",
+        "LOGNAME": "root",
+        "LANG": "C.UTF-8",
+        "ASCENDBOOT_JOB_ID": "job-1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    }
+
+
+def test_the_command_line_is_the_command_in_its_environment() -> None:
+    made = plan(REQUEST)
+    words = shlex.split(made.command_line)
+    assert words[:5] == ["cd", "/var/lib/ascendboot/two", "&&", "env", "-i"]
+    count = len(made.env)
+    assert words[5 : 5 + count] == [f"{name}={value}" for name, value in made.env.items()]
+    assert tuple(words[5 + count :]) == made.command
+
+
+def test_the_ranks_and_their_logs() -> None:
+    made = plan(REQUEST)
+    assert made.ranks == (
+        PlannedRank(0, "a-1", 4, 0),
+        PlannedRank(1, "a-1", 5, 1),
+        PlannedRank(2, "a-2", 0, 0),
+        PlannedRank(3, "a-2", 1, 1),
+    )
+    assert (made.nodes, made.primary) == (("a-1", "a-2"), "a-1")
+    assert made.logs_on("a-1") == ("rank.0.log", "rank.1.log", "launcher.log")
+    assert made.logs_on("a-2") == ("rank.2.log", "rank.3.log")
+
+
+def test_the_files() -> None:
+    made = plan(REQUEST)
+    folder = BASE / "jobs/job-1"
+    assert [(n, f.path, f.mode) for n, f in made.files] == [
+        ("a-1", folder / "ranks", 0o644),
+        ("a-2", folder / "ranks", 0o644),
+        ("a-1", folder / "launch.sh", 0o700),
+    ]
+    ranks, launch = made.files_on("a-1")
+    assert ranks.content == b"rank 0 device 4 local 0\nrank 1 device 5 local 1\n"
+    run = made.command_line.replace(" && env", " && exec env", 1)
+    assert f"launcher() {{ {run}; }}\n".encode() in launch.content
+
+
+def test_a_script_of_the_operator_is_copied_to_every_node() -> None:
+    script = PurePosixPath("/home/me/demo/main.py")
+    made = plan(replace(REQUEST, script=script, script_content=b"print()"))
+    code = BASE / "jobs/job-1/code"
+    copies = [(n, f) for n, f in made.files if f.path == code / "main.py"]
+    assert [(n, f.content) for n, f in copies] == [("a-1", b"print()"), ("a-2", b"print()")]
+    assert (made.script, made.workdir) == (code / "main.py", code)
+
+
+def test_the_working_directory_can_be_another() -> None:
+    made = plan(replace(REQUEST, workdir=PurePosixPath("/data")))
+    assert made.workdir == PurePosixPath("/data")
+    assert "ASCENDBOOT_WORKDIR=/data" in made.command
+
+
+def test_describe() -> None:
+    made = plan(REQUEST)
+    sizes = [len(file.content) for _, file in made.files]
+    assert made.describe() == "\n".join(
+        (
+            "job job-1: 4 ranks on 2 nodes",
+            "  a-1: ranks 0-1 on devices 4,5",
+            "  a-2: ranks 2-3 on devices 0,1",
+            "files:",
+            f"  a-1: {BASE}/jobs/job-1/ranks ({sizes[0]} bytes, mode 0644)",
+            f"  a-2: {BASE}/jobs/job-1/ranks ({sizes[1]} bytes, mode 0644)",
+            f"  a-1: {BASE}/jobs/job-1/launch.sh ({sizes[2]} bytes, mode 0700)",
+            "environment of the launcher:",
+            f"  PATH={PATH}",
+            "  HOME=/root",
+            "  USER=root",
+            "  LOGNAME=root",
+            "  LANG=C.UTF-8",
+            "  ASCENDBOOT_JOB_ID=job-1",
+            "  OMPI_MCA_mpi_yield_when_idle=1",
+            "launcher: mpirun starts jobs: nothing else was asked for",
+            "command, on a-1:",
+            f"  {made.command_line}",
+        )
+    )
+
+
+def test_to_json() -> None:
+    made = plan(REQUEST)
+    assert made.to_json() == {
+        "job_id": "job-1",
+        "cluster": "two",
+        "primary": "a-1",
+        "folder": f"{BASE}/jobs/job-1",
+        "workdir": "/workspace",
+        "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
+        "command": list(made.command),
+        "command_line": made.command_line,
+        "env": dict(made.env),
+        "ranks": [
+            {"rank": 0, "node": "a-1", "device": 4, "local_rank": 0},
+            {"rank": 1, "node": "a-1", "device": 5, "local_rank": 1},
+            {"rank": 2, "node": "a-2", "device": 0, "local_rank": 0},
+            {"rank": 3, "node": "a-2", "device": 1, "local_rank": 1},
+        ],
+        "files": [
+            {
+                "node": name,
+                "path": str(file.path),
+                "mode": f"{file.mode:04o}",
+                "bytes": len(file.content),
+                "sha256": hashlib.sha256(file.content).hexdigest(),
+            }
+            for name, file in made.files
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"job_id": "../x"},
+            (
+                'job: could not use "../x" as its id: an id is 1 to 64 letters, digits, ".", "_" '
+                'or "-" and begins with a letter or digit'
+            ),
+        ),
+        (
+            {"base": PurePosixPath("/a b")},
+            (
+                'job job-1: could not be planned: the folder "/a b" has white space in its path, '
+                "and Open MPI takes no such path for ssh's configuration"
+            ),
+        ),
+        (
+            {"env": {"A B": "1"}},
+            'job job-1: could not be planned: "A B" is not the name of an environment variable',
+        ),
+        (
+            {"launcher_env": {"LD_PRELOAD": "x"}},
+            (
+                "job job-1: could not be planned: LD_PRELOAD is not for the launcher: it takes "
+                "OMPI_MCA_…, LD_LIBRARY_PATH and PYTHONPATH only. Set it for the ranks"
+            ),
+        ),
+        (
+            {"placement": Placement((SLOTS[0], SLOTS[2], SLOTS[1], SLOTS[3]))},
+            (
+                "job job-1: could not be planned: the ranks of a node do not follow one another, "
+                "and mpirun gives all ranks of a node before it goes to the next"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_planned(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(LaunchError) as refused:
+        plan(replace(REQUEST, **changes))  # type: ignore[arg-type]  # any of its fields
+    assert str(refused.value) == message
+    assert refused.value.exit_code == 125
+
+
+@pytest.mark.parametrize(
+    ("word", "sent"), [(":", "%:"), ("%:", "%%:"), ("a:", "a:"), ("%", "%"), ("", ""), ("::", "::")]
+)
+def test_only_a_lone_colon_is_protected(word: str, sent: str) -> None:
+    assert protected(word) == sent

@@ -1,0 +1,62 @@
+"""What a node answers to a sweep."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from ascendboot.errors import CommandError, UnreachableError
+from ascendboot.launch.sweep import Leftover, Swept, ends_within_s, stop_job, sweep
+from ascendboot.transport.fake import Answer, FakeTransport
+
+FOLDER = PurePosixPath("/base/jobs/job-1")
+
+
+def answering(node: str, text: str, exit_code: int = 0) -> FakeTransport:
+    return FakeTransport(node, rules=[lambda _: Answer(text, exit_code=exit_code)])
+
+
+def test_what_was_ended_what_is_left_and_the_sizes() -> None:
+    said = "ended 5 sleep 600 \nended 6 \nleft 6 [stuck]\nsize 12 rank.0.log\nsize 0 events\n"
+    found = sweep({"a": answering("a", said)}, FOLDER, grace_s=1)
+    assert found == {
+        "a": Swept(
+            ended=(Leftover(5, "sleep 600"),),
+            left=(Leftover(6, "[stuck]"),),
+            sizes={"rank.0.log": 12, "events": 0},
+        )
+    }
+
+
+def test_an_answer_that_is_not_understood() -> None:
+    found = sweep({"a": answering("a", "size 1 events\nhello\n")}, FOLDER, grace_s=1)["a"]
+    assert isinstance(found, CommandError)
+    assert str(found) == (
+        "a: could not see what is left of job job-1: the sweep: line 2 not understood: "
+        '"hello"; expected ended, left or size'
+    )
+
+
+def test_one_node_that_is_gone_does_not_hide_the_others() -> None:
+    gone = FakeTransport("b", unreachable="b is off")
+    found = sweep({"a": answering("a", ""), "b": gone}, FOLDER, grace_s=1)
+    assert found["a"] == Swept()
+    assert isinstance(found["b"], UnreachableError)
+
+
+def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
+    transport = answering("a", "")
+    sweep({"a": transport}, FOLDER, linger_s=0.5, grace_s=2)
+    (command,) = transport.commands
+    assert command.argv[-4:] == ("/base/jobs/job-1", "job-1", "5", "20")
+    assert command.timeout_s > 2.5
+
+
+def test_a_launcher_that_cannot_be_asked_is_not_waited_for() -> None:
+    transport = answering("a", "", exit_code=1)
+    found = stop_job({"a": transport}, FOLDER, primary="a", grace_s=2)
+    assert isinstance(found["a"], CommandError)
+    assert [command.argv[-2:] for command in transport.commands[1:]] == [("0", "20")] * 2
+
+
+def test_mpirun_counts_the_grace_time_twice() -> None:
+    assert (ends_within_s(0.0), ends_within_s(10.0)) == (7.0, 25.0)

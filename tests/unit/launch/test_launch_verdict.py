@@ -1,0 +1,140 @@
+"""From what was seen of a job to its report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.launch.events import RankEnded
+from ascendboot.launch.plan import plan
+from ascendboot.launch.verdict import Course, report_on, signal_of
+from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
+from tests.unit.launch.wanted import REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = plan(REQUEST)
+OVER = Course(launcher_over=True, launcher_code=0)
+
+
+def course(*ended: tuple[int, int, float], launcher: int | None = 1) -> Course:
+    ends = {rank: RankEnded(rank, code, at) for rank, code, at in ended}
+    return Course(ended=ends, launcher_over=True, launcher_code=launcher)
+
+
+def report(course: Course, folder: Path, **clock_offsets: float) -> JobReport:
+    return report_on(
+        PLAN,
+        course,
+        folder=folder,
+        started="2026-01-02T03:04:05.678+00:00",
+        duration_s=1.23456,
+        clock_offsets={name.replace("_", "-"): value for name, value in clock_offsets.items()},
+    )
+
+
+def failing_rank(found: JobReport) -> int | None:
+    return None if found.first_failure is None else found.first_failure.end.rank
+
+
+def test_success_as_json(tmp_path: Path) -> None:
+    ends = [(rank, 0, 10.0) for rank in range(4)]
+    assert report(course(*ends, launcher=0), tmp_path).to_json() == {
+        "job_id": "job-1",
+        "state": "succeeded",
+        "exit_code": 0,
+        "started": "2026-01-02T03:04:05.678+00:00",
+        "command": PLAN.command_line,
+        "first_failure": None,
+        "ranks": [
+            {"rank": 0, "node": "a-1", "device": 4, "exit_code": 0, "signal": None},
+            {"rank": 1, "node": "a-1", "device": 5, "exit_code": 0, "signal": None},
+            {"rank": 2, "node": "a-2", "device": 0, "exit_code": 0, "signal": None},
+            {"rank": 3, "node": "a-2", "device": 1, "exit_code": 0, "signal": None},
+        ],
+        "duration_s": 1.235,
+        "folder": str(tmp_path),
+        "message": "",
+        "notes": [],
+    }
+
+
+def test_the_first_failure_as_json(tmp_path: Path) -> None:
+    (tmp_path / "rank.2.log").write_bytes(b"0\n\n1\n2\n3\n4\n5 \xff\n \n")
+    found = report(course((2, 139, 10.0), (0, 143, 11.0), launcher=139), tmp_path)
+    assert (found.state, found.exit_code, found.message) == (JobState.FAILED, 139, "")
+    assert found.to_json()["first_failure"] == {
+        "rank": 2,
+        "node": "a-2",
+        "device": 0,
+        "exit_code": 139,
+        "signal": 11,
+        "message": "1\n2\n3\n4\n5 \ufffd",
+        "log": str(tmp_path / "rank.2.log"),
+    }
+    assert found.ranks[1] == RankEnd(rank=1, node="a-1", device=5, exit_code=None, signal=None)
+
+
+def test_the_earliest_end_counts_by_corrected_clocks(tmp_path: Path) -> None:
+    seen = course((0, 0, 1.0), (1, 4, 20.0), (2, 3, 20.5))
+    assert failing_rank(report(seen, tmp_path)) == 1
+    assert failing_rank(report(seen, tmp_path, a_2=5.0)) == 2
+    assert failing_rank(report(seen, tmp_path, a_1=-5.0, a_2=-4.0)) == 2
+    assert report(seen, tmp_path, a_2=5.0).exit_code == 3
+
+
+def test_a_rank_that_only_mpirun_saw_die_was_the_first(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text(
+        "mpirun noticed that process rank 3 with PID 0 on node a-2 exited on\nsignal 9 (Killed).\n"
+    )
+    found = report(course((0, 143, 10.0), launcher=137), tmp_path)
+    log = str(tmp_path / "rank.3.log")
+    end = RankEnd(rank=3, node="a-2", device=1, exit_code=137, signal=9)
+    assert found.first_failure == FirstFailure(end=end, message="", log=log)
+    assert found.exit_code == 137
+
+
+def test_the_launcher_failed_before_any_rank(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(20)]
+    (tmp_path / "launcher.log").write_text("\n\n".join(("-" * 70, *lines, "-" * 70)))
+    found = report(course(launcher=255), tmp_path)
+    assert (found.state, found.exit_code) == (JobState.FAILED, 255)
+    assert found.first_failure is None
+    assert found.message.splitlines() == [*lines[:5], "…", *lines[-5:]]
+
+
+def test_the_launcher_is_gone(tmp_path: Path) -> None:
+    found = report(course((0, 0, 1.0), launcher=None), tmp_path)
+    assert (found.state, found.exit_code) == (JobState.FAILED, 1)
+    assert found.message == "the launcher is gone and nobody saw how it ended"
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    seen = course((0, 143, 1.0), (1, 7, 0.5))
+    seen.interrupted = True
+    found = report(seen, tmp_path)
+    assert (found.state, found.exit_code) == (JobState.INTERRUPTED, 130)
+    assert found.first_failure is None
+
+
+def test_not_started(tmp_path: Path) -> None:
+    found = report(Course(not_started="a-2: not ready"), tmp_path)
+    assert (found.state, found.exit_code) == (JobState.NOT_STARTED, 125)
+    assert found.message == "a-2: not ready"
+
+
+def test_success_is_not_claimed_when_a_node_could_not_be_asked(tmp_path: Path) -> None:
+    seen = replace(OVER, unsure=("a-2: gone",), notes=("a note",))
+    found = report(seen, tmp_path)
+    assert (found.state, found.exit_code) == (JobState.FAILED, 1)
+    assert (found.message, found.notes) == ("a-2: gone", ("a-2: gone", "a note"))
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "number"), [(0, None), (1, None), (128, None), (129, 1), (137, 9), (255, None)]
+)
+def test_signal_of(exit_code: int, number: int | None) -> None:
+    assert signal_of(exit_code) == number
