@@ -1,0 +1,196 @@
+"""The way to the lab for whoever calls it: at once as root, through sudo as anyone else.
+
+A request and its reply are JSON objects, so that both ways are the same to the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import AscendbootError, NodeError, UsageError
+from ascendboot.lab import effects
+from ascendboot.lab.cluster import Lab, down, find, up
+from ascendboot.lab.node import entry
+from ascendboot.lab.programs import LabError
+from ascendboot.lab.records import recorded
+from ascendboot.lab.shape import Shape
+from ascendboot.lab.status import lab_json, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Json = dict[str, Any]
+
+_ME = ("-B", "-m", "ascendboot.lab")  # -B: leaves no files of root's in the user's checkout
+
+_TIDY_TIMEOUT_S = 30.0
+
+
+def ask(verb: str, request: Json) -> Json:
+    """The reply to a request; `verb` is one of `VERBS`.
+
+    Raises:
+        AscendbootError: what the verb raises, or that we could not become root.
+    """
+    if os.geteuid() == 0:
+        return VERBS[verb](request)
+    return ask_through(_sudo(), verb, request)
+
+
+def enter(request: Json) -> None:
+    """Become a shell in a node; does not return.
+
+    Raises:
+        AscendbootError: there is no such node, or it is down.
+    """
+    if os.geteuid() != 0:
+        argv = [*_sudo(), sys.executable, *_ME, "shell", json.dumps(request)]
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
+    lab = _wanted(request)
+    name = str(request["node"])
+    process = lab.process(lab.node(name).name)
+    if process is None:
+        raise NodeError(name, "could not open a shell: the node is down; try invoke lab.status")
+    argv = entry(process, ["bash", "-l"])
+    os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
+
+
+def ask_through(sudo: Sequence[str], verb: str, request: Json) -> Json:
+    """The reply to a request that another process of ours answers, as root.
+
+    Raises:
+        AscendbootError: what the verb raised there, or that there was no reply.
+    """
+    argv = [*sudo, sys.executable, *_ME, verb, json.dumps(request)]
+    code, text = _patient_output(argv)
+    try:
+        reply: Json = json.loads(text)
+    except ValueError as error:
+        raise LabError(
+            f"lab.{verb}: could not be done as root: sudo exited {code} and said no more than the"
+            " lines above; run it as root"
+        ) from error
+    if "error" in reply:
+        raise _RAISED_AGAIN.get(reply["exit_code"], LabError)(reply["error"])
+    return reply
+
+
+def answer(verb: str, text: str) -> str:
+    """The reply to the request in `text`, errors included; for the process behind sudo."""
+    try:
+        reply = VERBS[verb](json.loads(text))
+    except AscendbootError as error:
+        reply = {"error": str(error), "exit_code": error.exit_code}
+    return json.dumps(reply)
+
+
+def _patient_output(argv: Sequence[str]) -> tuple[int, str]:
+    """Exit code and output; on Ctrl-C, which the process gets too, it may still tidy up."""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            text, _ = child.communicate()
+        except KeyboardInterrupt:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_TIDY_TIMEOUT_S)
+            raise
+        return child.returncode, text
+
+
+def _up(request: Json) -> Json:
+    shape = Shape.asked(
+        request["nodes"],
+        request["devices"],
+        request["network"],
+        containers=request["containers"],
+    )
+    directory = Path(request["directory"])
+    project = Path(request["project"]) if request["project"] else None
+    before = find(directory)
+    lab = up(shape, directory=directory, project=project, owner=(request["uid"], request["gid"]))
+    nodes = [{"name": node.name, "address": str(node.address)} for node in lab.nodes]
+    return {**lab_json(lab), "already_running": before is not None, "nodes": nodes}
+
+
+def _down(request: Json) -> Json:
+    lab_id = request["lab"]
+    lab = find(Path(request["directory"]), lab_id)
+    others = [r for r in recorded() if lab is None or r.shape.lab_id != lab.lab_id]
+    if lab or lab_id:
+        down(lab.lab_id if lab else lab_id)
+    return {"lab": lab.lab_id if lab else None, "others": _listed(others)}
+
+
+def _status(request: Json) -> Json:
+    lab = find(Path(request["directory"]), request["lab"])
+    if lab is None:
+        return {"lab": None, "nodes": [], "others": _listed(recorded())}
+    others = [record for record in recorded() if record.shape.lab_id != lab.lab_id]
+    nodes = [node.to_json() for node in status_of(lab)]
+    return {**lab_json(lab), "nodes": nodes, "others": _listed(others)}
+
+
+def _fault(request: Json) -> Json:
+    lab = _wanted(request)
+    node, kind, device = request["node"], request["kind"], request["device"]
+    if request["undo"]:
+        fault = lab.undo(node, kind, device=device)
+    else:
+        amounts = {key: request[key] for key in ("times", "milliseconds", "seconds")}
+        fault = lab.fault(node, kind, device=device, **amounts)
+    return {
+        "lab": lab.lab_id,
+        "node": node,
+        "kind": fault.kind,
+        "device": fault.device,
+        "times": fault.times,
+        "milliseconds": fault.milliseconds,
+        "seconds": fault.seconds,
+        "undone": request["undo"],
+        "note": None if request["undo"] else effects.note(fault),
+    }
+
+
+VERBS: dict[str, Callable[[Json], Json]] = {
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "fault": _fault,
+}
+
+_RAISED_AGAIN: dict[int, type[AscendbootError]] = {UsageError.exit_code: UsageError}
+
+
+def _wanted(request: Json) -> Lab:
+    lab = find(Path(request["directory"]), request["lab"])
+    if lab is None:
+        raise LabError(
+            f"lab: could not find a lab: none runs for {request['directory']}; say invoke lab.up"
+        )
+    return lab
+
+
+def _listed(others: Sequence[Any]) -> list[Json]:
+    return [{"lab": record.shape.lab_id, "directory": str(record.directory)} for record in others]
+
+
+def _sudo() -> list[str]:
+    if not shutil.which("sudo"):
+        raise LabError(
+            "lab: could not become root: namespaces need it, and sudo is not installed; run as root"
+        )
+    quiet = ["sudo", "-n", "--"]
+    if subprocess.run([*quiet, "true"], capture_output=True, check=False).returncode == 0:
+        return quiet
+    if not sys.stdin.isatty():
+        raise LabError(
+            "lab: could not become root: sudo wants a password and there is no terminal to ask on;"
+            " run sudo -v first, or run as root"
+        )
+    return ["sudo", "--"]

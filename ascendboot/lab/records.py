@@ -1,0 +1,176 @@
+"""What runs: one folder per lab under /run/ascendboot-lab, readable by root only."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascendboot.lab.processes import ProcessId
+from ascendboot.lab.programs import LabError
+from ascendboot.lab.shape import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path("/run/ascendboot-lab")
+_RECORD = "lab.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One lab: what it is, for whom it was made, and whether all of it ever was."""
+
+    shape: Shape
+    directory: Path
+    """The operator's working directory."""
+    uid: int
+    gid: int
+    boot_id: str
+    """The machine's boot in which it was made: no process of an earlier one lives."""
+    ready: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where this lab's state lies."""
+        return ROOT / self.shape.lab_id
+
+    def disk(self, node: str) -> Path:
+        """Where the node's disk is mounted."""
+        return self.folder / node
+
+    def log(self, node: str) -> Path:
+        """What the node said while booting."""
+        return self.folder / f"{node}.log"
+
+    def process(self, node: str) -> ProcessId | None:
+        """The node's PID 1 while it lives."""
+        path = self.folder / f"{node}.pid"
+        if self.boot_id != current_boot_id() or not path.is_file():
+            return None
+        process = ProcessId.parsed(path.read_text())
+        return process if process and process.alive else None
+
+    def save(self) -> None:
+        """Write the record, making the folder."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        beside = self.folder / f"{_RECORD}.new"
+        beside.write_text(json.dumps(self._as_json(), indent=1))
+        beside.replace(self.folder / _RECORD)
+
+    def _as_json(self) -> dict[str, object]:
+        return {
+            "node_count": self.shape.node_count,
+            "device_count": self.shape.device_count,
+            "management": str(self.shape.management),
+            "npu": str(self.shape.npu),
+            "containers": self.shape.containers,
+            "directory": str(self.directory),
+            "uid": self.uid,
+            "gid": self.gid,
+            "boot_id": self.boot_id,
+            "ready": self.ready,
+        }
+
+
+def current_boot_id() -> str:
+    """The number of the machine's current boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Hold the lock of all labs on this machine; waits for whoever has it."""
+    while True:
+        ROOT.mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if _is_still(handle):
+            break
+        os.close(handle)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            ROOT.rmdir()  # only when no lab is left
+        os.close(handle)
+
+
+def recorded() -> list[Record]:
+    """The labs there are, whole or not; a record that nobody can read is left out."""
+    if not ROOT.is_dir():
+        return []
+    found = (_read(path) for path in sorted(ROOT.glob(f"*/{_RECORD}")))
+    return [record for record in found if record]
+
+
+def of_directory(directory: Path) -> Record | None:
+    """The lab that was made for a working directory."""
+    return next((r for r in recorded() if r.directory == directory), None)
+
+
+def of_id(lab_id: str) -> Record | None:
+    """The lab with this id."""
+    return next((r for r in recorded() if r.shape.lab_id == lab_id), None)
+
+
+def forget(lab_id: str) -> None:
+    """Remove the folder of a lab; nothing may be mounted in it any more."""
+    folder = ROOT / lab_id
+    if mounts_below(folder):
+        raise LabError(
+            f"lab {lab_id}: could not remove {folder}: something is still mounted there;"
+            f" unmount it and say invoke lab.down --lab {lab_id} again"
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """The mount points under a folder, innermost first."""
+    return sorted((place for place in _mounted() if folder in place.parents), reverse=True)
+
+
+def is_mounted(place: Path) -> bool:
+    """Whether something is mounted there; unlike `Path.is_mount`, sees a bind of itself."""
+    return place in _mounted()
+
+
+def _mounted() -> set[Path]:
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return {Path(line.split()[1]) for line in lines}
+
+
+def _is_still(handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), ROOT.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        raw = json.loads(path.read_text())
+        shape = Shape(
+            node_count=int(raw["node_count"]),
+            device_count=int(raw["device_count"]),
+            management=IPv4Network(raw["management"]),
+            npu=IPv4Network(raw["npu"]),
+            containers=bool(raw.get("containers", False)),
+        )
+        return Record(
+            shape=shape,
+            directory=Path(raw["directory"]),
+            uid=int(raw["uid"]),
+            gid=int(raw["gid"]),
+            boot_id=str(raw["boot_id"]),
+            ready=bool(raw["ready"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,158 @@
+"""What a practice cluster looks like: how many nodes and NPUs, which addresses, which names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from ascendboot.errors import UsageError
+from ascendboot.model.cluster import Device
+
+DEFAULT_NETWORKS = "198.18.0.0/16,198.19.0.0/16"
+PREFIX = "ablab-"
+"""How every namespace and interface of a lab begins; the lab's id follows."""
+
+_MOST_NODES = 254
+_MOST_DEVICES = 16
+_FIRST_DEVICE = 100
+_NODE_STRIDE = 256
+
+
+@dataclass(frozen=True)
+class LabNode:
+    """One practice server."""
+
+    number: int
+    name: str
+    address: IPv4Address
+    devices: tuple[Device, ...]
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size and the networks of a lab; everything else about it follows from these."""
+
+    node_count: int
+    device_count: int
+    management: IPv4Network
+    npu: IPv4Network
+    containers: bool = False
+    """Whether each node runs a container for its ranks."""
+
+    @classmethod
+    def asked(cls, nodes: int, devices: int, networks: str, *, containers: bool = False) -> Shape:
+        """The shape that the operator asks for.
+
+        Raises:
+            UsageError: a number or a network that cannot be.
+        """
+        _check_count("--nodes", nodes, _MOST_NODES)
+        _check_count("--devices", devices, _MOST_DEVICES)
+        management, npu = _networks(networks)
+        shape = cls(nodes, devices, management, npu, containers)
+        _check_room("management", management, shape.nodes[-1].address, shape.operator_address)
+        last = shape.nodes[-1].devices[-1].device_ip or ""
+        _check_room("NPU", npu, IPv4Address(last), shape.gateway)
+        return shape
+
+    @property
+    def lab_id(self) -> str:
+        """Short name of the lab; no two labs that can run side by side share it."""
+        return f"{int(self.management.network_address):08x}"
+
+    @property
+    def prefix(self) -> str:
+        """How this lab's namespaces begin; also the operator's end of the management network."""
+        return prefix_of(self.lab_id)
+
+    @property
+    def operator_address(self) -> IPv4Address:
+        """The machine's own address on the management network."""
+        return self.management.broadcast_address - 1
+
+    @property
+    def gateway(self) -> IPv4Address:
+        """The NPU network's switch: gateway and netdetect address of every NPU."""
+        return self.npu.broadcast_address - 1
+
+    @property
+    def management_switch(self) -> str:
+        """The namespace that holds the management network's bridge."""
+        return f"{self.prefix}-mgmt"
+
+    @property
+    def npu_switch(self) -> str:
+        """The namespace that holds the NPU network's bridge."""
+        return f"{self.prefix}-npu"
+
+    @property
+    def nodes(self) -> tuple[LabNode, ...]:
+        """The nodes, from lab-1 on."""
+        return tuple(self._node(number) for number in range(1, self.node_count + 1))
+
+    def device_namespace(self, node: LabNode, device: Device) -> str:
+        """The namespace that is the NPU `device` of `node`."""
+        return f"{node.namespace}d{device.device_id}"
+
+    def described(self) -> str:
+        """`2 nodes of 8 NPUs on 198.18.0.0/16 and 198.19.0.0/16`, for messages."""
+        what = " with containers" if self.containers else ""
+        return (
+            f"{self.node_count} nodes of {self.device_count} NPUs{what} on {self.management}"
+            f" and {self.npu}"
+        )
+
+    def _node(self, number: int) -> LabNode:
+        first = self.npu.network_address + number * _NODE_STRIDE + _FIRST_DEVICE
+        return LabNode(
+            number=number,
+            name=f"lab-{number}",
+            address=self.management.network_address + number,
+            devices=tuple(Device(i, str(first + i)) for i in range(self.device_count)),
+            namespace=f"{self.prefix}-n{number}",
+        )
+
+
+def prefix_of(lab_id: str) -> str:
+    """How the namespaces of the lab `lab_id` begin."""
+    return f"{PREFIX}{lab_id}"
+
+
+def _check_count(option: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageError(f"{option}: {value} cannot be; from 1 to {most} can")
+
+
+def _networks(text: str) -> tuple[IPv4Network, IPv4Network]:
+    words = text.split(",")
+    if len(words) != 2:  # noqa: PLR2004 - management and NPU
+        raise UsageError(
+            f'--network: "{text}" is not two networks; state MANAGEMENT,NPU, for example'
+            f" {DEFAULT_NETWORKS}"
+        )
+    management, npu = (_network(word.strip()) for word in words)
+    if management.overlaps(npu):
+        raise UsageError(f"--network: {management} and {npu} overlap; state two separate networks")
+    return management, npu
+
+
+def _network(word: str) -> IPv4Network:
+    try:
+        network = IPv4Network(word)
+    except ValueError as error:
+        raise UsageError(f'--network: "{word}" is not an IPv4 network: {error}') from error
+    if not network.is_private or network.is_loopback or network.is_link_local:
+        raise UsageError(
+            f"--network: {network} belongs to others; a lab takes private networks only,"
+            " for example from 198.18.0.0/15 or 10.0.0.0/8"
+        )
+    return network
+
+
+def _check_room(what: str, network: IPv4Network, last: IPv4Address, ours: IPv4Address) -> None:
+    if last >= ours:
+        raise UsageError(
+            f"--network: {network} is too small: the last {what} address would be {last};"
+            " state a larger network, fewer --nodes or fewer --devices"
+        )

@@ -1,0 +1,270 @@
+"""The small parts: faults, processes, what is bound, what is missing, the way through sudo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ascendboot.errors import NodeError, UsageError
+from ascendboot.lab import LabError, Shape, effects
+from ascendboot.lab.door import answer, ask_through
+from ascendboot.lab.faults import KINDS, Fault, Marks
+from ascendboot.lab.node import wait_until_up
+from ascendboot.lab.processes import ProcessId, kill_all
+from ascendboot.lab.programs import need_programs, run
+from ascendboot.lab.records import Record, current_boot_id
+from ascendboot.lab.staging import Surroundings, separate_file_systems
+
+SHAPE = Shape.asked(2, 4, "198.18.64.0/20,198.19.64.0/20")
+NODE = SHAPE.nodes[0]
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Marks:
+    marks = Marks.on(tmp_path)
+    marks.folder.mkdir(parents=True)
+    return marks
+
+
+def test_marks_are_read_back_in_order(marks: Marks) -> None:
+    faults = [Fault("busy"), Fault("link-down", 1), Fault("link-down", 3), Fault("no-sshd")]
+    for fault in reversed(faults):
+        marks.add(fault)
+    assert marks.present() == faults
+    assert marks.links_down(NODE) == {1, 3}
+
+
+def test_a_busy_that_is_used_up_is_over(marks: Marks) -> None:
+    marks.add(Fault("busy", 2, times=3))
+    before = marks.present()
+    (marks.folder / "busy.2").write_text("0\n")
+    assert (before, marks.present()) == ([Fault("busy", 2, 3)], [])
+
+
+def test_taking_back_for_all_devices_takes_back_each(marks: Marks) -> None:
+    for fault in (Fault("link-down", 1), Fault("link-down"), Fault("busy", 1)):
+        marks.add(fault)
+    marks.clear(Fault("link-down"))
+    assert marks.present() == [Fault("busy", 1)]
+
+
+TIMES = "lab.fault: --times counts refused calls, from 1, of busy only"
+MILLISECONDS = (
+    "lab.fault: --milliseconds is how long delay delays, from 1 to 1000, and of no other fault"
+)
+SECONDS = (
+    "lab.fault: --seconds is how far clock is ahead, or behind with a minus, not 0, and of no"
+    " other fault"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("fire", {}, f'lab.fault: no fault "fire"; there are {", ".join(KINDS)}'),
+        *(
+            (kind, {"device": 1}, f"lab.fault: {kind} is a fault of a node; leave out --device")
+            for kind in ("no-sshd", "node-down", "disk-full", "delay", "clock")
+        ),
+        ("busy", {"device": 4}, "lab.fault: lab-1 has no device 4; it has 0 to 3"),
+        ("busy", {"device": 1, "times": 0}, TIMES),
+        ("link-down", {"device": 1, "times": 2}, TIMES),
+        ("delay", {"milliseconds": 0}, MILLISECONDS),
+        ("delay", {"milliseconds": 1001}, MILLISECONDS),
+        ("clock", {"milliseconds": 5}, MILLISECONDS),
+        ("clock", {"seconds": 0}, SECONDS),
+        ("delay", {"seconds": 5}, SECONDS),
+    ],
+)
+def test_faults_that_cannot_be(kind: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Fault.asked(NODE, kind, **options)
+    assert str(caught.value) == message
+
+
+def test_how_much_has_a_default_where_it_is_needed() -> None:
+    asked = [Fault.asked(NODE, kind) for kind in ("delay", "clock", "busy")]
+    assert asked == [Fault("delay", milliseconds=25), Fault("clock", seconds=90), Fault("busy")]
+    behind = Fault.asked(NODE, "clock", seconds=-7)
+    assert (behind.seconds, behind.amount) == (-7, -7)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("busy", 2, times=3),
+        Fault("delay", milliseconds=40),
+        Fault("clock", seconds=-90),
+        Fault("tls", 1),
+        Fault("disk-full"),
+    ],
+)
+def test_a_mark_keeps_how_much(marks: Marks, fault: Fault) -> None:
+    marks.add(fault)
+    assert marks.present() == [fault]
+
+
+def test_the_faults_are_all_those_of_the_contract() -> None:
+    contract = (
+        "node-down, link-down, npu-alarm, npu-missing, tls, stale-hccn-conf, clock, disk-full,"
+        " delay, busy, no-sshd"
+    )
+    assert sorted(KINDS) == sorted(contract.split(", "))
+
+
+def test_a_clock_without_libfaketime_is_said_to_be_half_a_fault(tmp_path: Path) -> None:
+    fault = Fault("clock", seconds=90)
+    assert effects.note(fault, tmp_path) == (
+        "Only `date` is off: the node's sshd keeps the machine's clock, because libfaketime is not"
+        " installed (Debian package libfaketime)."
+    )
+    library = tmp_path / "lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert (effects.note(fault, tmp_path), effects.note(Fault("busy"), tmp_path)) == (None, None)
+
+
+def test_a_process_is_known_by_number_and_start() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        process = ProcessId(child.pid, int(fields[19]))
+        reused = replace(process, started=process.started + 1)
+        assert (process.alive, reused.alive) == (True, False)
+        assert kill_all([reused], timeout_s=5) == ()
+        assert child.poll() is None
+        assert kill_all([process, reused], timeout_s=5) == ()
+        assert child.wait(timeout=5) == -9
+    assert not process.alive
+    assert kill_all([process], timeout_s=5) == ()
+
+
+def test_what_is_no_process_id_is_none() -> None:
+    texts = ("", "12", "12 x", "1 2 3", "12 34\n")
+    assert [ProcessId.parsed(text) for text in texts] == [None] * 4 + [ProcessId(12, 34)]
+    assert ProcessId.own().alive
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("checkout/.venv", "checkout/.ascendboot", "pythons/3.11", "work"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path
+
+
+def test_checkout_and_interpreter_are_bound_and_our_own_files_hidden(tree: Path) -> None:
+    project, prefixes = tree / "checkout", (tree / "checkout/.venv", tree / "pythons/3.11")
+    seen = Surroundings(tree / "checkout", project, tree / "checkout/.venv/bin/python", prefixes)
+    assert seen.binds() == (tree / "checkout", tree / "pythons/3.11")
+    assert seen.masks() == (tree / "checkout/.ascendboot",)
+
+
+def test_a_link_to_the_interpreter_is_bound_under_both_names(tree: Path) -> None:
+    (tree / "link").symlink_to(tree / "pythons/3.11")
+    seen = Surroundings(tree / "work", None, tree / "link/bin/python", (tree / "link",))
+    assert seen.binds() == (tree / "link", tree / "pythons/3.11")
+    assert seen.masks() == ()
+
+
+def test_what_a_node_has_for_itself_is_never_bound() -> None:
+    prefixes = (Path("/usr"), Path("/usr/lib"), Path("/"))
+    seen = Surroundings(Path("/root"), Path("/root"), Path("/usr/bin/python3"), prefixes)
+    assert seen.binds() == ()
+
+
+def test_separate_file_systems_are_found() -> None:
+    table = "/dev/a / ext4 rw 0 0\n/dev/b /var ext4 rw 0 0\n/dev/c /home ext4 rw 0 0\n"
+    assert separate_file_systems(table) == ("/var",)
+
+
+def test_missing_programs_are_named_with_their_packages(tmp_path: Path) -> None:
+    for name in ("ip", "mount", "umount", "ping", "ssh-keygen", "hostname"):
+        (tmp_path / name).touch(mode=0o755)
+    with pytest.raises(LabError) as caught:
+        need_programs(str(tmp_path))
+    assert str(caught.value) == (
+        "lab: could not start: not installed: sshd, flock, nsenter, pivot_root, setpriv, setsid,"
+        " unshare; the Debian packages are openssh-server util-linux."
+        " scripts/demo installs them without starting a service"
+    )
+
+
+def test_a_program_that_fails_is_quoted() -> None:
+    with pytest.raises(LabError) as caught:
+        run(["/bin/sh", "-c", "echo no such thing >&2; exit 3"], purpose="do it")
+    assert str(caught.value) == (
+        "lab: could not do it: /bin/sh exited 3: no such thing;"
+        " try invoke lab.down, then invoke lab.up"
+    )
+
+
+def record_in(tmp_path: Path) -> Record:
+    class Elsewhere(Record):
+        @property
+        def folder(self) -> Path:
+            return tmp_path
+
+    return Elsewhere(SHAPE, tmp_path, 0, 0, current_boot_id(), ready=True)
+
+
+def test_a_node_that_dies_while_booting_is_quoted(tmp_path: Path) -> None:
+    record = record_in(tmp_path)
+    record.log("lab-1").write_text("first\nmount: no such device\n")
+    with pytest.raises(NodeError) as caught:
+        wait_until_up(record, NODE)
+    assert str(caught.value) == (
+        "lab-1: could not boot: mount: no such device; try invoke lab.down, then invoke lab.up"
+    )
+
+
+def test_the_wait_for_a_node_ends(tmp_path: Path) -> None:
+    times = iter(range(0, 1000, 10))
+    with pytest.raises(NodeError) as caught:
+        wait_until_up(
+            record_in(tmp_path), NODE, clock=lambda: float(next(times)), pause=lambda _: None
+        )
+    assert str(caught.value) == (
+        "lab-1: could not boot: no answer on port 22 within 30 s;"
+        " try invoke lab.down, then invoke lab.up"
+    )
+
+
+def fake_sudo(tmp_path: Path, script: str) -> list[str]:
+    path = tmp_path / "sudo"
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+    return [str(path), "-n", "--"]
+
+
+def test_sudo_gets_one_request_and_its_reply_comes_back(tmp_path: Path) -> None:
+    script = f'printf "%s\\n" "$@" >{tmp_path}/argv; echo \'{{"lab": null}}\''
+    sudo = fake_sudo(tmp_path, script)
+    assert ask_through(sudo, "down", {"lab": None, "directory": "/a b"}) == {"lab": None}
+    *argv, request = (tmp_path / "argv").read_text().splitlines()
+    assert argv == ["-n", "--", sys.executable, "-B", "-m", "ascendboot.lab", "down"]
+    assert json.loads(request) == {"lab": None, "directory": "/a b"}
+
+
+def test_an_error_behind_sudo_is_raised_before_it(tmp_path: Path) -> None:
+    sudo = fake_sudo(tmp_path, 'shift 2; exec "$@"')
+    request = {"nodes": 0, "devices": 8, "network": "x", "containers": False}
+    with pytest.raises(UsageError) as caught:
+        ask_through(sudo, "up", request)
+    assert str(caught.value) == "--nodes: 0 cannot be; from 1 to 254 can"
+    assert json.loads(answer("up", json.dumps(request))) == {
+        "error": "--nodes: 0 cannot be; from 1 to 254 can",
+        "exit_code": 2,
+    }
+
+
+def test_a_sudo_that_refuses_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(LabError) as caught:
+        ask_through(fake_sudo(tmp_path, "exit 1"), "status", {})
+    assert str(caught.value) == (
+        "lab.status: could not be done as root: sudo exited 1 and said no more than the lines"
+        " above; run it as root"
+    )

@@ -1,0 +1,247 @@
+"""Shapes, ranges and texts of a lab: values in, values out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from ascendboot.errors import UsageError
+from ascendboot.inventory import load
+from ascendboot.lab import Shape
+from ascendboot.lab.claims import (
+    Claim,
+    address_claims,
+    conflicts,
+    labs_collide,
+    route_claims,
+)
+from ascendboot.lab.handover import fingerprint, inventory_text, known_hosts_text
+from ascendboot.lab.shape import DEFAULT_NETWORKS
+from ascendboot.lab.wiring import management_lines, namespaces, npu_lines, port_lines
+from ascendboot.lab.world import hccn_conf_text, hosts_text, world_text
+from ascendboot.model.cluster import Device
+
+DEFAULT = Shape.asked(2, 8, DEFAULT_NETWORKS)
+SMALL = Shape.asked(1, 2, "198.18.64.0/20,198.19.64.0/20")
+ED25519 = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO5A5kx/FM8+kBrKd+V8fcOquVY7F2j5ZnOO1nZyxQd4",
+    "SHA256:3MM6Ywxw+UegnRl6qO57GfyPyYfYTaSmJANW9c4tYYM",
+)
+"""A public key and what ssh-keygen -l says of it."""
+ECDSA = "ecdsa-sha2-nistp256 AAAA"
+
+
+def test_the_default_lab() -> None:
+    assert [(n.name, str(n.address), n.devices[0], n.devices[7]) for n in DEFAULT.nodes] == [
+        ("lab-1", "198.18.0.1", Device(0, "198.19.1.100"), Device(7, "198.19.1.107")),
+        ("lab-2", "198.18.0.2", Device(0, "198.19.2.100"), Device(7, "198.19.2.107")),
+    ]
+    assert (str(DEFAULT.operator_address), str(DEFAULT.gateway), DEFAULT.lab_id) == (
+        "198.18.255.254",
+        "198.19.255.254",
+        "c6120000",
+    )
+
+
+def test_names_fit_the_kernel_and_carry_the_lab() -> None:
+    assert namespaces(SMALL) == [
+        "ablab-c6124000-mgmt",
+        "ablab-c6124000-npu",
+        "ablab-c6124000-n1",
+        "ablab-c6124000-n1d0",
+        "ablab-c6124000-n1d1",
+    ]
+    assert len(SMALL.prefix) <= 15
+
+
+@pytest.mark.parametrize(
+    ("nodes", "devices", "networks", "message"),
+    [
+        (0, 8, DEFAULT_NETWORKS, "--nodes: 0 cannot be; from 1 to 254 can"),
+        (2, 17, DEFAULT_NETWORKS, "--devices: 17 cannot be; from 1 to 16 can"),
+        (
+            2,
+            8,
+            "198.18.0.0/16",
+            (
+                '--network: "198.18.0.0/16" is not two networks; state MANAGEMENT,NPU, for example'
+                " 198.18.0.0/16,198.19.0.0/16"
+            ),
+        ),
+        (
+            2,
+            8,
+            "198.18.0.1/16,198.19.0.0/16",
+            '--network: "198.18.0.1/16" is not an IPv4 network: 198.18.0.1/16 has host bits set',
+        ),
+        (
+            2,
+            8,
+            "198.18.0.0/15,198.19.0.0/16",
+            "--network: 198.18.0.0/15 and 198.19.0.0/16 overlap; state two separate networks",
+        ),
+        (
+            2,
+            8,
+            "8.8.0.0/16,198.19.0.0/16",
+            (
+                "--network: 8.8.0.0/16 belongs to others; a lab takes private networks only,"
+                " for example from 198.18.0.0/15 or 10.0.0.0/8"
+            ),
+        ),
+        (
+            14,
+            8,
+            "198.18.0.0/28,198.19.0.0/16",
+            (
+                "--network: 198.18.0.0/28 is too small: the last management address would be"
+                " 198.18.0.14; state a larger network, fewer --nodes or fewer --devices"
+            ),
+        ),
+        (
+            16,
+            8,
+            "198.18.0.0/16,198.19.0.0/20",
+            (
+                "--network: 198.19.0.0/20 is too small: the last NPU address would be"
+                " 198.19.16.107; state a larger network, fewer --nodes or fewer --devices"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(nodes: int, devices: int, networks: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Shape.asked(nodes, devices, networks)
+    assert str(caught.value) == message
+
+
+def test_claims_of_a_machine() -> None:
+    links = [
+        {"ifname": "eth0", "addr_info": [{"local": "192.0.2.2", "prefixlen": 24}]},
+        {"ifname": "ablab-c6120000", "addr_info": [{"local": "198.18.255.254", "prefixlen": 16}]},
+    ]
+    routes = [
+        {"dst": "default", "dev": "eth0"},
+        {"dst": "0.0.0.0/1", "dev": "tun0"},
+        {"dst": "198.18.4.0/24", "dev": "tun0"},
+        {"dst": "198.18.5.5", "type": "blackhole"},
+        {"dst": "198.18.0.0/16", "dev": "ablab-c6120000"},
+    ]
+    skip = {"ablab-c6120000"}
+    assert address_claims(links, skip) == [
+        Claim(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0")
+    ]
+    assert route_claims(routes, skip) == [
+        Claim(IPv4Network("198.18.4.0/24"), "the route to 198.18.4.0/24 on tun0"),
+        Claim(IPv4Network("198.18.5.5/32"), "the route to 198.18.5.5/32"),
+    ]
+
+
+def test_conflicts_name_who_uses_a_range() -> None:
+    claims = [
+        Claim(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0"),
+        Claim(IPv4Network("198.19.7.0/24"), "the route to 198.19.7.0/24 on tun0"),
+    ]
+    assert conflicts(DEFAULT, claims) == [
+        "198.19.0.0/16 is used by the route to 198.19.7.0/24 on tun0"
+    ]
+    assert conflicts(SMALL, claims) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "collide"),
+    [
+        (DEFAULT_NETWORKS, True),
+        ("198.18.0.0/20,198.19.64.0/20", True),  # lab-1 and lab-2 of the default live there
+        ("198.18.64.0/20,198.19.0.0/20", True),  # so do their NPUs
+        ("198.18.240.0/20,198.19.64.0/20", True),  # and the operator's side
+        ("198.19.64.0/20,10.9.0.0/16", True),
+        ("198.18.64.0/20,198.19.64.0/20", False),  # inside, where nobody lives
+        ("10.8.0.0/16,10.9.0.0/16", False),
+    ],
+)
+def test_labs_collide_where_somebody_lives(other: str, collide: bool) -> None:  # noqa: FBT001
+    shape = Shape.asked(2, 8, other)
+    assert (labs_collide(DEFAULT, shape), labs_collide(shape, DEFAULT)) == (collide, collide)
+
+
+def test_the_wires_of_a_small_lab() -> None:
+    bridge = [
+        "link set lo up",
+        "link add br0 type bridge mcast_snooping 0",
+        "link set br0 addrgenmode none",
+        "link set br0 up",
+    ]
+    assert management_lines(SMALL, 4711) == [
+        *bridge,
+        "link add n1 type veth peer name eth0 netns ablab-c6124000-n1",
+        "link set n1 addrgenmode none master br0 up",
+        "link add operator type veth peer name ablab-c6124000 netns 4711",
+        "link set operator addrgenmode none master br0 up",
+    ]
+    assert npu_lines(SMALL) == [
+        *bridge,
+        "addr add 198.19.79.254/20 brd + dev br0",
+        "link add n1d0 type veth peer name eth0 netns ablab-c6124000-n1d0",
+        "link set n1d0 addrgenmode none master br0 up",
+        "link add n1d1 type veth peer name eth1 netns ablab-c6124000-n1d1",
+        "link set n1d1 addrgenmode none master br0 up",
+    ]
+    assert port_lines("eth0", "198.18.64.1/20") == [
+        "link set lo up",
+        "link set eth0 addrgenmode none",
+        "addr add 198.18.64.1/20 brd + dev eth0",
+        "link set eth0 up",
+    ]
+
+
+def test_texts_on_a_node() -> None:
+    node = SMALL.nodes[0]
+    assert world_text(SMALL, node).splitlines()[1:] == [
+        "chip 910B3",
+        "driver 24.1.0",
+        (
+            "device 0 address=198.19.65.100 netmask=255.255.240.0 gateway=198.19.79.254"
+            " netdetect=198.19.79.254 tls=0 hccp=no"
+        ),
+        (
+            "device 1 address=198.19.65.101 netmask=255.255.240.0 gateway=198.19.79.254"
+            " netdetect=198.19.79.254 tls=0 hccp=no"
+        ),
+    ]
+    assert hosts_text(replace(SMALL, node_count=2)) == (
+        "127.0.0.1 localhost\n198.18.64.1 lab-1\n198.18.64.2 lab-2\n"
+    )
+    assert hccn_conf_text(SMALL, node) == (
+        "address_0=198.19.65.100\nnetmask_0=255.255.240.0\n"
+        "netdetect_0=198.19.79.254\ngateway_0=198.19.79.254\n"
+        "address_1=198.19.65.101\nnetmask_1=255.255.240.0\n"
+        "netdetect_1=198.19.79.254\ngateway_1=198.19.79.254\n"
+    )
+
+
+def test_the_inventory_that_is_handed_over(tmp_path: Path) -> None:
+    path = tmp_path / "lab.yaml"
+    keys = {"lab-1": (ED25519[0], ECDSA)}
+    path.write_text(inventory_text(SMALL, Path("/home/me/a dir/id_ed25519"), keys))
+    cluster = load(path)
+    (node,) = cluster.nodes
+    assert (cluster.name, node.name, node.address) == ("lab", "lab-1", "198.18.64.1")
+    assert (node.ssh.user, node.ssh.identity) == ("root", "/home/me/a dir/id_ed25519")
+    assert (node.ssh.fingerprint, node.device_count) == (ED25519[1], 2)
+    assert (cluster.code_path, cluster.trust) == ("/workspace/little_demo", "ca")
+    assert cluster.env == {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    assert known_hosts_text(SMALL, keys) == f"198.18.64.1 {ED25519[0]}\n198.18.64.1 {ECDSA}\n"
+    assert fingerprint(ED25519[0]) == ED25519[1]
+
+
+def test_the_committed_inventory_is_that_of_the_default_lab(pytestconfig: pytest.Config) -> None:
+    cluster = load(pytestconfig.rootpath / "inventories/lab.yaml")
+    assert [(n.name, n.address, n.device_count) for n in cluster.nodes] == [
+        (n.name, str(n.address), len(n.devices)) for n in DEFAULT.nodes
+    ]
+    assert {n.ssh.identity for n in cluster.nodes} == {".ascendboot/lab/id_ed25519"}
+    assert cluster.env == {"OMPI_MCA_mpi_yield_when_idle": "1"}

@@ -1,0 +1,398 @@
+"""The stand-ins speak as the recorded tools do: words, streams, exit codes, columns."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from ascendboot.lab import Shape
+from ascendboot.lab.faults import Fault, Marks
+from ascendboot.lab.world import world_text
+
+DATA = Path(__file__).parents[2] / "data/lab"
+SHAPE = Shape.asked(2, 8, "198.18.0.0/16,198.19.0.0/16")
+
+FAKE_NSENTER = """\
+#!/bin/bash
+[[ $1 == --net=*/npu/? ]] || exit 99
+case $2 in
+  ip) echo "2: $7: <BROADCAST,UP> mtu 1500 state $(cat "$FAKES/link") mode DEFAULT" ;;
+  ping) cat "$FAKES/ping"; exit "$(cat "$FAKES/ping.code")" ;;
+esac
+"""
+ANSWERED = """\
+PING 198.19.2.107 (198.19.2.107) 56(84) bytes of data.
+64 bytes from 198.19.2.107: icmp_seq=1 ttl=64 time=0.323 ms
+64 bytes from 198.19.2.107: icmp_seq=2 ttl=64 time=0.049 ms
+64 bytes from 198.19.2.107: icmp_seq=3 ttl=64 time=0.043 ms
+"""
+
+
+class Node:
+    """The world of lab-1 in a folder, and a network that does what the test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.user: int | None = None
+        """Who runs the tools, where it is not us."""
+        self.world = folder / "world"
+        self.fakes = folder / "fakes"
+        for place in (self.world / "faults", self.world / "npu", self.fakes):
+            place.mkdir(parents=True)
+        (self.world / "world").write_text(world_text(SHAPE, SHAPE.nodes[0]))
+        (self.fakes / "nsenter").write_text(FAKE_NSENTER)
+        (self.fakes / "nsenter").chmod(0o755)
+        self.network(link="UP", ping=ANSWERED)
+
+    def network(self, *, link: str, ping: str, code: int = 0) -> None:
+        (self.fakes / "link").write_text(link)
+        (self.fakes / "ping").write_text(ping)
+        (self.fakes / "ping.code").write_text(str(code))
+
+    def change_world(self, before: str, after: str) -> None:
+        path = self.world / "world"
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after))
+
+    def mark(self, name: str, text: str = "always") -> None:
+        (self.world / "faults" / name).write_text(f"{text}\n")
+
+    def run(self, tool: str, *words: str) -> tuple[int, str, str]:
+        script = str(resources.files("ascendboot.lab").joinpath("node", tool))
+        env = {
+            "PATH": f"{self.fakes}:{os.environ['PATH']}",
+            "ASCENDBOOT_LAB_WORLD": str(self.world),
+            "FAKES": str(self.fakes),
+        }
+        done = subprocess.run(
+            ["/bin/bash", script, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+            timeout=10,
+            user=self.user,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def hccn(self, *words: str) -> tuple[int, str, str]:
+        return self.run("hccn_tool", *words)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def recorded_failure(beginning: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error that the real tool has for a failure."""
+    for line in (DATA / "hccn_tool_failures.txt").read_text().splitlines():
+        if line.strip().startswith(beginning):
+            match = re.fullmatch(r" (.+?) {2,}(\[stdout\] +)?(\d+)  .*", line)
+            assert match, line
+            text = match[1].replace(" / ", "\n") + "\n"
+            return (int(match[3]), text, "") if match[2] else (int(match[3]), "", text)
+    raise AssertionError(beginning)
+
+
+def recorded_format(option: str) -> re.Pattern[str]:
+    """What the real tool prints for an option, as a pattern with its values as groups."""
+    for line in (DATA / "hccn_tool_formats.txt").read_text().splitlines():
+        if line.strip().startswith(option):
+            text = re.split(r" {3,}", line.strip(), maxsplit=1)[1]
+            text = re.split(r" {3,}", text)[0]
+            pattern = re.escape(text.replace(" \\n ", "\n")).replace("%u", "(\\d+)")
+            pattern = pattern.replace("%d", "(\\d+)").replace("%s", "(\\S+)")
+            return re.compile(pattern.replace(re.escape("[..]"), r"\[\d+\]") + "\n")
+    raise AssertionError(option)
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("-ip", ("198.19.1.103", "255.255.0.0")),
+        ("-gateway", ("198.19.255.254", "3")),
+        ("-netdetect", ("198.19.255.254",)),
+        ("-tls", ("3", "0", "0")),
+    ],
+)
+def test_values_stand_in_the_recorded_format(
+    node: Node, option: str, values: tuple[str, ...]
+) -> None:
+    code, out, err = node.hccn("-i", "3", option, "-g")
+    match = recorded_format(f"{option} -g").fullmatch(out)
+    assert match, out
+    assert (code, match.groups(), err) == (0, values, "")
+
+
+@pytest.mark.parametrize("state", ["UP", "DOWN"])
+def test_the_link_is_that_of_the_real_interface(node: Node, state: str) -> None:
+    node.network(link=state, ping="")
+    out = f"link status: {state}\n"
+    assert f"link status: {state}" in recorded_format("-link -g").pattern.replace("\\", "")
+    assert node.hccn("-i", "3", "-link", "-g") == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("link", "code", "word"),
+    [("UP", 0, "Success"), ("UP", 1, "Receive timeout"), ("DOWN", 0, "Socket fail")],
+)
+def test_net_health_is_what_netdetect_finds(node: Node, link: str, code: int, word: str) -> None:
+    node.network(link=link, ping="", code=code)
+    assert re.search(rf"[{{|]{word}[|}}]", (DATA / "hccn_tool_formats.txt").read_text())
+    assert node.hccn("-i", "3", "-net_health", "-g") == (0, f"net health status: {word}\n", "")
+
+
+def test_process_says_whether_the_device_is_taken(node: Node) -> None:
+    free = node.hccn("-i", "3", "-process", "-g")
+    node.change_world("hccp=no", "hccp=yes")
+    taken = node.hccn("-i", "3", "-process", "-g")
+    assert free == (0, "device hccp process: not exist\n", "")
+    assert taken == (0, "device hccp process: exist\n", "")
+
+
+def test_a_ping_that_is_answered_looks_as_recorded(node: Node) -> None:
+    command, *recorded = (DATA / "hccn_tool_ping_910B1.txt").read_text().splitlines()
+    words = command.replace("29.1.137.205", "198.19.2.107").split()[2:]
+    code, out, err = node.hccn(*words)
+
+    def numbers_away(lines: list[str]) -> list[str]:
+        return [re.sub(r"[\d.]+", "N", line) for line in lines]
+
+    assert (code, numbers_away(out.splitlines()), err) == (0, numbers_away(recorded), "")
+    assert out.splitlines()[1] == "recv seq=0,time=0.323000ms"
+    assert out.splitlines()[-1] == recorded[-1]
+
+
+def test_a_ping_without_answer_shows_and_fails(node: Node) -> None:
+    node.network(link="UP", ping=ANSWERED.splitlines()[0] + "\n", code=1)
+    out = (
+        "device 3 PING 198.19.2.107\n"
+        "recv time out seq=0\nrecv time out seq=1\nrecv time out seq=2\n"
+        "3 packets transmitted, 0 received, 100.00% packet loss\n"
+    )
+    words = ("-i", "3", "-ping", "-g", "address", "198.19.2.107")
+    assert node.hccn(*words) == (1, out, "Command execute failed!\n")
+
+
+def test_a_ping_with_one_answer_missing_fails(node: Node) -> None:
+    lines = ANSWERED.splitlines(keepends=True)
+    node.network(link="UP", ping="".join(lines[:2] + lines[3:]))
+    code, out, err = node.hccn("-i", "3", "-ping", "-g", "address", "198.19.2.107", "pkt", "64")
+    assert (code, err) == (1, "Command execute failed!\n")
+    assert out.splitlines()[2:] == [
+        "recv time out seq=1",
+        "recv seq=2,time=0.043000ms",
+        "3 packets transmitted, 2 received, 33.33% packet loss",
+    ]
+
+
+def test_a_ping_over_a_link_that_is_down(node: Node) -> None:
+    node.network(link="DOWN", ping="")
+    code, _, text = recorded_failure("Execute failed: Link")
+    words = ("-i", "3", "-ping", "-g", "address", "198.19.2.107")
+    assert node.hccn(*words) == (code, "device 3 PING 198.19.2.107\n", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded"),
+    [
+        (("-i", "8", "-ip", "-g"), "Get invalid device id."),
+        (("-i", "x", "-ip", "-g"), "Get invalid device id."),
+        (("-i", "100", "-ip", "-g"), "Get invalid device id."),
+        (("-i", "3", "-colour", "-g"), "Get invalid major cmd. "),
+        (("-x", "3", "-ip", "-g"), "Get invalid major cmd type."),
+        (("-i", "3", "-ip", "-s", "address", "198.19.2.1"), "The command is not supported"),
+        (("-i", "3", "-ping", "-g", "address", "198.19.2.300"), "The ip address you"),
+    ],
+)
+def test_bad_commands_are_refused_as_recorded(
+    node: Node, words: tuple[str, ...], recorded: str
+) -> None:
+    assert node.hccn(*words) == recorded_failure(recorded)
+
+
+@pytest.mark.parametrize(
+    ("option", "recorded"), [("address", "Get ipconf failed"), ("gateway", "Get gateway failed")]
+)
+def test_what_was_never_set_is_said_to_be_missing(node: Node, option: str, recorded: str) -> None:
+    node.change_world(f" {option}=198.19", " unset=198.19")
+    command = {"address": "-ip", "gateway": "-gateway"}[option]
+    assert node.hccn("-i", "3", command, "-g") == recorded_failure(recorded)
+
+
+def test_busy_for_a_device_for_some_calls(node: Node) -> None:
+    node.mark("busy.3", "2")
+    busy, fine = recorded_failure("hccn_tool is busy"), (0, "link status: UP\n", "")
+    assert node.hccn("-i", "4", "-link", "-g") == fine
+    assert [node.hccn("-i", "3", "-link", "-g") for _ in range(3)] == [busy, busy, fine]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_somebody_else_than_root_gets_what_needs_no_namespace() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        ask_as_somebody_else(Node(Path(folder)))
+
+
+def ask_as_somebody_else(node: Node) -> None:
+    node.hccn("-i", "0", "-ip", "-g")
+    (node.fakes / "nsenter").write_text("#!/bin/bash\nexit 1\n")
+    node.user = 65534
+    address = "ipaddr:198.19.1.103\nnetmask:255.255.0.0\n"
+    assert node.hccn("-i", "3", "-ip", "-g") == (0, address, "")
+    denied = (12, "", "permission denied: pls check this cmd run permission.\n")
+    for words in (("-link", "-g"), ("-net_health", "-g"), ("-ping", "-g", "address", "198.19.2.1")):
+        assert node.hccn("-i", "3", *words) == denied
+
+    Marks(node.world / "faults").add(Fault(kind="busy", device=3, times=1))
+    assert node.hccn("-i", "3", "-ip", "-g") == recorded_failure("hccn_tool is busy")
+    assert node.hccn("-i", "3", "-ip", "-g") == (0, address, "")
+
+
+def test_busy_for_all_devices_always(node: Node) -> None:
+    node.mark("busy")
+    busy = recorded_failure("hccn_tool is busy")
+    assert [node.hccn("-i", "0", "-ip", "-g") for _ in range(3)] == [busy] * 3
+
+
+def test_two_at_a_time_are_one_too_many(node: Node) -> None:
+    hold = ["flock", str(node.world / "lock"), "bash", "-c", "echo held; read -r _"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(hold, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert node.hccn("-i", "0", "-ip", "-g") == recorded_failure("hccn_tool is busy")
+        other.communicate("\n")
+    assert node.hccn("-i", "0", "-ip", "-g")[0] == 0
+
+
+def test_a_missing_npu_is_missing_everywhere(node: Node) -> None:
+    node.mark("npu-missing.5")
+    mapping, listed = node.run("npu-smi", "info", "-m"), node.run("npu-smi", "info", "-l")
+    assert node.hccn("-i", "5", "-ip", "-g") == recorded_failure("Get invalid device id.")
+    assert [row.split()[0] for row in mapping[1].splitlines() if "910B3" in row] == list("0123467")
+    assert listed[1].splitlines()[0].split(":")[1].strip() == "7"
+    assert "No running processes found in NPU 5" not in node.run("npu-smi", "info")[1]
+
+
+def test_no_npu_at_all_is_a_driver_that_does_not_start(node: Node) -> None:
+    node.mark("npu-missing")
+    failed = (187, "dcmi module initialize failed. ret is -8005\n", "")
+    assert node.run("npu-smi", "info", "-m") == failed
+
+
+def test_the_mapping_has_the_recorded_columns(node: Node) -> None:
+    header = (DATA / "npu-smi_info_m_header.txt").read_text().split("<-")[0].rstrip()
+    code, out, err = node.run("npu-smi", "info", "-m")
+    first, *rows = out.splitlines()
+    assert (code, first, err, len(rows)) == (0, header, "", 16)
+    starts = [match.start() for match in re.finditer(r"\S+( \S+)*", header)]
+    for row in rows:
+        assert [match.start() for match in re.finditer(r"\S+( \S+)*", row)] == starts
+    assert rows[6].split() == ["3", "0", "3", "3", "Ascend", "910B3"]
+    assert rows[7].split() == ["3", "1", "-", "-", "Mcu"]
+
+
+def test_the_list_counts_npus_and_their_chips(node: Node) -> None:
+    code, out, err = node.run("npu-smi", "info", "-l")
+    head, *cards = out.split("\n\n")
+    assert (code, head, err) == (0, "\tTotal Count                    : 8", "")
+    assert cards[3] == (
+        "\tNPU ID                         : 3\n\tChip Count                     : 1"
+    )
+    assert len(cards) == 8
+
+
+def test_the_table_is_drawn_as_recorded(node: Node) -> None:
+    """Rules, headings and widths are those of A3; A2 has no Phy-ID and ends an NPU with `=`."""
+    recorded = (DATA / "npu-smi_info_A3.txt").read_text().splitlines()
+    code, out, err = node.run("npu-smi", "info")
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert {len(line) for line in lines} == {len(recorded[0])}
+    no_phy_id = recorded[4].replace("Chip  Phy-ID", "Chip        ")
+    assert [lines[0], *lines[2:6]] == [recorded[0], *recorded[2:4], no_phy_id, recorded[5]]
+    assert lines[1].replace("24.1.0  ", "25.3.rc1") == recorded[1]
+    assert lines[12:14] == [
+        recorded[6]
+        .replace("0     Ascend910", "2     910B3    ")
+        .replace("164.0       29", "91.5        48"),
+        recorded[7].replace("0     0  ", "0        ").replace("9D", "C3").replace("3142", "3389"),
+    ]
+    processes = lines.index(recorded[-4])
+    assert lines[processes - 1 : processes + 4] == recorded[-5:]
+
+
+def recorded_health() -> tuple[str, str, str]:
+    """What the real tool says of an NPU that is well, of one that is gone, of one that is ill."""
+    text = (DATA / "npu-smi_health_910A.txt").read_text()
+    parts = re.split(r"^/usr/local/bin/npu-smi .*\n", text, flags=re.MULTILINE)[1:]
+    well, gone, ill = (part.rstrip("\n") + "\n" for part in parts)
+    return well, gone, ill
+
+
+def test_health_is_told_as_recorded(node: Node) -> None:
+    well, gone, ill = recorded_health()
+    node.mark("npu-alarm.3")
+    node.mark("npu-missing.5")
+
+    def health(npu: str) -> tuple[int, str, str]:
+        return node.run("npu-smi", "info", "-t", "health", "-i", npu, "-c", "0")
+
+    assert [health(npu) for npu in "235"] == [(0, well, ""), (0, ill, ""), (1, gone, "")]
+
+
+def test_an_alarm_shows_in_the_table(node: Node) -> None:
+    node.mark("npu-alarm.3")
+    rows = [row.split("|") for row in node.run("npu-smi", "info")[1].splitlines() if "910B3" in row]
+    assert [row[2].strip() for row in rows] == ["OK"] * 3 + ["Alarm"] + ["OK"] * 4
+    node.mark("npu-alarm")
+    assert node.run("npu-smi", "info")[1].count("| Alarm         |") == 8
+
+
+def test_the_tls_switch_of_a_device_or_of_all_differs(node: Node) -> None:
+    def switches() -> str:
+        outputs = (node.hccn("-i", str(number), "-tls", "-g")[1] for number in range(8))
+        return "".join(out.split("tls switch[")[1][0] for out in outputs)
+
+    seen = [switches()]
+    node.mark("tls.6")
+    seen.append(switches())
+    node.mark("tls")
+    seen.append(switches())
+    assert seen == ["00000000", "00000010", "11111111"]
+
+
+@pytest.mark.parametrize("seconds", ["90", "-90"])
+def test_date_is_off_by_the_fault(node: Node, seconds: str) -> None:
+    node.mark("clock", seconds)
+    for words in (("+%s",), ("-u", "+%s")):
+        code, out, err = node.run("date", *words)
+        assert (code, err) == (0, "")
+        assert abs(int(out) - time.time() - int(seconds)) < 5
+
+
+@pytest.mark.parametrize("words", [("-d", "@5", "+%s"), ("-ud", "@5", "+%s"), ("--date=@5", "+%s")])
+def test_date_tells_other_times_as_ever(node: Node, words: tuple[str, ...]) -> None:
+    node.mark("clock", "90")
+    assert node.run("date", *words) == (0, "5\n", "")
+
+
+def test_date_without_the_fault_is_date(node: Node) -> None:
+    assert abs(int(node.run("date", "+%s")[1]) - time.time()) < 5
+    assert node.run("date", "+%Q%")[0] == 0
+    assert node.run("date", "nonsense")[0] == 1
+
+
+@pytest.mark.parametrize("words", [(), ("frobnicate",), ("info", "-x"), ("info", "-t", "colour")])
+def test_npu_smi_shows_its_usage_for_anything_else(node: Node, words: tuple[str, ...]) -> None:
+    code, out, err = node.run("npu-smi", *words)
+    usage = "Usage: npu-smi info <watch|proc|-h|-m|-l|-t type> [Options...]"
+    assert (code, out.splitlines()[-1], err) == (1, usage, "")
