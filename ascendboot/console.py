@@ -1,0 +1,215 @@
+"""The only module that prints: folded results on the screen, JSON on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from ascendboot.model.names import fold
+from ascendboot.model.report import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rich.status import Status
+
+    from ascendboot.model.job import JobReport
+    from ascendboot.model.report import Report, StepResult
+
+_STYLE = {
+    Outcome.OK: "green",
+    Outcome.CHANGED: "yellow",
+    Outcome.WOULD_CHANGE: "yellow",
+    Outcome.BLOCKED: "red",
+    Outcome.FAILED: "red",
+    Outcome.UNREACHABLE: "red",
+    Outcome.NOT_RUN: "dim",
+}
+
+_TOLD_BY_DETAIL = {"reach", "ask", "judge", "compare", "network", "prove", "reset"}
+"""Phases without wishes: what was seen says more than the name of a step."""
+
+
+class Screen:
+    """Progress and results for a person; with `json_mode` everything goes to standard error."""
+
+    def __init__(self, *, json_mode: bool = False) -> None:
+        self.json_mode = json_mode
+        stream = sys.stderr if json_mode else sys.stdout
+        self._out = Console(file=stream, highlight=False, soft_wrap=True)
+        self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line of progress."""
+        self._out.print(Text(text, style=style))
+
+    def working(self, title: str) -> None:
+        """Say what is going on until the next phase is shown, to a person at a terminal."""
+        self.rest()
+        if self._out.is_terminal:
+            self._status = self._out.status(Text(f"{title} …"))
+            self._status.start()
+
+    def rest(self) -> None:
+        """Nothing is going on any more."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def phase(self, title: str, results: Sequence[StepResult]) -> None:
+        """One phase: its title, then one line per distinct outcome, exceptions first."""
+        self.rest()
+        self._out.print(Text(title, style="bold"))
+        for nodes, sample in folded(results):
+            line = Text(f"  {nodes}  ")
+            line.append(f"{_label(sample):<12}", _style(sample))
+            line.append(f" {sample.step}" if not sample.detail else f" {sample.detail}")
+            self._out.print(line)
+            if sample.diff:
+                self._out.print(Text(_indented(sample.diff), style="dim"))
+
+    def json(self, document: Mapping[str, object]) -> None:
+        """The document on standard output, and nothing else."""
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    @staticmethod
+    def raw(*, to_stderr: bool) -> Callable[[bytes], None]:
+        """Where lines of a job go as they are; raises OSError when nobody reads any more.
+
+        Past Python's buffer: what waits there, or hangs there, would spoil the end of the program.
+        """
+        descriptor = (sys.stderr if to_stderr else sys.stdout).fileno()
+
+        def write(block: bytes) -> None:
+            rest = memoryview(block)
+            while rest:
+                select.select([], [descriptor], [])  # it may be one that does not block
+                rest = rest[os.write(descriptor, rest) :]
+
+        return write
+
+    def error(self, text: str) -> None:
+        """A failure, on standard error."""
+        self._err.print(Text(text, style="red" if self._err.is_terminal else ""))
+
+    def job(self, report: JobReport, folder: str) -> None:
+        """How a job ended: the first failing rank with its last words, or that all went well."""
+        for note in report.notes:
+            self.say(note, "yellow")
+        if failure := report.first_failure:
+            end = failure.end
+            how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+            self.say(
+                f"{end.node}: rank {end.rank} on device {end.device} failed first, with {how}. "
+                f"Its last lines ({failure.log}):",
+                "red",
+            )
+            self.say(_indented(failure.message))
+        elif report.message:
+            self.say(report.message, "red")
+        style = "green" if report.exit_code == 0 else "red"
+        words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
+        took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
+        self.say(f"{words} {took}. Logs in {folder}", style)
+
+    def summary(self, report: Report, folder: str, *, planned: bool) -> None:
+        """The last line of a run: what was done, or what to read."""
+        changes = report.count(Outcome.CHANGED, Outcome.WOULD_CHANGE)
+        bad = report.count(Outcome.BLOCKED, Outcome.FAILED, Outcome.UNREACHABLE)
+        words = "would change" if planned else "changed"
+        text = f"{report.cluster}: {_plural(changes, 'thing')} {words}, {_plural(bad, 'problem')}"
+        if warnings := report.findings("warning"):
+            text += f", {_plural(warnings, 'warning')}"
+        if report.interrupted:
+            text += ", interrupted"
+        self.say(f"{text}. Kept in {folder}", "red" if bad else "green")
+
+    def verdict(self, report: Report, folder: str) -> None:
+        """The last line of a check: how much was found, of which kind."""
+        errors, warnings = report.problems, report.findings("warning")
+        text = f"{report.cluster}: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
+        if report.interrupted:
+            text += ", interrupted"
+        style = "red" if errors else "yellow" if warnings else "green"
+        self.say(f"{text}. Kept in {folder}", style)
+
+
+def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
+    """Equal outcomes under one name for their nodes; problems first, the majority last."""
+    groups: dict[tuple[Outcome, str, str, str], list[StepResult]] = defaultdict(list)
+    for result in _satisfied_together(results):
+        step = "" if result.outcome is Outcome.OK else result.step
+        detail = _own_words(result)
+        groups[result.outcome, step, detail, result.diff].append(result)
+    order = list(Outcome)[::-1]
+    lines = [
+        (
+            order.index(key[0]),
+            not group[0].is_warning,
+            len({r.node for r in group}),
+            position,
+            group,
+        )
+        for position, (key, group) in enumerate(groups.items())
+    ]
+    lines.sort(key=lambda line: line[:4])
+    named = [(fold({r.node for r in group}), group[0]) for *_, group in lines]
+    return [(who, replace(first, detail=_own_words(first, who))) for who, first in named]
+
+
+def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
+    """The wishes of a phase that were true already, as one result per node that names them."""
+    told: list[StepResult] = []
+    wishes: dict[tuple[str, str], list[StepResult]] = defaultdict(list)
+    for result in results:
+        is_wish = result.phase not in _TOLD_BY_DETAIL and result.cause is None
+        if result.outcome is Outcome.OK and is_wish:
+            wishes[result.node, result.phase].append(result)
+        else:
+            told.append(result)
+    return told + [
+        replace(group[0], detail=", ".join(_satisfied(result) for result in group))
+        for group in wishes.values()
+    ]
+
+
+def _satisfied(result: StepResult) -> str:
+    """A wish that was true already; with the detail where its truth comes to an end."""
+    ends = result.detail.startswith("expires in ")
+    return f"{result.step} ({result.detail})" if ends else result.step
+
+
+def _own_words(result: StepResult, who: str = "") -> str:
+    """The detail without what stands before it on the line: node or nodes, and outcome."""
+    words = result.detail
+    if result.is_warning:
+        words = words.removeprefix("warning: ")
+    words = words.removeprefix(f"{result.node}: ").removeprefix(f"{who}: ")
+    return words.removeprefix(f"{result.outcome.value}: ")
+
+
+def _label(result: StepResult) -> str:
+    """The word before a detail: the outcome, or `warning` where all is well but for that."""
+    return "warning" if result.is_warning else result.outcome.value.replace("_", " ")
+
+
+def _style(result: StepResult) -> str:
+    return "yellow" if result.is_warning else _STYLE[result.outcome]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"      {line}" for line in text.splitlines())
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,98 @@
+"""`check`: one report of everything that setup would judge or prove; changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from ascendboot.authority import Keys
+from ascendboot.checkup import check_up
+from ascendboot.console import Screen
+from ascendboot.engine import Stopped, Walk
+from ascendboot.phases import SETUP
+from ascendboot.render import Templates, installed_templates
+from ascendboot.state import State
+from ascendboot.tasks.common import (
+    FORKS_HELP,
+    INVENTORY_HELP,
+    JSON_HELP,
+    on_interrupt,
+    reports_errors,
+    wanted_cluster,
+)
+from ascendboot.tasks.session import Session
+from ascendboot.tasks.setup import OnScreen
+
+if TYPE_CHECKING:
+    from ascendboot.model.report import Report
+    from ascendboot.network import Coverage
+
+
+@task(
+    help={
+        "inventory": INVENTORY_HELP,
+        "all-pairs": "Let every NPU ping every NPU of the other nodes, and every node every node",
+        "forks": FORKS_HELP,
+        "json": JSON_HELP,
+    }
+)
+@reports_errors
+def check(
+    c: Context,
+    inventory: str | None = None,
+    all_pairs: bool = False,
+    forks: int = 32,
+    json: bool = False,
+) -> None:
+    """Look at everything that setup would judge or prove, and change nothing.
+
+    Goes on after findings, so that all problems come in one report: the nodes against the inventory
+    and each other, what setup would change, logins from the primary, pings between NPUs, and TCP.
+
+    Examples:
+      invoke check --inventory two-node.yaml      is this cluster fit for a job?
+      invoke check --all-pairs                    the whole mesh of NPUs, before acceptance
+      invoke check --json | jq '.results[] | select(.level == "error")'
+
+    Exit codes: 0 no error found (warnings allowed), 1 an error, 2 wrong inventory, 4 a node is
+    unreachable, 130 interrupted.
+    """
+    _, cluster = wanted_cluster(inventory)
+    state, screen = State.here(), Screen(json_mode=json)
+    run = state.new_run("check")
+    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+        report = _walk(session, screen, "all-pairs" if all_pairs else "ring")
+    run.write_json("report.json", report.to_json())
+    if json:
+        screen.json(report.to_json())
+    screen.verdict(report, run.shown)
+    if report.exit_code:
+        raise Exit(code=report.exit_code)
+
+
+def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
+    cluster, state = session.cluster, session.state
+    interrupted = threading.Event()
+    promise = "what was found so far is reported; press Ctrl-C again to stop at once"
+    keys = Keys(state.authority(cluster.name), cluster.name) if cluster.trust == "ca" else None
+    with on_interrupt(interrupted.set, screen, promise):
+        walk = Walk(
+            cluster=cluster,
+            phases=SETUP,
+            templates=Templates(installed_templates()),
+            listener=OnScreen(screen),
+            interrupted=interrupted,
+            forks=session.forks,
+            authority=keys.look() if keys else None,
+        )
+        try:
+            check_up(walk, session.connect_to_look, coverage)
+        except Stopped:
+            pass
+        finally:
+            screen.rest()
+        return walk.report(session.run.run_id)

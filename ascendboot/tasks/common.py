@@ -1,0 +1,113 @@
+"""What the verbs share: error to exit code, Ctrl-C, the session with the cluster's nodes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from invoke.exceptions import Exit
+
+from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.inventory import load, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from ascendboot.console import Screen
+    from ascendboot.model.cluster import Cluster
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LONGEST_S = 86400.0
+
+INVENTORY_HELP = (
+    "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY, else the"
+    " cluster that was set up last"
+)
+JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
+FORKS_HELP = "How many nodes to work on at the same time"
+
+
+def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:
+    """Turn an error that we raise on purpose into its message and its exit code."""
+
+    @functools.wraps(verb)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return verb(*args, **kwargs)
+        except AscendbootError as error:
+            raise Exit(str(error), code=error.exit_code) from error
+        except OSError as error:
+            raise Exit(on_this_side(error), code=AscendbootError.exit_code) from error
+        except KeyboardInterrupt as error:
+            raise Exit("interrupted", code=130) from error
+
+    return wrapped
+
+
+def on_this_side(error: OSError) -> str:
+    """What the operator's own machine refused, as a message: `FILE: could not …`."""
+    where = error.filename or "this machine"
+    return (
+        f"{where}: could not be used: {error.strerror or error}; make room or access, then repeat"
+    )
+
+
+def whole_number(flag: str, text: str, *, at_least: int) -> int:
+    """The value of a flag.
+
+    Raises:
+        UsageError: it is no number, or too small.
+    """
+    if not text.isascii() or not text.isdigit() or int(text) < at_least:
+        raise UsageError(f'{flag}: "{text}" is not a whole number of at least {at_least}')
+    return int(text)
+
+
+def seconds(flag: str, text: str) -> float:
+    """The value of a flag that is a time in seconds.
+
+    Raises:
+        UsageError: it is no number, or less than nothing.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= _LONGEST_S:
+        raise UsageError(f'{flag}: "{text}" is not a number of seconds from 0 to {_LONGEST_S:g}')
+    return value
+
+
+def wanted_cluster(inventory: str | None) -> tuple[Path, Cluster]:
+    """The inventory file that a verb works with, and the cluster in it."""
+    path = locate(inventory, cwd=Path.cwd(), environ=os.environ)
+    return path, load(path)
+
+
+@contextmanager
+def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> Iterator[None]:
+    """Call `press` at each Ctrl-C and say what follows from it; one more than promised ends us.
+
+    `promises` says it in words: for the first Ctrl-C, for the second, and so on.
+    """
+    words = iter(promises)
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        promise = next(words, None)
+        if promise is None:
+            raise KeyboardInterrupt
+        screen.error(f"interrupted: {promise}")
+        press()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,168 @@
+"""What the verbs about jobs share: finding the job meant, and asking its nodes about it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
+from ascendboot.launch.look import JobLook, look_at
+from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record
+from ascendboot.launch.status import JobStatus, status_of
+from ascendboot.model.job import JobReport, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.state import State
+    from ascendboot.tasks.session import Session
+    from ascendboot.transport.api import Transport
+
+JOB_HELP = "The job's id, as train printed it. Default: the one that runs, else the last one"
+REPORT_FILE = "job.json"
+_ASKED_AT_MOST = 8
+"""Of the jobs that are not known to be over, so many of the newest are asked about."""
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """A job that was started from this folder."""
+
+    record: JobRecord
+    folder: Path
+    """Of its run: plan, logs and, once it is over, its report."""
+
+    @property
+    def final(self) -> JobReport | None:
+        """The report that was written when it was over; None before."""
+        path = self.folder / REPORT_FILE
+        try:
+            return JobReport.from_json(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise AscendbootError(
+                f"{path}: could not be read ({error!r}); move it away, and logs makes it again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """The job that a verb is about, how it stands, and the way to its nodes."""
+
+    job: KnownJob
+    status: JobStatus
+    transports: Mapping[str, Transport]
+    errors: Mapping[str, NodeError]
+    """Nodes of the job that could not be asked."""
+
+
+def find_job(session: Session, job_id: str | None, *, last_lines: bool = False) -> FoundJob:
+    """The job with this id, or the one that runs, or the last one; one execution per node.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    jobs = _candidates(session.state, session.cluster, job_id)
+    wanted = {node for job in jobs for node in job.record.nodes}
+    nodes = [node for node in session.cluster.nodes if node.name in wanted]
+    transports, errors = session.connect_to_look(nodes)
+    ids = [job.record.job_id for job in jobs]
+    answers = look_at(transports, jobs[0].record.job_folder.parent, ids, last_lines=last_lines)
+    found = [_found(job, session.cluster, transports, {**errors, **answers}) for job in jobs]
+    return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
+
+
+def connected(session: Session, found: FoundJob) -> dict[str, Transport]:
+    """The same connections, for a verb that writes."""
+    return {name: session.transports[name] for name in found.transports}
+
+
+@contextmanager
+def folder_held(folder: Path) -> Iterator[bool]:
+    """Hold the folder of a run, in which one process at a time may write; False: another does."""
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def now() -> datetime:
+    """The time by the operator's clock."""
+    return datetime.now(timezone.utc)
+
+
+def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[KnownJob]:
+    """Newest first; never none."""
+    if job_id is not None:
+        return [_job_called(state, cluster, job_id)]
+    last: KnownJob | None = None
+    open_jobs: list[KnownJob] = []
+    for folder in _folders(state):
+        if len(open_jobs) == _ASKED_AT_MOST:
+            break
+        record = read_record(folder)
+        if record is None or record.cluster != cluster.name:
+            continue
+        job = KnownJob(record, folder)
+        final = job.final
+        if final is None:
+            open_jobs.append(job)
+        elif last is None and final.state is not JobState.NOT_STARTED:
+            last = job
+    jobs = [*open_jobs, *([last] if last else [])]
+    if not jobs:
+        raise UsageError(f"{cluster.name}: no job was started from here; start one with train")
+    return sorted(jobs, key=lambda job: job.record.started, reverse=True)
+
+
+def _folders(state: State) -> Sequence[Path]:
+    """The folders of runs that started a job, newest first: a run's id begins with its time."""
+    return sorted((path.parent for path in state.runs.glob(f"*/{PLAN_FILE}")), reverse=True)
+
+
+def _job_called(state: State, cluster: Cluster, job_id: str) -> KnownJob:
+    folder = state.runs / job_id
+    record = read_record(folder) if folder.parent == state.runs else None
+    if record is None:
+        raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here')
+    if record.cluster != cluster.name:
+        raise UsageError(
+            f"job {job_id} is of the cluster {record.cluster}, not of {cluster.name}; "
+            "name its inventory with --inventory"
+        )
+    return KnownJob(record, folder)
+
+
+def _found(
+    job: KnownJob,
+    cluster: Cluster,
+    transports: Mapping[str, Transport],
+    answers: Mapping[str, NodeError | dict[str, JobLook]],
+) -> FoundJob:
+    record = job.record
+    known = {node.name for node in cluster.nodes}
+    looks: dict[str, JobLook | NodeError] = {}
+    for node in record.nodes:
+        answer = answers.get(node)
+        if answer is None or node not in known:
+            looks[node] = UnreachableError(node, f"is not in {cluster.source} any more")
+        else:
+            looks[node] = answer if isinstance(answer, NodeError) else answer[record.job_id]
+    final = job.final
+    status = status_of(record, looks, folder=job.folder, final=final, now=now())
+    return FoundJob(
+        job,
+        replace(status, report=replace(status.report, folder=str(job.folder))),
+        {name: t for name, t in transports.items() if name in record.nodes},
+        {name: look for name, look in looks.items() if isinstance(look, NodeError)},
+    )

@@ -1,0 +1,264 @@
+"""`lab.*`: a practice cluster on this machine, without NPUs and without other machines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.tasks import task
+
+from ascendboot.console import Screen
+from ascendboot.errors import UsageError
+from ascendboot.lab import door
+from ascendboot.lab.containers import NAME
+from ascendboot.lab.faults import DEFAULT_MILLISECONDS, DEFAULT_SECONDS, KINDS, OF_A_DEVICE
+from ascendboot.lab.shape import DEFAULT_NETWORKS
+from ascendboot.lab.staging import DEMO
+from ascendboot.tasks.common import JSON_HELP, reports_errors
+
+_LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
+
+
+@task(
+    help={
+        "nodes": "How many servers, lab-1, lab-2 …",
+        "devices": "How many NPUs each has",
+        "containers": f"A podman container {NAME} in each node, where ranks are to run",
+        "no-containers": "No containers: ranks run on the nodes themselves (the default)",
+        "network": f"Management and NPU network; default {DEFAULT_NETWORKS}",
+        "json": JSON_HELP,
+    }
+)
+@reports_errors
+def up(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    nodes: int = 2,
+    devices: int = 8,
+    containers: bool = False,
+    no_containers: bool = False,
+    network: str = DEFAULT_NETWORKS,
+    json: bool = False,
+) -> None:
+    """Bring up a practice cluster: real SSH servers and networks, stand-in NPUs; needs root.
+
+    Writes its inventory to .ascendboot/lab.yaml. Said again, it keeps what runs.
+
+    Examples:
+      invoke lab.up                               two servers of eight NPUs
+      invoke lab.up --nodes 4 --devices 2         four small ones
+      invoke lab.up --containers                  a real container in each, for the ranks
+      invoke setup --inventory .ascendboot/lab.yaml
+
+    Exit codes: 0 it runs, 1 it could not be brought up, 2 wrong use.
+    """
+    if containers and no_containers:
+        raise UsageError("lab.up: --containers and --no-containers contradict; leave one out")
+    request = {
+        "nodes": nodes,
+        "devices": devices,
+        "network": network,
+        "containers": containers,
+    }
+    project = _project(Path.cwd())
+    reply = door.ask(
+        "up",
+        {
+            **request,
+            **_who(None),
+            "project": str(project) if project else None,
+            **_owner(),
+        },
+    )
+    screen = Screen(json_mode=json)
+    for node in reply["nodes"]:
+        inside = f"  container {NAME}" if containers else ""
+        screen.say(f"{node['name']}  {node['address']}  {devices} NPUs{inside}")
+    inventory = _short(reply["inventory"])
+    words = "runs already" if reply["already_running"] else "is up"
+    screen.say(f"The practice cluster {words}. Next: invoke setup --inventory {inventory}")
+    if json:
+        screen.json(reply)
+
+
+@task(help={"lab": _LAB_HELP, "json": JSON_HELP})
+@reports_errors
+def down(c: Context, lab: str | None = None, json: bool = False) -> None:
+    """Take the practice cluster of this directory down; nothing of it is left.
+
+    Examples:
+      invoke lab.down                             the lab of this directory; none is fine
+      invoke lab.down --lab c6120000              the one with this id, whole or in parts
+    """
+    reply = door.ask("down", _who(lab))
+    screen = Screen(json_mode=json)
+    gone = reply["lab"] or lab
+    screen.say("The practice cluster is down." if gone else "No practice cluster runs here.")
+    _say_others(screen, reply)
+    if json:
+        screen.json(reply)
+
+
+@task(help={"lab": _LAB_HELP, "json": JSON_HELP})
+@reports_errors
+def status(c: Context, lab: str | None = None, json: bool = False) -> None:
+    """Show what really answers in the practice cluster, and which faults were made.
+
+    Examples:
+      invoke lab.status
+      invoke lab.status --json | jq '.nodes[].state'
+    """
+    reply = door.ask("status", _who(lab))
+    screen = Screen(json_mode=json)
+    for node in reply["nodes"]:
+        screen.say(_node_line(node))
+    if reply["lab"] is None:
+        screen.say("No practice cluster runs here. Bring one up with invoke lab.up")
+    _say_others(screen, reply)
+    if json:
+        screen.json(reply)
+
+
+@task(help={"node": "Which node, for example lab-1", "lab": _LAB_HELP})
+@reports_errors
+def shell(c: Context, node: str, lab: str | None = None) -> None:
+    """Open a root shell in a node, past its SSH server.
+
+    Examples:
+      invoke lab.shell lab-1
+    """
+    door.enter({**_who(lab), "node": node})
+
+
+@task(
+    help={
+        "node": "Which node, for example lab-1",
+        "kind": f"What breaks: {', '.join(KINDS)}",
+        "device": f"Which NPU, for {', '.join(OF_A_DEVICE)}; default: all of the node",
+        "times": "For busy: refuse only this many calls; default: all",
+        "milliseconds": f"For delay: how long, each way; default {DEFAULT_MILLISECONDS}",
+        "seconds": "For clock: how far ahead, with a minus behind (--seconds=-90);"
+        f" default {DEFAULT_SECONDS}",
+        "undo": "Take the fault back",
+        "lab": _LAB_HELP,
+        "json": JSON_HELP,
+    }
+)
+@reports_errors
+def fault(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    node: str,
+    kind: str,
+    device: str | None = None,
+    times: str | None = None,
+    milliseconds: str | None = None,
+    seconds: str | None = None,
+    undo: bool = False,
+    lab: str | None = None,
+    json: bool = False,
+) -> None:
+    """Break something in a node, or mend it with --undo.
+
+    node-down: it loses power. link-down: an NPU's network port is off. npu-missing: an NPU is
+    gone. npu-alarm: npu-smi calls it ill. tls: an NPU's TLS switch is on. stale-hccn-conf:
+    /etc/hccn.conf has another address than the NPU. busy: hccn_tool says that it is. no-sshd:
+    nothing answers on port 22. disk-full: nothing more fits on the node's disk and into /tmp.
+    delay: all that comes and goes on the management network is late. clock: `date` is off, and
+    so is the node's sshd where libfaketime is installed.
+
+    Examples:
+      invoke lab.fault lab-2 node-down
+      invoke lab.fault lab-2 node-down --undo     it boots again, with its files and host keys
+      invoke lab.fault lab-1 link-down --device 3
+      invoke lab.fault lab-1 busy --times 2       the next two calls are refused
+      invoke lab.fault lab-2 delay --milliseconds 100
+    """
+    request = {
+        **_who(lab),
+        "node": node,
+        "kind": kind,
+        "device": _number("--device", device),
+        "times": _number("--times", times),
+        "milliseconds": _number("--milliseconds", milliseconds),
+        "seconds": _number("--seconds", seconds, negative=True),
+        "undo": undo,
+    }
+    reply = door.ask("fault", request)
+    screen = Screen(json_mode=json)
+    where = node if reply["device"] is None else f"{node} device {reply['device']}"
+    screen.say(f"{where}: {f'no more {kind}' if undo else _fault_words(reply | {'device': None})}")
+    if reply["note"]:
+        screen.say(reply["note"])
+    if json:
+        screen.json(reply)
+
+
+collection = Collection("lab", up, down, status, shell, fault)
+
+
+def _who(lab: str | None) -> dict[str, Any]:
+    return {"directory": str(Path.cwd()), "lab": lab}
+
+
+def _owner() -> dict[str, int]:
+    """Whose the files in the working directory are to be: those of who said sudo."""
+    behind = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
+    if os.geteuid() == 0 and all(word.isdecimal() for word in behind):
+        return {"uid": int(behind[0]), "gid": int(behind[1])}
+    return {"uid": os.getuid(), "gid": os.getgid()}
+
+
+def _project(directory: Path) -> Path | None:
+    """The checkout that `directory` lies in."""
+    places = (directory, *directory.parents)
+    return next(
+        (p for p in places if (p / "pyproject.toml").is_file() and (p / DEMO).is_dir()), None
+    )
+
+
+def _number(option: str, word: str | None, *, negative: bool = False) -> int | None:
+    if word is None:
+        return None
+    digits = word[1:] if negative and word[:1] in ("-", "+") else word
+    if not (digits.isascii() and digits.isdecimal()):
+        raise UsageError(f'{option}: "{word}" is not a number')
+    return int(word)
+
+
+def _short(path: str) -> str:
+    place = Path(path)
+    return str(place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place)
+
+
+def _node_line(node: dict[str, Any]) -> str:
+    links = sum(device["link"] == "UP" for device in node["devices"])
+    words = [
+        f"{node['name']}  {node['address']}  {node['state']:<4}",
+        "ssh answers" if node["ssh"] else "no ssh",
+        f"{links} of {len(node['devices'])} NPU links up",
+    ]
+    if node["container"] is not None:
+        words.append(f"container {node['container']}")
+    line = "  ".join(words)
+    faults = ", ".join(_fault_words(fault) for fault in node["faults"])
+    return f"{line}  faults: {faults}" if faults else line
+
+
+def _fault_words(fault: dict[str, Any]) -> str:
+    words: str = fault["kind"]
+    if fault["device"] is not None:
+        words += f" (device {fault['device']})"
+    if fault["times"] is not None:
+        words += f" for {fault['times']} more calls"
+    if fault["milliseconds"] is not None:
+        words += f" of {fault['milliseconds']} ms each way"
+    if fault["seconds"] is not None:
+        words += f" by {fault['seconds']:+d} s"
+    return words
+
+
+def _say_others(screen: Screen, reply: dict[str, Any]) -> None:
+    for other in reply["others"]:
+        screen.say(f"The lab {other['lab']} runs for {other['directory']}.")

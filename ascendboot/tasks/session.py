@@ -1,0 +1,132 @@
+"""One run's connections: opened together, every command kept in the run's folder."""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import logging
+import sys
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.transport.guard import ReadOnly
+from ascendboot.transport.hostkeys import HostKeys
+from ascendboot.transport.pool import connect_all, for_each
+from ascendboot.transport.ssh import SshOpener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ascendboot.errors import NodeError
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.state import Run, State
+    from ascendboot.transport.api import Result, Transport
+    from ascendboot.transport.hostkeys import Accepted
+
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Session:
+    """What a verb needs to talk to the nodes of a cluster."""
+
+    cluster: Cluster
+    state: State
+    run: Run
+    forks: int
+    host_keys: HostKeys
+    transports: dict[str, Transport] = field(default_factory=dict)
+    problem: str = ""
+    """Why the run's folder is not complete."""
+    _numbers: dict[str, Iterator[int]] = field(
+        default_factory=lambda: defaultdict(lambda: itertools.count(1))
+    )
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls, cluster: Cluster, state: State, run: Run, *, accept_new: bool, forks: int
+    ) -> Iterator[Session]:
+        """A session whose connections end with the block."""
+        host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
+        session = cls(cluster, state, run, forks, host_keys)
+        handler = _log_to(run)
+        try:
+            yield session
+        finally:
+            _close(session.transports, cluster.nodes, forks=forks)
+            logging.getLogger("ascendboot").removeHandler(handler)
+            with suppress(OSError):
+                handler.close()
+
+    def connect(
+        self, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+        """Connect to all nodes at once; who could not be reached is in the second mapping."""
+        opener = SshOpener(self.host_keys, nodes=self.cluster.nodes, ask=_ask, on_result=self.keep)
+        transports, errors = connect_all(nodes, opener, forks=self.forks)
+        self.transports.update(transports)
+        return transports, errors
+
+    def connect_to_look(
+        self, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+        """As `connect`, but nothing that writes gets through."""
+        transports, errors = self.connect(nodes)
+        return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
+
+    @property
+    def accepted(self) -> tuple[Accepted, ...]:
+        """Host keys that were new and are accepted from now on."""
+        return self.host_keys.accepted
+
+    def keep(self, result: Result) -> None:
+        """Keep a command and its answer in the run's folder; where that fails, `problem` says it.
+
+        Never raises: it is called while commands run, and a full disk here must end none of them.
+        """
+        text = (
+            f"$ {result.shown()}\npurpose: {result.command.purpose}\n"
+            f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
+            f"--- stdout\n{result.text}\n--- stderr\n{result.error_text}\n"
+        )
+        for secret in result.command.secrets:
+            text = text.replace(secret, "***")
+        try:
+            self.run.log_command(result.node, next(self._numbers[result.node]), text)
+        except OSError as error:
+            if not self.problem:
+                self.problem = f"could not keep every command in the run's folder: {error}"
+                _LOG.warning("%s", self.problem)
+
+
+def _close(transports: Mapping[str, Transport], nodes: Sequence[Node], *, forks: int) -> None:
+    """End all connections at once: one to a node that is gone takes its time."""
+    opened = [node for node in nodes if node.name in transports]
+    for_each(opened, lambda node: transports[node.name].close(), forks=forks)
+
+
+class _RunLog(logging.FileHandler):
+    """A log that loses lines rather than spilling tracebacks when its disk is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Say nothing of it."""
+
+
+def _log_to(run: Run) -> logging.Handler:
+    handler = _RunLog(run.folder / "run.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("ascendboot")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(handler)
+    return handler
+
+
+def _ask(file: str) -> str | None:
+    if not sys.stdin.isatty():
+        return None
+    return getpass.getpass(f"Passphrase of {file}: ")

@@ -1,0 +1,150 @@
+"""`setup`: servers in, training cluster out."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from ascendboot.applied import Applied
+from ascendboot.authority import Keys
+from ascendboot.console import Screen
+from ascendboot.engine import Stopped, Walk
+from ascendboot.model.report import Outcome
+from ascendboot.phases import SETUP
+from ascendboot.render import Templates, installed_templates
+from ascendboot.state import State, whoami
+from ascendboot.steps.lock import lock
+from ascendboot.tasks.common import (
+    FORKS_HELP,
+    INVENTORY_HELP,
+    JSON_HELP,
+    on_interrupt,
+    reports_errors,
+    wanted_cluster,
+    whole_number,
+)
+from ascendboot.tasks.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ascendboot.model.certificate import Authority
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.model.report import Report, StepResult
+
+CHANGES_WAIT = 3
+
+
+@dataclass(frozen=True)
+class OnScreen:
+    """Shows each phase as it ends."""
+
+    screen: Screen
+
+    def phase_begins(self, title: str) -> None:
+        """Tell a person what is going on."""
+        self.screen.working(title)
+
+    def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
+        """Print the phase, folded."""
+        self.screen.phase(title, results)
+
+
+@task(
+    help={
+        "inventory": INVENTORY_HELP,
+        "plan": "Show what would change, with diffs, and write nothing on any node",
+        "exit-code": "With --plan: exit 3 when changes wait",
+        "accept-new": "Accept host keys that are not known yet, say which, and remember them",
+        "forks": FORKS_HELP,
+        "json": JSON_HELP,
+    }
+)
+@reports_errors
+def setup(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    inventory: str | None = None,
+    plan: bool = False,
+    exit_code: bool = False,
+    accept_new: bool = False,
+    forks: str = "32",
+    json: bool = False,
+) -> None:
+    """Turn the servers of an inventory into a training cluster; a second run changes nothing.
+
+    Reaches every node, asks what is there, judges it, runs the cluster's own sshd, lets the
+    primary in everywhere, writes environment, rank table and hostfile, and proves it by logging in.
+
+    Examples:
+      invoke setup --inventory two-node.yaml --plan     what would change; writes nothing
+      invoke setup --inventory two-node.yaml            do it
+      invoke setup --json | jq .exit_code               again, for the cluster set up last
+
+    Exit codes: 0 done, 1 a step failed or is blocked, 2 wrong inventory, 3 changes wait (with
+    --plan --exit-code), 4 a node is unreachable, 130 interrupted.
+    """
+    path, cluster = wanted_cluster(inventory)
+    state, screen = State.here(), Screen(json_mode=json)
+    at_once = whole_number("--forks", forks, at_least=1)
+    run = state.new_run("plan" if plan else "setup")
+    with Session.opened(cluster, state, run, accept_new=accept_new, forks=at_once) as session:
+        report = _walk(session, screen, planning=plan, inventory=path)
+    run.write_json("report.json", report.to_json())
+    if json:
+        screen.json(report.to_json())
+    screen.summary(report, run.shown, planned=plan)
+    changes = report.count(Outcome.WOULD_CHANGE)
+    code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
+    if code:
+        raise Exit(code=code)
+
+
+def _walk(session: Session, screen: Screen, *, planning: bool, inventory: Path) -> Report:
+    cluster, state, run = session.cluster, session.state, session.run
+    promise = "what runs on the nodes is let finish; press Ctrl-C again to stop at once"
+    interrupted = threading.Event()
+    guard = nullcontext() if planning else state.locked(cluster.name, run.run_id)
+    with on_interrupt(interrupted.set, screen, promise), guard:
+        authority = _authority(cluster, state, planning=planning)
+        walk = Walk(
+            cluster=cluster,
+            phases=SETUP,
+            templates=Templates(installed_templates()),
+            listener=OnScreen(screen),
+            interrupted=interrupted,
+            forks=session.forks,
+            authority=authority,
+            lock=None if planning else lock(cluster.name, f"run {run.run_id} of {whoami()}"),
+        )
+        try:
+            context = walk.look(session.connect_to_look if planning else session.connect)
+            if planning:
+                walk.plan(context)
+            else:
+                context = walk.apply(context)
+                walk.prove(context)
+                applied = Applied.of(cluster, context.decisions, context.seen)
+                state.remember_applied(cluster.name, applied.to_json())
+                state.remember_current(inventory)
+        except Stopped:
+            pass
+        finally:
+            screen.rest()
+            for accepted in session.accepted:
+                screen.say(f"{accepted.node}: accepted the new host key {accepted.fingerprint}")
+        return walk.report(run.run_id)
+
+
+def _authority(cluster: Cluster, state: State, *, planning: bool) -> Authority | None:
+    """Who signs this cluster's certificates; a plan makes no keys."""
+    if cluster.trust != "ca":
+        return None
+    keys = Keys(state.authority(cluster.name), cluster.name)
+    return keys.look() if planning else keys.ensure()

@@ -1,0 +1,159 @@
+"""`stop`: end a job everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from ascendboot.console import Screen
+from ascendboot.errors import NodeError, UnreachableError, UsageError
+from ascendboot.launch.sweep import stop_job
+from ascendboot.state import State
+from ascendboot.tasks.common import (
+    FORKS_HELP,
+    INVENTORY_HELP,
+    JSON_HELP,
+    reports_errors,
+    wanted_cluster,
+)
+from ascendboot.tasks.jobs import JOB_HELP, connected, find_job
+from ascendboot.tasks.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.launch.sweep import Leftover, Swept
+    from ascendboot.tasks.jobs import FoundJob
+
+LEFT = 1
+
+
+@task(
+    help={
+        "job": JOB_HELP,
+        "inventory": INVENTORY_HELP,
+        "grace": "Seconds that ranks get between SIGTERM and SIGKILL. Default: what train was told",
+        "forks": FORKS_HELP,
+        "json": JSON_HELP,
+    },
+)
+@reports_errors
+def stop(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    job: str | None = None,
+    inventory: str | None = None,
+    grace: str | None = None,
+    forks: int = 32,
+    json: bool = False,
+) -> None:
+    """End a job on all nodes, this one and no other, and see that nothing of it is left.
+
+    The launcher is asked to end it; what does not end gets SIGTERM, and after the grace SIGKILL.
+
+    Examples:
+      invoke stop                             the job that runs
+      invoke stop --grace 30 --job 20260102-030405-train-ab12
+
+    Exit codes: 0 nothing of it is left, also when it had ended before, 1 something is left, 2 no
+    such job, 4 a node could not be asked.
+    """
+    grace_s = None if grace is None else _seconds(grace)
+    _, cluster = wanted_cluster(inventory)
+    state, screen = State.here(), Screen(json_mode=json)
+    run = state.new_run("stop")
+    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+        found = find_job(session, job)
+        record = found.job.record
+        before = {node.node: node.processes for node in found.status.nodes}
+        screen.say(f"job {record.job_id}: {_words_before(before)}")
+        swept = stop_job(
+            connected(session, found),
+            record.job_folder,
+            primary=record.primary,
+            grace_s=record.grace_s if grace_s is None else grace_s,
+        )
+    answers = {**swept, **found.errors}
+    code = _exit_code(answers)
+    document = _document(found, before, answers, code)
+    run.write_json("report.json", document)
+    _show(screen, record.nodes, before, answers)
+    if json:
+        screen.json(document)
+    if code:
+        raise Exit(code=code)
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:  # noqa: PLR2004 - a day; also refuses nan and inf
+        raise UsageError(f'stop: --grace: "{word}" is not a number of seconds from 0 to 86400')
+    return seconds
+
+
+def _words_before(before: Mapping[str, int]) -> str:
+    if not any(before.values()):
+        return "nothing of it was seen running; making sure"
+    return "stopping " + ", ".join(f"{n} processes on {node}" for node, n in before.items() if n)
+
+
+def _exit_code(answers: Mapping[str, Swept | NodeError]) -> int:
+    if any(isinstance(answer, NodeError) for answer in answers.values()):
+        return UnreachableError.exit_code
+    return LEFT if any(not isinstance(a, NodeError) and a.left for a in answers.values()) else 0
+
+
+def _show(
+    screen: Screen,
+    nodes: tuple[str, ...],
+    before: Mapping[str, int],
+    answers: Mapping[str, Swept | NodeError],
+) -> None:
+    for node in nodes:
+        answer = answers[node]
+        if isinstance(answer, NodeError):
+            screen.error(f"{answer}; nobody knows what is left of the job there")
+            continue
+        for left in answer.left:
+            screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
+        if not answer.left:
+            count = max(before[node], len(answer.ended))
+            ended = f"{count} processes ended, {len(answer.ended)} of them by the sweep; "
+            screen.say(f"  {node}  {ended if count else ''}nothing is left")
+
+
+def _document(
+    found: FoundJob,
+    before: Mapping[str, int],
+    answers: Mapping[str, Swept | NodeError],
+    code: int,
+) -> dict[str, object]:
+    nodes = []
+    for node in found.job.record.nodes:
+        answer = answers[node]
+        failed = isinstance(answer, NodeError)
+        nodes.append(
+            {
+                "node": node,
+                "processes_before": None if node in found.errors else before[node],
+                "ended": [] if isinstance(answer, NodeError) else _listed(answer.ended),
+                "left": [] if isinstance(answer, NodeError) else _listed(answer.left),
+                "problem": str(answer) if failed else "",
+            }
+        )
+    return {
+        "job_id": found.job.record.job_id,
+        "cluster": found.job.record.cluster,
+        "state_before": found.status.report.state.value,
+        "exit_code": code,
+        "nodes": nodes,
+    }
+
+
+def _listed(processes: tuple[Leftover, ...]) -> list[dict[str, object]]:
+    return [{"pid": process.pid, "command": process.command} for process in processes]

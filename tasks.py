@@ -1,0 +1,12 @@
+"""What `invoke` finds in a checkout: the same verbs as the console script `ascendboot`."""
+
+import os
+import sys
+
+from ascendboot.tasks.program import namespace, with_help_first
+
+# Invoke has read its own flags by now, so `invoke VERB --help` begins anew as `--help VERB`.
+if (words := with_help_first(sys.argv)) != sys.argv:
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - this very program
+
+ns = namespace(sys.argv[1:])

@@ -1,0 +1,155 @@
+"""The little demo under a real mpirun: it learns, its ranks agree, it refuses without hanging."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed"),
+]
+
+LITTLE_DEMO = Path(__file__).parents[2] / "examples" / "little_demo" / "main.py"
+RANKS = 3
+
+# What ascendboot's wrapper gives each rank; a line of shell may spoil it for one of them.
+GIVE_EACH_RANK = """
+export RANK_ID=$OMPI_COMM_WORLD_RANK RANK_SIZE=$OMPI_COMM_WORLD_SIZE
+export DEVICE_ID=$OMPI_COMM_WORLD_LOCAL_RANK
+{spoil}
+exec "$@"
+"""
+
+
+def mpirun(
+    *options: str, ranks: int = RANKS, table: Path | None = None, spoil: str = ":"
+) -> subprocess.CompletedProcess[str]:
+    kept = ("PATH", "HOME", "LANG", "TMPDIR")
+    environ = {name: os.environ[name] for name in kept if name in os.environ} | {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    }
+    if table is not None:
+        environ["RANK_TABLE_FILE"] = str(table)
+    rank = ["bash", "-c", GIVE_EACH_RANK.format(spoil=spoil), "rank", sys.executable]
+    argv = ["mpirun", "--oversubscribe", "-np", str(ranks), *rank, str(LITTLE_DEMO), *options]
+    return subprocess.run(
+        argv, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def write_table(path: Path, devices: list[int], status: str = "completed") -> Path:
+    entries = [
+        {"device_id": str(device), "device_ip": f"192.0.2.{rank + 1}", "rank_id": str(rank)}
+        for rank, device in enumerate(devices)
+    ]
+    servers = [{"server_id": "here", "device": entries}]
+    table = {"status": status, "version": "1.0", "server_count": "1", "server_list": servers}
+    path.write_text(json.dumps(table))
+    path.chmod(0o644)
+    return path
+
+
+@pytest.fixture
+def table_file(tmp_path: Path) -> Path:
+    return tmp_path.resolve() / f"hccl_json_{RANKS}p.json"
+
+
+def losses(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"held-out loss (0\.\d+)  AUC", output)]
+
+
+def test_the_loss_falls_and_all_ranks_end_with_the_same_weights(table_file: Path) -> None:
+    done = mpirun("--steps", "150", table=write_table(table_file, [0, 1, 2]))
+    assert (done.returncode, done.stderr) == (0, "")
+    reported = losses(done.stdout)
+    assert len(reported) == 10
+    assert reported == sorted(reported, reverse=True)
+    assert reported[-1] < 0.6
+    digests = re.findall(r"^weights sha256 ([0-9a-f]{16})$", done.stdout, re.MULTILINE)
+    assert len(digests) == RANKS
+    assert len(set(digests)) == 1
+    last = re.search(
+        r"^Demo done! held-out loss (0\.\d+) -> (0\.\d+) in ", done.stdout, re.MULTILINE
+    )
+    assert last is not None
+    assert float(last[2]) == reported[-1] < float(last[1])
+
+
+def test_the_seed_alone_decides_the_result() -> None:
+    options = ("--no-rank-table", "--steps", "3", "--batch", "64")
+    first, again = mpirun(*options, ranks=2), mpirun(*options, ranks=2)
+    other = mpirun(*options, "--seed", "2", ranks=2)
+    digests = [sorted(set(re.findall("sha256 .*", run.stdout))) for run in (first, again, other)]
+    assert [len(found) for found in digests] == [1, 1, 1]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def refusals(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """What the ranks said, the host's name left out."""
+    name = re.escape(os.uname().nodename)
+    return set(re.findall(rf"^{name} (rank \d: .*)$", done.stderr, re.MULTILINE))
+
+
+def test_one_rank_on_a_wrong_device_stops_all(table_file: Path) -> None:
+    spoil = '[ "$RANK_ID" != 1 ] || export DEVICE_ID=7'
+    done = mpirun(table=write_table(table_file, [0, 1, 2]), spoil=spoil)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert refusals(done) == {
+        "rank 0: not started: refused by rank 1",
+        "rank 1: could not start: DEVICE_ID is 7; expected 1",
+        "rank 2: not started: refused by rank 1",
+    }
+
+
+def test_a_table_in_another_order_is_refused_where_it_differs(table_file: Path) -> None:
+    done = mpirun(table=write_table(table_file, [0, 2, 1]))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert refusals(done) == {
+        "rank 0: not started: refused by rank 1, 2",
+        "rank 1: could not start: DEVICE_ID is 1; expected 2",
+        "rank 2: could not start: DEVICE_ID is 2; expected 1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("devices", "status", "spoil", "expected"),
+    [
+        ([0, 1], "completed", ":", "3 ranks were started; expected 2 by the table"),
+        ([0, 1, 2], "initializing", ":", "status is 'initializing'; expected \"completed\""),
+        ([0, 1, 2], "completed", 'chmod g+w "$RANK_TABLE_FILE"', "has mode 0664; expected that"),
+        (
+            [0, 1, 2],
+            "completed",
+            'RANK_TABLE_FILE+=".old"',
+            "no such file; expected the rank table",
+        ),
+        ([0, 1, 2], "completed", "export CM_WORKER_SIZE=3", "is set together with CM_WORKER_SIZE;"),
+        ([0, 1, 2], "completed", "unset RANK_TABLE_FILE", "RANK_TABLE_FILE is not set; expected"),
+    ],
+)
+def test_a_wrong_table_is_refused_by_every_rank(
+    table_file: Path, devices: list[int], status: str, spoil: str, expected: str
+) -> None:
+    done = mpirun(table=write_table(table_file, devices, status), spoil=spoil)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = refusals(done)
+    for rank in range(RANKS):
+        own = [line for line in said if line.startswith(f"rank {rank}: could not start: ")]
+        assert any(expected in line for line in own)
+
+
+def test_wrong_options_are_refused() -> None:
+    done = mpirun("--no-rank-table", "--batch", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    message = "could not start: --batch is 2; expected at least 3, one a rank"
+    assert refusals(done) == {f"rank {rank}: {message}" for rank in range(RANKS)}

@@ -1,0 +1,41 @@
+"""The wheel carries everything that a machine without the checkout needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PRINT_TEMPLATE = (
+    "from ascendboot.render import Templates, installed_templates;"
+    "print(Templates(installed_templates()).text('env/ssh.j2', {'ssh': '/bin/ssh', 'config': 'C'}))"
+)
+
+
+@pytest.mark.integration
+def test_the_wheel_holds_the_templates_and_finds_them(tmp_path: Path) -> None:
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run([sys.executable, *build], check=True, timeout=300)
+    [wheel] = tmp_path.glob("ascendboot-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = {n for n in archive.namelist() if n.startswith("ascendboot/templates/")}
+        archive.extractall(tmp_path / "installed")
+    wanted = {
+        f"ascendboot/{path.relative_to(ROOT)}"
+        for path in (ROOT / "templates").rglob("*")
+        if path.is_file()
+    }
+    assert held == wanted
+    shown = subprocess.run(
+        [sys.executable, "-c", PRINT_TEMPLATE],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "installed")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "/bin/ssh -F C" in shown.stdout

@@ -1,0 +1,344 @@
+"""The little demo: its rank-table checks, its arithmetic, and that the ranks decide together."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LITTLE_DEMO = ROOT / "examples" / "little_demo" / "main.py"
+
+
+def load_demo() -> Any:
+    spec = importlib.util.spec_from_file_location("little_demo_main", LITTLE_DEMO)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+demo = load_demo()
+
+
+def a_device(rank: int, device: int) -> dict[str, Any]:
+    return {
+        "device_id": str(device),
+        "device_ip": f"192.0.2.{rank + 1}",
+        "rank_id": str(rank),
+    }
+
+
+def a_table(**changes: Any) -> dict[str, Any]:
+    """Two servers of two devices, 4 and 6, so that no id is a position by chance."""
+    return {
+        "status": "completed",
+        "version": "1.0",
+        "server_count": "2",
+        "server_list": [
+            {"server_id": "node_0", "device": [a_device(0, 4), a_device(1, 6)]},
+            {"server_id": "node_1", "device": [a_device(2, 4), a_device(3, 6)]},
+        ],
+    } | changes
+
+
+def write_table(folder: Path, table: dict[str, Any]) -> Path:
+    path = folder.resolve() / "hccl_json_4p_2_host.json"
+    path.write_text(json.dumps(table))
+    path.chmod(0o644)
+    return path
+
+
+def launcher_says(path: Path | str, **changes: str | None) -> dict[str, str]:
+    """The environment of rank 3 of 4: the second on its server, on device 6."""
+    environ: dict[str, str | None] = {
+        "RANK_TABLE_FILE": str(path),
+        "OMPI_COMM_WORLD_RANK": "3",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "RANK_ID": "3",
+        "RANK_SIZE": "4",
+        "DEVICE_ID": "6",
+    }
+    return {name: value for name, value in (environ | changes).items() if value is not None}
+
+
+def test_a_table_that_fits_gives_no_problem(tmp_path: Path) -> None:
+    path = write_table(tmp_path, a_table())
+    assert demo.resource_problems(launcher_says(path), 3, 4) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"DEVICE_ID": "4"}, ["DEVICE_ID is 4; expected 6"]),
+        ({"DEVICE_ID": None}, ["DEVICE_ID is not set; expected 6"]),
+        ({"RANK_ID": "2"}, ["RANK_ID is 2; expected 3"]),
+        ({"RANK_SIZE": "8"}, ["RANK_SIZE is 8; expected 4"]),
+        ({"OMPI_COMM_WORLD_RANK": None}, ["OMPI_COMM_WORLD_RANK is not set; expected 3"]),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "3"}, ["OMPI_COMM_WORLD_LOCAL_RANK is 3; expected 1"]),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, ["OMPI_COMM_WORLD_LOCAL_SIZE is 4; expected 2"]),
+        (
+            {"CM_WORKER_SIZE": "4", "CM_CHIEF_IP": "192.0.2.1"},
+            ["RANK_TABLE_FILE is set together with CM_CHIEF_IP, CM_WORKER_SIZE; expected one kind"],
+        ),
+        (
+            {"RANK_TABLE_FILE": None},
+            ["RANK_TABLE_FILE is not set; expected the absolute path of a rank table"],
+        ),
+        (
+            {"RANK_TABLE_FILE": "table.json"},
+            ["RANK_TABLE_FILE table.json: a relative path; expected an absolute one"],
+        ),
+    ],
+)
+def test_what_the_launcher_says_must_fit_the_table(
+    tmp_path: Path, changes: dict[str, str | None], expected: list[str]
+) -> None:
+    path = write_table(tmp_path, a_table())
+    assert demo.resource_problems(launcher_says(path, **changes), 3, 4) == expected
+
+
+CHIEF = {
+    "CM_CHIEF_IP": "192.0.2.1",
+    "CM_CHIEF_PORT": "61000",
+    "CM_CHIEF_DEVICE": "0",
+    "CM_WORKER_IP": "127.0.0.1",
+    "CM_WORKER_SIZE": "4",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"CM_WORKER_SIZE": "2"}, ["CM_WORKER_SIZE is 2; expected 4, all ranks of the job"]),
+        (
+            {"RANK_SIZE": "4"},
+            [
+                (
+                    "RANK_SIZE is set together with CM_ variables, which it disables; "
+                    "expected it to be unset"
+                )
+            ],
+        ),
+        (
+            {"CM_CHIEF_PORT": "", "CM_WORKER_IP": ""},
+            [f"CM_CHIEF_PORT, CM_WORKER_IP is not set; expected all of {', '.join(CHIEF)}"],
+        ),
+        (
+            {"CM_WORKER_IP": "192.0.2.1"},
+            [f"CM_WORKER_IP is 192.0.2.1; expected an address of {socket.gethostname()}"],
+        ),
+    ],
+)
+def test_without_a_table_the_variables_must_fit_the_launcher(
+    changes: dict[str, str], expected: list[str]
+) -> None:
+    assert demo.resource_problems(CHIEF | changes, 3, 4) == expected
+
+
+def test_every_difference_is_named_at_once(tmp_path: Path) -> None:
+    path = write_table(tmp_path, a_table())
+    environ = launcher_says(path, DEVICE_ID="0", RANK_ID="0")
+    assert demo.resource_problems(environ, 3, 4) == [
+        "RANK_ID is 0; expected 3",
+        "DEVICE_ID is 0; expected 6",
+    ]
+
+
+def test_more_ranks_than_the_table_has_are_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path, a_table())
+    environ = launcher_says(path, OMPI_COMM_WORLD_RANK="4", RANK_ID="4", RANK_SIZE="5")
+    assert demo.resource_problems(environ, 4, 5) == [
+        "5 ranks were started; expected 4 by the table",
+        "rank 4 was started; expected one of those in the table",
+    ]
+
+
+def test_fewer_ranks_than_the_table_has_are_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path, a_table())
+    environ = launcher_says(path, RANK_SIZE="3", RANK_ID="2", OMPI_COMM_WORLD_RANK="2")
+    environ |= {"DEVICE_ID": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    assert demo.resource_problems(environ, 2, 3) == [
+        "3 ranks were started; expected 4 by the table"
+    ]
+
+
+def test_a_rank_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    first = {"server_id": "node_0", "device": [a_device(0, 4), a_device(3, 6)]}
+    table = a_table(server_list=[first, a_table()["server_list"][1]])
+    path = write_table(tmp_path, table)
+    assert demo.resource_problems(launcher_says(path), 3, 4) == [
+        "rank_id 3 stands twice in the table; expected once"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (a_table(status="initializing"), "status is 'initializing'; expected \"completed\""),
+        (a_table(version="2.0"), "version is '2.0'; expected \"1.0\""),
+        (a_table(server_count="3"), "server_count is '3'; expected '2', as many as listed"),
+        ({"version": "1.0"}, "the key 'status' is missing; expected a rank table v1.0"),
+        ([], "not a rank table v1.0: list indices must be integers or slices, not str"),
+        (
+            a_table(server_list=[{"server_id": "a", "device": [a_device(0, 4) | {"rank_id": 0}]}])
+            | {"server_count": "1"},
+            "0 stands for a rank_id or device_id; expected digits in quotes",
+        ),
+        (
+            a_table(server_list=[{"server_id": "a", "device": [a_device(0, 4) | {"rank_id": "²"}]}])
+            | {"server_count": "1"},
+            "'²' stands for a rank_id or device_id; expected digits in quotes",
+        ),
+    ],
+)
+def test_a_table_that_hccl_would_not_read_is_refused(
+    tmp_path: Path, table: dict[str, Any], expected: str
+) -> None:
+    path = write_table(tmp_path, table)
+    assert demo.resource_problems(launcher_says(path), 3, 4) == [
+        f"RANK_TABLE_FILE {path}: {expected}"
+    ]
+
+
+def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path, a_table())
+    path.write_text('{"status":')
+    assert demo.resource_problems(launcher_says(path), 3, 4) == [
+        f"RANK_TABLE_FILE {path}: not JSON: Expecting value: line 1 column 11 (char 10)"
+    ]
+
+
+def test_an_absent_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path.resolve() / "absent.json"
+    assert demo.resource_problems(launcher_says(path), 3, 4) == [
+        f"RANK_TABLE_FILE {path}: no such file; expected the rank table there on every node"
+    ]
+
+
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path, a_table())
+    link = path.with_name("link.json")
+    link.symlink_to(path)
+    assert demo.resource_problems(launcher_says(link), 3, 4) == [
+        f"RANK_TABLE_FILE {link}: leads to {path}; expected no symbolic link and no '..' in it"
+    ]
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    path = write_table(tmp_path, a_table())
+    path.chmod(mode)
+    assert demo.resource_problems(launcher_says(path), 3, 4) == [
+        f"RANK_TABLE_FILE {path}: has mode {mode:04o}; expected that only its owner may write it"
+    ]
+
+
+class OneOfTwo:
+    """Rank 0 of two; `other` is what rank 1 contributes to every gathering."""
+
+    def __init__(self, other: object) -> None:
+        self.other = other
+
+    def Get_rank(self) -> int:  # noqa: N802  # mpi4py's name
+        return 0
+
+    def Get_size(self) -> int:  # noqa: N802  # mpi4py's name
+        return 2
+
+    def allgather(self, mine: object) -> list[object]:
+        return [mine, self.other]
+
+
+def test_a_rank_without_problems_stops_with_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert demo.all_agree(OneOfTwo(other=True), []) is False
+    assert (
+        capsys.readouterr().err == f"{os.uname().nodename} rank 0: not started: refused by rank 1\n"
+    )
+
+
+def test_a_problem_is_printed_with_host_and_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.all_agree(OneOfTwo(other=False), ["seen; expected"]) is False
+    expected = f"{os.uname().nodename} rank 0: could not start: seen; expected\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_the_ranks_whose_weights_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.odd_ranks(["a", "a", "a"]) == []
+    assert demo.odd_ranks(["b", "a", "a", "c"]) == [0, 3]
+    model = demo.Model(2, seed=1)
+    assert demo.same_weights_everywhere(OneOfTwo(other="something else"), model) is False
+    assert capsys.readouterr().err == "the weights of rank 1 differ from the others'\n"
+
+
+def test_a_batch_smaller_than_the_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--no-rank-table", "--batch", "1"]
+    assert demo.main(OneOfTwo(other=False), arguments, {}) == 2
+    assert "could not start: --batch is 1; expected at least 2, one" in capsys.readouterr().err
+
+
+def some_clicks(rows: int) -> Any:
+    random = np.random.default_rng(5)
+    limits = (demo.USERS, demo.ITEMS, demo.CONTEXTS)
+    shown = np.stack([random.integers(limit, size=rows) for limit in limits], axis=1)
+    shown[::3, 0] = 7  # the same user in many rows: their gradients must add up
+    return demo.Clicks(shown, (random.random(rows) < 0.4).astype(np.float32))
+
+
+@pytest.mark.parametrize("table", ["user", "item", "context", "into", "bias", "out"])
+def test_the_gradient_is_the_slope_of_the_loss(table: str) -> None:
+    model, clicks, nudge = demo.Model(4, seed=3), some_clicks(50), 1e-5
+    gradient = model.gradient_of(clicks, 50)
+    assert gradient[-1] == pytest.approx(
+        demo.log_loss(model.predict(clicks.shown), clicks.clicked), rel=1e-5
+    )
+    weight = model._weight[table] = model._weight[table].astype(np.float64)
+    slope = model._slope[table].ravel()
+    for at in np.argsort(-np.abs(slope))[:10]:
+        losses = []
+        for shift in (nudge, -2 * nudge):
+            weight.ravel()[at] += shift
+            losses.append(demo.log_loss(model.predict(clicks.shown), clicks.clicked))
+        weight.ravel()[at] += nudge
+        assert slope[at] == pytest.approx((losses[0] - losses[1]) / (2 * nudge), rel=1e-3)
+
+
+def test_shares_of_a_batch_add_up_to_the_whole() -> None:
+    model, clicks = demo.Model(4, seed=3), some_clicks(60)
+    whole = model.gradient_of(clicks, 60).copy()
+    shares = sum(model.gradient_of(clicks.part(slice(r, None, 4)), 60).copy() for r in range(4))
+    np.testing.assert_allclose(shares, whole, atol=1e-6)
+
+
+def test_auc_counts_the_pairs_in_the_right_order() -> None:
+    clicked = np.array([0, 0, 1, 1], dtype=np.float32)
+    assert demo.auc(np.array([0.1, 0.2, 0.3, 0.4]), clicked) == 1.0
+    assert demo.auc(np.array([0.4, 0.3, 0.2, 0.1]), clicked) == 0.0
+    assert demo.auc(np.array([0.1, 0.3, 0.2, 0.4]), clicked) == 0.75
+
+
+def test_a_very_sure_prediction_still_has_a_finite_loss() -> None:
+    sure = demo.sigmoid(np.array([100.0, -100.0], dtype=np.float32))
+    assert demo.log_loss(sure, np.array([0.0, 1.0], dtype=np.float32)) == pytest.approx(
+        15, rel=0.01
+    )
+
+
+def test_the_same_seed_makes_the_same_clicks() -> None:
+    first, again, other = demo.make_clicks(1), demo.make_clicks(1), demo.make_clicks(2)
+    np.testing.assert_array_equal(first[0].shown, again[0].shown)
+    np.testing.assert_array_equal(first[1].clicked, again[1].clicked)
+    assert first[2] == again[2] != other[2]

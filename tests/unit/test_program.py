@@ -1,0 +1,67 @@
+"""The command line before Invoke reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.tasks.program import namespace, with_help_first
+from ascendboot.tasks.train import script_arguments
+
+LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
+ALL = set(namespace().task_names)
+
+
+@pytest.mark.parametrize(
+    ("line", "verbs"),
+    [
+        ("train main.py -- --steps 100", {"train"}),
+        ("setup --inventory two-node.yaml --plan", {"setup"}),
+        ("setup --help", {"setup"}),
+        ("lab.up --nodes 4", LAB),
+        ("lab.up setup train main.py", {"setup", "train", *LAB}),
+        ("setup train main.py", {"setup", "train"}),
+        ("", ALL),
+        ("--list", ALL),
+        ("--help train", ALL),
+        ("--complete -- train", ALL),
+        ("trian setup", ALL),
+    ],
+)
+def test_a_line_that_begins_with_a_verb_loads_the_verbs_that_it_names(
+    line: str, verbs: set[str]
+) -> None:
+    assert set(namespace(line.split()).task_names) == verbs
+
+
+def test_without_a_line_there_are_all_verbs() -> None:
+    assert {"setup", "train", *LAB} <= ALL
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["train", "--help"], ["--help", "train"]),
+        (["lab.fault", "lab-2", "-h"], ["--help", "lab.fault"]),
+        (["--help", "train"], ["--help", "train"]),
+        (["--help"], ["--help"]),
+        (["train", "main.py", "--", "--help"], ["train", "main.py", "--", "--help"]),
+        (["setup"], ["setup"]),
+        ([], []),
+    ],
+)
+def test_help_may_stand_behind_the_verb(words: list[str], read: list[str]) -> None:
+    assert with_help_first(["ascendboot", *words]) == ["ascendboot", *read]
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (["train", "main.py"], ()),
+        (["train", "main.py", "--"], ()),
+        (["train", "main.py", "--", "--steps", "3", "--", "a b"], ("--steps", "3", "--", "a b")),
+    ],
+)
+def test_what_stands_behind_two_dashes_is_the_script_s(
+    words: list[str], arguments: tuple[str, ...]
+) -> None:
+    assert script_arguments(["ascendboot", *words]) == arguments
