@@ -1,0 +1,113 @@
+"""An operator at the practice cluster: calls ascendboot as people do and looks at the nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ascendboot.lab import Lab
+
+PROGRAM = str(Path(sys.executable).with_name("ascendboot"))
+BASE = "/var/lib/ascendboot/lab"
+
+_WIPE = f"""\
+if read -r pid start _ 2>/dev/null <{BASE}/sshd/started; then kill "$pid" 2>/dev/null; fi
+rm -rf /var/lib/ascendboot /root/.bashrc.test
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one call of ascendboot ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The document on standard output, which holds nothing else."""
+        return json.loads(self.out)
+
+    def outcomes(self, *wanted: str) -> list[tuple[str, str, str]]:
+        """Node, step and outcome of the results of a report, of the wanted outcomes alone."""
+        return [
+            (r["node"], r["step"], r["outcome"])
+            for r in self.json["results"]
+            if not wanted or r["outcome"] in wanted
+        ]
+
+    def details(self, outcome: str) -> list[str]:
+        """What a report says about every result with this outcome."""
+        return [r["detail"] for r in self.json["results"] if r["outcome"] == outcome]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Works in the lab's working directory."""
+
+    lab: Lab
+
+    def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """Call ascendboot and do not wait."""
+        return subprocess.Popen(
+            [PROGRAM, *args],
+            cwd=self.lab.directory,
+            env={**os.environ, "NO_COLOR": "1", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    def call(self, *args: str, timeout_s: float = 120.0) -> Ended:
+        """Call ascendboot and wait for its end."""
+        process = self.start(*args)
+        out, err = process.communicate(timeout=timeout_s)
+        return Ended(process.returncode, out, err)
+
+    def setup(self, *args: str, inventory: Path | None = None) -> Ended:
+        """`setup --json` with the lab's inventory or another."""
+        path = str(inventory or self.lab.inventory)
+        return self.call("setup", "--inventory", path, "--json", *args)
+
+    def sh(self, node: str, script: str) -> str:
+        """What a shell script prints on a node, run past every sshd."""
+        done = self.lab.exec(node, ["bash", "-c", script])
+        return done.stdout.decode(errors="replace")
+
+    def put(self, node: str, path: str, text: str, mode: str = "755") -> None:
+        """A file on a node."""
+        script = f'mkdir -p "$(dirname {path})"; cat >{path}; chmod {mode} {path}'
+        self.lab.exec(node, ["bash", "-c", script], input=text.encode())
+
+    def wipe(self) -> None:
+        """Take everything of ascendboot away from all nodes."""
+        for node in self.lab.nodes:
+            self.lab.exec(node.name, ["bash", "-c", _WIPE])
+
+    def inventory_with(self, name: str, *changes: tuple[str, str]) -> Path:
+        """A copy of the lab's inventory with some texts replaced, each of which must occur."""
+        text = self.lab.inventory.read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = self.lab.directory / name
+        path.write_text(text)
+        return path
+
+    def job_processes(self) -> dict[str, str]:
+        """Command lines of processes on each node that belong to any job of ascendboot."""
+        script = (
+            "for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do "
+            "tr '\\0' ' ' <${f%environ}cmdline; echo; done 2>/dev/null; true"
+        )
+        found = {node.name: self.sh(node.name, script).strip() for node in self.lab.nodes}
+        return {name: text for name, text in found.items() if text}

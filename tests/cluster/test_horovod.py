@@ -1,0 +1,142 @@
+"""Real Horovod: the same job by horovodrun and by mpirun, with a rank table and without."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, Ended, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+JOB = """\
+import json, os
+import torch
+import horovod.torch as hvd
+
+hvd.init()
+total = hvd.allreduce(torch.tensor([float(hvd.rank()), 1.0]), op=hvd.Sum).tolist()
+seen = {
+    "rank": hvd.rank(),
+    "local": hvd.local_rank(),
+    "sum": total,
+    "families": sorted(n for n in os.environ if n.startswith(("CM_", "RANK_"))),
+    "worker": os.environ.get("CM_WORKER_IP"),
+    "nic": os.environ.get("NCCL_SOCKET_IFNAME"),
+}
+print(json.dumps(seen))
+"""
+CM = ["CM_CHIEF_DEVICE", "CM_CHIEF_IP", "CM_CHIEF_PORT", "CM_WORKER_IP", "CM_WORKER_SIZE"]
+TABLE = ["RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE"]
+
+
+@pytest.fixture(scope="module")
+def python(pytestconfig: pytest.Config) -> Path:
+    """The interpreter beside which Horovod lies."""
+    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
+    if not found.with_name("horovodrun").exists():
+        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+    return found
+
+
+@pytest.fixture(scope="module")
+def operator(python: Path, bring_up_once: Callable[..., Lab]) -> Operator:
+    """Two nodes of two devices, where there is Horovod."""
+    assert python.exists()
+    return Operator(bring_up_once(nodes=2, devices=2))
+
+
+def wish(operator: Operator, python: Path | str, **changes: object) -> Path:
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["code"] = {"python": str(python)}
+    path = operator.lab.directory / "horovod.yaml"
+    path.write_text(yaml.safe_dump({**document, **changes}))
+    return path
+
+
+def run(operator: Operator) -> Ended:
+    (operator.lab.directory / "job.py").write_text(JOB)
+    return operator.call("train", "job.py", timeout_s=240)
+
+
+@pytest.mark.parametrize("mode", ["rank-table", "no-rank-table"])
+@pytest.mark.parametrize("kind", ["auto", "mpirun"])
+def test_an_allreduce_over_all_ranks(
+    operator: Operator, python: Path, kind: str, mode: str
+) -> None:
+    inventory = wish(operator, python, launcher={"kind": kind}, resources={"mode": mode})
+    ended = operator.setup(inventory=inventory)
+    assert ended.code == 0, ended.err
+    [why] = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
+    assert (
+        why
+        == {
+            "auto": f"horovodrun starts jobs: Horovod 0.28.1 beside {python} works on lab-1",
+            "mpirun": "mpirun starts jobs: the inventory states it",
+        }[kind]
+    )
+    job = run(operator)
+    assert job.code == 0, job.err + job.out
+    seen = [json.loads(line) for line in re.findall(r"lab-\d:\d \| (\{.*)", job.out)]
+    own = [str(operator.lab.nodes[rank // 2].address) for rank in range(4)]
+    assert sorted(seen, key=lambda entry: int(entry["rank"])) == [
+        {
+            "rank": rank,
+            "local": rank % 2,
+            "sum": [6.0, 4.0],
+            "families": TABLE if mode == "rank-table" else CM,
+            "worker": None if mode == "rank-table" else own[rank],
+            "nic": None,
+        }
+        for rank in range(4)
+    ]
+
+
+def test_a_plan_names_the_launcher_and_what_it_runs(operator: Operator, python: Path) -> None:
+    extra = ["-x", "BIND_INFO=0:12 12:48", "--mca", "btl_tcp_links", "2"]
+    inventory = wish(operator, python, launcher={"kind": "horovod", "mpi_args": extra})
+    assert operator.setup(inventory=inventory).code == 0
+    (operator.lab.directory / "job.py").write_text(JOB)
+    plan = operator.call("train", "job.py", "--plan", "--json").json
+    assert plan["launcher"] == {"name": "horovodrun", "why": "the inventory states it"}
+    command = plan["command"]
+    port = operator.sh("lab-1", f"sed -n 's/^ *Port //p' {BASE}/trust/ssh_config").strip()
+    assert command[0] == str(python.with_name("horovodrun"))
+    assert command[command.index("-p") + 1] == port
+    [mpi_args] = [word for word in command if word.startswith("--mpi-args=")]
+    assert mpi_args.endswith("-x 'BIND_INFO=0:12 12:48' --mca btl_tcp_links 2")
+    assert plan["env"]["PATH"].startswith(f"{BASE}/env/bin:")
+    job = run(operator)
+    assert job.code == 0, job.err + job.out
+
+
+def test_a_host_key_that_is_not_ours_stops_horovodrun(operator: Operator, python: Path) -> None:
+    assert operator.setup(inventory=wish(operator, python)).code == 0
+    shim = f"PATH={BASE}/env/bin:$PATH; ssh -o StrictHostKeyChecking=no"
+    other = operator.lab.nodes[1].address
+    assert operator.sh("lab-1", f"{shim} {other} hostname") == "lab-2\n"
+    said = operator.sh("lab-1", f"{shim} -o HostKeyAlias=other {other} hostname 2>&1; true")
+    assert "Host key verification failed" in said
+
+
+def test_where_it_is_not_there_auto_says_so_and_a_stated_one_is_refused(
+    operator: Operator,
+) -> None:
+    ended = operator.setup(inventory=wish(operator, "python3"))
+    assert ended.code == 0, ended.err
+    [why] = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
+    assert why == "mpirun starts jobs: lab-1: there is no horovodrun beside python3"
+    assert operator.sh("lab-1", f"ls {BASE}/env/bin") == ""
+    refused = operator.setup(inventory=wish(operator, "python3", launcher={"kind": "horovod"}))
+    assert refused.code == 1
+    assert any("could not find Horovod: there is no" in d for d in refused.details("blocked"))

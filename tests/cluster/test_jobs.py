@@ -1,0 +1,323 @@
+"""Jobs that nobody watches: status, logs and stop on the practice cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+KILLS = int(
+    os.environ.get(
+        "ASCENDBOOT_KILLS", "30" if os.environ.get("ASCENDBOOT_LONG_TESTS") == "1" else "10"
+    )
+)
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
+# Ends when the test says so; the last line is no text and has no end.
+ENDS = f"""\
+import os, pathlib, sys, time
+print('ready', flush=True)
+while not pathlib.Path('{BASE}/go').exists(): time.sleep(0.05)
+os.write(1, b'\\xff\\x00 last of ' + os.environ['RANK'].encode())
+sys.exit(3 if os.environ['RANK'] in sys.argv[1:] else 0)
+"""
+# In brackets so that the search does not find itself.
+ALL_OF_JOBS = (
+    f"grep -lsz 'ASCENDBOOT_JOB_I[D]=\\|{BASE}/job[s]/' /proc/[0-9]*/environ /proc/[0-9]*/cmdline |"
+    ' while read -r f; do tr "\\0" " " <"${f%/*}/cmdline"; echo; done; true'
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
+    """Two nodes of two devices, set up."""
+    operator = Operator(bring_up_once(nodes=2, devices=2))
+    ended = operator.setup()
+    assert ended.code == 0, ended.err
+    for name, text in (("waits.py", WAITS), ("ends.py", ENDS)):
+        (operator.lab.directory / name).write_text(text)
+    return operator
+
+
+@pytest.fixture
+def operator(cluster: Operator) -> Iterator[Operator]:
+    """The cluster without any job, before and after."""
+    for node in cluster.lab.nodes:
+        cluster.sh(node.name, f"rm -f {BASE}/go")
+    yield cluster
+    # The followers of an operator that was killed end once its connections have.
+    wait_until(lambda: left_of_jobs(cluster) == {})
+
+
+def left_of_jobs(operator: Operator) -> dict[str, str]:
+    """Every process on each node that has to do with any job, followers and waiters included."""
+    found = {n.name: operator.sh(n.name, ALL_OF_JOBS).strip() for n in operator.lab.nodes}
+    return {name: text for name, text in found.items() if text}
+
+
+def detached(operator: Operator, script: str, *args: str) -> str:
+    ended = operator.call("train", script, "--detach", "--", *args)
+    assert ended.code == 0, ended.err
+    return ended.out.strip()
+
+
+def folder(operator: Operator, job_id: str) -> Path:
+    return operator.lab.directory / ".ascendboot" / "runs" / job_id
+
+
+def status(operator: Operator, *args: str) -> Any:
+    ended = operator.call("status", "--json", *args)
+    assert ended.code == 0, ended.err
+    return ended.json
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def all_ready(operator: Operator, job_id: str) -> bool:
+    logs = f"cat {BASE}/jobs/{job_id}/rank.*.log"
+    return all(operator.sh(n.name, logs).count("ready\n") == 2 for n in operator.lab.nodes)
+
+
+def go(operator: Operator) -> None:
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"touch {BASE}/go")
+
+
+def followed(operator: Operator, *args: str) -> tuple[subprocess.Popen[str], str]:
+    """A `train` that is watched, once a rank has begun; and its job's id."""
+    process = operator.start("train", *args)
+    assert process.stderr is not None
+    assert process.stdout is not None
+    match = re.match(r"job (\S+): starting", process.stderr.readline())
+    assert match
+    assert "ready" in process.stdout.readline()
+    return process, match[1]
+
+
+# ---------------------------------------------------------------------------------- the way through
+
+
+def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+
+    running = status(operator)
+    assert (running["job_id"], running["state"], running["exit_code"]) == (job_id, "running", None)
+    assert [rank["exit_code"] for rank in running["ranks"]] == [None] * 4
+    assert [
+        (n["node"], n["ranks"], n["ranks_alive"], n["launcher_alive"]) for n in running["nodes"]
+    ] == [("lab-1", [0, 1], [0, 1], True), ("lab-2", [2, 3], [2, 3], None)]
+
+    stopped = operator.call("stop", "--json", "--grace", "0.5")
+    assert stopped.code == 0
+    assert [
+        (n["node"], n["processes_before"] > 0, n["left"], n["problem"])
+        for n in stopped.json["nodes"]
+    ] == [("lab-1", True, [], ""), ("lab-2", True, [], "")]
+    assert left_of_jobs(operator) == {}
+
+    after = status(operator)
+    assert (after["state"], after["exit_code"]) == ("stopped", 143)
+    assert [n["processes"] for n in after["nodes"]] == [0, 0]
+    assert operator.call("stop", "--grace", "0.5").code == 0
+
+
+def test_lines_are_shown_on_request(operator: Operator) -> None:
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    text = operator.call("status", "--lines").out
+    assert "    lab-2:3 | ready\n" in text
+    assert "  lab-1  rank [0-1] alive, launcher alive\n" in text
+    assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
+
+
+def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operator) -> None:
+    process, job_id = followed(operator, "ends.py", "--", "2")
+    process.kill()
+    process.communicate()
+    assert status(operator)["state"] == "running"
+
+    viewer = operator.start("logs", "--follow", "--rank", "1-3")
+    go(operator)
+    out, err = viewer.communicate(timeout=60)
+    assert viewer.returncode == 0, err
+    lines = [f"lab-{1 + r // 2}:{r} | " for r in (1, 2, 3)]
+    assert sorted(out.splitlines()) == sorted(
+        [f"{line}ready" for line in lines]
+        + [f"{line}\ufffd\0 last of {r}" for r, line in enumerate(lines, 1)]
+    )
+    for rank in range(4):
+        node = f"lab-{1 + rank // 2}"
+        there = operator.lab.exec(node, ["cat", f"{BASE}/jobs/{job_id}/rank.{rank}.log"]).stdout
+        assert (folder(operator, job_id) / f"rank.{rank}.log").read_bytes() == there
+    report = json.loads((folder(operator, job_id) / "job.json").read_text())
+    assert (report["state"], report["exit_code"]) == ("failed", 3)
+    assert report["first_failure"]["rank"] == 2
+    assert status(operator)["state"] == "failed"
+
+
+def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
+    job_id = detached(operator, "ends.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    first = operator.call("logs", "--job", job_id, "--node", "lab-2")
+    assert first.out == "lab-2:2 | ready\nlab-2:3 | ready\n"
+    assert (folder(operator, job_id) / "rank.0.log").read_bytes() == b"ready\n"
+    assert not (folder(operator, job_id) / "job.json").exists()
+    go(operator)
+    wait_until(lambda: status(operator)["state"] == "succeeded")
+    again = operator.call("logs", "--rank", "3")
+    assert again.out == "lab-2:3 | ready\nlab-2:3 | \ufffd\0 last of 3\n"
+    assert (folder(operator, job_id) / "rank.0.log").read_bytes() == b"ready\n\xff\0 last of 0"
+    report = json.loads((folder(operator, job_id) / "job.json").read_text())
+    assert (report["state"], report["exit_code"]) == ("succeeded", 0)
+
+
+def test_logs_beside_a_train_that_follows_write_nothing(operator: Operator) -> None:
+    process, job_id = followed(operator, "ends.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    ended = operator.call("logs", "--rank", "0")
+    assert (ended.code, ended.out) == (0, "lab-1:0 | ready\n")
+    assert "another ascendboot follows this job" in ended.err
+    go(operator)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert (folder(operator, job_id) / "rank.1.log").read_bytes() == b"ready\n\xff\0 last of 1"
+
+
+def test_a_train_that_follows_is_told_of_a_stop(operator: Operator) -> None:
+    process, job_id = followed(operator, "waits.py")
+    assert operator.call("stop", "--job", job_id, "--grace", "1").code == 0
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    report = json.loads((folder(operator, job_id) / "job.json").read_text())
+    assert (report["state"], report["message"]) == ("stopped", "somebody stopped the job")
+
+
+def test_a_second_job_is_told_of_the_first_and_stop_ends_one_alone(operator: Operator) -> None:
+    first = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, first))
+    ended = operator.call("train", "waits.py", "--detach")
+    assert f"lab: job {first} runs on the same devices" in ended.err
+    second = ended.out.strip()
+    wait_until(lambda: all_ready(operator, second))
+    assert operator.call("stop", "--job", second).code == 0
+    assert status(operator, "--job", first)["nodes"][1]["ranks_alive"] == [2, 3]
+    assert status(operator)["job_id"] == first
+    assert operator.call("stop", "--grace", "0.5").code == 0
+
+
+def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    events = f"{BASE}/jobs/{job_id}/events"
+    kill = f"kill -9 $(awk '/^(supervisor|launcher) - pid/ {{print $4}}' {events})"
+    operator.sh("lab-1", kill)
+    lost = status(operator)
+    assert lost["state"] == "lost"
+    assert lost["message"] == "the launcher is gone and nobody saw how it ended"
+    assert operator.call("stop", "--grace", "0.5").code == 0
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+def test_a_node_that_is_gone_is_named(operator: Operator) -> None:
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    operator.lab.fault("lab-2", "no-sshd")
+    try:
+        seen = operator.call("status", "--json")
+        gathered = operator.call("logs", "--rank", "0")
+        stopped = operator.call("stop", "--json", "--grace", "0.5")
+    finally:
+        operator.lab.undo("lab-2", "no-sshd")
+    assert (seen.code, gathered.code, stopped.code) == (4, 4, 4)
+    assert seen.json["state"] == "running"
+    assert [bool(n["problem"]) for n in seen.json["nodes"]] == [False, True]
+    assert gathered.out == "lab-1:0 | ready\n"
+    for ended in (seen, gathered, stopped):
+        assert re.search(r"^lab-2: .*refused", ended.err, re.MULTILINE)
+    assert operator.call("stop", "--grace", "0.5").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status", "--job", "none"), 'lab: no job "none" was started from here'),
+        (("stop", "--job", "../runs"), 'lab: no job "../runs" was started from here'),
+        (("stop", "--grace", "soon"), 'stop: --grace: "soon" is not a number of seconds'),
+        (("logs", "--rank", "x"), 'logs: --rank: "x" is neither a rank nor a range such as 8-15'),
+        (("logs", "--rank", "0,2-9"), '"2-9" is not within the ranks of the job, 0 to 3'),
+        (("logs", "--node", "lab-9"), 'logs: --node: "lab-9" has no rank of job'),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    operator: Operator, words: tuple[str, ...], said: str
+) -> None:
+    ended = operator.call(*words)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+def test_a_cluster_without_jobs(operator: Operator, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(operator.lab.inventory.read_text().replace("cluster: lab", "cluster: other"))
+    for verb in ("status", "logs", "stop"):
+        ended = operator.call(verb, "--inventory", str(other))
+        assert (ended.code, ended.err) == (
+            2,
+            "other: no job was started from here; start one with train\n",
+        )
+
+
+# -------------------------------------------------------------------------------------- the killing
+
+VICTIMS = ("operator", "mpirun", "orted", "rank-exec", "python3")
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_nothing_is_left_when_something_was_killed_and_the_job_stopped(
+    operator: Operator, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    victim, node = VICTIMS[seed % len(VICTIMS)], chance.choice(["lab-1", "lab-2"])
+    process = operator.start("train", "waits.py", "--grace", "1")
+    assert process.stderr is not None
+    assert re.match(r"job \S+: starting", process.stderr.readline())
+    time.sleep(chance.uniform(0, 2))  # a random moment is what this test is about
+    if victim == "operator":
+        process.kill()
+    else:
+        place = {"mpirun": "lab-1", "orted": "lab-2"}.get(victim, node)
+        operator.sh(
+            place,
+            "for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do "
+            f'd=${{f%/*}}; [ "$(cat $d/comm)" = {victim} ] && kill -9 ${{d#/proc/}} && break; '
+            "done 2>/dev/null; true",
+        )
+
+    ended = operator.call("stop", "--grace", "1")
+    left = operator.job_processes()
+    process.communicate(timeout=60)
+
+    assert (ended.code, left) == (0, {}), ended.err

@@ -1,0 +1,558 @@
+"""The practice cluster itself: that its nodes are servers, that faults are real, that it ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import CommandError, NodeError, UsageError
+from ascendboot.inventory import load
+from ascendboot.lab import Lab, LabError, RangeInUseError, Shape, down, find, up
+from ascendboot.lab.faults import KINDS
+from ascendboot.lab.handover import fingerprint
+from ascendboot.lab.processes import kill_all
+from ascendboot.lab.records import ROOT, of_id
+from ascendboot.lab.status import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ascendboot.lab.faults import Fault
+
+    Break = Callable[..., Fault]
+    BringUp = Callable[..., Lab]
+
+pytestmark = pytest.mark.cluster
+
+HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
+
+
+def said(lab: Lab, node: str, *argv: str) -> str:
+    return lab.exec(node, argv).stdout.decode()
+
+
+def hccn(lab: Lab, node: str, *words: str) -> tuple[int, str, str]:
+    done = lab.exec(node, [HCCN_TOOL, *words], check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def ssh(lab: Lab, node: str, *argv: str, program: str = "/usr/bin/ssh") -> str:
+    """What a command prints over SSH, from the operator's side, with host keys checked."""
+    options = {
+        "IdentityFile": lab.identity,
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": lab.known_hosts,
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "BatchMode": "yes",
+    }
+    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    target = f"root@{lab.node(node).address}"
+    done = subprocess.run(
+        [program, "-F", "none", *words, target, *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        input="",
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ------------------------------------------------------------------------- the nodes are servers
+
+
+def test_every_node_is_a_machine_of_its_own(practice_cluster: Lab) -> None:
+    lab = practice_cluster
+    for node in lab.nodes:
+        first = Path(f"/proc/{lab.process(node.name).pid}")  # type: ignore[union-attr]
+        for kind in ("net", "mnt", "uts", "pid", "ipc"):
+            others = [Path("/proc/self/ns"), *(_ns(lab, n.name) for n in lab.nodes if n != node)]
+            assert (first / "ns" / kind).readlink() not in [(o / kind).readlink() for o in others]
+        assert said(lab, node.name, "hostname") == f"{node.name}\n"
+        assert said(lab, node.name, "cat", "/proc/1/comm") in ("tini\n", "bash\n")
+
+
+def _ns(lab: Lab, node: str) -> Path:
+    process = lab.process(node)
+    assert process
+    return Path(f"/proc/{process.pid}/ns")
+
+
+def test_nodes_know_each_other_by_name(practice_cluster: Lab) -> None:
+    lines = ["127.0.0.1 localhost", *(f"{n.address} {n.name}" for n in practice_cluster.nodes)]
+    for node in practice_cluster.nodes:
+        assert said(practice_cluster, node.name, "cat", "/etc/hosts").splitlines() == lines
+    command = ("bash", "-c", "read -r -N 4 word </dev/tcp/lab-2/22; echo $word")
+    assert said(practice_cluster, "lab-1", *command) == "SSH-\n"
+
+
+def test_what_a_node_writes_stays_there(practice_cluster: Lab) -> None:
+    places = [f"{folder}/of-lab-1" for folder in ("/etc", "/root", "/tmp", "/run", "/dev/shm")]  # noqa: S108
+    said(practice_cluster, "lab-1", "touch", *places)
+    assert said(practice_cluster, "lab-1", "ls", *places).split() == sorted(places)
+    elsewhere = practice_cluster.exec("lab-2", ["ls", *places], check=False)
+    assert (elsewhere.stdout, elsewhere.returncode) == (b"", 2)
+    assert [place for place in places if Path(place).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("date", "-s", "2020-01-01"),
+        ("bash", "-c", "echo 1 >/proc/sys/kernel/panic"),
+        ("bash", "-c", 'echo x >>"$0"', "PROJECT/pyproject.toml"),
+    ],
+)
+def test_a_node_cannot_change_the_machine(
+    practice_cluster: Lab, pytestconfig: pytest.Config, argv: tuple[str, ...]
+) -> None:
+    words = [word.replace("PROJECT", str(pytestconfig.rootpath)) for word in argv]
+    assert practice_cluster.exec("lab-1", words, check=False).returncode == 1
+
+
+def test_a_node_can_set_its_own_network(practice_cluster: Lab) -> None:
+    setting = "/proc/sys/net/core/somaxconn"
+    before = Path(setting).read_text()
+    said(practice_cluster, "lab-1", "bash", "-c", f"echo 4321 >{setting}")
+    assert said(practice_cluster, "lab-1", "cat", setting) == "4321\n"
+    assert said(practice_cluster, "lab-2", "cat", setting) != "4321\n"
+    assert Path(setting).read_text() == before
+
+
+def test_a_home_of_roots_own(practice_cluster: Lab) -> None:
+    home = said(practice_cluster, "lab-2", "find", "/root", "-maxdepth", "2", "-type", "f")
+    assert sorted(home.split()) == ["/root/.bashrc", "/root/.profile", "/root/.ssh/authorized_keys"]
+    keys = said(practice_cluster, "lab-2", "cat", "/root/.ssh/authorized_keys").split("\n")
+    own = subprocess.run(
+        ["/usr/bin/ssh-keygen", "-y", "-f", practice_cluster.identity],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert keys == [own.stdout.strip(), ""]
+    modes = said(practice_cluster, "lab-2", "stat", "-c%a", "/root/.ssh", "/root/.bashrc")
+    assert modes == "700\n644\n"
+
+
+def test_the_interpreter_has_what_ranks_need(practice_cluster: Lab) -> None:
+    program = "import mpi4py, numpy, sys; print(sys.executable)"
+    assert ssh(practice_cluster, "lab-1", f"python3 -c '{program}'") == f"{sys.executable}\n"
+
+
+def test_the_demo_is_copied_and_the_operators_files_are_hidden(
+    practice_cluster: Lab, pytestconfig: pytest.Config
+) -> None:
+    demo = pytestconfig.rootpath / "examples/little_demo/main.py"
+    copy = practice_cluster.exec("lab-1", ["cat", "/workspace/little_demo/main.py"]).stdout
+    assert copy == demo.read_bytes()
+    assert said(practice_cluster, "lab-1", "cat", str(demo)) == demo.read_text()
+    private = pytestconfig.rootpath / ".ascendboot"
+    if private.is_dir():
+        assert said(practice_cluster, "lab-1", "ls", "-A", str(private)) == ""
+
+
+# ---------------------------------------------------------------------------- the way to a node
+
+
+def test_ssh_with_the_key_and_the_known_host_keys(practice_cluster: Lab) -> None:
+    for node in practice_cluster.nodes:
+        assert ssh(practice_cluster, node.name, "hostname; echo $PATH").splitlines() == [
+            node.name,
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ]
+
+
+def test_sftp_works(practice_cluster: Lab, tmp_path: Path) -> None:
+    batch = tmp_path / "batch"
+    batch.write_text("pwd\n")
+    words = ("-b", str(batch))
+    options = ["-o", f"IdentityFile={practice_cluster.identity}", "-o", "BatchMode=yes"]
+    options += ["-o", f"UserKnownHostsFile={practice_cluster.known_hosts}"]
+    target = f"root@{practice_cluster.nodes[0].address}"
+    argv = ["/usr/bin/sftp", "-F", "none", *words, *options, target]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Remote working directory: /root")
+
+
+def test_the_sshd_is_configured_as_debian_does(practice_cluster: Lab) -> None:
+    lines = said(practice_cluster, "lab-1", "/usr/sbin/sshd", "-T").lower().splitlines()
+    assert {
+        "port 22",
+        "usepam yes",
+        "permitrootlogin without-password",
+        "passwordauthentication no",
+        "maxstartups 10:30:100",
+        "subsystem sftp /usr/lib/openssh/sftp-server",
+    } <= set(lines)
+
+
+def test_the_inventory_says_what_runs(practice_cluster: Lab) -> None:
+    lab = practice_cluster
+    cluster = load(lab.inventory)
+    assert [(n.name, n.address, n.device_count) for n in cluster.nodes] == [
+        (n.name, str(n.address), 8) for n in lab.nodes
+    ]
+    for node in cluster.nodes:
+        key = said(lab, node.name, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
+        assert node.ssh.fingerprint == fingerprint(key)
+        assert node.ssh.identity == str(lab.identity)
+    assert lab.identity.stat().st_mode & 0o777 == 0o600
+
+
+def test_exec_hands_over_input_and_reports_failure(practice_cluster: Lab) -> None:
+    lab = practice_cluster
+    assert lab.exec("lab-1", ["cat"], input=b"\0\xff").stdout == b"\0\xff"
+    environment = set(said(lab, "lab-1", "env").splitlines())
+    assert {"HOME=/root", "USER=root"} <= environment
+    assert not [line for line in environment if line.startswith("PYTEST")]
+    with pytest.raises(CommandError) as caught:
+        lab.exec("lab-1", ["bash", "-c", "echo bad >&2; exit 3"])
+    assert str(caught.value) == "lab-1: could not run bash: it exited 3: bad"
+
+
+# ------------------------------------------------------------------------------------ the NPUs
+
+
+def test_npus_reach_each_other_across_nodes_and_within(practice_cluster: Lab) -> None:
+    for address in ("lab-2", "lab-1"):
+        target = practice_cluster.node(address).devices[7].device_ip or ""
+        code, out, _ = hccn(practice_cluster, "lab-1", "-i", "0", "-ping", "-g", "address", target)
+        last = "3 packets transmitted, 3 received, 0.00% packet loss"
+        assert (code, out.splitlines()[-1]) == (0, last)
+
+
+def test_nodes_and_machine_do_not_reach_npus_themselves(practice_cluster: Lab) -> None:
+    target = practice_cluster.nodes[0].devices[0].device_ip or ""
+    ping = ["ping", "-n", "-c", "1", "-W", "1", target]
+    assert practice_cluster.exec("lab-1", ping, check=False).returncode == 2
+
+
+def test_conf_and_device_agree(practice_cluster: Lab) -> None:
+    lab = practice_cluster
+    conf = said(lab, "lab-2", "cat", "/etc/hccn.conf").splitlines()
+    for device in lab.node("lab-2").devices:
+        _, out, _ = hccn(lab, "lab-2", "-i", str(device.device_id), "-ip", "-g")
+        address, netmask = (line.split(":")[1] for line in out.splitlines())
+        assert address == device.device_ip
+        assert f"address_{device.device_id}={address}" in conf
+        assert f"netmask_{device.device_id}={netmask}" in conf
+
+
+def test_hccn_tool_is_not_on_the_path_and_npu_smi_is(practice_cluster: Lab) -> None:
+    assert ssh(practice_cluster, "lab-1", "command -v hccn_tool npu-smi") == (
+        "/usr/local/bin/npu-smi\n"
+    )
+
+
+# --------------------------------------------------------------------------------------- faults
+
+
+def test_link_down_is_down_for_siblings_too(practice_cluster: Lab, fault: Break) -> None:
+    lab = practice_cluster
+    fault("lab-1", "link-down", device=3)
+    target = lab.node("lab-1").devices[3].device_ip or ""
+    sibling = hccn(lab, "lab-1", "-i", "2", "-ping", "-g", "address", target)
+    assert (sibling[0], sibling[1].splitlines()[-1]) == (
+        1,
+        "3 packets transmitted, 0 received, 100.00% packet loss",
+    )
+    assert hccn(lab, "lab-1", "-i", "3", "-link", "-g") == (0, "link status: DOWN\n", "")
+    assert hccn(lab, "lab-1", "-i", "2", "-link", "-g") == (0, "link status: UP\n", "")
+    health = hccn(lab, "lab-1", "-i", "3", "-net_health", "-g")
+    assert health == (0, "net health status: Socket fail\n", "")
+    lab.undo("lab-1", "link-down", device=3)
+    code, _, _ = hccn(lab, "lab-1", "-i", "2", "-ping", "-g", "address", target)
+    health = hccn(lab, "lab-1", "-i", "3", "-net_health", "-g")
+    assert (code, health) == (0, (0, "net health status: Success\n", ""))
+
+
+def test_one_device_of_a_fault_of_all_is_taken_back(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-1", "link-down")
+    practice_cluster.undo("lab-1", "link-down", device=3)
+    status = status_of(practice_cluster)[0]
+    assert status.links == {number: number == 3 for number in range(8)}
+    assert {f.device for f in status.faults} == set(range(8)) - {3}
+
+
+def test_npu_missing(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-2", "npu-missing", device=5)
+    listed = said(practice_cluster, "lab-2", "npu-smi", "info", "-l")
+    gone = hccn(practice_cluster, "lab-2", "-i", "5", "-ip", "-g")
+    assert gone == (4, "", "Get invalid device id.\n")
+    assert listed.splitlines()[0].split() == ["Total", "Count", ":", "7"]
+    practice_cluster.undo("lab-2", "npu-missing")
+    assert said(practice_cluster, "lab-2", "npu-smi", "info", "-l").split()[3] == "8"
+
+
+def test_busy_for_some_calls(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-1", "busy", device=0, times=2)
+    codes = [hccn(practice_cluster, "lab-1", "-i", "0", "-ip", "-g")[0] for _ in range(3)]
+    assert codes == [11, 11, 0]
+    assert practice_cluster.faults("lab-1") == []
+
+
+def test_no_sshd_refuses_connections_until_undone(practice_cluster: Lab, fault: Break) -> None:
+    address = (str(practice_cluster.nodes[0].address), 22)
+    fault("lab-1", "no-sshd")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=5)
+    assert said(practice_cluster, "lab-1", "hostname") == "lab-1\n"
+    practice_cluster.undo("lab-1", "no-sshd")
+    assert ssh(practice_cluster, "lab-1", "hostname") == "lab-1\n"
+
+
+def test_a_node_that_was_down_comes_back_as_itself(practice_cluster: Lab, fault: Break) -> None:
+    lab = practice_cluster
+    said(lab, "lab-2", "touch", "/etc/kept", "/root/kept", "/tmp/lost")  # noqa: S108
+    fault("lab-2", "link-down", device=1)
+    fault("lab-2", "node-down")
+    with pytest.raises(OSError, match=r"timed out|No route|unreachable"):
+        socket.create_connection((str(lab.node("lab-2").address), 22), timeout=4)
+    with pytest.raises(NodeError, match="lab-2: could not run true: the node is down"):
+        lab.exec("lab-2", ["true"])
+    down_now = status_of(lab)[1]
+    assert (down_now.up, down_now.ssh, any(down_now.links.values())) == (False, False, False)
+    lab.undo("lab-2", "node-down")
+    listed = ssh(lab, "lab-2", "ls /etc/kept /root/kept; ls /tmp")  # with the same host key
+    assert listed.split() == ["/etc/kept", "/root/kept"]
+    assert status_of(lab)[1].links == {number: number != 1 for number in range(8)}
+
+
+def test_a_node_can_boot_without_its_sshd(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-2", "no-sshd")
+    fault("lab-2", "node-down")
+    practice_cluster.undo("lab-2", "node-down")
+    status = status_of(practice_cluster)[1]
+    assert (status.up, status.ssh, [f.kind for f in status.faults]) == (True, False, ["no-sshd"])
+
+
+def test_undoing_what_is_not_broken_changes_nothing(practice_cluster: Lab) -> None:
+    before = practice_cluster.process("lab-1")
+    for kind in KINDS:
+        practice_cluster.undo("lab-1", kind)
+    status = status_of(practice_cluster)[0]
+    assert (status.ssh, all(status.links.values()), status.faults) == (True, True, ())
+    assert practice_cluster.process("lab-1") == before
+
+
+# ---------------------------------------------------------------------------------- up and down
+
+
+def traces(lab: Lab, inodes: set[Path]) -> list[str]:
+    """Everything on the machine that still is of this lab."""
+    found = [
+        line for line in Path("/proc/self/mounts").read_text().splitlines() if lab.lab_id in line
+    ]
+    for folder in ("/run/netns", "/sys/class/net", str(ROOT)):
+        found += [str(p) for p in Path(folder).glob("*") if lab.lab_id in p.name]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            links = {(process / "ns" / kind).readlink() for kind in ("net", "pid", "mnt")}
+        except OSError:
+            continue
+        found += [process.name] if links & inodes else []
+    return found
+
+
+def namespaces_of(lab: Lab) -> set[Path]:
+    processes = [p for p in (lab.process(node.name) for node in lab.nodes) if p]
+    kinds = ("net", "pid", "mnt")
+    return {Path(f"/proc/{p.pid}/ns/{kind}").readlink() for p in processes for kind in kinds}
+
+
+def test_down_leaves_no_trace(bring_up: BringUp, tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    lab = bring_up(nodes=2, devices=2, directory=tmp_path)
+    inodes = namespaces_of(lab)
+    assert len(traces(lab, inodes)) > 10
+    down(lab.lab_id)
+    assert traces(lab, inodes) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keeper", "mine"]
+    assert find(tmp_path) is None
+    down(lab.lab_id)
+
+
+def test_down_when_half_of_it_is_gone(bring_up: BringUp) -> None:
+    lab = bring_up(nodes=2, devices=1)
+    inodes = namespaces_of(lab)
+    process = lab.process("lab-1")
+    assert process
+    kill_all([process], timeout_s=10)
+    subprocess.run(["/sbin/ip", "netns", "del", lab.nodes[0].namespace], check=True)
+    subprocess.run(["/sbin/ip", "link", "del", lab.shape.prefix], check=True)
+    lab.inventory.unlink()
+    assert status_of(lab)[0].up is False
+    down(lab.lab_id)
+    assert traces(lab, inodes) == []
+
+
+def test_down_when_the_record_is_gone(bring_up: BringUp) -> None:
+    lab = bring_up()
+    record = of_id(lab.lab_id)
+    assert record
+    (record.folder / "lab.json").rename(record.folder / "lost.json")
+    with pytest.raises(LabError, match=rf"lab.down --lab {lab.lab_id}"):
+        up(lab.shape, directory=lab.directory)
+    (record.folder / "lost.json").rename(record.folder / "lab.json")
+    process = lab.process("lab-1")
+    (record.folder / "lab.json").unlink()
+    down(lab.lab_id)
+    assert process
+    kill_all([process], timeout_s=10)
+
+
+def test_down_spares_a_process_that_has_the_number_of_one_of_ours(bring_up: BringUp) -> None:
+    lab = bring_up()
+    record, process = of_id(lab.lab_id), lab.process("lab-1")
+    assert record
+    assert process
+    with subprocess.Popen(["/bin/sleep", "60"]) as other:
+        kill_all([process], timeout_s=10)
+        (record.folder / "lab-1.pid").write_text(f"{other.pid} {process.started}")
+        down(lab.lab_id)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_up_again_keeps_what_runs(bring_up: BringUp) -> None:
+    lab = bring_up(devices=2)
+    lab.inventory.unlink()
+    again = up(lab.shape, directory=lab.directory)
+    assert again.process("lab-1") == lab.process("lab-1")
+    assert load(lab.inventory).nodes[0].name == "lab-1"
+
+
+def test_up_in_another_shape_is_refused(bring_up: BringUp) -> None:
+    lab = bring_up()
+    other = Shape(2, 1, lab.shape.management, lab.shape.npu)
+    with pytest.raises(LabError) as caught:
+        up(other, directory=lab.directory)
+    ranges = f"{lab.shape.management} and {lab.shape.npu}"
+    assert str(caught.value) == (
+        f"lab: could not bring up 2 nodes of 1 NPUs on {ranges}: a lab of 1 nodes of 1 NPUs on"
+        f" {ranges} runs for {lab.directory}; say invoke lab.down first"
+    )
+
+
+def test_ranges_of_another_lab_are_refused(bring_up: BringUp, tmp_path: Path) -> None:
+    lab = bring_up()
+    with pytest.raises(RangeInUseError, match=f"used by the lab {lab.lab_id} of {lab.directory}"):
+        up(lab.shape, directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert ssh(lab, "lab-1", "hostname") == "lab-1\n"
+
+
+def test_two_labs_run_side_by_side(bring_up: BringUp, practice_cluster: Lab) -> None:
+    lab = bring_up(nodes=2, devices=1)
+    assert lab.lab_id != practice_cluster.lab_id
+    assert ssh(lab, "lab-2", "hostname") == ssh(practice_cluster, "lab-2", "hostname") == "lab-2\n"
+    down(lab.lab_id)
+    assert ssh(practice_cluster, "lab-2", "hostname") == "lab-2\n"
+
+
+def test_an_up_that_fails_half_way_leaves_nothing(bring_up: BringUp, tmp_path: Path) -> None:
+    (tmp_path / ".ascendboot").write_text("a file of that name is in the way")
+    gone = bring_up()
+    down(gone.lab_id)
+    with pytest.raises(LabError) as caught:
+        up(gone.shape, directory=tmp_path)
+    assert f"lab: could not write {tmp_path}/.ascendboot: " in str(caught.value)
+    assert traces(gone, set()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".ascendboot"]
+
+
+def test_an_up_that_was_killed_is_begun_again(bring_up: BringUp) -> None:
+    lab = bring_up()
+    record = of_id(lab.lab_id)
+    assert record
+    path = record.folder / "lab.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "ready": False}))
+    before = lab.process("lab-1")
+    again = up(lab.shape, directory=lab.directory)
+    assert before
+    assert not before.alive
+    assert ssh(again, "lab-1", "hostname") == "lab-1\n"
+
+
+# ------------------------------------------------------------------------------ the command line
+
+
+def ascendboot(directory: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    program = Path(sys.executable).with_name("ascendboot")
+    done = subprocess.run(
+        [str(program), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=directory,
+        input=stdin,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
+    lab = bring_up(devices=2, directory=tmp_path)
+    networks = f"{lab.shape.management},{lab.shape.npu}"
+    words = ("--nodes", "1", "--devices", "2", "--network", networks, "--no-containers")
+    code, out, _ = ascendboot(tmp_path, "lab.up", *words, "--json")
+    reply = json.loads(out)
+    assert (code, reply["already_running"], reply["nodes"]) == (
+        0,
+        True,
+        [{"name": "lab-1", "address": str(lab.nodes[0].address)}],
+    )
+    assert ascendboot(tmp_path, "lab.fault", "lab-1", "link-down", "--device", "1") == (
+        0,
+        "lab-1 device 1: link-down\n",
+        "",
+    )
+    code, out, _ = ascendboot(tmp_path, "lab.status", "--json")
+    (node,) = json.loads(out)["nodes"]
+    assert (code, node["state"], node["ssh"], node["faults"]) == (
+        0,
+        "up",
+        True,
+        [{"kind": "link-down", "device": 1, "times": None, "milliseconds": None, "seconds": None}],
+    )
+    assert [device["link"] for device in node["devices"]] == ["UP", "DOWN"]
+    code, out, _ = ascendboot(tmp_path, "lab.fault", "lab-1", "link-down", "--undo", "--json")
+    assert (code, json.loads(out)["undone"], lab.faults("lab-1")) == (0, True, [])
+    assert ascendboot(tmp_path, "lab.shell", "lab-1", stdin="hostname; exit 3\n") == (
+        3,
+        "lab-1\n",
+        "",
+    )
+    code, out, _ = ascendboot(tmp_path, "lab.down", "--json")
+    assert (code, json.loads(out)["lab"], find(tmp_path)) == (0, lab.lab_id, None)
+    assert ascendboot(tmp_path, "lab.down")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            ("lab.up", "--containers", "--no-containers"),
+            2,
+            "lab.up: --containers and --no-containers contradict; leave one out\n",
+        ),
+        (("lab.up", "--nodes", "0"), 2, "--nodes: 0 cannot be; from 1 to 254 can\n"),
+    ],
+)
+@pytest.mark.usefixtures("lab_possible")
+def test_wrong_use(tmp_path: Path, words: tuple[str, ...], code: int, message: str) -> None:
+    assert ascendboot(tmp_path, *words) == (code, "", message)
+
+
+def test_faults_of_unknown_nodes_are_refused(practice_cluster: Lab) -> None:
+    with pytest.raises(UsageError) as caught:
+        practice_cluster.fault("lab-3", "busy")
+    assert str(caught.value) == 'lab: no node "lab-3"; there are lab-1 to lab-2'

@@ -1,0 +1,319 @@
+"""The faults of a practice cluster that change the node itself: each real, each taken back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import UsageError
+from ascendboot.lab import Lab, LabError, down, effects
+from ascendboot.lab.faults import Fault
+from ascendboot.lab.node import ssh_answers
+from ascendboot.lab.processes import ProcessId
+from ascendboot.lab.records import of_id
+from ascendboot.lab.status import status_of
+from ascendboot.parse import hccn_conf, hccn_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Break = Callable[..., Fault]
+    BringUp = Callable[..., Lab]
+
+pytestmark = pytest.mark.cluster
+
+HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
+
+
+def said(lab: Lab, node: str, *argv: str) -> str:
+    return lab.exec(node, argv).stdout.decode()
+
+
+def wrote(lab: Lab, node: str, path: str) -> str:
+    """ "" when a byte could be written there, else what bash said."""
+    script = f"echo x >{path} && rm {path}"
+    return lab.exec(node, ["bash", "-c", script], check=False).stderr.decode()
+
+
+# ------------------------------------------------------------------------------------- the NPUs
+
+
+def switches(lab: Lab, node: str) -> list[bool]:
+    numbers = [str(device.device_id) for device in lab.node(node).devices]
+    texts = (said(lab, node, HCCN_TOOL, "-i", number, "-tls", "-g") for number in numbers)
+    return [hccn_tool.parse_tls(text, "hccn_tool") for text in texts]
+
+
+def test_tls_of_one_device_differs(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-1", "tls", device=6)
+    assert switches(practice_cluster, "lab-1") == [False] * 6 + [True, False]
+    practice_cluster.undo("lab-1", "tls")
+    assert switches(practice_cluster, "lab-1") == [False] * 8
+
+
+def test_an_alarm_is_one_npus(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-2", "npu-alarm", device=4)
+    rows = said(practice_cluster, "lab-2", "npu-smi", "info").splitlines()
+    ill = [row.split()[1] for row in rows if " Alarm " in row]
+    health = said(
+        practice_cluster, "lab-2", "npu-smi", "info", "-t", "health", "-i", "4", "-c", "0"
+    )
+    assert (ill, health.splitlines()[0].split(": ")[1]) == (["4"], "Alarm")
+
+
+# -------------------------------------------------------------------------------- /etc/hccn.conf
+
+
+def addresses(lab: Lab, node: str) -> list[str]:
+    text = said(lab, node, "cat", "/etc/hccn.conf")
+    return [line.split("=")[1] for line in text.splitlines() if line.startswith("address_")]
+
+
+def right(lab: Lab, node: str) -> list[str]:
+    return [device.device_ip or "" for device in lab.node(node).devices]
+
+
+def test_a_stale_address_is_of_one_device(practice_cluster: Lab, fault: Break) -> None:
+    lab = practice_cluster
+    fault("lab-1", "stale-hccn-conf", device=2)
+    seen, wanted = addresses(lab, "lab-1"), right(lab, "lab-1")
+    assert [i for i in range(8) if seen[i] != wanted[i]] == [2]
+    assert seen[2] not in {device.device_ip for node in lab.nodes for device in node.devices}
+    hccn_conf.parse(said(lab, "lab-1", "cat", "/etc/hccn.conf"))
+    lab.undo("lab-1", "stale-hccn-conf", device=2)
+    assert addresses(lab, "lab-1") == wanted
+
+
+def test_stale_addresses_while_the_node_is_down(practice_cluster: Lab, fault: Break) -> None:
+    lab = practice_cluster
+    fault("lab-1", "stale-hccn-conf", device=0)
+    fault("lab-1", "node-down")
+    lab.undo("lab-1", "stale-hccn-conf")
+    fault("lab-1", "stale-hccn-conf", device=1)
+    lab.undo("lab-1", "node-down")
+    seen, wanted = addresses(lab, "lab-1"), right(lab, "lab-1")
+    assert [i for i in range(8) if seen[i] != wanted[i]] == [1]
+
+
+def test_what_somebody_wrote_into_hccn_conf_is_kept(bring_up: BringUp) -> None:
+    lab = bring_up(devices=2)
+    edit = ["sed", "-i", "s/^address_1=.*/address_1=10.1.2.3/", "/etc/hccn.conf"]
+    lab.exec("lab-1", edit)
+    lab.fault("lab-1", "stale-hccn-conf")
+    lab.undo("lab-1", "stale-hccn-conf")
+    assert addresses(lab, "lab-1") == [right(lab, "lab-1")[0], "10.1.2.3"]
+
+
+# --------------------------------------------------------------------------------------- the disk
+
+
+@pytest.mark.parametrize("folder", ["/var/lib", "/tmp", "/root", "/etc"])  # noqa: S108
+def test_nothing_fits_on_a_full_disk(practice_cluster: Lab, fault: Break, folder: str) -> None:
+    path = f"{folder}/more"
+    before = wrote(practice_cluster, "lab-1", path)
+    fault("lab-1", "disk-full")
+    full = wrote(practice_cluster, "lab-1", path)
+    free = said(practice_cluster, "lab-1", "df", "--output=avail", folder).split()[1]
+    elsewhere = wrote(practice_cluster, "lab-2", path)
+    practice_cluster.undo("lab-1", "disk-full")
+    after = wrote(practice_cluster, "lab-1", path)
+    assert (before, elsewhere, after, free) == ("", "", "", "0")
+    assert full.endswith(f"{path}: No space left on device\n")
+
+
+def test_a_full_disk_is_no_trouble_for_other_faults(practice_cluster: Lab, fault: Break) -> None:
+    lab = practice_cluster
+    for kind in ("disk-full", "busy", "stale-hccn-conf"):
+        fault("lab-1", kind)
+    assert set(addresses(lab, "lab-1")).isdisjoint(right(lab, "lab-1"))
+    assert "No space left" in wrote(lab, "lab-1", "/var/lib/more")
+    lab.heal()
+    assert (addresses(lab, "lab-1"), lab.faults("lab-1")) == (right(lab, "lab-1"), [])
+    assert wrote(lab, "lab-1", "/var/lib/more") == ""
+
+
+def test_a_node_boots_with_a_full_disk(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-2", "disk-full")
+    fault("lab-2", "node-down")
+    practice_cluster.undo("lab-2", "node-down")
+    assert status_of(practice_cluster)[1].ssh is True
+    for path in ("/var/lib/more", "/tmp/more"):  # noqa: S108
+        assert "No space left" in wrote(practice_cluster, "lab-2", path)
+
+
+# --------------------------------------------------------------------------------- the slow link
+
+
+def round_trip_ms(lab: Lab, node: str) -> float:
+    """The quickest of three."""
+    ping = ["ping", "-n", "-q", "-c", "3", "-i", "0.2", "-W", "5", str(lab.node(node).address)]
+    done = subprocess.run(ping, capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1].split(" = ")[1].split("/")[0])
+
+
+def test_a_slow_link_is_slow_both_ways(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-1", "delay")
+    slow = round_trip_ms(practice_cluster, "lab-1")
+    assert 50 <= slow < 100
+    assert ssh_answers(practice_cluster.node("lab-1"))
+    assert round_trip_ms(practice_cluster, "lab-2") < 25
+    fault("lab-1", "delay", milliseconds=5)
+    assert 10 <= round_trip_ms(practice_cluster, "lab-1") < 50
+    assert [f.milliseconds for f in practice_cluster.faults("lab-1")] == [5]
+    practice_cluster.undo("lab-1", "delay")
+    assert round_trip_ms(practice_cluster, "lab-1") < 10
+
+
+def test_a_connection_outlives_the_slow_wire(practice_cluster: Lab, fault: Break) -> None:
+    argv = [
+        "bash",
+        "-c",
+        "exec 3<>/dev/tcp/lab-2/22; read -r a <&3; echo; read -r _; echo x >&3; cat <&3",
+    ]
+    process = practice_cluster.process("lab-1")
+    assert process
+    prefix = ["nsenter", "-t", str(process.pid), "--mount", "--uts", "--net", "--pid", "--root"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*prefix, *argv], stdin=pipe, stdout=pipe) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"\n"
+        fault("lab-1", "delay", milliseconds=5)
+        answer, _ = child.communicate(b"\n", timeout=30)
+        assert answer == b"Invalid SSH identification string.\r\n"
+    assert round_trip_ms(practice_cluster, "lab-1") >= 10
+
+
+def test_a_node_that_boots_behind_a_slow_link(practice_cluster: Lab, fault: Break) -> None:
+    fault("lab-2", "delay", milliseconds=40)
+    fault("lab-2", "node-down")
+    practice_cluster.undo("lab-2", "node-down")
+    assert status_of(practice_cluster)[1].ssh is True
+    assert round_trip_ms(practice_cluster, "lab-2") >= 80
+
+
+def test_down_ends_the_slow_wire(bring_up: BringUp) -> None:
+    lab = bring_up(nodes=2)
+    record = of_id(lab.lab_id)
+    assert record
+    lab.fault("lab-1", "delay")
+    wire = ProcessId.parsed((record.folder / "lab-1.delay").read_text())
+    down(lab.lab_id)
+    assert wire is None or not wire.alive
+    assert [p for p in Path("/run/netns").glob("*") if lab.lab_id in p.name] == []
+
+
+# -------------------------------------------------------------------------------------- the clock
+
+
+@pytest.mark.parametrize("seconds", [90, -3600])
+def test_date_is_off(practice_cluster: Lab, fault: Break, seconds: int) -> None:
+    lab = practice_cluster
+    fault("lab-1", "clock", seconds=seconds)
+    ahead = int(said(lab, "lab-1", "date", "-u", "+%s")) - time.time()
+    others = int(said(lab, "lab-2", "date", "+%s")) - time.time()
+    fixed = said(lab, "lab-1", "date", "-u", "-d", "@86400", "+%F")
+    assert abs(ahead - seconds) < 5
+    assert abs(others) < 5
+    assert fixed == "1970-01-02\n"
+    lab.undo("lab-1", "clock")
+    assert abs(int(said(lab, "lab-1", "date", "+%s")) - time.time()) < 5
+
+
+def test_sshd_lives_by_the_clock_of_its_node(
+    practice_cluster: Lab, fault: Break, tmp_path: Path
+) -> None:
+    """A certificate that is not yet valid is valid where it is later already."""
+    if effects.note(Fault("clock", seconds=1)):
+        pytest.skip("libfaketime is not installed (Debian package libfaketime)")
+    lab = practice_cluster
+    login = certified_login(lab, tmp_path)
+    trust = "mkdir -p /etc/ssh/keys && cat >/etc/ssh/keys/ca.pub"
+    lab.exec("lab-1", ["bash", "-c", trust], input=(tmp_path / "ca.pub").read_bytes())
+    line = "TrustedUserCAKeys /etc/ssh/keys/ca.pub\n"
+    conf = "/etc/ssh/sshd_config.d/trust.conf"
+    lab.exec("lab-1", ["tee", conf], input=line.encode())
+    try:
+        lab.fault("lab-1", "clock", seconds=1)  # it reads its configuration again
+        now = login()
+        fault("lab-1", "clock", seconds=7200)
+        later = login()
+        lab.undo("lab-1", "clock")
+        assert (now, later, login()) == (255, 0, 255)
+    finally:
+        lab.exec("lab-1", ["rm", conf])
+
+
+def certified_login(lab: Lab, folder: Path) -> Callable[[], int]:
+    """How `ssh` ends that has nothing but a certificate that begins to be valid in an hour."""
+    for name in ("ca", "user"):
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(argv, check=True)
+    sign = ["ssh-keygen", "-q", "-s", "ca", "-I", "late", "-n", "root", "-V", "+1h:+4h", "user.pub"]
+    subprocess.run(sign, check=True, cwd=folder)
+    options = {
+        "IdentityFile": folder / "user",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": lab.known_hosts,
+        "GlobalKnownHostsFile": "/dev/null",
+        "BatchMode": "yes",
+    }
+    words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    argv = ["ssh", "-F", "none", *words, f"root@{lab.node('lab-1').address}", "true"]
+
+    def login() -> int:
+        return subprocess.run(argv, capture_output=True, check=False, timeout=30).returncode
+
+    return login
+
+
+# ------------------------------------------------------------------------------------- wrong use
+
+
+def test_a_fault_that_cannot_be_made_leaves_no_mark(bring_up: BringUp) -> None:
+    lab = bring_up()
+    lab.exec("lab-1", ["bash", "-c", "rm /etc/hccn.conf && mkdir /etc/hccn.conf"])
+    with pytest.raises(LabError, match="lab-1: could not change the fault: bash exited"):
+        lab.fault("lab-1", "stale-hccn-conf")
+    assert lab.faults("lab-1") == []
+
+
+def test_options_of_other_faults_are_refused(practice_cluster: Lab) -> None:
+    with pytest.raises(UsageError, match=r"^lab.fault: --seconds is how far clock is ahead"):
+        practice_cluster.fault("lab-1", "delay", seconds=3)
+    assert practice_cluster.faults("lab-1") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out", "err"),
+    [
+        (("clock", "--seconds=-90"), 0, "lab-1: clock by -90 s\n", ""),
+        (("clock",), 0, "lab-1: clock by +90 s\n", ""),
+        (("delay",), 0, "lab-1: delay of 25 ms each way\n", ""),
+        (("tls", "--device", "1"), 0, "lab-1 device 1: tls\n", ""),
+        (("tls", "--undo"), 0, "lab-1: no more tls\n", ""),
+        (("delay", "--milliseconds", "1e3"), 2, "", '--milliseconds: "1e3" is not a number\n'),
+        (("clock", "--seconds", "soon"), 2, "", '--seconds: "soon" is not a number\n'),
+        (("delay", "--milliseconds=-5"), 2, "", '--milliseconds: "-5" is not a number\n'),
+    ],
+)
+@pytest.mark.usefixtures("fault")
+def test_the_verb(
+    practice_cluster: Lab, words: tuple[str, ...], code: int, out: str, err: str
+) -> None:
+    program = str(Path(sys.executable).with_name("ascendboot"))
+    done = subprocess.run(
+        [program, "lab.fault", "lab-1", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=practice_cluster.directory,
+        timeout=60,
+    )
+    said_of_clock = effects.note(Fault("clock", seconds=90)) if words[0] == "clock" else None
+    note = f"{said_of_clock}\n" if said_of_clock and code == 0 else ""
+    assert (done.returncode, done.stdout, done.stderr) == (code, out + note, err)

@@ -1,0 +1,162 @@
+"""`reset` on the practice cluster: nodes are afterwards as they were before `setup`."""
+
+from __future__ import annotations
+
+import re
+import stat
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+EXCLUDED = re.compile(
+    r"(cow[^/]*/work"  # the overlay's own
+    r"|cow/upper/var/log/(sshd\.log|lastlog|wtmp|btmp)"  # every login is noted there
+    r"|cow/upper/run/utmp"
+    r"|cow[^/]*/upper/(.*/)?__pycache__"  # python's, of whatever ran on the node
+    r"|root|lab"  # where the node's root is mounted; what the lab notes of the node
+    r")(/|$)"
+)
+"""Paths on a node's disk that are not compared."""
+FLEETING = "find /run /tmp /dev/shm -xdev ! -path '/run/utmp' -printf '%y %m %p\\n' | sort"
+LISTENERS = "ss -Hltn | awk '{print $4}' | sort"
+# Without kernel threads, the init's own sleep and this question.
+PROCESSES = "ps -e -o comm= | grep -vxE 'ps|sort|grep|bash|sleep' | sort"
+
+
+def difference(operator: Operator, before: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """What differs once that has ended which ends with a connection (the lock's holder)."""
+    deadline = time.monotonic() + 10
+    while (found := picture(operator) ^ before) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def operator(bring_up: Callable[..., Lab]) -> Operator:
+    operator = Operator(bring_up(nodes=2, devices=2))
+    (operator.lab.directory / "job.py").write_text("print('done')\n")
+    return operator
+
+
+def files_of(disk: Path) -> dict[str, tuple[str, str]]:
+    """Everything that is written on a node's disk: kind and mode, and content."""
+    found = {}
+    for path in sorted(disk.rglob("*")):
+        name = str(path.relative_to(disk))
+        if EXCLUDED.match(name) or _is_copied_up(path, name):
+            continue
+        info = path.lstat()
+        content = ""
+        if stat.S_ISREG(info.st_mode):
+            content = sha256(path.read_bytes()).hexdigest()
+        found[name] = (stat.filemode(info.st_mode), content)
+    return found
+
+
+def _is_copied_up(path: Path, name: str) -> bool:
+    """A folder of the machine: the overlay notes it as soon as something changes in it."""
+    below = Path("/", *Path(name).parts[2:])
+    return name.startswith("cow/upper/") and path.is_dir() and below.is_dir()
+
+
+def picture(operator: Operator) -> set[tuple[str, ...]]:
+    """All that makes up the nodes; a set, so that a difference shows what differs."""
+    found: set[tuple[str, ...]] = set()
+    for node in operator.lab.nodes:
+        files = files_of(operator.lab._record.disk(node.name))
+        found |= {(node.name, path, *what) for path, what in files.items()}
+        for question in (FLEETING, LISTENERS, PROCESSES):
+            lines = operator.sh(node.name, question).splitlines()
+            found |= {(node.name, question, str(n), line) for n, line in enumerate(lines)}
+    return found
+
+
+def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operator) -> None:
+    inventory = str(operator.lab.inventory)
+    assert operator.setup("--plan").code == 0  # the first login of all makes files, too
+    before = picture(operator)
+    kept = {p.name for p in (operator.lab.directory / ".ascendboot").iterdir()}
+    assert operator.setup().code == 0
+    ended = operator.call("train", "job.py")
+    assert ended.code == 0, ended.err
+
+    planned = operator.call("reset", "--plan", "--json")
+    assert planned.code == 0
+    wanted = [(n, s, "would_change") for n in ("lab-1", "lab-2") for s in ("sshd", "files")]
+    assert [o for o in planned.outcomes("would_change") if o[0] != "here"] == wanted
+
+    unsaid = operator.call("reset")
+    assert unsaid.code == 2
+    assert "there is no terminal; see --plan, and say --yes" in unsaid.err
+    assert operator.sh("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
+
+    done = operator.call("reset", "--yes", "--json")
+    assert done.code == 0, done.err
+    changed = [(n, s, "changed") for n in ("lab-1", "lab-2") for s in ("sshd", "files")]
+    assert [o for o in done.outcomes("changed") if o[0] != "here"] == changed
+    assert difference(operator, before) == set()
+    here = operator.lab.directory / ".ascendboot"
+    assert {p.name for p in here.iterdir()} - kept <= {"clusters", "runs"}
+    left = [p.name for p in (here / "clusters/lab").rglob("*") if p.is_file()]
+    assert sorted(left) in (["known_hosts", "lock"], ["lock"])
+
+    again = operator.call("reset", "--yes", "--json", "--inventory", inventory)
+    assert (again.code, again.outcomes("changed", "failed")) == (0, [])
+    assert difference(operator, before) == set()
+
+
+def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(100)\n")
+    job_id = operator.call("train", "job.py", "--detach").out.strip()
+    refused = operator.call("reset", "--yes", "--json")
+    assert refused.code == 1
+    assert refused.details("blocked") == [
+        f"{node}: job {job_id} runs; end it first with: stop --job {job_id}"
+        for node in ("lab-1", "lab-2")
+    ]
+    assert operator.call("stop", "--grace", "0.5").code == 0
+    checkpoint = f"{BASE}/jobs/{job_id}/code/model.pt"
+    operator.put("lab-2", checkpoint, "precious", "644")
+
+    for _ in range(2):
+        done = operator.call("reset", "--yes", "--json", "--inventory", str(operator.lab.inventory))
+        assert done.code == 0, done.err
+        assert [r["detail"] for r in done.json["results"] if r["step"] == "foreign"] == [
+            f"left alone in {BASE}, not made by ascendboot: jobs/{job_id}/code/model.pt"
+        ]
+        assert operator.sh("lab-2", f"cat {checkpoint}") == "precious"
+    assert operator.sh("lab-2", f"find {BASE} -type f").split() == [checkpoint]
+    assert operator.sh("lab-1", "ls /var/lib | grep ascendboot; true") == ""
+
+
+def test_nothing_is_taken_back_before_all_nodes_are_reached(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    operator.lab.fault("lab-2", "no-sshd")
+    ended = operator.call("reset", "--yes", "--json")
+    assert ended.code == 4
+    assert operator.sh("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
+    assert ended.outcomes("changed") == []
+
+
+def test_what_a_setup_that_was_cut_off_left_is_taken_back(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    folder = f"{BASE}/jobs/20260101-000000-train-0000"
+    operator.sh("lab-1", f"cp {BASE}/env/node.env {BASE}/env/node.env.Ab12Cd; mkdir -p {folder}")
+    operator.sh(
+        "lab-1", f"touch {folder}/making {folder}/ranks.Ab12Cd; mkdir {BASE}/sshd/.new.123456"
+    )
+    assert operator.call("reset", "--yes").code == 0
+    assert operator.sh("lab-1", "ls /var/lib | grep ascendboot; true") == ""

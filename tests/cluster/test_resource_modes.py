@@ -1,0 +1,145 @@
+"""Jobs with a rank table and without: what ranks see, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, Ended, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+FAMILIES = """\
+import json, os
+names = "RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"
+mine = {k: v for k, v in os.environ.items() if k.startswith("CM_") or k in names}
+print(json.dumps([os.environ["RANK"], mine], sort_keys=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def operator(bring_up_once: Callable[..., Lab]) -> Operator:
+    """Two nodes of two devices."""
+    return Operator(bring_up_once(nodes=2, devices=2))
+
+
+def without_table(operator: Operator) -> Path:
+    wish = yaml.safe_load(operator.lab.inventory.read_text())
+    path = operator.lab.directory / "without.yaml"
+    path.write_text(yaml.safe_dump({**wish, "resources": {"mode": "no-rank-table"}}))
+    return path
+
+
+def families(operator: Operator) -> dict[str, dict[str, str]]:
+    (operator.lab.directory / "families.py").write_text(FAMILIES)
+    ended = operator.call("train", "families.py")
+    assert ended.code == 0, ended.err
+    return dict(json.loads(line) for line in re.findall(r"lab-\d:\d+ \| (\[.*)", ended.out))
+
+
+def files(operator: Operator, node: str) -> list[str]:
+    return operator.sh(node, f"ls {BASE}/resources").split()
+
+
+def trains(operator: Operator) -> Ended:
+    return operator.call("train", "main.py", "--", "--steps", "10")
+
+
+def test_both_modes_and_the_way_there_and_back(operator: Operator) -> None:
+    first, second = (str(node.address) for node in operator.lab.nodes)
+    assert operator.setup().code == 0
+    assert files(operator, "lab-2") == ["hccl_json_4p_2_host.json", "hostfile"]
+    assert "Demo done!" in trains(operator).out
+    assert families(operator) == {
+        str(r): {
+            "RANK_ID": str(r),
+            "RANK_SIZE": "4",
+            "RANK_TABLE_FILE": f"{BASE}/resources/hccl_json_4p_2_host.json",
+        }
+        for r in range(4)
+    }
+
+    changed = operator.setup(inventory=without_table(operator))
+    assert changed.code == 0, changed.err
+    assert ("lab-2", "resources/hccl_json_4p_2_host.json", "changed") in changed.outcomes("changed")
+    assert files(operator, "lab-2") == ["hostfile"]
+    assert operator.setup(inventory=without_table(operator)).outcomes("changed") == []
+    assert "Demo done!" in trains(operator).out
+    chief = {"CM_CHIEF_IP": first, "CM_CHIEF_PORT": "61000", "CM_CHIEF_DEVICE": "0"}
+    own = {"0": first, "1": first, "2": second, "3": second}
+    assert families(operator) == {
+        rank: {**chief, "CM_WORKER_IP": address, "CM_WORKER_SIZE": "4"}
+        for rank, address in own.items()
+    }
+
+    assert operator.setup().code == 0
+    assert files(operator, "lab-2") == ["hccl_json_4p_2_host.json", "hostfile"]
+    assert "Demo done!" in trains(operator).out
+
+
+@pytest.mark.parametrize("mode", ["rank-table", "no-rank-table"])
+def test_a_job_of_one_node(operator: Operator, mode: str) -> None:
+    wish = yaml.safe_load(operator.lab.inventory.read_text())
+    del wish["nodes"]["lab-2"]
+    alone = operator.lab.directory / "alone.yaml"
+    alone.write_text(yaml.safe_dump({**wish, "resources": {"mode": mode}}))
+    assert operator.setup(inventory=alone).code == 0
+    table = ["hccl_json_2p.json"] if mode == "rank-table" else []
+    assert files(operator, "lab-1") == [*table, "hostfile"]
+    assert "Demo done!" in trains(operator).out
+
+
+def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) -> None:
+    inventory = without_table(operator)
+    assert operator.setup(inventory=inventory).code == 0
+    listen = (
+        'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",61000));'
+        ' print("up",flush=True); time.sleep(60)\' </dev/null >/tmp/up 2>&1 & echo $!;'
+        " until grep -q up /tmp/up; do sleep 0.05; done"
+    )
+    pid = operator.sh("lab-1", listen).split()[0]
+    try:
+        ended = trains(operator)
+        again = operator.setup(inventory=inventory)
+    finally:
+        operator.sh("lab-1", f"kill {pid}")
+    first = operator.lab.nodes[0].address
+    assert ended.code == 125
+    assert (
+        f"port 61000 of {first}, where the ranks are to meet, is taken; end what listens there, or "
+        "state another resources.chief_port" in ended.err
+    )
+    assert again.code == 1
+    assert any("port 61000" in detail for detail in again.details("blocked"))
+    assert "Demo done!" in trains(operator).out
+
+
+def test_the_profile_of_rec_sdk_reaches_the_ranks(operator: Operator) -> None:
+    wish = yaml.safe_load(operator.lab.inventory.read_text())
+    inventory = operator.lab.directory / "profile.yaml"
+    env = {**wish["env"], "CACHE_MODE": "DDR"}
+    inventory.write_text(yaml.safe_dump({**wish, "profile": "rec-sdk-tf", "env": env}))
+    ended = operator.setup(inventory=inventory)
+    assert ended.code == 0, ended.err
+    names = "BIND_INFO CACHE_MODE HCCL_OP_RETRY_ENABLE HCCL_CONNECT_TIMEOUT NCCL_SOCKET_IFNAME"
+    (operator.lab.directory / "env.py").write_text(
+        f"import os\nprint([os.environ[n] for n in {names.split()}])\n"
+    )
+    job = operator.call("train", "env.py")
+    assert job.code == 0, job.err
+    interface = operator.sh(
+        "lab-2", f"ip -o addr | grep -F ' {operator.lab.nodes[1].address}/' | cut -d' ' -f2"
+    ).strip()
+    values = ["0:12 12:48 60:48", "DDR", "L0:0, L1:0, L2:0", "1200", interface]
+    assert f"lab-2:2 | {values}\n" in job.out
+    assert "Demo done!" in trains(operator).out

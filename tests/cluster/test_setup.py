@@ -1,0 +1,512 @@
+"""`setup` on the practice cluster: plan, apply, settle, repair; and every input that is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+HCCN = "/usr/local/Ascend/driver/tools/hccn_tool"
+
+
+@pytest.fixture
+def operator(practice_cluster: Lab) -> Iterator[Operator]:
+    """Servers that ascendboot has never seen; what a test breaks is mended afterwards."""
+    operator = Operator(practice_cluster)
+    operator.wipe()
+    yield operator
+    practice_cluster.heal()
+
+
+@pytest.fixture
+def ready(practice_cluster: Lab) -> Operator:
+    """A cluster that is set up."""
+    operator = Operator(practice_cluster)
+    ended = operator.setup()
+    assert ended.code == 0, ended.err
+    return operator
+
+
+def written(operator: Operator) -> dict[str, str]:
+    """What of ours is on the nodes: nothing, where a run was refused before its first write."""
+    script = f"find {BASE} -type f ! -name lock 2>/dev/null; ss -Hltn | grep :12345; true"
+    found = {n.name: operator.sh(n.name, script).strip() for n in operator.lab.nodes}
+    return {name: text for name, text in found.items() if text}
+
+
+# ----------------------------------------------------------------------------- the way it should go
+
+
+def test_a_plan_shows_the_diffs_and_writes_nothing(operator: Operator) -> None:
+    plan = operator.setup("--plan")
+    assert plan.code == 0
+    assert {outcome for *_, outcome in plan.outcomes()} == {"ok", "would_change"}
+    assert ("lab-1", "trust/known_hosts", "would_change") in plan.outcomes()
+    table = next(r for r in plan.json["results"] if r["step"].startswith("resources/hccl"))
+    assert "+++ /var/lib/ascendboot/lab/resources/hccl_json_16p_2_host.json" in table["diff"]
+    assert '+  "status": "completed",' in table["diff"]
+    assert written(operator) == {}
+    assert operator.sh("lab-1", "ls /var/lib/ascendboot 2>&1 || true").startswith("ls: cannot")
+
+
+def test_changes_that_wait_have_an_exit_code_of_their_own(operator: Operator) -> None:
+    assert operator.setup("--plan", "--exit-code").code == 3
+    assert operator.setup().code == 0
+    assert operator.setup("--plan", "--exit-code").code == 0
+
+
+def test_a_second_setup_changes_nothing_and_a_third_exactly_what_was_broken(
+    operator: Operator,
+) -> None:
+    first = operator.setup()
+    assert (first.code, first.details("failed")) == (0, [])
+    before = {n.name: operator.sh(n.name, _TREE) for n in operator.lab.nodes}
+    second = operator.setup()
+    assert (second.code, second.outcomes("changed")) == (0, [])
+    assert {n.name: operator.sh(n.name, _TREE) for n in operator.lab.nodes} == before
+    operator.sh("lab-1", f"rm {BASE}/resources/hostfile")
+    operator.sh("lab-2", f"sed -i 's/rank_id/rank_iD/' {BASE}/resources/hccl_json_16p_2_host.json")
+    operator.sh("lab-2", f"kill $(cat {BASE}/sshd/sshd.pid)")
+    third = operator.setup()
+    assert third.code == 0
+    assert third.outcomes("changed") == [
+        ("lab-2", "sshd", "changed"),
+        ("lab-1", "resources/hostfile", "changed"),
+        ("lab-2", "resources/hccl_json_16p_2_host.json", "changed"),
+    ]
+    assert operator.setup().outcomes("changed") == []
+
+
+LEFT_BY_SETUP = {
+    "env/node.env": ["env/node.env"],
+    "env/rank-exec": ["env/rank-exec"],
+    "resources/hccl_json_16p_2_host.json": ["resources/hccl_json_16p_2_host.json"],
+    "resources/hostfile": ["resources/hostfile"],
+    "sshd/host_key": ["sshd/host_key", "sshd", "sshd/host_key-cert.pub"],
+    "sshd/host_key-cert.pub": ["sshd/host_key-cert.pub"],
+    "sshd/sshd.pid": ["sshd"],
+    "sshd/sshd_config": ["sshd/sshd_config"],
+    "sshd/started": ["sshd"],
+    "trust/authorized_keys": ["trust/authorized_keys"],
+}
+
+
+def test_any_file_that_is_deleted_comes_back_and_nothing_else_changes(ready: Operator) -> None:
+    listening = "ss -Hltn | grep -o '198[^ ]*:12[0-9]*' | sort"
+    ports = ready.sh("lab-2", listening)
+    files = ready.sh(
+        "lab-2", f"cd {BASE} && find * -type f ! -name '*.log' ! -path 'jobs/*' ! -name made | sort"
+    )
+    assert files.split() == sorted(LEFT_BY_SETUP)
+    for path, changed in LEFT_BY_SETUP.items():
+        ready.sh("lab-2", f"rm {BASE}/{path}")
+        mended = ready.setup()
+        assert mended.code == 0, path
+        here = [step for node, step, _ in mended.outcomes("changed") if node == "lab-2"]
+        assert here == changed, path
+        assert ready.sh("lab-2", listening) == ports, path
+    assert ready.setup().outcomes("changed") == []
+
+
+def test_a_folder_that_is_deleted_leaves_no_sshd_behind_and_the_port_stays(
+    ready: Operator,
+) -> None:
+    listeners = "ss -Hltnp | grep -c 'sshd.*12[0-9][0-9][0-9]\\|:12[0-9]*.*sshd'"
+    port = ready.sh("lab-2", f"grep ^Port {BASE}/sshd/sshd_config")
+    ready.sh("lab-2", f"rm -rf {BASE}")
+    assert ready.setup().code == 0
+    assert ready.sh("lab-2", f"grep ^Port {BASE}/sshd/sshd_config") == port
+    assert ready.sh("lab-2", listeners) == "1\n"
+
+
+def test_after_a_reboot_of_all_nodes_the_port_stays(operator: Operator) -> None:
+    stated = operator.inventory_with("other.yaml", ("devices: 8", "devices: 8\nssh: {port: 12399}"))
+    stated.write_text(stated.read_text().replace("ssh:\n  trust: pinned\n", ""))
+    assert operator.setup(inventory=stated).code == 0
+    assert "Port 12399" in operator.sh("lab-2", f"cat {BASE}/sshd/sshd_config")
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"kill $(cat {BASE}/sshd/sshd.pid)")
+    again = operator.setup()
+    assert again.code == 0
+    assert [step for _, step, _ in again.outcomes("changed")] == ["sshd", "sshd"]
+    operator.wipe()
+
+
+_TREE = f"cd {BASE} && find . -type f ! -name '*.log' ! -name lock | sort | xargs sha256sum"
+
+
+def test_a_private_key_that_was_damaged_or_opened_is_mended(ready: Operator) -> None:
+    ready.sh("lab-1", f"echo x >{BASE}/trust/cluster_key; chmod 644 {BASE}/sshd/host_key")
+    mended = ready.setup()
+    assert mended.code == 0
+    assert ("lab-1", "trust/cluster_key", "changed") in mended.outcomes("changed")
+    assert ("lab-1", "sshd/host_key", "changed") in mended.outcomes("changed")
+    assert ("lab-1", "trust/cluster_key-cert.pub", "changed") in mended.outcomes("changed")
+    modes = ready.sh("lab-1", f"stat -c %a {BASE}/trust/cluster_key {BASE}/sshd/host_key")
+    assert modes.split() == ["600", "600"]
+    assert ready.setup().outcomes("changed") == []
+
+
+def test_only_the_primary_holds_a_private_key_that_opens_nodes(ready: Operator) -> None:
+    keys = f"grep -rl 'PRIVATE KEY' {BASE} 2>/dev/null | sort"
+    assert ready.sh("lab-2", keys).split() == [f"{BASE}/sshd/host_key"]
+    assert ready.sh("lab-1", keys).split() == [f"{BASE}/sshd/host_key", f"{BASE}/trust/cluster_key"]
+    assert "ssh-ed25519" not in ready.sh("lab-2", "cat /root/.ssh/known_hosts 2>&1; true")
+
+
+def test_rank_table_and_hostfile_are_equal_on_all_nodes_and_in_one_order(ready: Operator) -> None:
+    files = f"cd {BASE}/resources && cat hccl_json_16p_2_host.json hostfile"
+    assert ready.sh("lab-1", files) == ready.sh("lab-2", files)
+    table = json.loads(ready.sh("lab-1", f"cat {BASE}/resources/hccl_json_16p_2_host.json"))
+    hosts = [
+        line.split()[0] for line in ready.sh("lab-1", f"cat {BASE}/resources/hostfile").splitlines()
+    ]
+    assert [server["server_id"] for server in table["server_list"]] == hosts
+    answers = ready.sh("lab-2", f"for i in 0 7; do {HCCN} -i $i -ip -g; done")
+    devices = table["server_list"][1]["device"]
+    assert re.findall(r"ipaddr:(\S+)", answers) == [
+        devices[0]["device_ip"],
+        devices[7]["device_ip"],
+    ]
+    assert [d["rank_id"] for s in table["server_list"] for d in s["device"]] == [
+        str(rank) for rank in range(16)
+    ]
+
+
+# The way from the operator to the nodes (port 22) is let through; a login from the primary is not.
+PRINTS_AND_EXITS = 'case "$SSH_CONNECTION" in *" 22") ;; *) echo NOISE; exit 7 ;; esac\n'
+PRINTS_AND_SPOILS = "echo NOISE; export OMPI_MCA_mpi_yield_when_idle=0 PATH=/nowhere:$PATH\n"
+
+
+@pytest.mark.parametrize("hostile", [PRINTS_AND_EXITS, PRINTS_AND_SPOILS])
+def test_a_hostile_bashrc_does_not_reach_logins_from_the_primary(
+    ready: Operator, hostile: str
+) -> None:
+    ready.sh("lab-2", "cp /root/.bashrc /root/.bashrc.test")
+    ready.put("lab-2", "/root/.bashrc", hostile, "644")
+    try:
+        again = ready.setup()
+    finally:
+        ready.sh("lab-2", "mv /root/.bashrc.test /root/.bashrc")
+    assert (again.code, again.outcomes("changed")) == (0, [])
+
+
+# ---------------------------------------------------------------------------------- wrong inventory
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("devices: 8", "devices: 8\n  portt: 22", r"wrong\.yaml:\d+: defaults\.portt: .*unknown"),
+        ("code:\n", "code:\n  path: /x\n", r"wrong\.yaml:\d+: code\.path: "),
+        ("address: {lab-1}", "address: 198.18.64.300", r"wrong\.yaml:\d+: nodes\.lab-1\.address: "),
+        ("address: {lab-1}", "address: {lab-2}", r"wrong\.yaml:\d+: .*lab-1"),
+    ],
+    ids=["unknown-key", "doubled-key", "bad-address", "address-twice"],
+)
+def test_a_wrong_inventory_is_refused_by_line(
+    operator: Operator, old: str, new: str, says: str
+) -> None:
+    places = {f"{{{node.name}}}": str(node.address) for node in operator.lab.nodes}
+    for name, address in places.items():
+        old, new = old.replace(name, address), new.replace(name, address)
+    ended = operator.setup(inventory=operator.inventory_with("wrong.yaml", (old, new)))
+    assert (ended.code, ended.out) == (2, "")
+    assert re.search(says, ended.err), ended.err
+    assert written(operator) == {}
+
+
+# ------------------------------------------------------------------------------------ wrong servers
+
+
+def test_a_wrong_key_names_the_user_and_the_key(operator: Operator) -> None:
+    wrong = operator.lab.directory / "wrong_key"
+    operator.sh("lab-1", "rm -f /run/k; ssh-keygen -q -t ed25519 -N '' -f /run/k")
+    wrong.write_text(operator.sh("lab-1", "cat /run/k"))
+    wrong.chmod(0o600)
+    path = operator.inventory_with("other.yaml", (str(operator.lab.identity), str(wrong)))
+    ended = operator.setup(inventory=path)
+    assert ended.code == 4
+    assert [o for *_, o in ended.outcomes("unreachable")] == ["unreachable"] * 2
+    assert all("root" in d and "wrong_key" in d for d in ended.details("unreachable"))
+    assert written(operator) == {}
+
+
+def test_a_changed_host_key_is_refused_with_both_fingerprints_at_once(operator: Operator) -> None:
+    text = operator.lab.inventory.read_text()
+    real = re.findall(r"SHA256:\S+", text)[1]
+    other = "SHA256:" + "A" * 43
+    path = operator.inventory_with("other.yaml", (real, other))
+    began = time.monotonic()
+    ended = operator.setup(inventory=path)
+    took = time.monotonic() - began
+    assert ended.code == 4
+    [detail] = ended.details("unreachable")
+    assert detail.startswith("lab-2: ")
+    assert other in detail
+    assert real in detail
+    assert took < 10
+    assert written(operator) == {}
+
+
+def test_an_unknown_host_key_needs_accept_new_and_is_then_remembered(operator: Operator) -> None:
+    known = operator.lab.known_hosts
+    kept = known.read_text()
+    without = operator.lab.directory / "other.yaml"
+    without.write_text(re.sub(r"\n    fingerprint: \S+", "", operator.lab.inventory.read_text()))
+    known.unlink()
+    try:
+        refused = operator.setup(inventory=without)
+        assert refused.code == 4
+        assert all("SHA256:" in d and "--accept-new" in d for d in refused.details("unreachable"))
+        accepted = operator.setup("--accept-new", inventory=without)
+        assert accepted.code == 0
+        assert len(re.findall(r"accepted the new host key SHA256:", accepted.err)) == 2
+        assert operator.setup(inventory=without).code == 0
+    finally:
+        known.write_text(kept)
+
+
+def test_a_node_that_is_down_is_named_and_nothing_is_written(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "node-down")
+    ended = operator.setup()
+    assert ended.code == 4
+    [detail] = ended.details("unreachable")
+    assert re.fullmatch(r"lab-2: .*(no answer|no route).*", detail, re.IGNORECASE)
+    operator.lab.undo("lab-2", "node-down")
+    assert written(operator) == {}
+
+
+def test_a_node_without_sshd_is_named(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "no-sshd")
+    ended = operator.setup()
+    assert ended.code == 4
+    [detail] = ended.details("unreachable")
+    assert detail.startswith("lab-2: ")
+    assert "refused" in detail
+    assert written(operator) == {}
+
+
+def test_a_missing_npu_is_named(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "npu-missing", device=5)
+    ended = operator.setup()
+    assert ended.code == 1
+    assert any(
+        d.startswith("lab-2: 7 of 8 devices answer; device 5 is missing from npu-smi info -m")
+        for d in ended.details("blocked")
+    ), ended.details("blocked")
+    assert written(operator) == {}
+
+
+def test_a_link_that_is_down_is_named(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "link-down", device=3)
+    ended = operator.setup()
+    assert ended.code == 1
+    [detail] = ended.details("blocked")
+    assert re.match(r"lab-2: .*device 3.*(DOWN|down)", detail)
+    assert written(operator) == {}
+
+
+def test_a_busy_tool_is_asked_again(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "busy", times=3)
+    assert operator.setup("--plan").code == 0
+
+
+def test_a_tool_that_stays_busy_is_named(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "busy", device=2)
+    ended = operator.setup()
+    assert ended.code == 1
+    assert any(re.match(r"lab-2: .*device 2.*busy", d) for d in ended.details("blocked"))
+    assert written(operator) == {}
+
+
+@pytest.fixture
+def other_hccn_tool(operator: Operator) -> Iterator[Callable[[str], None]]:
+    """Lets a test put lines before the stand-in of lab-2, and puts it back afterwards."""
+    operator.sh("lab-2", f"cp -p {HCCN} {HCCN}.kept")
+
+    def put(lines: str) -> None:
+        operator.put("lab-2", HCCN, f'#!/bin/bash\n{lines}\nexec {HCCN}.kept "$@"\n')
+
+    yield put
+    operator.sh("lab-2", f"mv -f {HCCN}.kept {HCCN}")
+
+
+def test_a_device_without_an_ip_is_named(
+    operator: Operator, other_hccn_tool: Callable[[str], None]
+) -> None:
+    none = "Get ipconf failed, because no ip was preset there!"
+    other_hccn_tool(f'[ "$*" = "-i 6 -ip -g" ] && {{ echo "{none}" >&2; exit 13; }}')
+    ended = operator.setup()
+    assert ended.code == 1
+    assert any(re.match(r"lab-2: .*device 6.*IP", d) for d in ended.details("blocked"))
+    assert written(operator) == {}
+
+
+def test_one_device_ip_on_two_nodes_is_named_with_both(
+    operator: Operator, other_hccn_tool: Callable[[str], None]
+) -> None:
+    taken = re.findall(r"ipaddr:(\S+)", operator.sh("lab-1", f"{HCCN} -i 3 -ip -g"))[0]
+    answer = f"ipaddr:{taken}\\nnetmask:255.255.0.0\\n"
+    other_hccn_tool(f'[ "$*" = "-i 5 -ip -g" ] && {{ printf "{answer}"; exit 0; }}')
+    ended = operator.setup()
+    assert ended.code == 1
+    assert any(
+        taken in d and "lab-1 device 3" in d and "lab-2 device 5" in d
+        for d in ended.details("blocked")
+    ), ended.details("blocked")
+    assert written(operator) == {}
+
+
+def test_an_answer_that_is_new_is_not_guessed_at(
+    operator: Operator, other_hccn_tool: Callable[[str], None]
+) -> None:
+    other_hccn_tool('[ "$*" = "-i 1 -ip -g" ] && { echo "address = ten"; exit 0; }')
+    ended = operator.setup()
+    assert ended.code == 1
+    assert any(
+        re.match(r'lab-2: .*device 1.*not understood: "address = ten"', d)
+        for d in ended.details("blocked")
+    ), ended.details("blocked")
+    assert written(operator) == {}
+
+
+def test_a_missing_hccn_tool_is_named(operator: Operator) -> None:
+    operator.sh("lab-2", f"mv {HCCN} {HCCN}.away")
+    ended = operator.setup()
+    operator.sh("lab-2", f"mv {HCCN}.away {HCCN}")
+    assert ended.code == 1
+    assert any(d.startswith("lab-2: ") and "hccn_tool" in d for d in ended.details("blocked")), (
+        ended.details("blocked")
+    )
+    assert written(operator) == {}
+
+
+def test_a_port_that_is_taken_is_named_and_auto_takes_another(operator: Operator) -> None:
+    listen = (
+        'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",12345));'
+        ' print("up",flush=True); time.sleep(60)\' </dev/null >/tmp/up 2>&1 & echo $!;'
+        " until grep -q up /tmp/up; do sleep 0.05; done"
+    )
+    pid = operator.sh("lab-2", listen).split()[0]
+    try:
+        stated = operator.inventory_with("other.yaml", ("code:\n", "ssh: {port: 12345}\ncode:\n"))
+        ended = operator.setup(inventory=stated)
+        assert ended.code == 1
+        [detail] = ended.details("blocked")
+        assert re.match(rf"lab-2: could not use port 12345 .*python.*\(pid {pid}\)", detail)
+        tree = f"ls -A {BASE} 2>/dev/null; true"
+        assert [operator.sh(n.name, tree).split() for n in operator.lab.nodes] == [["lock"], []]
+        assert operator.setup().code == 0
+        assert "Port 12346" in operator.sh("lab-1", f"cat {BASE}/sshd/sshd_config")
+    finally:
+        operator.sh("lab-2", f"kill {pid}")
+    assert operator.setup().outcomes("changed") == []
+    operator.wipe()
+
+
+def test_a_bashrc_that_prints_and_exits_is_named(operator: Operator) -> None:
+    operator.sh("lab-2", "cp /root/.bashrc /root/.bashrc.test")
+    operator.put("lab-2", "/root/.bashrc", "echo 'Welcome to lab-2'\nexit 0\n", "644")
+    try:
+        ended = operator.setup()
+    finally:
+        operator.sh("lab-2", "mv /root/.bashrc.test /root/.bashrc")
+    assert ended.code == 1
+    [detail] = ended.details("failed")
+    assert detail.startswith("lab-2: ")
+    assert "Welcome to lab-2" in detail
+    assert ".bashrc" in detail
+    assert written(operator) == {}
+
+
+# ----------------------------------------------------------------- interrupted, killed, two at once
+
+
+def test_ctrl_c_lets_the_nodes_finish_and_reports(
+    operator: Operator, other_hccn_tool: Callable[[str], None]
+) -> None:
+    other_hccn_tool("touch /run/asked; sleep 0.3")
+    process = operator.start("setup", "--inventory", str(operator.lab.inventory), "--json")
+    operator.sh("lab-2", "until [ -e /run/asked ]; do sleep 0.02; done; rm /run/asked")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    report = json.loads(out)
+    assert report["exit_code"] == 130
+    assert ("lab-2", "ask", "ok") in [
+        (r["node"], r["phase"], r["outcome"]) for r in report["results"]
+    ]
+    assert "interrupted" in err
+    assert written(operator) == {}
+
+
+def test_a_setup_that_is_killed_is_finished_by_the_next(operator: Operator) -> None:
+    for delay_s in (0.5, 0.7, 0.9, 1.1):
+        process = operator.start("setup", "--inventory", str(operator.lab.inventory))
+        time.sleep(delay_s)
+        process.kill()
+        process.communicate(timeout=60)
+    assert operator.setup().code == 0
+    assert operator.setup().outcomes("changed") == []
+    leftovers = f"find {BASE} -name '*.??????' -o -name '.new.*'"
+    assert [operator.sh(n.name, leftovers) for n in operator.lab.nodes] == ["", ""]
+
+
+def test_a_setup_holds_the_lock_until_its_end_and_frees_it_when_killed(ready: Operator) -> None:
+    ready.sh("lab-2", f"rm {BASE}/env/node.env")
+    first = ready.start("setup", "--inventory", str(ready.lab.inventory), "--json")
+    taken = f"until ! flock -n {BASE}/lock true; do sleep 0.02; done; cat {BASE}/lock"
+    assert "run " in ready.sh("lab-1", taken)
+    first.kill()
+    first.communicate(timeout=60)
+    ready.sh("lab-1", f"timeout 10 flock {BASE}/lock true")
+    assert ready.setup().code == 0
+
+
+def test_a_setup_that_waited_for_another_does_not_act_on_what_was_there_before(
+    ready: Operator,
+) -> None:
+    release = f"echo mended >>{BASE}/env/node.env"
+    hold = f"exec 9>>{BASE}/lock; flock 9; sleep 2.5 </dev/null >/dev/null 2>&1 & echo $!"
+    plan = ready.sh("lab-2", f"cp {BASE}/env/node.env /run/kept; {release}")
+    assert plan == ""
+    ready.sh("lab-1", hold)
+    waiting = ready.start("setup", "--inventory", str(ready.lab.inventory), "--json")
+    ready.sh("lab-2", f"sleep 1.5; cp /run/kept {BASE}/env/node.env")
+    out, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    changed = [r["step"] for r in json.loads(out)["results"] if r["outcome"] == "changed"]
+    assert changed == []
+
+
+def test_two_operators_cannot_set_up_at_once(ready: Operator) -> None:
+    hold = (
+        f"printf 'run X of ann@ops' >{BASE}/lock; exec 9>>{BASE}/lock; flock 9;"
+        " sleep 60 </dev/null >/dev/null 2>&1 & echo $!"
+    )
+    pid = ready.sh("lab-1", hold).strip()
+    try:
+        ended = ready.setup()
+    finally:
+        ready.sh("lab-1", f"kill {pid}")
+    assert ended.code == 1
+    [detail] = ended.details("failed")
+    assert detail == (
+        "lab-1: could not lock the cluster: another setup holds it: run X of ann@ops; "
+        "wait until it has ended"
+    )
+    assert ready.setup().code == 0

@@ -1,0 +1,328 @@
+"""`train` on the practice cluster: real mpirun over the cluster's own sshd, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.operating import BASE, Ended, Operator
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+RANK_LINE = re.compile(r"lab-(\d):(\d+) \| ")
+
+
+@pytest.fixture(scope="module")
+def cluster(practice_cluster: Lab) -> Operator:
+    """A cluster that is set up."""
+    operator = Operator(practice_cluster)
+    operator.wipe()
+    ended = operator.setup()
+    assert ended.code == 0, ended.err
+    return operator
+
+
+@pytest.fixture
+def operator(cluster: Operator) -> Iterator[Operator]:
+    """The cluster that is set up; afterwards nothing of any job may be left on it."""
+    yield cluster
+    assert cluster.job_processes() == {}
+
+
+def script(operator: Operator, text: str, name: str = "job.py") -> str:
+    path = operator.lab.directory / name
+    path.write_text(text)
+    return name
+
+
+def train(operator: Operator, text: str, *args: str) -> Ended:
+    return operator.call("train", script(operator, text), "--json", *args)
+
+
+# ----------------------------------------------------------------------------- the way it should go
+
+
+def test_the_demo_trains_on_all_ranks_with_a_falling_loss(operator: Operator) -> None:
+    ended = operator.call("train", "main.py")
+    assert ended.code == 0, ended.err
+    losses = [float(x) for x in re.findall(r"lab-1:0 \| step .* held-out loss (\S+)", ended.out)]
+    assert len(losses) > 3
+    assert losses[-1] < 0.8 * losses[0]
+    digests = re.findall(r"lab-(\d):(\d+) \| weights sha256 (\w+)", ended.out)
+    assert sorted((int(n), int(r)) for n, r, _ in digests) == [(1 + r // 8, r) for r in range(16)]
+    assert len({digest for *_, digest in digests}) == 1
+    assert "Demo done!" in ended.out
+
+
+def test_each_rank_has_its_own_numbers_and_the_launcher_agrees_with_the_rank_table(
+    operator: Operator,
+) -> None:
+    ended = train(
+        operator,
+        "import json, os\n"
+        "e = os.environ\n"
+        "t = json.load(open(e['RANK_TABLE_FILE']))\n"
+        "mine = [(s['server_id'], d['device_id']) for s in t['server_list'] for d in s['device']"
+        " if d['rank_id'] == e['RANK_ID']]\n"
+        "names = 'RANK OMPI_COMM_WORLD_RANK RANK_SIZE LOCAL_RANK DEVICE_ID'.split()\n"
+        "print(*[e[n] for n in names], *mine, [k for k in e if k.startswith('CM_')],"
+        " e['OMPI_MCA_mpi_yield_when_idle'])\n",
+    )
+    assert ended.code == 0
+    lines = sorted(line for line in ended.err.splitlines() if RANK_LINE.match(line))
+    addresses = [str(node.address) for node in operator.lab.nodes]
+    assert lines == sorted(
+        f"lab-{1 + r // 8}:{r} | {r} {r} 16 {r % 8} {r % 8} {(addresses[r // 8], str(r % 8))} [] 1"
+        for r in range(16)
+    )
+
+
+def test_a_job_report_says_everything_and_logs_are_gathered(operator: Operator) -> None:
+    ended = train(operator, "import os; print('rank', os.environ['RANK'])\n")
+    report = ended.json
+    assert (ended.code, report["state"], report["exit_code"]) == (0, "succeeded", 0)
+    assert report["first_failure"] is None
+    assert report["ranks"] == [
+        {"rank": r, "node": f"lab-{1 + r // 8}", "device": r % 8, "exit_code": 0, "signal": None}
+        for r in range(16)
+    ]
+    assert "/usr/bin/mpirun" in report["command"]
+    folder = operator.lab.directory / report["folder"]
+    logs = {r: (folder / f"rank.{r}.log").read_text() for r in range(16)}
+    assert logs == {r: f"rank {r}\n" for r in range(16)}
+
+
+def test_script_arguments_arrive_as_they_are(operator: Operator) -> None:
+    words = ["--steps", "3", "two words", "it's", '"q"', "$HOME", "*", "", ":", "a\nb", "-v"]
+    name = script(operator, "import os, sys\nif os.environ['RANK'] == '9': print(sys.argv[1:])\n")
+    ended = operator.call("train", name, "--", *words)
+    assert ended.code == 0
+    assert ended.out == f"lab-2:9 | {words}\n"
+
+
+def test_a_plan_prints_the_command_and_starts_nothing(operator: Operator) -> None:
+    before = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
+    ended = operator.call("train", "main.py", "--plan")
+    assert ended.code == 0
+    assert "/usr/bin/mpirun" in ended.out
+    assert "lab-2: ranks 8-15 on devices 0,1,2,3,4,5,6,7" in ended.out
+    plan = operator.call("train", "main.py", "--plan", "--json").json
+    assert [r["rank"] for r in plan["ranks"]] == list(range(16))
+    assert operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true") == before
+
+
+def test_the_printed_command_starts_the_same_job_by_hand(operator: Operator) -> None:
+    plan = operator.call("train", "main.py", "--plan", "--json", "--", "--steps", "8").json
+    by_hand = operator.sh("lab-1", plan["command_line"])
+    assert "Demo done!" in by_hand
+
+
+def test_a_script_on_the_operators_side_is_copied_to_every_node(operator: Operator) -> None:
+    ended = train(operator, "import os; print(os.getcwd(), __file__)\n")
+    assert ended.code == 0
+    places = set(re.findall(r"lab-\d:\d+ \| (\S+) (\S+)", ended.err))
+    [(cwd, file)] = places
+    assert file == f"{cwd}/job.py"
+    assert cwd.startswith(f"{BASE}/jobs/")
+
+
+def test_lines_stay_whole_and_in_order_whatever_is_printed(operator: Operator) -> None:
+    ended = train(
+        operator,
+        "import os, sys\n"
+        "r = os.environ['RANK']\n"
+        "for i in range(300):\n"
+        "    os.write(1, f'{r} {i} '.encode()); os.write(1, b'x' * 200 + b'\\n')\n"
+        "os.write(1, b'\\xff\\x00 last, without an end')\n",
+    )
+    assert ended.code == 0
+    mine: dict[int, list[str]] = {rank: [] for rank in range(16)}
+    for line in ended.err.split("\n"):
+        if match := RANK_LINE.match(line):
+            mine[int(match[2])].append(line[match.end() :])
+    for rank, lines in mine.items():
+        assert lines[:300] == [f"{rank} {i} {'x' * 200}" for i in range(300)]
+        assert lines[300:] == ["\ufffd\0 last, without an end"]
+
+
+# ------------------------------------------------------------------------------- jobs that go wrong
+
+
+def test_a_script_that_exits_3_ends_the_job_with_3(operator: Operator) -> None:
+    ended = train(
+        operator,
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '11': print('cannot go on', flush=True); sys.exit(3)\n"
+        "time.sleep(60)\n",
+    )
+    report = ended.json
+    assert (ended.code, report["state"]) == (3, "failed")
+    failure = report["first_failure"]
+    assert (failure["rank"], failure["node"], failure["device"]) == (11, "lab-2", 3)
+    assert (failure["exit_code"], failure["signal"]) == (3, None)
+    assert failure["message"] == "cannot go on"
+    assert (operator.lab.directory / failure["log"]).read_text() == "cannot go on\n"
+    assert "lab-2: rank 11 on device 3 failed first, with exit code 3" in ended.err
+    assert report["duration_s"] < 30
+
+
+def test_a_rank_killed_by_signal_9_ends_the_job_with_137(operator: Operator) -> None:
+    ended = train(
+        operator,
+        "import os, signal, time\n"
+        "if os.environ['RANK'] == '4': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(60)\n",
+    )
+    failure = ended.json["first_failure"]
+    assert ended.code == 137
+    assert (failure["rank"], failure["node"], failure["signal"]) == (4, "lab-1", 9)
+
+
+IGNORES_TERM = (
+    "import os, signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print('ready', flush=True)\n"
+    "if os.environ['RANK'] in sys.argv[1:]: time.sleep(1); sys.exit(5)\n"
+    "time.sleep(90)\n"
+)
+
+
+def test_ranks_that_ignore_sigterm_are_killed_when_another_fails(operator: Operator) -> None:
+    ended = train(operator, IGNORES_TERM, "--grace", "1", "--", "2")
+    assert ended.code == 5
+    assert ended.json["first_failure"]["rank"] == 2
+    assert ended.json["duration_s"] < 40
+
+
+def start(operator: Operator, name: str, *args: str) -> subprocess.Popen[str]:
+    process = operator.start("train", name, "--json", *args)
+    assert process.stderr is not None
+    seen = ""
+    while "ready" not in seen:
+        line = process.stderr.readline()
+        assert line, "the job ended before a rank was ready"
+        seen += line
+    return process
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_stops_every_process_on_every_node(operator: Operator, presses: int) -> None:
+    name = script(operator, IGNORES_TERM)
+    bystander = "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $!"
+    sleeper = operator.sh("lab-2", bystander).strip()
+    process = start(operator, name, "--grace", "1")
+    for _ in range(presses):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(out)["state"] == "interrupted"
+    assert operator.sh("lab-2", f"kill -0 {sleeper} && echo alive; kill {sleeper}") == "alive\n"
+
+
+def test_what_a_rank_leaves_behind_is_swept_away(operator: Operator) -> None:
+    ended = train(
+        operator,
+        "import os, subprocess\n"
+        "if os.environ['RANK'] == '8':\n"
+        "    subprocess.Popen(['sleep', '300'], start_new_session=True)\n",
+    )
+    assert ended.code == 0
+    assert any("lab-2" in note and "sleep" in note for note in ended.json["notes"])
+
+
+def test_a_script_that_is_not_there_is_named_before_anything_starts(operator: Operator) -> None:
+    ended = operator.call("train", "nowhere.py")
+    assert ended.code == 125
+    assert ended.err.startswith(
+        "nowhere.py: is neither /workspace/little_demo/nowhere.py on the nodes nor a file here"
+    )
+
+
+def test_with_json_a_job_that_was_not_started_is_told_as_one(operator: Operator) -> None:
+    report = operator.call("train", "nowhere.py", "--json").json
+    assert (report["state"], report["exit_code"], report["ranks"]) == ("not_started", 125, [])
+    assert report["message"].startswith("nowhere.py: is neither ")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["main.py", "--forks", "abc"], '--forks: "abc" is not a whole number of at least 1'),
+        (["main.py", "--grace=-1"], '--grace: "-1" is not a number of seconds from 0 to 86400'),
+    ],
+)
+def test_a_flag_that_makes_no_sense_starts_nothing(
+    operator: Operator, args: list[str], says: str
+) -> None:
+    ended = operator.call("train", *args)
+    assert (ended.code, ended.err.strip()) == (125, says)
+
+
+def test_a_script_that_one_node_lacks_is_named(operator: Operator) -> None:
+    operator.put("lab-1", "/workspace/little_demo/half.py", "print(1)\n", "644")
+    ended = operator.call("train", "half.py")
+    operator.sh("lab-1", "rm /workspace/little_demo/half.py")
+    assert ended.code == 125
+    assert ended.err.startswith(
+        "lab-2: has no readable /workspace/little_demo/half.py, but lab-1 has"
+    )
+
+
+def test_nothing_starts_where_one_node_is_not_as_setup_left_it(operator: Operator) -> None:
+    operator.sh("lab-2", f"echo >>{BASE}/env/rank-exec; kill $(cat {BASE}/sshd/sshd.pid)")
+    jobs = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
+    ended = operator.call("train", "main.py")
+    assert ended.code == 125
+    assert ended.err.splitlines()[:2] == [
+        "lab-2: not ready: env/rank-exec has changed; run setup",
+        "lab-2: not ready: the cluster's sshd does not run; run setup",
+    ]
+    assert operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true") == jobs
+    assert operator.setup().code == 0
+
+
+def test_nothing_starts_where_a_node_is_down(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "no-sshd")
+    ended = operator.call("train", "main.py")
+    operator.lab.undo("lab-2", "no-sshd")
+    assert ended.code == 125
+    assert re.match(r"lab-2: .*refused", ended.err)
+
+
+def test_a_cluster_that_was_not_set_up_is_told_so(operator: Operator) -> None:
+    other = operator.lab.directory / "never.yaml"
+    other.write_text(operator.lab.inventory.read_text().replace("cluster: lab", "cluster: never"))
+    ended = operator.call("train", "main.py", "--inventory", str(other))
+    assert ended.code == 125
+    assert "was not set up from here" in ended.err
+
+
+def test_an_inventory_that_changed_asks_for_setup(operator: Operator) -> None:
+    changed = operator.inventory_with("changed.yaml", ("env:\n", "env:\n  NEW: 1\n"))
+    ended = operator.call("train", "main.py", "--inventory", str(changed))
+    assert ended.code == 125
+    assert "the inventory has changed since the cluster was set up; run setup again" in ended.err
+
+
+def test_a_launcher_that_a_node_turns_away_is_not_silent(operator: Operator) -> None:
+    key = f"{BASE}/trust/cluster_key"
+    operator.sh("lab-1", f"mv {key} /run/key; ssh-keygen -q -t ed25519 -N '' -f {key}")
+    try:
+        ended = train(operator, "print('ready')\n")
+    finally:
+        operator.sh("lab-1", f"mv -f /run/key {key}; rm -f {key}.pub")
+    assert ended.json["state"] == "failed"
+    assert ended.code not in {0, 125}
+    assert "ermission" in ended.json["message"]

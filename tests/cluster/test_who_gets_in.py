@@ -1,0 +1,388 @@
+"""Who gets in where: certificates and pinned keys against forged hosts, strange keys, lost CAs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+SSH_KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
+DENIED = "Permission denied (publickey)."
+PAST = "20200101:20200102"
+LOGIN = f"ssh -F {BASE}/trust/ssh_config -o LogLevel=INFO {{address}} echo in 2>&1; true"
+OF_CA = ["sshd/host_key-cert.pub", "trust/cluster_key-cert.pub"]
+
+
+@pytest.fixture(scope="module")
+def lab(bring_up_once: Callable[..., Lab]) -> Lab:
+    return bring_up_once(nodes=3, devices=1)
+
+
+@pytest.fixture
+def operator(lab: Lab) -> Operator:
+    """Servers that ascendboot has never seen, and an operator without CA keys."""
+    operator = Operator(lab)
+    operator.wipe()
+    shutil.rmtree(ca_folder(operator), ignore_errors=True)
+    return operator
+
+
+@pytest.fixture(scope="module")
+def set_up(lab: Lab) -> Operator:
+    operator = Operator(lab)
+    operator.wipe()
+    return operator
+
+
+@pytest.fixture
+def ready(set_up: Operator) -> Iterator[Operator]:
+    """A cluster that is set up with certificates, and is so again afterwards."""
+    ended = set_up.setup()
+    assert ended.code == 0, ended.err
+    yield set_up
+    assert set_up.setup().code == 0
+
+
+def inventory(operator: Operator, *, nodes: int = 3, **keys: Any) -> Path:
+    """The lab's inventory with its first nodes alone, and other keys."""
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["nodes"] = dict(list(document["nodes"].items())[:nodes])
+    path = operator.lab.directory / "variant.yaml"
+    path.write_text(yaml.safe_dump({**document, **keys}))
+    return path
+
+
+def ca_folder(operator: Operator) -> Path:
+    return operator.lab.directory / ".ascendboot" / "clusters" / "lab" / "ca"
+
+
+def address(operator: Operator, name: str) -> str:
+    return str(next(node.address for node in operator.lab.nodes if node.name == name))
+
+
+def changed(operator: Operator, path: Path | None = None) -> list[tuple[str, str]]:
+    """What a setup that ends well changes."""
+    ended = operator.setup(inventory=path)
+    assert ended.code == 0, ended.err
+    return [(node, step) for node, step, _ in ended.outcomes("changed")]
+
+
+def ours(operator: Operator, name: str) -> list[str]:
+    """Files of trust on a node."""
+    script = f"cd {BASE} && ls -d trust/* sshd/*key* | sort"
+    return operator.sh(name, script).split()
+
+
+def signed(operator: Operator, name: str, key: str, *options: str, ca: str = "user_ca") -> str:
+    """A certificate for the public half of a node's `key`, made by hand by the operator's CA."""
+    folder = operator.lab.directory / "by_hand"
+    folder.mkdir(exist_ok=True)
+    (folder / "key.pub").write_text(operator.sh(name, f"ssh-keygen -y -P '' -f {key}"))
+    argv = [
+        SSH_KEYGEN,
+        "-q",
+        "-s",
+        str(ca_folder(operator) / ca),
+        *options,
+        str(folder / "key.pub"),
+    ]
+    subprocess.run(argv, check=True)
+    return (folder / "key-cert.pub").read_text()
+
+
+# ------------------------------------------------------------------------------ what setup leaves
+
+
+def test_one_line_lets_in_and_one_line_knows_all(ready: Operator) -> None:
+    nodes = [node.name for node in ready.lab.nodes]
+    user, host = (
+        " ".join((ca_folder(ready) / f"{kind}_ca.pub").read_text().split()[:2])
+        for kind in ("user", "host")
+    )
+    source = address(ready, "lab-1")
+    assert [ready.sh(name, f"cat {BASE}/trust/authorized_keys") for name in nodes] == [
+        f'cert-authority,restrict,from="{source}",principals="mpi-lab" {user} ascendboot lab\n'
+    ] * 3
+    assert (
+        ready.sh("lab-1", f"cat {BASE}/trust/known_hosts") == f"@cert-authority [*]:12345 {host}\n"
+    )
+    printed = ready.sh("lab-1", f"TZ=UTC ssh-keygen -L -f {BASE}/trust/cluster_key-cert.pub")
+    said = [line.strip() for line in printed.splitlines()]
+    assert said[1] == "Type: ssh-ed25519-cert-v01@openssh.com user certificate"
+    assert said[7:] == [
+        *("Principals:", "mpi-lab"),
+        *("Critical Options:", f"source-address {source}/32"),
+        "Extensions: (none)",
+    ]
+
+
+def test_private_ca_keys_are_on_the_operator_s_side_alone(ready: Operator) -> None:
+    folder = ca_folder(ready)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for kind in ("user_ca", "host_ca"):
+        assert (folder / kind).stat().st_mode & 0o777 == 0o600
+        private = (folder / kind).read_text().splitlines()[2]
+        public = (folder / f"{kind}.pub").read_text().split()[1]
+        for node in ready.lab.nodes:
+            search = "grep -rlF -- {} /var/lib/ascendboot /root /run /etc 2>/dev/null; true"
+            assert ready.sh(node.name, search.format(private)) == ""
+        found = ready.sh("lab-1", f"grep -rlF -- {public} {BASE}/trust; true")
+        assert found != ""
+    kept = (ready.lab.directory / ".ascendboot" / "runs").rglob("*.*")
+    assert [path for path in kept if b"PRIVATE KEY" in path.read_bytes()] == []
+
+
+def test_a_plan_says_when_certificates_expire(ready: Operator) -> None:
+    plan = ready.setup("--plan")
+    assert plan.code == 0, plan.err
+    told = {
+        (r["node"], r["step"]): r["detail"]
+        for r in plan.json["results"]
+        if r["step"].endswith("-cert.pub")
+    }
+    assert told == {
+        ("lab-1", "sshd/host_key-cert.pub"): "expires in 399 days",
+        ("lab-1", "trust/cluster_key-cert.pub"): "expires in 399 days",
+        ("lab-2", "sshd/host_key-cert.pub"): "expires in 399 days",
+        ("lab-3", "sshd/host_key-cert.pub"): "expires in 399 days",
+    }
+    shown = ready.call("setup", "--plan", "--inventory", str(ready.lab.inventory)).out
+    assert "sshd/host_key-cert.pub (expires in 399 days)" in shown
+
+
+def test_a_plan_makes_no_ca(operator: Operator) -> None:
+    plan = operator.setup("--plan")
+    assert plan.code == 0
+    later = {r["step"]: r["detail"] for r in plan.json["results"] if r["phase"] == "trust"}
+    assert later["trust/known_hosts"] == "not known before the cluster's CA is made"
+    assert not ca_folder(operator).exists()
+
+
+def test_a_ca_key_that_others_may_read_is_refused_before_anything_is_asked(
+    ready: Operator,
+) -> None:
+    key = ca_folder(ready) / "user_ca"
+    key.chmod(0o644)
+    try:
+        ended = ready.setup()
+    finally:
+        key.chmod(0o600)
+    assert (ended.code, ended.out) == (1, "")
+    assert "user_ca: could not use the CA key: others may read it (mode 0644)" in ended.err
+
+
+# ------------------------------------------------------------------------------ who is refused
+
+
+_FORGE = f"""\
+rm -rf /run/forged; mkdir -p /run/forged; cd /run/forged
+read -r pid _ <{BASE}/sshd/started; kill "$pid"; timeout 5 tail --pid="$pid" -s 0.05 -f /dev/null
+ssh-keygen -q -t ed25519 -N '' -f host_key
+{{prepare}}
+sed '/^HostKey/d; /^HostCert/d; s|^PidFile.*|PidFile /run/forged/pid|' \\
+  {BASE}/sshd/sshd_config >config
+echo 'HostKey /run/forged/host_key' >>config
+[ ! -e host_key-cert.pub ] || echo 'HostCertificate /run/forged/host_key-cert.pub' >>config
+/usr/sbin/sshd -f /run/forged/config -E /run/forged/log
+until [ -s pid ]; do sleep 0.05; done
+"""
+_SELF_SIGNED = (
+    "ssh-keygen -q -t ed25519 -N '' -f ca; "
+    "ssh-keygen -q -s ca -h -I x -n {address},lab-2 host_key.pub"
+)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "says"),
+    [
+        ("true", "no matching host key type found"),
+        (_SELF_SIGNED, "Host key verification failed"),
+        # It has stolen another node's key and certificate.
+        (
+            "cat >host_key; chmod 600 host_key; cp /run/stolen-cert.pub host_key-cert.pub",
+            "Certificate invalid: name is not a listed principal",
+        ),
+    ],
+    ids=["plain-key", "other-ca", "another-node's-certificate"],
+)
+def test_a_forged_host_is_refused_by_the_primary(ready: Operator, prepare: str, says: str) -> None:
+    where = address(ready, "lab-2")
+    certificate = ready.sh("lab-3", f"cat {BASE}/sshd/host_key-cert.pub")
+    ready.put("lab-2", "/run/stolen-cert.pub", certificate, "644")
+    stolen = ready.sh("lab-3", f"cat {BASE}/sshd/host_key")
+    assert ready.sh("lab-1", LOGIN.format(address=where)) == "in\n"
+    script = _FORGE.format(prepare=prepare.format(address=where))
+    ready.lab.exec("lab-2", ["bash", "-c", script], input=stolen.encode())
+    try:
+        answer = ready.sh("lab-1", LOGIN.format(address=where))
+    finally:
+        ready.sh("lab-2", "kill $(cat /run/forged/pid)")
+    assert says in answer
+    assert "in\n" not in answer.splitlines(keepends=True)
+    assert changed(ready) == [("lab-2", "sshd")]
+    assert ready.sh("lab-1", LOGIN.format(address=where)) == "in\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["-I", "x", "-n", "mpi-lab"], "in"),
+        (None, DENIED),
+        (["-I", "x", "-n", "mpi-other"], DENIED),
+        (["-I", "x", "-n", "mpi-lab", "-V", PAST], DENIED),
+        (["-I", "x", "-n", "mpi-lab", "-O", "source-address=198.51.100.0/24"], DENIED),
+        (["-I", "x"], DENIED),
+    ],
+    ids=["right", "no-certificate", "other-cluster", "expired", "other-source", "no-principal"],
+)
+def test_only_a_certificate_for_this_cluster_opens_a_node(
+    ready: Operator, options: list[str] | None, says: str
+) -> None:
+    ready.sh(
+        "lab-1", f"rm -rf /run/k; install -d -m 700 /run/k; cp {BASE}/trust/cluster_key /run/k"
+    )
+    if options is not None:
+        text = signed(ready, "lab-1", "/run/k/cluster_key", *options)
+        ready.put("lab-1", "/run/k/cluster_key-cert.pub", text, "644")
+    ready.sh(
+        "lab-1",
+        f"sed -e '/CertificateFile/d; s|{BASE}/trust/cluster_key|/run/k/cluster_key|' "
+        f"{BASE}/trust/ssh_config >/run/k/config",
+    )
+    where = address(ready, "lab-2")
+    answer = ready.sh("lab-1", f"ssh -F /run/k/config {where} echo in 2>&1; true")
+    assert answer.splitlines()[-1].rpartition(": ")[2] == says
+
+
+# --------------------------------------------------------------------- expired, lost, changed
+
+
+def test_an_expired_certificate_of_the_primary_is_refused_and_renewed(ready: Operator) -> None:
+    text = signed(
+        ready,
+        *("lab-1", f"{BASE}/trust/cluster_key", "-I", "lab-1 of lab", "-n", "mpi-lab"),
+        *("-O", "clear", "-O", f"source-address={address(ready, 'lab-1')}/32", "-V", PAST),
+    )
+    ready.put("lab-1", f"{BASE}/trust/cluster_key-cert.pub", text, "644")
+    answer = ready.sh("lab-1", LOGIN.format(address=address(ready, "lab-2")))
+    assert "Permission denied (publickey)" in answer
+    job = ready.call("train", "main.py")
+    assert job.code == 125
+    assert "trust/cluster_key-cert.pub has expired" in job.err
+    ended = ready.setup()
+    assert ended.code == 0
+    [detail] = ended.details("changed")
+    assert detail.startswith("trust/cluster_key-cert.pub expired ")
+    assert changed(ready) == []
+
+
+def test_an_expired_host_certificate_is_refused_and_renewed(ready: Operator) -> None:
+    where = address(ready, "lab-2")
+    options = ("-h", "-I", "lab-2 of lab", "-n", f"{where},lab-2", "-V", PAST)
+    text = signed(ready, "lab-2", f"{BASE}/sshd/host_key", *options, ca="host_ca")
+    ready.put("lab-2", f"{BASE}/sshd/host_key-cert.pub", text, "644")
+    ready.sh("lab-2", f"kill -HUP $(cat {BASE}/sshd/sshd.pid)")
+    answer = ready.sh("lab-1", LOGIN.format(address=where))
+    assert answer.splitlines()[-1] == "Host key verification failed."
+    assert changed(ready) == [("lab-2", "sshd/host_key-cert.pub")]
+    assert changed(ready) == []
+
+
+def test_a_lost_ca_is_told_in_the_plan_replaced_and_everything_signed_again(
+    ready: Operator,
+) -> None:
+    shutil.rmtree(ca_folder(ready))
+    plan = ready.setup("--plan")
+    again = (
+        "not known before a new CA signs everything again; "
+        "the keys of the present one are not on this side"
+    )
+    assert set(plan.details("would_change")) == {again}
+    assert not ca_folder(ready).exists()
+    assert sorted(changed(ready)) == [
+        ("lab-1", "sshd/host_key-cert.pub"),
+        ("lab-1", "trust/authorized_keys"),
+        ("lab-1", "trust/cluster_key-cert.pub"),
+        ("lab-1", "trust/known_hosts"),
+        *((f"lab-{n}", step) for n in (2, 3) for step in OF_NODE),
+    ]
+    assert changed(ready) == []
+
+
+OF_NODE = ("sshd/host_key-cert.pub", "trust/authorized_keys")
+
+
+def test_a_node_more_leaves_the_trust_of_the_others_alone(operator: Operator) -> None:
+    changed(operator, inventory(operator, nodes=2))
+    more = operator.setup(inventory=inventory(operator, nodes=3))
+    assert more.code == 0, more.err
+    touched = {(r["node"], r["phase"]) for r in more.json["results"] if r["outcome"] == "changed"}
+    assert touched == {
+        *(("lab-3", phase) for phase in ("sshd", "trust", "environment", "resources")),
+        *((f"lab-{n}", "resources") for n in (1, 2)),
+    }
+
+
+def test_another_primary_leaves_no_key_on_the_former(operator: Operator) -> None:
+    changed(operator)
+    other = inventory(operator, primary="lab-2")
+    changed(operator, other)
+    assert ours(operator, "lab-1") == [
+        "sshd/host_key",
+        "sshd/host_key-cert.pub",
+        "trust/authorized_keys",
+    ]
+    assert "trust/cluster_key-cert.pub" in ours(operator, "lab-2")
+    assert changed(operator, other) == []
+
+
+def test_pinned_trust_sets_up_settles_and_trains(operator: Operator) -> None:
+    pinned = inventory(operator, ssh={"trust": "pinned"})
+    changed(operator, pinned)
+    assert changed(operator, pinned) == []
+    assert not ca_folder(operator).exists()
+    assert ours(operator, "lab-1") == [
+        "sshd/host_key",
+        *(f"trust/{f}" for f in ("authorized_keys", "cluster_key", "known_hosts", "ssh_config")),
+    ]
+    assert ours(operator, "lab-2") == ["sshd/host_key", "trust/authorized_keys"]
+    known = operator.sh("lab-1", f"cut -d' ' -f1 {BASE}/trust/known_hosts").split()
+    assert known == [f"[{address(operator, f'lab-{n}')}]:12345" for n in (1, 2, 3)]
+    (operator.lab.directory / "job.py").write_text("print('hello')\n")
+    job = operator.call("train", "job.py")
+    assert (job.code, job.out.count("| hello")) == (0, 3), job.err
+
+
+def test_from_pinned_to_certificates_and_back_leaves_nothing_of_the_former(
+    operator: Operator,
+) -> None:
+    names = [node.name for node in operator.lab.nodes]
+    pinned = inventory(operator, ssh={"trust": "pinned"})
+    changed(operator, pinned)
+    before = {name: ours(operator, name) for name in names}
+    assert ("lab-2", "sshd") in changed(operator)
+    (operator.lab.directory / "job.py").write_text("print('hello')\n")
+    job = operator.call("train", "job.py")
+    assert (job.code, job.out.count("| hello")) == (0, 3), job.err
+    assert changed(operator) == []
+    assert {name: ours(operator, name) for name in names} == {
+        "lab-1": sorted([*before["lab-1"], *OF_CA]),
+        "lab-2": sorted([*before["lab-2"], OF_CA[0]]),
+        "lab-3": sorted([*before["lab-3"], OF_CA[0]]),
+    }
+    changed(operator, inventory(operator, ssh={"trust": "pinned"}))
+    assert {name: ours(operator, name) for name in names} == before
+    assert changed(operator, inventory(operator, ssh={"trust": "pinned"})) == []

@@ -1,0 +1,76 @@
+"""Every verb, flag, exit code, outcome and phase is documented."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from ascendboot import errors
+from ascendboot.model.job import JobState
+from ascendboot.model.report import Outcome
+from ascendboot.phases import SETUP
+from ascendboot.tasks.program import namespace
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
+TASKS = namespace()
+NO_FINDINGS = {"all-pairs", "not-asked", "not-understood", "no-rank-table", "rank-table"}
+"""Words of the same form in the same modules."""
+
+
+@pytest.mark.parametrize("name", sorted(TASKS.task_names))
+def test_every_verb_and_flag_is_in_the_reference_and_has_help(name: str) -> None:
+    task = TASKS[name]
+    assert re.search(rf"\b{re.escape(name)}\b", COMMANDS)
+    assert "Example" in (inspect.getdoc(task.body) or "")
+    for argument in task.get_arguments():
+        if argument.positional:
+            continue
+        assert argument.help, f"{name} --{argument.name} has no help"
+        assert f"--{argument.name.replace('_', '-')}" in COMMANDS, argument.name
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    kinds = inspect.getmembers(errors, inspect.isclass)
+    codes = {kind.exit_code for _, kind in kinds if issubclass(kind, errors.AscendbootError)}
+    table = {int(c) for c in re.findall(r"^\| (\d+) \|", COMMANDS, re.MULTILINE)}
+    assert codes | {0, 3} == table
+
+
+def test_every_outcome_state_and_phase_is_named() -> None:
+    words = [o.value for o in Outcome] + [s.value for s in JobState] + [p.name for p in SETUP]
+    assert [word for word in words if f"`{word}`" not in COMMANDS] == []
+
+
+def test_every_finding_is_in_the_list_and_every_id_there_exists() -> None:
+    page = (ROOT / "docs/reference/findings.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    listed = {id_ for row in rows for id_ in re.findall(r"`([a-z0-9-]+)`", row)}
+    assert listed == finding_ids()
+
+
+def finding_ids() -> set[str]:
+    """Every text of the form of an id in the modules that make findings."""
+    folder = ROOT / "ascendboot"
+    rooms = [*folder.glob("judge/*.py"), *folder.glob("network/*.py")]
+    modules = [*rooms, folder / "decide.py", folder / "checkup.py"]
+    texts = {
+        node.value
+        for module in modules
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    words = {text for text in texts if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", text)}
+    return words - NO_FINDINGS | {f"device-{what}-unknown" for what in ("ip", "link", "tls")}
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda p: p.name
+)
+def test_links_between_documents_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,96 @@
+"""Imports point down: who may import whom, as in the table of the house."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "ascendboot"
+
+BELOW = {
+    "errors": set(),
+    "model": {"errors"},
+    "profiles": set(),
+    "inventory": {"errors", "model", "profiles"},
+    "parse": {"errors", "model"},
+    "render": {"errors", "model"},
+    "state": {"errors", "model"},
+    "transport": {"errors", "model"},
+    "facts": {"errors", "model", "parse", "transport"},
+    "judge": {"errors", "model", "facts"},
+    "resources": {"errors", "model"},
+    "steps": {"errors", "model", "transport", "facts", "render"},
+    "decide": {"errors", "model", "facts", "judge"},
+    "applied": {"errors", "model", "facts", "decide"},
+    "ready": {"errors", "model", "facts", "applied", "transport"},
+    "authority": {"errors", "model"},
+    "context": {"errors", "model", "facts", "steps", "decide", "render", "resources"},
+    "trust": {"errors", "model", "facts", "steps", "decide", "render", "context"},
+    "phases": {
+        *("errors", "model", "facts", "steps", "decide", "resources", "render"),
+        *("context", "trust", "judge"),
+    },
+    "prove": {"errors", "model", "facts", "decide", "transport"},
+    "network": {"errors", "model", "parse", "transport", "facts", "judge"},
+    "outcomes": {"errors", "model", "facts", "judge", "phases", "steps"},
+    "proofs": {"errors", "model", "transport", "prove", "network", "outcomes"},
+    "checkup": {
+        *("errors", "model", "facts", "judge", "decide", "context", "phases", "prove", "proofs"),
+        *("network", "outcomes", "engine", "resources", "steps"),
+    },
+    "engine": {
+        *("errors", "model", "transport", "facts", "steps", "judge", "state"),
+        *("decide", "context", "phases", "prove", "outcomes", "render", "resources"),
+        *("network", "proofs"),
+    },
+    "launch": {"errors", "model", "transport", "resources"},
+    "takeback": {"errors", "facts", "transport"},
+    "lab": {"errors", "model", "render"},
+    "console": {"errors", "model"},
+}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.append(node.module or "")
+            names.extend(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            names.extend(alias.name for alias in node.names)
+    parts = [name.split(".") for name in names]
+    return {p[1] for p in parts if p[0] == "ascendboot" and len(p) > 1 and not p[1].startswith("_")}
+
+
+MODULES = sorted(p for p in ROOT.rglob("*.py") if room(p) not in ("__init__", "tasks"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_room_imports_only_from_rooms_below_it(path: Path) -> None:
+    assert imported_rooms(path) - {room(path)} <= BELOW[room(path)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    libraries = {
+        a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names
+    }
+    libraries |= {
+        (n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)
+    }
+    if path.relative_to(ROOT) != Path("transport/ssh.py"):
+        assert not libraries & {"fabric", "paramiko"}
+    if room(path) != "console":
+        assert "rich" not in libraries
+        assert not [
+            n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "print"
+        ]
+    assert "__file__" not in {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
