@@ -69,7 +69,6 @@ class SshOpener:
         self._identities: Identities[paramiko.PKey] = Identities(_load_key, ask)
         self._on_result = on_result
         self._jumps: Shared[_Link] = Shared()
-        self._config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
         _silence_paramiko()
 
     def __call__(self, node: Node) -> SshTransport:
@@ -89,7 +88,7 @@ class SshOpener:
         check = HostKeyCheck(node, self.host_keys)
         changed: ConnectError | None = None
         while True:
-            link = _Link(node, *self._socket(node, behind), self._config)
+            link = _Link(node, *self._socket(node, behind))
             try:
                 link.login(check, self._identities)
             except ConnectError as error:
@@ -137,14 +136,11 @@ class SshOpener:
 class _Link:
     """One connection to one server, and what has to end with it."""
 
-    def __init__(
-        self, node: Node, sock: Closes, release: Callable[[], None], config: fabric.Config
-    ) -> None:
+    def __init__(self, node: Node, sock: Closes, release: Callable[[], None]) -> None:
         self.node = node
         self.connections = 1
         self._sock = sock
         self._release = release
-        self._config = config
         self._fabric: fabric.Connection | None = None
         self._lock = threading.Lock()
 
@@ -163,13 +159,15 @@ class _Link:
             ConnectError: one of them failed.
         """
         node, began = self.node, time.monotonic()
+        # One each: Fabric writes into it, and rebuilds it while others would read.
+        config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
         with ExitStack() as unless_done:
             unless_done.callback(self.close)
             self._fabric = fabric.Connection(
                 node.address,
                 user=node.ssh.user,
                 port=node.ssh.port,
-                config=self._config,
+                config=config,
                 connect_kwargs={
                     "sock": self._sock,
                     "auth_strategy": _Login(node, identities),
