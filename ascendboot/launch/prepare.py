@@ -62,17 +62,20 @@ def discard(
 
 
 def start(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
-    """Start the launcher on the primary, detached: it outlives this connection.
+    """Start what the plan starts, detached: it outlives this connection.
 
     Raises:
-        NodeError: the primary did not start it.
+        NodeError: it was not started on this node; it may have been on others.
     """
     command = Command(
         argv=("bash", "-c", START, "start", str(plan.job_folder)),
         purpose=f"start job {plan.job_id}",
         effect=Effect.WRITE,
     )
-    transports[plan.primary].run(command).checked()
+    nodes = [start.node for start in plan.starts]
+    for started in on_each(nodes, lambda node: transports[node].run(command).checked()).values():
+        if isinstance(started, NodeError):
+            raise started
 
 
 def _reasons(plan: LaunchPlan, node: str, transport: Transport) -> list[str]:
@@ -91,7 +94,7 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
     values = (
         plan.base,
         plan.job_folder,
-        plan.mpirun,
+        plan.mpirun or "",
         plan.python,
         "" if copied else plan.script,
         plan.workdir,

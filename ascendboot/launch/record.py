@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError
-from ascendboot.launch.plan import LAUNCHER_LOG, PlannedRank, rank_log
+from ascendboot.launch.plan import PlannedRank, rank_log, start_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,8 @@ class JobRecord:
     job_folder: PurePosixPath
     nodes: tuple[str, ...]
     ranks: tuple[PlannedRank, ...]
+    started_on: tuple[str, ...]
+    """The nodes on which ascendboot started something: the launcher, or an agent of its."""
     command_line: str
     grace_s: float
     started: str
@@ -46,8 +48,9 @@ class JobRecord:
 
     def logs_on(self, node: str) -> tuple[str, ...]:
         """Names of the logs in the job's folder of one node."""
-        ranks = tuple(rank_log(rank.rank) for rank in self.ranks_on(node))
-        return (*ranks, LAUNCHER_LOG) if node == self.primary else ranks
+        ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
+        starts = (start_log(self.nodes.index(node)),) if node in self.started_on else ()
+        return (*ranks, *starts)
 
 
 def record_of(
@@ -90,6 +93,8 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         job_folder=PurePosixPath(document["folder"]),
         nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
         ranks=ranks,
+        # Plans of before there were several starts name none.
+        started_on=tuple(start["node"] for start in document.get("starts", document["ranks"][:1])),
         command_line=document["command_line"],
         grace_s=document["grace_s"],
         started=document["started"],

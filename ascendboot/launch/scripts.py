@@ -10,9 +10,11 @@ chief=$9 write=${10}
 shift 10
 bad=0
 refuse() { printf '%s\n' "$1"; bad=1; }
-[ -x "$mpirun" ] || refuse "no program $mpirun; install Open MPI or run setup"
-orted=${mpirun%/*}/orted
-[ -x "$orted" ] || refuse "no program $orted; install Open MPI or run setup"
+if [ -n "$mpirun" ]; then
+  for program in "$mpirun" "${mpirun%/*}/orted"; do
+    [ -x "$program" ] || refuse "no program $program; install Open MPI or run setup"
+  done
+fi
 [ -x "$base/env/rank-exec" ] || refuse "no program $base/env/rank-exec; run setup"
 [ -r "$base/env/node.env" ] || refuse "no file $base/env/node.env; run setup"
 if [ -n "$table" ]; then
@@ -43,9 +45,10 @@ exit 1
 """
 """Sees whether the node can take part, then makes the job's folder with its empty logs.
 
-Arguments: base, job folder, mpirun, python, script ("" when it is copied), working directory, rank
-table ("" without one), its digest, ADDRESS/PORT where the ranks will meet ("" on other nodes and
-with a rank table), a script that writes the job's files from stdin, then the names of the logs.
+Arguments: base, job folder, mpirun ("" where none takes part), python, script ("" when it is
+copied), working directory, rank table ("" without one), its digest, ADDRESS/PORT where the ranks
+will meet ("" on other nodes and where they do not), a script that writes the job's files from
+stdin, then the names of the logs.
 What is missing is printed, one reason per line; then nothing was written."""
 
 DISCARD: Final = 'rm -rf -- "$1"'
@@ -54,7 +57,7 @@ DISCARD: Final = 'rm -rf -- "$1"'
 LAUNCH: Final = r"""
 trap : TERM INT HUP
 cd -- "$job" || exit 1
-exec </dev/null >>launcher.log 2>&1
+exec </dev/null >>"$log" 2>&1
 stamp() {
   local line rest fields
   read -r line </proc/self/stat
@@ -72,7 +75,7 @@ time=${EPOCHREALTIME-}
 if [ -n "$time" ]; then time=${time/,/.}; else time=$(date +%s.%6N); fi
 printf 'launcher - exit %s at %s\n' "$code" "$time" >>events
 """
-"""The rest of `launch.sh`, after `job=FOLDER` and `launcher() { … }`: runs, waits, records."""
+"""The rest of `launch.sh` after `job=FOLDER log=NAME` and `launcher() { … }`: runs and records."""
 
 START: Final = r"""
 setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &

@@ -16,9 +16,9 @@ from ascendboot.applied import Applied
 from ascendboot.console import Screen
 from ascendboot.errors import AscendbootError, LaunchError, UnreachableError, UsageError
 from ascendboot.launch.look import living, look_at
-from ascendboot.launch.plan import LAUNCHER_NAMES, LaunchRequest, Login
-from ascendboot.launch.plan import plan as plan_launch
+from ascendboot.launch.planning import plan as plan_launch
 from ascendboot.launch.record import PLAN_FILE, record_of
+from ascendboot.launch.request import LAUNCHER_NAMES, LaunchRequest, Login
 from ascendboot.launch.run import Interrupts, start_detached
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report

@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.plan import LaunchPlan, LaunchRequest, Login, plan
+from ascendboot.launch.planning import plan
+from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.model.placement import Placement, Slot
 from ascendboot.transport.api import Command, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ascendboot.launch.plan import LaunchPlan
 
 RANK_EXEC = Path(__file__).parents[2] / "templates" / "env" / "rank-exec.j2"
 MPIRUN = shutil.which("mpirun")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.plan import plan
+from ascendboot.launch.planning import plan
 from ascendboot.launch.run import run
 from ascendboot.model.job import JobState
 from ascendboot.model.placement import Placement, Slot

@@ -7,12 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.follow import Followers
-from ascendboot.launch.plan import LaunchPlan, plan
+from ascendboot.launch.planning import plan
 from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.transport.api import Command
 
 PLAN: LaunchPlan = plan(REQUEST)

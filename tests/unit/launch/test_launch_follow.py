@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.launch.copies import Screen
 from ascendboot.launch.events import Event, RankStarted
 from ascendboot.launch.follow import Followers, Seen
-from ascendboot.launch.plan import LaunchPlan, plan
+from ascendboot.launch.planning import plan
 from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.transport.api import Command
 
 PLAN: LaunchPlan = plan(REQUEST)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ascendboot.launch.plan import plan
+from ascendboot.launch.planning import plan
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.placement import Placement, Slot
-from tests.unit.launch.wanted import BASE, REQUEST, node
+from tests.unit.launch.wanted import BASE, REQUEST, command_of, node
 
 WANTED = replace(
     REQUEST,
@@ -19,7 +19,7 @@ WANTED = replace(
 
 
 def test_the_command() -> None:
-    assert plan(WANTED).command[:13] == (
+    assert command_of(WANTED)[:13] == (
         "/opt/py/bin/horovodrun",
         *("-np", "4", "-H", "192.0.2.11:2,192.0.2.12:2", "-p", "12345"),
         *("--network-interface", "192.0.2.0/24,198.51.100.0/24", "--disable-cache", "--mpi"),
@@ -30,14 +30,17 @@ def test_the_command() -> None:
         ),
         f"{BASE}/env/rank-exec",
     )
-    assert plan(WANTED).command[12:] == plan(REQUEST).command[-len(plan(WANTED).command) + 12 :]
+    assert command_of(WANTED)[12:] == command_of(REQUEST)[-len(command_of(WANTED)) + 12 :]
 
 
 def test_the_environment_puts_our_ssh_first() -> None:
-    made = plan(WANTED)
-    assert made.env["PATH"].split(":")[:2] == [f"{BASE}/env/bin", "/usr/local/openmpi/bin"]
-    assert made.env["LD_LIBRARY_PATH"] == "/opt/lib"
-    assert f"{BASE}/env/bin" not in plan(REQUEST).env["PATH"]
+    env = plan(WANTED).starts[0].env
+    assert env["PATH"].split(":")[:2] == [
+        f"{BASE}/env/bin",
+        "/usr/local/openmpi/bin",
+    ]
+    assert env["LD_LIBRARY_PATH"] == "/opt/lib"
+    assert f"{BASE}/env/bin" not in plan(REQUEST).starts[0].env["PATH"]
 
 
 def test_on_64_hosts_horovodrun_turns_tree_spawn_off_itself() -> None:
@@ -45,15 +48,15 @@ def test_on_64_hosts_horovodrun_turns_tree_spawn_off_itself() -> None:
         hosts = (node(f"n-{i}", f"192.0.2.{i}") for i in range(1, count + 1))
         return Placement(tuple(Slot(host, 0, None, 0) for host in hosts))
 
-    few, many = (plan(replace(WANTED, placement=slots(n))).command[11] for n in (63, 64))
+    few, many = (command_of(replace(WANTED, placement=slots(n)))[11] for n in (63, 64))
     assert "-mca plm_rsh_no_tree_spawn 1 " in few
     assert "plm_rsh_no_tree_spawn" not in many
-    by_mpirun = plan(replace(REQUEST, placement=slots(64))).command
+    by_mpirun = command_of(replace(REQUEST, placement=slots(64)))
     assert by_mpirun[by_mpirun.index("plm_rsh_no_tree_spawn") + 1] == "1"
 
 
 def test_mpirun_gets_the_words_of_the_inventory_too() -> None:
-    command = plan(replace(REQUEST, mpi_args=("--mca", "btl_tcp_links", "2"))).command
+    command = command_of(replace(REQUEST, mpi_args=("--mca", "btl_tcp_links", "2")))
     at = command.index("btl_tcp_links")
     assert command[at - 1 : at + 4] == (
         *("--mca", "btl_tcp_links", "2", "-x", "ASCENDBOOT_JOB_ID"),

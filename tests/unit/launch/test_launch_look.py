@@ -20,7 +20,7 @@ from ascendboot.launch.events import (
     SupervisorStarted,
 )
 from ascendboot.launch.look import JobLook, living, look_at, parse_look
-from ascendboot.launch.plan import plan
+from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.launch.status import JobStatus, status_of
 from ascendboot.model.job import JobReport, JobState

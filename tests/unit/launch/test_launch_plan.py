@@ -11,15 +11,17 @@ import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.mpirun import protected
-from ascendboot.launch.plan import Login, PlannedRank, plan
+from ascendboot.launch.plan import PlannedRank
+from ascendboot.launch.planning import plan
+from ascendboot.launch.request import Login
 from ascendboot.model.placement import Placement
-from tests.unit.launch.wanted import BASE, REQUEST, SLOTS
+from tests.unit.launch.wanted import BASE, REQUEST, SLOTS, command_of
 
 PATH = "/usr/local/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def test_the_command() -> None:
-    assert plan(REQUEST).command == (
+    assert command_of(REQUEST) == (
         "/usr/local/openmpi/bin/mpirun",
         "--allow-run-as-root",
         *("-np", "4", "-H", "192.0.2.11:2,192.0.2.12:2"),
@@ -46,7 +48,7 @@ def test_the_command() -> None:
 
 
 def test_no_mca_parameter_is_given_twice() -> None:
-    command = plan(REQUEST).command
+    command = command_of(REQUEST)
     names = [command[i + 1] for i, word in enumerate(command) if word == "--mca"]
     assert len(names) == len(set(names))
 
@@ -54,14 +56,14 @@ def test_no_mca_parameter_is_given_twice() -> None:
 def test_another_user_and_no_networks() -> None:
     login = Login(user="train", uid=1000, home=PurePosixPath("/home/train"))
     made = plan(replace(REQUEST, login=login, networks=()))
-    assert "--allow-run-as-root" not in made.command
-    assert "btl_tcp_if_include" not in made.command
-    assert "oob_tcp_if_include" not in made.command
-    assert (made.env["HOME"], made.env["USER"]) == ("/home/train", "train")
+    assert "--allow-run-as-root" not in made.starts[0].command
+    assert "btl_tcp_if_include" not in made.starts[0].command
+    assert "oob_tcp_if_include" not in made.starts[0].command
+    assert (made.starts[0].env["HOME"], made.starts[0].env["USER"]) == ("/home/train", "train")
 
 
 def test_the_environment_is_only_what_is_allowed() -> None:
-    assert plan(REQUEST).env == {
+    assert plan(REQUEST).starts[0].env == {
         "PATH": PATH,
         "HOME": "/root",
         "USER": "root",
@@ -76,9 +78,9 @@ def test_the_command_line_is_the_command_in_its_environment() -> None:
     made = plan(REQUEST)
     words = shlex.split(made.command_line)
     assert words[:5] == ["cd", "/var/lib/ascendboot/two", "&&", "env", "-i"]
-    count = len(made.env)
-    assert words[5 : 5 + count] == [f"{name}={value}" for name, value in made.env.items()]
-    assert tuple(words[5 + count :]) == made.command
+    count = len(made.starts[0].env)
+    assert words[5 : 5 + count] == [f"{name}={value}" for name, value in made.starts[0].env.items()]
+    assert tuple(words[5 + count :]) == made.starts[0].command
 
 
 def test_the_ranks_and_their_logs() -> None:
@@ -120,7 +122,7 @@ def test_a_script_of_the_operator_is_copied_to_every_node() -> None:
 def test_the_working_directory_can_be_another() -> None:
     made = plan(replace(REQUEST, workdir=PurePosixPath("/data")))
     assert made.workdir == PurePosixPath("/data")
-    assert "ASCENDBOOT_WORKDIR=/data" in made.command
+    assert "ASCENDBOOT_WORKDIR=/data" in made.starts[0].command
 
 
 def test_describe() -> None:
@@ -159,9 +161,10 @@ def test_to_json() -> None:
         "folder": f"{BASE}/jobs/job-1",
         "workdir": "/workspace",
         "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
-        "command": list(made.command),
+        "command": list(made.starts[0].command),
         "command_line": made.command_line,
-        "env": dict(made.env),
+        "env": dict(made.starts[0].env),
+        "starts": [{"node": "a-1", "command": list(made.starts[0].command), "log": "launcher.log"}],
         "ranks": [
             {"rank": 0, "node": "a-1", "device": 4, "local_rank": 0},
             {"rank": 1, "node": "a-1", "device": 5, "local_rank": 1},

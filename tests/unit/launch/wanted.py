@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from ascendboot.launch.plan import LaunchRequest, Login
+from ascendboot.launch.planning import plan
+from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.model.placement import Placement, Slot
 
@@ -35,3 +36,8 @@ REQUEST = LaunchRequest(
     env={"EXTRA": "x y"},
     grace_s=2.5,
 )
+
+
+def command_of(request: LaunchRequest) -> tuple[str, ...]:
+    """What is run on the primary."""
+    return plan(request).starts[0].command

@@ -1,0 +1,111 @@
+"""LaunchRequest: what a job is to be, and why it cannot be that."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import LaunchError
+from ascendboot.model.launcher import MPIRUN, LauncherChoice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import PurePosixPath
+
+    from ascendboot.model.placement import Placement, Slot
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
+"""What horovodrun may need to load Horovod; no other variable of the ranks reaches a launcher."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """Who the job runs as, on every node."""
+
+    user: str
+    uid: int
+    home: PurePosixPath
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """What is to be started, and where; paths are paths on the nodes."""
+
+    job_id: str
+    cluster: str
+    placement: Placement
+    base: PurePosixPath
+    login: Login
+    mpirun: PurePosixPath
+    networks: tuple[str, ...]
+    python: str
+    script: PurePosixPath
+    """Absolute path of the script; only its file name counts when `script_content` is given."""
+    rank_table: PurePosixPath | None = None
+    rank_table_sha256: str = ""
+    chief: Mapping[str, str] = field(default_factory=dict)
+    """`CM_…` for every rank, in place of a rank table: a job has the one or the other."""
+    launcher: LauncherChoice = MPIRUN
+    ssh_port: int = 0
+    """Of the cluster's own sshd; horovodrun is told it."""
+    mpi_args: tuple[str, ...] = ()
+    """More words for mpirun."""
+    script_args: tuple[str, ...] = ()
+    script_content: bytes | None = None
+    """The script itself, to be copied into the job's folder on every node."""
+    workdir: PurePosixPath | None = None
+    """Where the ranks run; None: the folder of the script."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Set for the ranks of this job, over what the node's own environment file says."""
+    launcher_env: Mapping[str, str] = field(default_factory=dict)
+    """Set for the launcher: `OMPI_MCA_…` and `LAUNCHER_NAMES`, nothing else."""
+    grace_s: float = 3.0
+    """How long ranks have between SIGTERM and SIGKILL."""
+
+
+def refuse_impossible(request: LaunchRequest) -> None:
+    """Refuse what cannot be carried out, whatever the nodes look like.
+
+    Raises:
+        LaunchError: says why.
+    """
+    if not _JOB_ID.fullmatch(request.job_id):
+        raise LaunchError(
+            f'job: could not use "{request.job_id}" as its id: an id is 1 to 64 letters, digits, '
+            '".", "_" or "-" and begins with a letter or digit'
+        )
+    if len(str(request.base).split()) != 1:
+        raise LaunchError(
+            f'job {request.job_id}: could not be planned: the folder "{request.base}" has white '
+            "space in its path, and Open MPI takes no such path for ssh's configuration"
+        )
+    if tuple(_in_mpirun_order(request.placement)) != request.placement.slots:
+        raise LaunchError(
+            f"job {request.job_id}: could not be planned: the ranks of a node do not follow one "
+            "another, and mpirun gives all ranks of a node before it goes to the next"
+        )
+    if bool(request.rank_table) == bool(request.chief):
+        raise LaunchError(
+            f"job {request.job_id}: could not be planned: ranks learn of each other by a rank "
+            "table or by CM_ variables, one of the two"
+        )
+    for name in (*request.env, *request.launcher_env):
+        if not _NAME.fullmatch(name):
+            raise LaunchError(
+                f'job {request.job_id}: could not be planned: "{name}" is not the name of an '
+                "environment variable"
+            )
+    for name in request.launcher_env:
+        if not name.startswith("OMPI_MCA_") and name not in LAUNCHER_NAMES:
+            raise LaunchError(
+                f"job {request.job_id}: could not be planned: {name} is not for the launcher: it "
+                "takes OMPI_MCA_…, LD_LIBRARY_PATH and PYTHONPATH only. Set it for the ranks"
+            )
+
+
+def _in_mpirun_order(placement: Placement) -> Iterator[Slot]:
+    return (slot for node in placement.nodes for slot in placement.on(node))
