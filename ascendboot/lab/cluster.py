@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import claims, containers, delay, effects, records, wiring
-from ascendboot.lab.faults import Fault, Marks
+from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
 from ascendboot.lab.handover import Handover
 from ascendboot.lab.node import boot, execute, mount_disk, wait_until_up
 from ascendboot.lab.processes import ProcessId, kill_all
@@ -127,6 +127,11 @@ class Lab:
             LabError: this machine cannot do it; then nothing is broken.
         """
         target = self.node(node)
+        if kind in OF_A_CONTAINER and not self.shape.containers:
+            raise UsageError(
+                f"lab.fault: {kind} is a fault of a container, and this lab has none; say"
+                " invoke lab.down, then invoke lab.up --containers"
+            )
         fault = Fault.asked(
             target, kind, device=device, times=times, milliseconds=milliseconds, seconds=seconds
         )

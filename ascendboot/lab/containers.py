@@ -58,19 +58,23 @@ def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
     Raises:
         LabError: they cannot; says why and what to do.
     """
-    missing = missing_packages(_PACKAGES, search_path)
-    if missing:
+    reason = hindrance(mount_table, search_path)
+    if reason:
         raise LabError(
-            f"lab.up: --containers: could not start: {missing}, or say"
-            " invoke lab.up --no-containers"
+            f"lab.up: --containers: could not start: {reason}; say invoke lab.up --no-containers,"
+            " where ranks run on the servers themselves"
         )
+
+
+def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
+    """What keeps containers from running in practice nodes, as far as that shows from outside."""
     kinds = [line.split()[2] for line in mount_table.splitlines() if line.split()[1] == "/"]
     if kinds and kinds[-1] == "overlay":
-        raise LabError(
-            "lab.up: --containers: could not start: this machine's / is an overlay already (a"
-            " container?), and the kernel stacks no more than two; say"
-            " invoke lab.up --no-containers, or use a machine of its own"
+        return (
+            "this machine's / is an overlay already (a container?), and the kernel stacks no more"
+            " than two"
         )
+    return missing_packages(_PACKAGES, search_path) or None
 
 
 def stage_engine(files: Path) -> None:

@@ -11,17 +11,19 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError, NodeError, UsageError
 from ascendboot.lab import effects
 from ascendboot.lab.cluster import Lab, down, find, up
+from ascendboot.lab.containers import NAME, hindrance
 from ascendboot.lab.node import entry
 from ascendboot.lab.programs import LabError
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import Shape
-from ascendboot.lab.status import lab_json, status_of
+from ascendboot.lab.status import container_state, lab_json, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,8 +60,25 @@ def enter(request: Json) -> None:
     process = lab.process(lab.node(name).name)
     if process is None:
         raise NodeError(name, "could not open a shell: the node is down; try invoke lab.status")
-    argv = entry(process, ["bash", "-l"])
+    inside = _way_in(lab, name) if request["container"] else []
+    argv = entry(process, [*inside, "bash", "-l"])
     os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
+
+
+def _way_in(lab: Lab, name: str) -> list[str]:
+    """How a program on the node is put before one that is to run in the node's container."""
+    could_not = "could not open a shell in its container"
+    if not lab.shape.containers:
+        raise NodeError(name, f"{could_not}: it has none; say invoke lab.shell {name}")
+    state = container_state(lab, lab.node(name))
+    if state != "running":
+        raise NodeError(
+            name,
+            f"{could_not}: {NAME} is {state}; say /usr/local/Ascend/lab/start-container in"
+            f" invoke lab.shell {name}",
+        )
+    terminal = ["--tty"] if sys.stdin.isatty() else []
+    return ["podman", "exec", "--interactive", *terminal, NAME]
 
 
 def ask_through(sudo: Sequence[str], verb: str, request: Json) -> Json:
@@ -104,18 +123,42 @@ def _patient_output(argv: Sequence[str]) -> tuple[int, str]:
 
 
 def _up(request: Json) -> Json:
-    shape = Shape.asked(
-        request["nodes"],
-        request["devices"],
-        request["network"],
-        containers=request["containers"],
-    )
+    shape = Shape.asked(request["nodes"], request["devices"], request["network"])
     directory = Path(request["directory"])
-    project = Path(request["project"]) if request["project"] else None
     before = find(directory)
-    lab = up(shape, directory=directory, project=project, owner=(request["uid"], request["gid"]))
+    wanted, why_none = _containers_wanted(before, asked=request["containers"])
+
+    def bring(*, containers: bool) -> Lab:
+        project = Path(request["project"]) if request["project"] else None
+        owner = (request["uid"], request["gid"])
+        asked = replace(shape, containers=containers)
+        return up(asked, directory=directory, project=project, owner=owner)
+
+    try:
+        lab = bring(containers=wanted)
+    except NodeError as error:
+        if before or not wanted or request["containers"] is not None:
+            raise
+        # All that shows from outside was well, and still podman may not work here.
+        why_none = str(error).partition("; try ")[0]
+        lab = bring(containers=False)
     nodes = [{"name": node.name, "address": str(node.address)} for node in lab.nodes]
-    return {**lab_json(lab), "already_running": before is not None, "nodes": nodes}
+    return {
+        **lab_json(lab),
+        "already_running": before is not None,
+        "nodes": nodes,
+        "note": why_none and f"No containers: {why_none}; ranks run on the servers themselves.",
+    }
+
+
+def _containers_wanted(before: Lab | None, *, asked: bool | None) -> tuple[bool, str | None]:
+    """Whether nodes are to have containers, and why not where they would but cannot."""
+    if asked is not None:
+        return asked, None
+    if before:
+        return before.shape.containers, None
+    why_none = hindrance(Path("/proc/self/mounts").read_text())
+    return why_none is None, why_none
 
 
 def _down(request: Json) -> Json:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.lab import delay, wiring
-from ascendboot.lab.faults import Marks
+from ascendboot.lab.faults import OF_A_CONTAINER, Marks
 from ascendboot.lab.files import ours
 from ascendboot.lab.node import DISK_OPTIONS, execute, wait_until_up
 from ascendboot.lab.programs import LabError, run
@@ -27,6 +27,9 @@ if read -r pid </run/sshd.pid && [[ $(</proc/$pid/comm) == sshd ]]; then
   while [[ -e /proc/$pid ]]; do sleep 0.02; done
 fi 2>/dev/null
 exec /usr/local/Ascend/lab/start-sshd"""
+_START_CONTAINER = "exec /usr/local/Ascend/lab/start-container"
+"""It makes the container what the marks say."""
+
 _FAKETIME = ("lib", "*/faketime/libfaketime.so.1")
 
 
@@ -47,6 +50,8 @@ def begin(record: Record, node: LabNode, fault: Fault) -> None:
         _in_node(record, node, _RESTART_SSHD)
     elif fault.kind == "stale-hccn-conf":
         _with_room(record, node)
+    elif fault.kind in OF_A_CONTAINER:
+        _in_node(record, node, _START_CONTAINER)
 
 
 def end(record: Record, node: LabNode, fault: Fault) -> None:
@@ -69,6 +74,8 @@ def end(record: Record, node: LabNode, fault: Fault) -> None:
         wait_until_up(record, node, ssh=not _marks(record, node).of_kind("no-sshd"))
     elif fault.kind == "stale-hccn-conf":
         _with_room(record, node)
+    elif fault.kind in OF_A_CONTAINER:
+        _in_node(record, node, _START_CONTAINER)
 
 
 def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 KINDS = (
     *("node-down", "link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy"),
     *("no-sshd", "disk-full", "delay", "clock"),
+    *("container-stopped", "container-gone", "no-container-sshd"),
 )
+OF_A_CONTAINER = ("container-stopped", "container-gone", "no-container-sshd")
 OF_A_DEVICE = ("link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy")
 DEFAULT_MILLISECONDS = 25
 DEFAULT_SECONDS = 90

@@ -69,6 +69,7 @@ def lab_json(lab: Lab) -> dict[str, Any]:
         "inventory": str(lab.inventory),
         "networks": {"management": str(lab.shape.management), "npu": str(lab.shape.npu)},
         "device_count": lab.shape.device_count,
+        "containers": lab.shape.containers,
     }
 
 
@@ -80,11 +81,11 @@ def _node_status(lab: Lab, node: LabNode) -> NodeStatus:
         ssh=up and ssh_answers(node),
         links=wiring.links_up(lab.shape, node),
         faults=tuple(lab.faults(node.name)),
-        container=_container_state(lab, node) if lab.shape.containers else None,
+        container=container_state(lab, node) if lab.shape.containers else None,
     )
 
 
-def _container_state(lab: Lab, node: LabNode) -> str:
+def container_state(lab: Lab, node: LabNode) -> str:
     """As the node's engine says: `running`, `exited` …; or `absent`, or `node down`."""
     if lab.process(node.name) is None:
         return "node down"

@@ -26,8 +26,9 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
     help={
         "nodes": "How many servers, lab-1, lab-2 …",
         "devices": "How many NPUs each has",
-        "containers": f"A podman container {NAME} in each node, where ranks are to run",
-        "no-containers": "No containers: ranks run on the nodes themselves (the default)",
+        "containers": f"A podman container {NAME} in each node, where ranks run; refused where"
+        " that cannot be. Default: where it can",
+        "no-containers": "No containers: ranks run on the nodes themselves",
         "network": f"Management and NPU network; default {DEFAULT_NETWORKS}",
         "json": JSON_HELP,
     }
@@ -49,7 +50,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     Examples:
       invoke lab.up                               two servers of eight NPUs
       invoke lab.up --nodes 4 --devices 2         four small ones
-      invoke lab.up --containers                  a real container in each, for the ranks
+      invoke lab.up --no-containers               ranks on the servers themselves
       invoke setup --inventory .ascendboot/lab.yaml
 
     Exit codes: 0 it runs, 1 it could not be brought up, 2 wrong use.
@@ -74,8 +75,10 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     )
     screen = Screen(json_mode=json)
     for node in reply["nodes"]:
-        inside = f"  container {NAME}" if containers else ""
+        inside = f"  container {NAME}" if reply["containers"] else ""
         screen.say(f"{node['name']}  {node['address']}  {devices} NPUs{inside}")
+    if reply["note"]:
+        screen.say(reply["note"])
     inventory = _short(reply["inventory"])
     words = "runs already" if reply["already_running"] else "is up"
     screen.say(f"The practice cluster {words}. Next: invoke setup --inventory {inventory}")
@@ -121,15 +124,22 @@ def status(c: Context, lab: str | None = None, json: bool = False) -> None:
         screen.json(reply)
 
 
-@task(help={"node": "Which node, for example lab-1", "lab": _LAB_HELP})
+@task(
+    help={
+        "node": "Which node, for example lab-1",
+        "container": "In its container, where ranks run",
+        "lab": _LAB_HELP,
+    }
+)
 @reports_errors
-def shell(c: Context, node: str, lab: str | None = None) -> None:
-    """Open a root shell in a node, past its SSH server.
+def shell(c: Context, node: str, container: bool = False, lab: str | None = None) -> None:
+    """Open a root shell in a node, past its SSH server, or in its container.
 
     Examples:
       invoke lab.shell lab-1
+      invoke lab.shell lab-1 --container
     """
-    door.enter({**_who(lab), "node": node})
+    door.enter({**_who(lab), "node": node, "container": container})
 
 
 @task(
@@ -166,7 +176,9 @@ def fault(  # noqa: PLR0917 - Invoke makes a flag of each
     /etc/hccn.conf has another address than the NPU. busy: hccn_tool says that it is. no-sshd:
     nothing answers on port 22. disk-full: nothing more fits on the node's disk and into /tmp.
     delay: all that comes and goes on the management network is late. clock: `date` is off, and
-    so is the node's sshd where libfaketime is installed.
+    so is the node's sshd where libfaketime is installed. container-stopped, container-gone: the
+    node's container, which starts again, or is made anew, with --undo. no-container-sshd: the
+    container has no OpenSSH server, as official images.
 
     Examples:
       invoke lab.fault lab-2 node-down

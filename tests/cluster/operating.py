@@ -48,6 +48,20 @@ class Ended:
         return [r["detail"] for r in self.json["results"] if r["outcome"] == outcome]
 
 
+def ascendboot(directory: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    """Exit code and what was said on both streams, of ascendboot called in a directory."""
+    done = subprocess.run(
+        [PROGRAM, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=directory,
+        input=stdin,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
 @dataclass(frozen=True)
 class Operator:
     """Works in the lab's working directory."""

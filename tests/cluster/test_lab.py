@@ -19,6 +19,7 @@ from ascendboot.lab.handover import fingerprint
 from ascendboot.lab.processes import kill_all
 from ascendboot.lab.records import ROOT, of_id
 from ascendboot.lab.status import status_of
+from tests.cluster.operating import ascendboot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -483,20 +484,6 @@ def test_an_up_that_was_killed_is_begun_again(bring_up: BringUp) -> None:
 
 
 # ------------------------------------------------------------------------------ the command line
-
-
-def ascendboot(directory: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
-    program = Path(sys.executable).with_name("ascendboot")
-    done = subprocess.run(
-        [str(program), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=directory,
-        input=stdin,
-        timeout=60,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:

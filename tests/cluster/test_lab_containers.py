@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.errors import UsageError
 from ascendboot.inventory import load
 from ascendboot.lab import Lab, LabError, Shape, down, up
 from ascendboot.lab.records import of_id
 from ascendboot.lab.status import status_of
+from tests.cluster.operating import ascendboot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +117,59 @@ def test_the_state_is_shown_and_a_new_one_is_empty(bring_up: BringUp) -> None:
         seen.append(state())
     assert seen == ["running", "exited", "absent", "running"]
     assert inside(lab, "lab-1", "ls /root/file 2>/dev/null; true") == ""
+
+
+def test_its_faults_are_real_and_outlast_a_reboot(bring_up: BringUp) -> None:
+    lab = bring_up(containers=True)
+    sshd = "ls /usr/sbin/sshd* /root/file 2>/dev/null; true"
+
+    def state() -> str | None:
+        return status_of(lab)[0].container
+
+    inside(lab, "lab-1", "echo kept >/root/file")
+    lab.fault("lab-1", "no-container-sshd")
+    assert inside(lab, "lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd.away"]
+    lab.fault("lab-1", "container-stopped")
+    assert state() == "exited"
+    lab.undo("lab-1", "no-container-sshd")
+    lab.fault("lab-1", "node-down")
+    lab.undo("lab-1", "node-down")
+    assert state() == "exited"
+    lab.undo("lab-1", "container-stopped")
+    assert inside(lab, "lab-1", sshd).split() == ["/root/file", "/usr/sbin/sshd"]
+    lab.fault("lab-1", "container-gone")
+    lab.fault("lab-1", "no-container-sshd")
+    assert state() == "absent"
+    lab.undo("lab-1", "container-gone")
+    assert inside(lab, "lab-1", sshd).split() == ["/usr/sbin/sshd.away"]
+    lab.heal()
+    assert (state(), lab.faults("lab-1")) == ("running", [])
+    assert inside(lab, "lab-1", sshd).split() == ["/usr/sbin/sshd"]
+
+
+def test_a_fault_of_a_container_needs_one(practice_cluster: Lab) -> None:
+    with pytest.raises(UsageError) as caught:
+        practice_cluster.fault("lab-1", "container-gone")
+    assert str(caught.value) == (
+        "lab.fault: container-gone is a fault of a container, and this lab has none; say"
+        " invoke lab.down, then invoke lab.up --containers"
+    )
+
+
+def test_a_shell_leads_into_it(container_cluster: Lab, practice_cluster: Lab) -> None:
+    def shell(lab: Lab) -> tuple[int, str, str]:
+        words = ("lab.shell", "lab-2", "--container", "--lab", lab.lab_id)
+        return ascendboot(lab.directory, *words, stdin="hostname; exit 3\n")
+
+    assert shell(container_cluster) == (3, "lab-2-rec-sdk\n", "")
+    could_not = "lab-2: could not open a shell in its container: "
+    none = f"{could_not}it has none; say invoke lab.shell lab-2\n"
+    assert shell(practice_cluster) == (1, "", none)
+    container_cluster.fault("lab-2", "container-stopped")
+    refused = shell(container_cluster)
+    container_cluster.heal()
+    exited = "rec-sdk is exited; say /usr/local/Ascend/lab/start-container in invoke lab.shell"
+    assert refused == (1, "", f"{could_not}{exited} lab-2\n")
 
 
 def test_it_cannot_write_on_a_full_disk(bring_up: BringUp) -> None:

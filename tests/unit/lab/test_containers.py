@@ -34,7 +34,8 @@ def test_what_is_missing_is_named_with_its_packages(programs: str) -> None:
         need_containers(EXT4, programs)
     assert str(caught.value) == (
         "lab.up: --containers: could not start: not installed: podman, runc; the Debian packages"
-        " are podman runc, or say invoke lab.up --no-containers"
+        " are podman runc; say invoke lab.up --no-containers, where ranks run on the servers"
+        " themselves"
     )
 
 
@@ -44,7 +45,7 @@ def test_a_root_that_is_an_overlay_is_refused(programs: str) -> None:
     assert str(caught.value) == (
         "lab.up: --containers: could not start: this machine's / is an overlay already (a"
         " container?), and the kernel stacks no more than two; say invoke lab.up --no-containers,"
-        " or use a machine of its own"
+        " where ranks run on the servers themselves"
     )
 
 

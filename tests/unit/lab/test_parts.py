@@ -13,7 +13,7 @@ import pytest
 from ascendboot.errors import NodeError, UsageError
 from ascendboot.lab import LabError, Shape, effects
 from ascendboot.lab.door import answer, ask_through
-from ascendboot.lab.faults import KINDS, Fault, Marks
+from ascendboot.lab.faults import KINDS, OF_A_CONTAINER, Fault, Marks
 from ascendboot.lab.node import wait_until_up
 from ascendboot.lab.processes import ProcessId, kill_all
 from ascendboot.lab.programs import need_programs, run
@@ -114,7 +114,7 @@ def test_the_faults_are_all_those_of_the_contract() -> None:
         "node-down, link-down, npu-alarm, npu-missing, tls, stale-hccn-conf, clock, disk-full,"
         " delay, busy, no-sshd"
     )
-    assert sorted(KINDS) == sorted(contract.split(", "))
+    assert sorted(KINDS) == sorted([*contract.split(", "), *OF_A_CONTAINER])
 
 
 def test_a_clock_without_libfaketime_is_said_to_be_half_a_fault(tmp_path: Path) -> None:
