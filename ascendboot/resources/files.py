@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.model.rank_table import RankedDevice, RankTable, Server
+from ascendboot.ranktable.servers import RankedDevice, RankTable, Server
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster

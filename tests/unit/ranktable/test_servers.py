@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ascendboot.model.rank_table import RankedDevice, RankTable, Server
+from ascendboot.ranktable.servers import RankedDevice, RankTable, Server
 
 
 def table(*servers: tuple[str, list[tuple[int, str | None, int]]]) -> RankTable:

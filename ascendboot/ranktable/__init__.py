@@ -1,0 +1,1 @@
+"""Rank tables of every generation: read, judged, written, converted, compared and shown; pure."""
