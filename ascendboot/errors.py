@@ -83,3 +83,9 @@ class InterruptedRunError(AscendbootError):
     """The operator pressed Ctrl-C; what was running on the nodes was let finish."""
 
     exit_code = 130
+
+
+class RankTableError(AscendbootError):
+    """A rank table could not be read, or what is asked of it cannot be made from it."""
+
+    exit_code = 2

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _VERBS = ("setup", "check", "train", "status", "logs", "stop", "reset")
-_GROUPS = ("lab",)
+_GROUPS = ("lab", "ranktable")
 
 
 def namespace(words: Sequence[str] = ()) -> Collection:

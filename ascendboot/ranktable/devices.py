@@ -1,0 +1,257 @@
+"""Rules of the single devices of a `server_list`: ids, addresses, ports, backups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ascendboot.ranktable.fields import (
+    cut,
+    family,
+    family_number,
+    number_of,
+    packed,
+    placeholder,
+    port_of,
+    text_of,
+)
+from ascendboot.ranktable.rules import CALLED, Level, Product
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.ranktable.jsontext import Path
+    from ascendboot.ranktable.problem import Judging
+
+HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}
+"""The highest device id that HCCL takes on a product."""
+
+PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
+
+
+class _Backup(NamedTuple):
+    """A backup address: of whom, which, and the port stated for it."""
+
+    path: Path
+    server: int
+    device_id: int | None
+    address: bytes
+    text: str
+    port: int | None
+
+
+class _Holder(NamedTuple):
+    """The device that has an address."""
+
+    server: int
+    device_id: int | None
+    port: int | None
+    path: Path
+
+
+@dataclass
+class DeviceRules:
+    """Judges the devices one after the other and remembers what must be unique or alike."""
+
+    judging: Judging
+    several: bool
+    """Whether there are several servers."""
+    several_pods: bool = False
+    first_has_no_address: bool = False
+    """Whether the first device has none: then rank 0 talks over its host."""
+    _server: str = ""
+    _number: int = -1
+    _has_host: bool = False
+    _ids: set[int] = field(default_factory=set)
+    _of: dict[bytes, _Holder] = field(default_factory=dict)
+    _backups: list[_Backup] = field(default_factory=list)
+    _seen: int = 0
+    _family: bytes = b""
+    _count: int = 0
+
+    def begin(self, server: str, *, has_host: bool) -> None:
+        """What follows is on another server."""
+        self._server, self._has_host = server, has_host
+        self._number += 1
+        self._ids = set()
+
+    def judge(self, device: Mapping[str, object], path: Path) -> int | None:
+        """Note what is wrong with a device; its id where it has one."""
+        device_id = number_of(self.judging, device, "device_id", path)
+        if device_id is not None:
+            self._id(device_id, path)
+        ports = {
+            name: port_of(self.judging, device, name, path) for name in PORTS if name in device
+        }
+        holder = _Holder(self._number, device_id, ports.get("device_port"), path)
+        self._addresses(device, holder)
+        if "backup_device_ip" in device:
+            self._backup(device, path, device_id, ports.get("backup_device_port"))
+        self._seen += 1
+        return device_id
+
+    def finish(self) -> None:
+        """Note what only all devices together tell."""
+        level = self.judging.on("a3")
+        for backup in self._backups if level else ():
+            holder = self._of.get(backup.address)
+            if holder is not None and level is not None:
+                self._pair(backup, holder, level)
+
+    def _id(self, device_id: int, path: Path) -> None:
+        where = (*path, "device_id")
+        highest = HIGHEST[self.judging.product] if self.judging.product else HIGHEST["310p"]
+        if device_id > highest:
+            self.judging.say(
+                "device-id",
+                where,
+                f"device_id {device_id} is above {highest}, the highest of any product with such "
+                "tables"
+                if self.judging.product is None
+                else f"device_id {device_id} is above {highest}, the highest of "
+                f"{CALLED[self.judging.product]}",
+                value=device_id,
+                most=highest,
+            )
+        elif self.judging.product is None and device_id > HIGHEST["910"]:
+            self.judging.say("device-id", where, _refused_on(device_id), level="warning")
+        if device_id in self._ids:
+            self.judging.say(
+                "device-twice",
+                where,
+                f"{self._server} has device {device_id} twice",
+                index=self._seen,
+            )
+        self._ids.add(device_id)
+
+    def _addresses(self, device: Mapping[str, object], holder: _Holder) -> None:
+        text = text_of(self.judging, device, "device_ip", holder.path, optional=True)
+        if not text:
+            if text == "" or "device_ip" not in device:
+                self._no_address(device, holder)
+            return
+        where = (*holder.path, "device_ip")
+        parts = text.split(",")
+        for part in parts:
+            address = packed(part)
+            if address is not None:
+                self._address(part, address, holder)
+            elif not placeholder(self.judging, part, "device_ip", holder.path):
+                words = f'device_ip "{cut(part)}" is no IP address'
+                self.judging.say("address", where, words, value=cut(part))
+        if self._seen == 0:
+            self._count = len(parts)
+        elif len(parts) != self._count:
+            self._wrong_count(len(parts), where)
+
+    def _no_address(self, device: Mapping[str, object], holder: _Holder) -> None:
+        if self._seen == 0:
+            self.first_has_no_address, self._count = True, 1
+        elif self._count > 1:
+            self._wrong_count(1, holder.path)
+        if not self.several or (self.judging.product == "a3" and not self.several_pods):
+            return
+        over_host = self._has_host and "device_ip" not in device and self.judging.product != "a2"
+        self.judging.say(
+            "device-ip-missing",
+            (*holder.path, "device_ip"),
+            f"{self._server} device {_called(holder)} has no device_ip, and there are several "
+            f"servers{'; its ranks would talk over the host' if over_host else ''}",
+            level="warning" if over_host else "error",
+        )
+
+    def _wrong_count(self, count: int, where: Path) -> None:
+        self.judging.say(
+            "address-count",
+            where,
+            f"the device has {_plural(count)}, the first one has {self._count}",
+            index=self._seen,
+            value=count,
+            other=self._count,
+        )
+
+    def _address(self, text: str, address: bytes, holder: _Holder) -> None:
+        where = (*holder.path, "device_ip")
+        other = self._of.setdefault(address, holder)
+        if other is not holder:
+            self.judging.say(
+                "address-twice",
+                where,
+                f"device_ip {text} is used twice: {self._server} device {_called(holder)} and "
+                f"server_list[{other.server}] device {_called(other)}",
+                name="device_ip",
+                value=text,
+            )
+        if not self._family:
+            self._family = address
+        elif len(address) != len(self._family) and self.several:
+            self.judging.say(
+                "address-family",
+                where,
+                f"device_ip {text} is {family(address)}, others are {family(self._family)}",
+                rank=self._seen,
+                value=family_number(address),
+                other=family_number(self._family),
+            )
+
+    def _backup(
+        self, device: Mapping[str, object], path: Path, device_id: int | None, port: int | None
+    ) -> None:
+        text = text_of(self.judging, device, "backup_device_ip", path)
+        if not text:
+            return
+        for part in text.split(","):
+            address = packed(part)
+            if address is not None:
+                backup = _Backup(path, self._number, device_id, address, part, port)
+                self._backups.append(backup)
+            elif not placeholder(self.judging, part, "backup_device_ip", path):
+                self.judging.say(
+                    "address",
+                    (*path, "backup_device_ip"),
+                    f'backup_device_ip "{cut(part)}" is no IP address',
+                    value=cut(part),
+                )
+
+    def _pair(self, backup: _Backup, holder: _Holder, level: Level) -> None:
+        where = (*backup.path, "backup_device_ip")
+        if holder.path == backup.path:
+            words = f"backup_device_ip {backup.text} is the device's own address"
+            self.judging.say("backup-self", where, words, level=level)
+            return
+        if backup.device_id is None or holder.device_id is None:
+            return
+        if holder.server != backup.server or holder.device_id != backup.device_id ^ 1:
+            self.judging.say(
+                "backup-partner",
+                where,
+                f"backup_device_ip {backup.text} is that of server_list[{holder.server}] device "
+                f"{holder.device_id}, and device {backup.device_id} shares its module with "
+                f"{backup.device_id ^ 1}",
+                level=level,
+                device=backup.device_id,
+                other=holder.device_id,
+            )
+        elif backup.port is not None and backup.port == holder.port:
+            self.judging.say(
+                "backup-port",
+                (*backup.path, "backup_device_port"),
+                f"backup_device_port {backup.port} is what device {holder.device_id}, whose "
+                "address is the backup, uses itself",
+                level=level,
+                value=backup.port,
+            )
+
+
+def _refused_on(device_id: int) -> str:
+    low: tuple[Product, ...] = ("910", "a2", "a3")
+    names = [CALLED[product] for product in low if device_id > HIGHEST[product]]
+    return f"device_id {device_id} is refused on {' and '.join(names)}"
+
+
+def _called(holder: _Holder) -> str:
+    return "?" if holder.device_id is None else str(holder.device_id)
+
+
+def _plural(count: int) -> str:
+    return f"{count} address{'' if count == 1 else 'es'}"

@@ -1,0 +1,335 @@
+"""Every rule by one field that breaks it; and the page about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot.ranktable.rules import RULES, Job, Product, reference_markdown
+from ascendboot.ranktable.validate import validate
+from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
+
+if TYPE_CHECKING:
+    from ascendboot.ranktable.problem import Problem
+
+ROOT = Path(__file__).parent.parent.parent.parent
+RANK0 = "server_list/0/device/0"
+RANK1 = "server_list/0/device/1"
+LEVEL0 = "rank_list/0/level_list/0"
+ADDRESS = f"{LEVEL0}/rank_addr_list/0"
+INSTANCE = "group_list/0/instance_list/0"
+LONG = "n" * 65
+
+# generation, where, value, the rules that must speak, and no others
+CASES: list[tuple[str, str, object, str]] = [
+    ("1.0", "version", "3.0", "version-unknown"),
+    ("1.0", "version", "1.1", "version-unknown"),
+    ("1.0", "version", "1.3", "version-unknown"),
+    ("1.0", "version", 1.0, "not-a-string"),
+    ("1.0", "version", DROP, "missing"),
+    ("1.0", "status", "initializing", "status"),
+    ("1.0", "status", DROP, "missing"),
+    ("1.0", "status", 1, "not-a-string"),
+    ("1.0", "server_count", "3", "count"),
+    ("1.0", "server_count", 2, "not-a-string"),
+    ("1.0", "server_count", "two", "not-digits"),
+    ("1.0", "server_count", DROP, ""),
+    ("1.0", "server_list", [], "empty"),
+    ("1.0", "server_list", {}, "wrong-type"),
+    ("1.0", "server_list/0", "node_0", "wrong-type"),
+    ("1.0", "server_list/0/device", [], "empty"),
+    ("1.0", "server_list/0/device/2", "0", "wrong-type"),
+    ("1.0", "server_list/0/server_id", "", "empty"),
+    ("1.0", "server_list/0/server_id", LONG, "too-long"),
+    ("1.0", "server_list/0/server_id", "node_1", "server-twice"),
+    ("1.0", "server_list/0/server_id", "<node>", "placeholder"),
+    ("1.0", "server_list/0/server_id", 7, "not-a-string"),
+    ("1.0", "server_list/0/server_id", DROP, "missing"),
+    ("1.0", "server_list/0/host_ip", "192.0.2.1", "host-ip"),
+    ("1.0", "server_list/0/host_ip", "192.0.2", "address host-ip"),
+    ("1.0", f"{RANK0}/device_id", 0, "not-a-string"),
+    ("1.0", f"{RANK0}/device_id", "x", "not-digits"),
+    ("1.0", f"{RANK0}/device_id", "٣", "not-digits"),
+    ("1.0", f"{RANK0}/device_id", "32", "device-id rec-sdk-devices"),
+    ("1.0", f"{RANK0}/device_id", "1", "device-twice rec-sdk-devices"),
+    ("1.0", f"{RANK0}/device_ip", "", "device-ip-missing"),
+    ("1.0", f"{RANK0}/device_ip", DROP, "device-ip-missing"),
+    ("1.0", f"{RANK0}/device_ip", "192.0.2.300", "address"),
+    ("1.0", f"{RANK0}/device_ip", "192.0.2.01", "address"),
+    ("1.0", f"{RANK0}/device_ip", "{device_0_ip}", "placeholder"),
+    ("1.0", f"{RANK0}/device_ip", "x.x.x.x", "placeholder"),
+    ("1.0", f"{RANK0}/device_ip", "198.51.100.10", "address-twice"),
+    ("1.0", f"{RANK0}/device_ip", "192.0.2.1,192.0.2.2", "address-count"),
+    ("1.0", f"{RANK0}/device_ip", "2001:db8::1", "address-family"),
+    ("1.0", f"{RANK0}/rank_id", 0, "not-a-string"),
+    ("1.0", f"{RANK0}/rank_id", 1e9, "not-a-string"),
+    ("1.0", f"{RANK0}/rank_id", "1000000000", "rank-ids"),
+    ("1.0", f"{RANK0}/rank_id", "99999999999999999999", "not-digits"),
+    ("1.0", f"{RANK0}/rank_id", "1", "rank-ids"),
+    ("1.0", f"{RANK0}/rank_id", "4", "rank-ids"),
+    ("1.0", f"{RANK0}/rank_id", DROP, "missing"),
+    ("1.0", f"{RANK0}/device_port", "0", "port"),
+    ("1.0", f"{RANK0}/device_port", "65536", "port"),
+    ("1.0", f"{RANK0}/host_port", 60001, "not-a-string"),
+    ("1.2", "super_pod_list", DROP, "pods-missing"),
+    ("1.2", "super_pod_list/0/super_pod_id", "1", "pod-twice"),
+    ("1.2", "super_pod_list/0/super_pod_id", "", "empty"),
+    ("1.2", "super_pod_list/0/super_pod_id", "p" * 128, "too-long"),
+    ("1.2", "super_pod_list/0/server_list/0/server_id", "node_9", "pod-server pod-servers"),
+    (
+        "1.2",
+        "super_pod_list/0/server_list/2",
+        {"server_id": "node_2"},
+        "pod-twice",
+    ),
+    ("1.2", "super_pod_list/0/server_list/1", DROP, "pod-servers"),
+    ("1.2", f"{RANK0}/super_device_id", "65537", "super-device-twice super-device-id"),
+    ("1.2", f"{RANK0}/super_device_id", "262146", "super-device-id"),
+    ("1.2", f"{RANK0}/super_device_id", "x", "not-digits"),
+    ("1.2", f"{RANK0}/super_device_id", 0, "not-a-string"),
+    ("1.2", f"{RANK0}/super_device_id", DROP, "missing"),
+    ("1.2", f"{RANK0}/backup_device_ip", "198.51.100.0", "backup-self"),
+    ("1.2", f"{RANK0}/backup_device_ip", "198.51.100.11", "backup-partner"),
+    ("1.2", f"{RANK0}/backup_device_ip", "192.0.2.77", ""),
+    ("1.2", f"{RANK0}/backup_device_ip", "here", "address"),
+    ("1.2", f"{RANK0}/backup_device_port", "16666", "backup-port"),
+    ("1.2", f"{RANK0}/device_ip", DROP, "device-ip-missing"),
+    ("2.0", "version", "1.0", "version-unknown"),
+    ("2.0", "status", "initializing", "status"),
+    ("2.0", "status", DROP, ""),
+    ("2.0", "rank_count", "2", "not-an-integer"),
+    ("2.0", "rank_count", 3, "count"),
+    ("2.0", "rank_count", 0, "out-of-range"),
+    ("2.0", "rank_count", 65537, "out-of-range"),
+    ("2.0", "rank_count", True, "not-an-integer"),
+    ("2.0", "rank_count", DROP, "missing"),
+    ("2.0", "detour", "maybe", "not-among"),
+    ("2.0", "detour", "true", ""),
+    ("2.0", "rank_list/0/rank_id", "0", "not-an-integer"),
+    ("2.0", "rank_list/0/rank_id", -1, "not-an-integer"),
+    ("2.0", "rank_list/0/rank_id", 1, "rank-ids"),
+    ("2.0", "rank_list/0/rank_id", 5, "rank-ids"),
+    ("2.0", "rank_list/0/local_id", 65, "out-of-range"),
+    ("2.0", "rank_list/0/local_id", 1, "local-id-twice"),
+    ("2.0", "rank_list/0/local_id", 64, "missing"),
+    ("2.0", "rank_list/0/device_id", 65, "device-id"),
+    ("2.0", "rank_list/0/device_port", 0, "port"),
+    ("2.0", "rank_list/0/level_list", [], "empty"),
+    ("2.0", f"{LEVEL0}/net_layer", 8, "out-of-range"),
+    ("2.0", f"{LEVEL0}/net_layer", 1, "layers"),
+    ("2.0", f"{LEVEL0}/net_type", "INNER", "not-among"),
+    ("2.0", f"{LEVEL0}/net_type", DROP, ""),
+    ("2.0", f"{LEVEL0}/net_instance_id", "", "out-of-range"),
+    ("2.0", f"{LEVEL0}/rank_addr_list", [], "instance-addresses"),
+    ("2.0", f"{LEVEL0}/rank_addr_list", DROP, "missing"),
+    ("2.0", f"{ADDRESS}/addr_type", "ipv4", "not-among"),
+    ("2.0", f"{ADDRESS}/addr_type", "IPV6", "address"),
+    ("2.0", f"{ADDRESS}/addr", "203.0.113.1", "address-twice"),
+    ("2.0", f"{ADDRESS}/addr", "203.0.113", "address"),
+    ("2.0", f"{ADDRESS}/addr", "<addr>", "placeholder"),
+    ("2.0", f"{ADDRESS}/ports", [], "out-of-range"),
+    ("2.0", f"{ADDRESS}/ports", ["0-0"], "not-among"),
+    ("2.0", f"{ADDRESS}/ports", ["d2h"], ""),
+    ("2.0", f"{ADDRESS}/ports", DROP, "missing"),
+    ("2.0", f"{ADDRESS}/backup_addr", ["203.0.113.9"], ""),
+    ("2.0", f"{ADDRESS}/backup_addr", ["2001:db8::1"], "address"),
+    ("group list", "version", "1.0", "version-unknown"),
+    ("group list", "status", "initializing", "status"),
+    ("group list", "group_count", "2", "count"),
+    ("group list", "group_list/0/instance_count", "1", "count"),
+    ("group list", "group_list/0/device_count", "16", "count"),
+    ("group list", f"{INSTANCE}/pod_name", "pod-1", "pod-name-twice"),
+    ("group list", f"{INSTANCE}/server_id", "", "empty"),
+    ("group list", f"{INSTANCE}/server_id", LONG, "too-long"),
+    ("group list", f"{INSTANCE}/server_id", "node_1", "device-twice"),
+    ("group list", f"{INSTANCE}/instance_name", "node-0", ""),
+    ("group list", f"{INSTANCE}/devices/0/device_id", "8", "device-id"),
+    ("group list", f"{INSTANCE}/devices/0/device_id", 0, "not-a-string"),
+    ("group list", f"{INSTANCE}/devices/0/device_ip", "", "device-ip-missing"),
+    ("group list", f"{INSTANCE}/devices/0/device_ip", DROP, "missing"),
+    ("group list", f"{INSTANCE}/devices/0/device_ip", "198.51.100.1", "address-twice"),
+    ("group list", f"{INSTANCE}/devices/0/device_ip", "2001:db8::1", "address-family"),
+    (
+        "group list",
+        f"{INSTANCE}/devices/1",
+        {"device_id": "1", "device_ip": "192.0.2.1"},
+        "count device-count",
+    ),
+]
+
+# more than one field, or a product, or a job
+WIDER: list[tuple[dict[str, Any], Product | None, Job | None, str]] = [
+    (v10(2, 3), None, None, "w:device-set"),
+    (v10(2, 3), "910", None, "e:device-set"),
+    (v10(2, 3), "a2", None, ""),
+    (v10(2, 9), "a2", None, ""),
+    (v10(2, 9), None, None, "w:device-id"),
+    (v10(2, 9), "910", None, "e:device-id e:device-set"),
+    (v10(1, 17), "a2", None, "e:device-id"),
+    (v10(1, 17), "310p", None, ""),
+    (v10(), "a5", None, "e:wrong-generation"),
+    (v12(), "a2", None, "e:wrong-generation"),
+    (
+        changed(
+            changed(v12(), "super_pod_list/0/server_list/1/server_id", "node_3"),
+            "super_pod_list/1/server_list/1/server_id",
+            "node_1",
+        ),
+        None,
+        None,
+        "w:pod-order",
+    ),
+    (v12(), "a3", None, ""),
+    (v20(), "a3", None, "e:wrong-generation"),
+    (groups(), "a2", None, "e:wrong-generation"),
+    (v20(), "a5", "rec-sdk-tf", "w:rec-sdk-form"),
+    (groups(), None, "rec-sdk-tf", "e:rec-sdk-form"),
+    (changed(v10(), f"{RANK0}/device_ip", ""), "a3", None, ""),
+    (changed(v10(), f"{RANK0}/device_id", "5"), "a2", "rec-sdk-tf", "e:rec-sdk-devices"),
+    (changed(v10(), f"{RANK0}/device_id", "5"), "910", None, "e:device-set w:rec-sdk-devices"),
+    (
+        changed(v10(), "server_list/1/device/1", DROP),
+        "a2",
+        None,
+        "w:device-count w:rec-sdk-devices",
+    ),
+    (
+        changed(v10(), "server_list/1/device/1", DROP),
+        "910",
+        "rec-sdk-tf",
+        "e:device-count e:rec-sdk-devices",
+    ),
+    (
+        changed(changed(v10(), f"{RANK0}/rank_id", "2"), "server_list/1/device/0/rank_id", "0"),
+        None,
+        None,
+        "w:rank-order w:rec-sdk-devices",
+    ),
+    (changed(v10(), "server_list/0/server_id", "node_9"), None, "mindspore", "e:mindspore-order"),
+    (v10(), None, "mindspore", ""),
+    (v10(1, 1), None, "torch", ""),
+    (changed(v10(1), f"{RANK0}/device_ip", DROP), None, None, ""),
+    (changed(changed(v10(1), f"{RANK0}/device_ip", ""), f"{RANK1}/device_ip", ""), None, None, ""),
+    (
+        changed(
+            changed(v10(), "server_list/0/host_ip", "192.0.2.1"),
+            "server_list/1/host_ip",
+            "2001:db8::2",
+        ),
+        None,
+        None,
+        "e:host-ip-family",
+    ),
+    (
+        changed(changed(v20(), "rank_list/0/local_id", 64), "rank_list/0/replaced_local_id", 1),
+        None,
+        None,
+        "e:replaced",
+    ),
+    (
+        changed(changed(v20(), "rank_list/0/local_id", 64), "rank_list/0/replaced_local_id", 0),
+        None,
+        None,
+        "",
+    ),
+    (
+        changed(
+            v20(), "rank_list/0/control_plane", {"addr_type": "x", "addr": "y", "listen_port": 0}
+        ),
+        None,
+        None,
+        "e:not-among e:out-of-range",
+    ),
+    (
+        changed(changed(groups(), f"{INSTANCE}/server_id", DROP), f"{INSTANCE}/instance_name", "n"),
+        None,
+        None,
+        "e:instance-name",
+    ),
+]
+
+
+def ids(problems: tuple[Problem, ...]) -> set[str]:
+    return {problem.id for problem in problems}
+
+
+@pytest.mark.parametrize("generation", ALL)
+def test_a_sound_table_has_no_problem(generation: str) -> None:
+    assert validate(source_of(ALL[generation])) == ()
+
+
+@pytest.mark.parametrize(("generation", "path", "value", "rules"), CASES)
+def test_one_wrong_field_is_named_by_its_rule(
+    generation: str, path: str, value: object, rules: str
+) -> None:
+    problems = validate(source_of(changed(ALL[generation], path, value)))
+    assert ids(problems) == set(rules.split())
+
+
+@pytest.mark.parametrize(("document", "product", "job", "said"), WIDER)
+def test_products_and_jobs_decide_how_much_a_rule_weighs(
+    document: dict[str, Any], product: Product | None, job: Job | None, said: str
+) -> None:
+    problems = validate(source_of(document), product=product, job=job)
+    assert {f"{problem.level[0]}:{problem.id}" for problem in problems} == set(said.split())
+
+
+def test_a_problem_says_where_what_and_in_hccl_s_words() -> None:
+    (problem,) = validate(source_of(changed(v10(), f"{RANK0}/rank_id", "9")))
+    assert (problem.where, problem.text, problem.hccl, problem.remedy) == (
+        "server_list[0].device[0].rank_id",
+        "rank_id 9 is too high: 4 ranks are numbered 0 to 3; missing: 0",
+        "rankList[0] rankId[9] error",
+        "Number the ranks from 0, each number once",
+    )
+
+
+def test_the_file_itself_is_judged_too() -> None:
+    sound = source_of(v10())
+    source = replace(
+        sound,
+        doubled=(("version",),),
+        absolute="/data/hccl.json",
+        mode=0o664,
+        is_symlink=True,
+        has_bom=True,
+    )
+    assert [(p.level, p.id) for p in validate(source, job="rec-sdk-tf")] == [
+        ("error", "file-symlink"),
+        ("error", "file-writable"),
+        ("error", "file-bom"),
+        ("error", "doubled-key"),
+    ]
+    assert {p.id for p in validate(source) if p.level == "warning"} == {
+        "file-symlink",
+        "file-writable",
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "is_refused"),
+    [("/a/t.json", False), ("/a/t.txt", True), ("/a.json.d/t.json", True), ("/a/json", True)],
+)
+def test_the_path_ends_in_json_once(path: str, is_refused: bool) -> None:  # noqa: FBT001
+    problems = validate(replace(source_of(v10()), absolute=path))
+    assert ids(problems) == ({"file-name"} if is_refused else set())
+
+
+def test_every_rule_is_broken_by_a_case() -> None:
+    broken = {rule for *_, rules in CASES for rule in rules.split()}
+    broken |= {said[2:] for *_, words in WIDER for said in words.split()}
+    broken |= {"file-name", "file-symlink", "file-writable", "file-bom", "doubled-key"}
+    broken |= {"legacy-draft"}  # in the files of test_verdicts.py
+    assert broken == {rule.id for rule in RULES}
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+def test_the_page_is_the_one_of_the_code() -> None:
+    page = (ROOT / "docs/reference/rank-table-rules.md").read_text(encoding="utf-8")
+    assert page == reference_markdown(), (
+        "write it anew: python -c 'from ascendboot.ranktable.rules import reference_markdown as r; "
+        'print(r(), end="")\' >docs/reference/rank-table-rules.md'
+    )
