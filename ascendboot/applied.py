@@ -33,9 +33,14 @@ class OnNode:
     uid: int
     user: str
     home: str
+    engine: str = ""
+    """The program on the host side that reaches into the container; empty without one."""
+    container_id: str = ""
 
     def problems(self, own: Own, *, now: float) -> tuple[str, ...]:
         """What is no longer as setup left it, or has run out by the time `now`."""
+        if self.engine and not own.files:
+            return ("nothing that setup left is in the container: it is a new one",)
         changed = [
             f"{path} is missing" if path not in own.files else f"{path} has changed"
             for path, file in self.files.items()
@@ -113,6 +118,8 @@ class Applied:
                     uid=node["uid"],
                     user=node["user"],
                     home=node["home"],
+                    engine=node["engine"],
+                    container_id=node["container_id"],
                 )
                 for name, node in document["nodes"].items()
             }
@@ -140,11 +147,14 @@ def _digest(cluster: Cluster) -> str:
 
 def _on_node(name: str, seen: Seen) -> OnNode:
     own, facts = seen.own[name], seen.facts[name]
-    system = value_of(facts.system)
+    system, engines = value_of(facts.system), value_of(facts.container)
+    container = engines.container if engines else None
     return OnNode(
         files={path: file for path, file in own.files.items() if path.startswith(_KEPT)},
         sshd=own.daemon.identity if own.daemon else "",
         uid=system.uid if system else 0,
         user=system.user if system else "root",
         home=system.home if system else "/root",
+        engine=container.engine if container else "",
+        container_id=container.id if container else "",
     )

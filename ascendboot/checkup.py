@@ -78,8 +78,8 @@ def _compared(
 
 
 def _differences(walk: Walk, context: Context, node: Node) -> Iterator[StepResult]:
-    own = context.seen.own[node.name]
-    verdicts = [(p, s, s.check(own)) for p in walk.phases for s in p.wishes(context, node)]
+    halves = walk.halves(context, walk.phases, node)
+    verdicts = [(p, s, s.check(half.own)) for half in halves for p, s in half.wishes]
     for phase, step, verdict in verdicts:
         if not isinstance(verdict, Change):
             yield checked(phase, node, step, verdict)

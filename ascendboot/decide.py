@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.own import Own
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.launcher import LauncherChoice
+    from ascendboot.parse.ss import Listener
 
 # Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes.
 CANDIDATE_PORTS = range(12345, 12445)
@@ -30,6 +31,13 @@ class Seen:
 
     facts: Mapping[str, NodeFacts]
     own: Mapping[str, Own]
+    """What of ours is on the workload sides."""
+    served: Mapping[str, Own] = field(default_factory=dict)
+    """What of ours is where our sshd runs, for nodes on which that is not the workload side."""
+
+    def serving(self, name: str) -> Own:
+        """What of ours is on the side of a node where our sshd runs."""
+        return self.served.get(name, self.own[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,27 +123,34 @@ def choose_port(cluster: Cluster, seen: Seen) -> int | Finding:
 
 def _taken_ports(cluster: Cluster, node: Node, seen: Seen) -> dict[int, str]:
     """Ports that the cluster's sshd cannot have, and what has them."""
-    ours = seen.own[node.name].sshd_pids
     meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
     kept = meeting if cluster.resource_mode == "no-rank-table" else {}
     return kept | {
         listener.port: f"{listener.program or 'a program of another user'}"
         + (f" (pid {listener.pid})" if listener.pid else "")
         for listener in value_of(seen.facts[node.name].listeners) or ()
-        if listener.pid not in ours
+        if not _is_ours(node, listener, seen)
     }
+
+
+def _is_ours(node: Node, listener: Listener, seen: Seen) -> bool:
+    """Whether the cluster's own sshd listens there."""
+    own = seen.serving(node.name)
+    if node.container is None or node.name in seen.served:
+        return listener.pid in own.sshd_pids
+    # the container has process ids of its own
+    return bool(own.sshd_pids) and listener.port == own.port
 
 
 def our_ports(node: Node, seen: Seen) -> list[int]:
     """The ports on which the cluster's own sshd listens on a node; none where it does not run."""
-    own = seen.own[node.name]
     listeners = value_of(seen.facts[node.name].listeners) or ()
-    return [item.port for item in listeners if item.pid in own.sshd_pids]
+    return [item.port for item in listeners if _is_ours(node, item, seen)]
 
 
 def _last_ports(node: Node, seen: Seen) -> list[int]:
     """Where our sshd listens on a node, else where it did before it ended."""
-    configured = seen.own[node.name].port
+    configured = seen.serving(node.name).port
     return our_ports(node, seen) or ([] if configured is None else [configured])
 
 

@@ -9,39 +9,34 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ascendboot.asking import ask_node
 from ascendboot.context import Context
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.errors import NodeError
-from ascendboot.facts.api import Answered, Fact, Unanswered, ask
-from ascendboot.facts.node import NodeFacts, questions
-from ascendboot.facts.own import Own, own_question, parse_own
+from ascendboot.facts.api import ask
 from ascendboot.judge import judge
 from ascendboot.model.report import Outcome, Report
 from ascendboot.network import attempts
-from ascendboot.outcomes import checked, failed, judged, ok, planned, settled
+from ascendboot.outcomes import failed, judged, ok, planned
 from ascendboot.phases import ASK, JUDGE, NETWORK, PROVE, REACH, Phase
 from ascendboot.proofs import Proofs
 from ascendboot.prove import Expectation
-from ascendboot.steps.api import Blocked, Change
-from ascendboot.steps.lock import Lock
-from ascendboot.steps.made import note_made
-from ascendboot.transport.api import Command, Effect, write_files
+from ascendboot.settling import Settled, current_texts, halves, settle
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
-    from ascendboot.facts.api import Answer
+    from ascendboot.asking import Asked, Asker
+    from ascendboot.facts.api import Fact
     from ascendboot.judge import Finding
     from ascendboot.model.certificate import Authority
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.report import StepResult
     from ascendboot.render import Templates
-    from ascendboot.steps.api import Step
-    from ascendboot.transport.api import Result, Transport
+    from ascendboot.settling import Half
+    from ascendboot.steps.lock import Lock
+    from ascendboot.transport.api import HostSide, Sides
 
-Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "Transport"], Mapping[str, NodeError]]]
-
-
-Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, "Answer[Any]"]]
+Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[str, NodeError]]]
 
 
 class Listener(Protocol):
@@ -54,14 +49,6 @@ class Listener(Protocol):
     def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
         """All results of one phase, in inventory order."""
         ...
-
-
-@dataclass(frozen=True)
-class Settled:
-    """One node's part of a round: what is on it now, and how each step ended."""
-
-    own: Own
-    results: list[StepResult]
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: it ends the walk early
@@ -84,9 +71,11 @@ class Walk:
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     results: list[StepResult] = field(default_factory=list)
-    transports: Mapping[str, Transport] = field(default_factory=dict)
+    transports: Mapping[str, HostSide] = field(default_factory=dict)
+    """The host sides of all nodes that were reached."""
+    sides: dict[str, Sides] = field(default_factory=dict)
+    """Both sides of all nodes that answered."""
     decisions: Decisions | None = None
-    own: dict[str, Own] = field(default_factory=dict)
     _outdated: threading.Event = field(default_factory=threading.Event)
     """Somebody else held the lock while the nodes were asked."""
 
@@ -110,16 +99,19 @@ class Walk:
 
     def plan(self, context: Context) -> None:
         """What each phase would change, with diffs; nothing is written."""
-        texts = self._for_each(lambda node: self._current_texts(context, node))
+        texts = self._for_each(
+            lambda node: current_texts(context, self.phases, node, self.sides[node.name])
+        )
         current = {name: t for name, t in texts.items() if not isinstance(t, NodeError)}
+        nodes = [node for node in self.cluster.nodes if node.name in current]
         for phase in self.phases:
             self.end_phase(
                 phase.title,
                 [
-                    planned(phase, node, step, context.seen.own[node.name], current[node.name])
-                    for node in self.cluster.nodes
-                    if node.name in current
-                    for step in phase.wishes(context, node)
+                    planned(phase, node, step, half.own, current[node.name])
+                    for node in nodes
+                    for half in self.halves(context, [phase], node)
+                    for _, step in half.wishes
                 ],
             )
         lost = [
@@ -142,8 +134,10 @@ class Walk:
             for phase in phases:
                 self.end_phase(phase.title, _of_phase(phase, outcomes))
             self._stop_if_bad()
-            own = {name: s.own for name, s in outcomes.items() if isinstance(s, Settled)}
-            context = replace(context, seen=replace(context.seen, own=own))
+            settled = {name: s for name, s in outcomes.items() if isinstance(s, Settled)}
+            own = {name: s.own for name, s in settled.items()}
+            served = {name: s.served for name, s in settled.items() if s.served is not None}
+            context = replace(context, seen=replace(context.seen, own=own, served=served))
         return context
 
     def prove(self, context: Context) -> None:
@@ -163,7 +157,7 @@ class Walk:
         """All live proofs, in one execution per node that has a part."""
         self._stop_if_interrupted()
         self.listener.phase_begins(PROVE)
-        parts = self._for_each(lambda node: proofs.run(node, self.transports[node.name]))
+        parts = self._for_each(lambda node: proofs.run(node, self.sides[node.name]))
         if logins := proofs.login_results(parts):
             self.end_phase(PROVE, logins)
         if tried := proofs.network_results(parts):
@@ -203,42 +197,31 @@ class Walk:
         if self._outdated.is_set():
             answers |= self._for_each(self._ask_node, but=self.cluster.primary)
         took = time.monotonic() - began
-        facts: dict[str, NodeFacts] = {}
+        asked: dict[str, Asked] = {}
         results: list[StepResult] = []
         for node in self.cluster.nodes:
             answer = answers.get(node.name)
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             elif answer is not None:
-                facts[node.name], self.own[node.name] = answer
+                asked[node.name] = answer
                 results.append(ok(node.name, "ask", "questions", "answered", took))
         self.end_phase(ASK, results)
-        return Seen(facts, self.own)
+        self.sides = {name: answer.sides for name, answer in asked.items()}
+        return Seen(
+            facts={name: answer.facts for name, answer in asked.items()},
+            own={name: answer.own for name, answer in asked.items()},
+            served={name: a.served for name, a in asked.items() if a.served is not None},
+        )
 
-    def _ask_node(self, node: Node) -> tuple[NodeFacts, Own]:
-        asked: dict[str, Fact[Any]] = {}
-        if self.lock is not None and node == self.cluster.primary:
-            asked["lock"] = self.lock
-        asked |= questions(self.cluster, node)
-        asked["own"] = own_fact(self.cluster)
-        answers = self.asker(self.transports[node.name], asked)
-        match answers.get("lock"):
-            case Answered(Lock(holder=holder)) if holder:
-                raise NodeError(
-                    node.name,
-                    f"could not lock the cluster: another setup holds it: "
-                    f"{holder}; wait until it has ended",
-                )
-            case Answered(Lock(was_waited_for=True)):
-                self._outdated.set()
-            case Unanswered(message=message):
-                raise NodeError(node.name, message)
-            case _:
-                pass
-        own = answers["own"]
-        if isinstance(own, Unanswered):
-            raise NodeError(node.name, own.message)
-        return NodeFacts.from_answers(node.name, answers), own.value
+    def _ask_node(self, node: Node) -> Asked:
+        lock = self.lock if node == self.cluster.primary else None
+        asked = ask_node(
+            self.cluster, node, self.transports[node.name], lock=lock, asker=self.asker
+        )
+        if asked.was_locked:
+            self._outdated.set()
+        return asked
 
     def _judge(self, seen: Seen) -> Context | None:
         known = [node for node in self.cluster.nodes if node.name in seen.facts]
@@ -266,53 +249,12 @@ class Walk:
             authority=self.authority,
         )
 
-    def _settle(self, context: Context, phases: Sequence[Phase], node: Node) -> Settled:
-        """Check, change in one execution, check again: one node's part of a round."""
-        own = context.seen.own[node.name]
-        wishes = [(phase, step) for phase in phases for step in phase.wishes(context, node)]
-        before = [step.check(own) for _, step in wishes]
-        changes = [verdict for verdict in before if isinstance(verdict, Change)]
-        if not changes or any(isinstance(verdict, Blocked) for verdict in before):
-            return Settled(
-                own, [checked(*_at(w, node), v) for w, v in zip(wishes, before, strict=True)]
-            )
-        began = time.monotonic()
-        question = own_fact(self.cluster)
-        commands = note_made(own.base, changes)
-        commands += [command for change in changes for command in _work(change)]
-        *done, last = self.transports[node.name].run_all([*commands, question.command])
-        own = question.parse(last)
-        took = time.monotonic() - began
-        complaints = [_complaint(result) for result in done if not result.as_expected]
-        return Settled(
-            own,
-            [
-                settled(
-                    *_at(wish, node),
-                    before=verdict,
-                    after=wish[1].check(own),
-                    complaints=complaints,
-                    duration_s=took,
-                )
-                for wish, verdict in zip(wishes, before, strict=True)
-            ],
-        )
+    def halves(self, context: Context, phases: Sequence[Phase], node: Node) -> list[Half]:
+        """The wishes of some phases about one node, by the side that they are about."""
+        return halves(context, phases, node, self.sides[node.name])
 
-    def _current_texts(self, context: Context, node: Node) -> dict[str, str]:
-        """The text of every file that the plan would change and that exists, by absolute path."""
-        own = context.seen.own[node.name]
-        verdicts = [s.check(own) for phase in self.phases for s in phase.wishes(context, node)]
-        paths = [
-            file.path
-            for verdict in verdicts
-            if isinstance(verdict, Change)
-            for file in verdict.files
-            if str(file.path.relative_to(own.base)) in own.files
-        ]
-        if not paths:
-            return {}
-        results = self.transports[node.name].run_all([_read(str(path)) for path in paths])
-        return {str(path): r.checked().text for path, r in zip(paths, results, strict=True)}
+    def _settle(self, context: Context, phases: Sequence[Phase], node: Node) -> Settled:
+        return settle(context, phases, node, self.sides[node.name])
 
     def _for_each(self, work: Callable[..., Any], *, but: Node | None = None) -> dict[str, Any]:
         """The primary is begun first: others are asked while or after it gets the lock."""
@@ -345,11 +287,6 @@ def rounds(phases: Sequence[Phase]) -> list[list[Phase]]:
     return grouped
 
 
-def own_fact(cluster: Cluster) -> Fact[Own]:
-    """The question what of ours is on a node."""
-    return Fact("own", own_question(cluster.name), parse_own)
-
-
 def expectation(context: Context) -> Expectation:
     """What the proof must find on every node."""
     return Expectation(
@@ -358,26 +295,6 @@ def expectation(context: Context) -> Expectation:
         mpirun=context.decisions.mpirun,
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )
-
-
-def _at(wish: tuple[Phase, Step], node: Node) -> tuple[Phase, Node, Step]:
-    phase, step = wish
-    return phase, node, step
-
-
-def _work(change: Change) -> list[Command]:
-    """Files first, then commands: what makes the change."""
-    names = ", ".join(file.path.name for file in change.files)
-    writes = [write_files(change.files, purpose=f"write {names}")] if change.files else []
-    return [*writes, *change.commands]
-
-
-def _read(path: str) -> Command:
-    return Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
-
-
-def _complaint(result: Result) -> str:
-    return f"could not {result.command.purpose}: {result.said()}"
 
 
 def _errors(findings: Sequence[Finding]) -> list[Finding]:

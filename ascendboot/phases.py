@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ascendboot.facts.api import value_of
 from ascendboot.judge import carrier_of
 from ascendboot.steps.files import Absent, FileContent
-from ascendboot.trust import sshd, trust
+from ascendboot.trust import admission, cluster_key, sshd, trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from ascendboot.steps.api import Step
 
 
+def nothing(_context: Context, _node: Node) -> Sequence[Step]:
+    """No wishes."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """A named group of wishes; `after_all`: it needs what earlier phases left on ALL nodes."""
@@ -26,6 +31,9 @@ class Phase:
     name: str
     title: str
     wishes: Wishes
+    """About the workload side."""
+    served: Wishes = nothing
+    """About the side where our sshd runs; they come before the others."""
     after_all: bool = False
 
 
@@ -44,6 +52,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         "cluster": context.cluster.name,
         "env": sorted(context.cluster.env.items()),
         "address": node.cluster_address,
+        "in_container": node.container is not None,
         "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
         "base": str(context.decisions.base),
     }
@@ -95,8 +104,14 @@ def resources(context: Context, node: Node) -> Sequence[Step]:
 
 
 SETUP: tuple[Phase, ...] = (
-    Phase(name="sshd", title="Run the cluster's own sshd", wishes=sshd),
-    Phase(name="trust", title="Let the primary in everywhere", wishes=trust, after_all=True),
+    Phase(name="sshd", title="Run the cluster's own sshd", wishes=cluster_key, served=sshd),
+    Phase(
+        name="trust",
+        title="Let the primary in everywhere",
+        wishes=trust,
+        served=admission,
+        after_all=True,
+    ),
     Phase(name="environment", title="Lay out what ranks start with", wishes=environment),
     Phase(name="resources", title="Write rank table and hostfile", wishes=resources),
 )

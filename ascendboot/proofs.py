@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Node
     from ascendboot.model.report import StepResult
     from ascendboot.prove import Expectation
-    from ascendboot.transport.api import Result, Transport
+    from ascendboot.transport.api import Command, Result, Sides
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,20 @@ class Proofs:
     wanted: Mapping[str, network.Attempts]
     """What each node tries, by name."""
 
-    def run(self, node: Node, transport: Transport) -> Proved:
-        """One node's part, in one execution; none where the node has no part.
+    def run(self, node: Node, sides: Sides) -> Proved:
+        """One node's part, in one execution per side; none where it has no part.
+
+        Ranks and their launcher log in from the workload side; NPUs are the host side's.
 
         Raises:
             NodeError: it could not be run, or answered what nobody knows.
         """
         expected = self.logins if node.name == self.primary_name else None
         mine = self.wanted.get(node.name, network.Attempts())
-        commands = [proof(expected)] if expected else []
-        if mine.pings or mine.knocks:
-            commands.append(network.command(mine))
+        logins_too = [proof(expected)] if expected else []
+        attempts = [network.command(mine)] if mine.pings or mine.knocks else []
         began = time.monotonic()
-        results: list[Result] = list(transport.run_all(commands)) if commands else []
+        results = _run(sides, logins_too, attempts)
         took = time.monotonic() - began
         logins = _read_logins(expected, results.pop(0)) if expected else None
         try:
@@ -87,6 +88,12 @@ class Proofs:
         findings = network.verdict(self.wanted, tried)
         told = {name: _told(part) for name, part in tried.items()}
         return [*lost, *found("network", "attempts", told, findings)]
+
+
+def _run(sides: Sides, at_work: list[Command], on_host: list[Command]) -> list[Result]:
+    if sides.is_one:
+        return list(sides.work.run_all([*at_work, *on_host]))
+    return [*sides.work.run_all(at_work), *sides.host.run_all(on_host)]
 
 
 def _read_logins(expected: Expectation, result: Result) -> Mapping[str, tuple[str, ...]]:

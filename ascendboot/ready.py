@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from ascendboot.applied import Applied
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.transport.api import Transport
+    from ascendboot.transport.api import Result, Transport
+
+
+OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""Variables by which a launcher finds its parts; a container's image may set them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class Readiness:
     """Why nothing may be started, nodes folded; empty when all are ready."""
     clock_offsets: Mapping[str, float]
     """By how many seconds each node's clock is ahead of the operator's."""
+    image: Mapping[str, str]
+    """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
 
 
 def look(
@@ -53,24 +59,34 @@ def look(
     problems: dict[str, list[str]] = {}
     with_script: list[str] = []
     offsets: dict[str, float] = {}
+    image: Mapping[str, str] = {}
     for name, answer in answers.items():
         if isinstance(answer, NodeError):
             problems.setdefault(answer.message, []).append(name)
             continue
         offsets[name] = answer.clock_offset_s
+        image = answer.image or image
         if answer.has_script:
             with_script.append(name)
         for problem in answer.problems:
             problems.setdefault(f"not ready: {problem}; run setup", []).append(name)
     told = [f"{fold(nodes)}: {problem}" for problem, nodes in problems.items()]
     is_copied = not with_script and Path(script).is_file()
-    told += _without_script(cluster, with_script, path, script, is_copied=is_copied)
+    told += _without_script(list(offsets), with_script, path, script, is_copied=is_copied)
     return Readiness(
         script=PurePosixPath(Path(script).name) if is_copied else path,
         is_copied=is_copied,
         problems=tuple(told),
         clock_offsets=offsets,
+        image=image,
     )
+
+
+_IMAGE = Command(
+    argv=("bash", "-c", "".join(f'printf "%s\\0" "${{{n}-}}";' for n in OF_THE_IMAGE)),
+    purpose="look at the environment of the container",
+    effect=Effect.READ,
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,7 @@ class _Answer:
     problems: tuple[str, ...]
     has_script: bool
     clock_offset_s: float
+    image: Mapping[str, str]
 
 
 def _ask(
@@ -97,24 +114,32 @@ def _ask(
         "own": Fact("own", own_question(cluster.name), parse_own),
         "script": Fact("script", has_script, lambda result: result.checked().exit_code == 0),
     }
+    if node.container is not None and node == cluster.primary:
+        asked["image"] = Fact("image", _IMAGE, _set_by_image)
     answers = ask(transports[node.name], asked)
     for answer in answers.values():
         if isinstance(answer, Unanswered):
             raise NodeError(node.name, answer.message)
     values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
     problems = applied.nodes[node.name].problems(values["own"], now=time.time())
-    return _Answer(problems, values["script"], values["clock"].offset_s)
+    offset = values["clock"].offset_s
+    return _Answer(problems, values["script"], offset, values.get("image", {}))
+
+
+def _set_by_image(result: Result) -> dict[str, str]:
+    values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
+    return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
 
 
 def _without_script(
-    cluster: Cluster,
+    answered: Sequence[str],
     having: Sequence[str],
     path: PurePosixPath,
     script: str,
     *,
     is_copied: bool,
 ) -> list[str]:
-    lacking = [node.name for node in cluster.nodes if node.name not in having]
+    lacking = [name for name in answered if name not in having]
     if is_copied or not lacking:
         return []
     if having:

@@ -23,86 +23,91 @@ if TYPE_CHECKING:
 HOST_CERTIFICATE: Literal["sshd/host_key-cert.pub"] = "sshd/host_key-cert.pub"
 USER_CERTIFICATE: Literal["trust/cluster_key-cert.pub"] = "trust/cluster_key-cert.pub"
 _CLUSTER_KEY: Literal["trust/cluster_key"] = "trust/cluster_key"
-_OF_SOME_NODES = (
-    HOST_CERTIFICATE,
-    _CLUSTER_KEY,
-    USER_CERTIFICATE,
-    "trust/known_hosts",
-    "trust/ssh_config",
-)
+_OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh_config")
 """What another kind of trust or another primary leaves behind."""
 
 
 def sshd(context: Context, node: Node) -> Sequence[Step]:
-    """Our own sshd: host key, configuration, running process; on the primary the cluster's key."""
-    steps: list[Step] = [
+    """Our own sshd: host key, configuration, running process."""
+    return [
         KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"),
         FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600),
         _daemon(context, node),
     ]
-    if node == context.cluster.primary:
-        steps.append(KeyPair(_CLUSTER_KEY, context.cluster.name))
-    return steps
+
+
+def cluster_key(context: Context, node: Node) -> Sequence[Step]:
+    """On the primary, the key that opens every node."""
+    is_primary = node == context.cluster.primary
+    return [KeyPair(_CLUSTER_KEY, context.cluster.name)] if is_primary else []
+
+
+def admission(context: Context, node: Node) -> Sequence[Step]:
+    """Our sshd lets the primary's key in and, with trust `ca`, proves itself by a certificate."""
+    path = "trust/authorized_keys"
+    if context.cluster.trust == "pinned":
+        key = context.seen.own[context.cluster.primary_name].cluster_key
+        steps: list[Step] = [
+            FileContent(path, _authorized_keys(context, key))
+            if key is not None
+            else Later(path, "the cluster's key is made")
+        ]
+        is_left = HOST_CERTIFICATE in context.seen.serving(node.name).files
+        return [*steps, Absent(HOST_CERTIFICATE)] if is_left else steps
+    authority = context.authority
+    if authority is None:
+        return [Later(path, _signing(context)) for path in (path, HOST_CERTIFICATE)]
+    return [
+        FileContent(path, _authorized_keys(context, authority.user)),
+        _host_certificate(context, authority, node),
+    ]
 
 
 def trust(context: Context, node: Node) -> Sequence[Step]:
-    """The primary's key opens every node, and the primary knows every node's host key."""
-    certified = context.cluster.trust == "ca"
-    steps = [*(_certified if certified else _pinned)(context, node)]
-    kept = {step.name for step in steps}
-    if node == context.cluster.primary:
-        steps.append(FileContent("trust/ssh_config", _ssh_config(context)))
-        kept |= {"trust/ssh_config", _CLUSTER_KEY}
+    """The primary knows every node, and how to log in there; the others know nobody."""
+    is_primary = node == context.cluster.primary
+    steps = _of_primary(context) if is_primary else []
+    kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_primary else set())
     there = context.seen.own[node.name].files
-    return [
-        *steps,
-        *(Absent(path) for path in _OF_SOME_NODES if path in there and path not in kept),
-    ]
+    return [*steps, *(Absent(path) for path in _OF_A_PRIMARY if path in there and path not in kept)]
 
 
-def _certified(context: Context, node: Node) -> list[Step]:
-    """Trust `ca`: each node proves itself, and the primary too, by a certificate."""
-    authority, is_primary = context.authority, node == context.cluster.primary
+def _of_primary(context: Context) -> list[Step]:
+    certified = context.cluster.trust == "ca"
+    steps = (_certified if certified else _pinned)(context)
+    return [*steps, FileContent("trust/ssh_config", _ssh_config(context))]
+
+
+def _certified(context: Context) -> list[Step]:
+    """Trust `ca`: whatever host our CA has signed for is known."""
+    authority, path = context.authority, "trust/known_hosts"
     if authority is None:
-        paths = ["trust/authorized_keys", HOST_CERTIFICATE]
-        paths += [USER_CERTIFICATE, "trust/known_hosts"] if is_primary else []
-        signed = any(own.certificates for own in context.seen.own.values())
-        again = "a new CA signs everything again; the keys of the present one are not on this side"
-        until = again if signed else "the cluster's CA is made"
-        return [Later(path, until) for path in paths]
-    steps: list[Step] = [
-        FileContent("trust/authorized_keys", _authorized_keys(context, authority.user)),
-        _host_certificate(context, authority, node),
-    ]
-    if is_primary:
-        known = {"authority": authority.host, "hosts": (), "port": context.decisions.port}
-        text = context.templates.text("trust/known_hosts.j2", known)
-        steps += [_user_certificate(context, authority), FileContent("trust/known_hosts", text)]
-    return steps
+        return [Later(each, _signing(context)) for each in (USER_CERTIFICATE, path)]
+    known = {"authority": authority.host, "hosts": (), "port": context.decisions.port}
+    text = context.templates.text("trust/known_hosts.j2", known)
+    return [_user_certificate(context, authority), FileContent(path, text)]
 
 
-def _pinned(context: Context, node: Node) -> list[Step]:
-    """Trust `pinned`: every node knows the cluster's key, the primary knows every host key."""
-    cluster, own = context.cluster, context.seen.own
-    key = own[cluster.primary_name].cluster_key
-    path = "trust/authorized_keys"
-    steps: list[Step] = [
-        FileContent(path, _authorized_keys(context, key))
-        if key is not None
-        else Later(path, "the cluster's key is made")
-    ]
-    if node != cluster.primary:
-        return steps
-    hosts = [(n.cluster_address, own[n.name].host_key) for n in cluster.nodes]
-    path = "trust/known_hosts"
+def _pinned(context: Context) -> list[Step]:
+    """Trust `pinned`: every host key is known by itself."""
+    seen, path = context.seen, "trust/known_hosts"
+    hosts = [(n.cluster_address, seen.serving(n.name).host_key) for n in context.cluster.nodes]
     if any(key is None for _, key in hosts):
-        return [*steps, Later(path, "the host keys are made")]
+        return [Later(path, "the host keys are made")]
     known = {"authority": None, "hosts": hosts, "port": context.decisions.port}
-    return [*steps, FileContent(path, context.templates.text("trust/known_hosts.j2", known))]
+    return [FileContent(path, context.templates.text("trust/known_hosts.j2", known))]
+
+
+def _signing(context: Context) -> str:
+    """What must happen before anything is signed."""
+    sides = (*context.seen.own.values(), *context.seen.served.values())
+    if any(own.certificates for own in sides):
+        return "a new CA signs everything again; the keys of the present one are not on this side"
+    return "the cluster's CA is made"
 
 
 def _host_certificate(context: Context, authority: Authority, node: Node) -> Step:
-    own = context.seen.own[node.name]
+    own = context.seen.serving(node.name)
     if own.host_key is None:
         return Later(HOST_CERTIFICATE, "the host keys are made")
     claims = Claims(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, ask, part_of, sections_of
+from ascendboot.facts.container import container_question
 from ascendboot.facts.launchers import launcher_questions
 from ascendboot.facts.npus import DeviceNetwork, npu_questions
 from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.parse.container import Engines
     from ascendboot.parse.disk import FileSystem
     from ascendboot.parse.hccn_conf import HccnConf
     from ascendboot.parse.horovod import Horovod
@@ -64,9 +66,15 @@ class NodeFacts:
     """The answers of one node; a question that was not put is `NOT_ASKED`."""
 
     node: str
+    host: Answer[System] = NOT_ASKED
+    """The host side and our login there."""
+    container: Answer[Engines] = NOT_ASKED
     system: Answer[System] = NOT_ASKED
+    """The workload side and as whom we are there."""
     machine: Answer[str] = NOT_ASKED
     """Boot id and network namespace: equal only where two names lead to one machine."""
+    work_machine: Answer[str] = NOT_ASKED
+    """The same for the container: equal to the host's where it shares the host's network."""
     clock: Answer[Clock] = NOT_ASKED
     interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
     npus: Answer[NpuMap] = NOT_ASKED
@@ -91,20 +99,27 @@ class NodeFacts:
 
 
 def questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """Everything that setup wants to know of a node, by the names of NodeFacts' fields."""
+    """Everything that setup wants to know of a node whose ranks run on the host itself."""
+    return {**host_questions(node), **work_questions(cluster, node)}
+
+
+def host_questions(node: Node) -> dict[str, Fact[Any]]:
+    """What is asked of the host side, by the names of NodeFacts' fields."""
     return {
-        **light_questions(cluster, node),
-        "listeners": Fact("listeners", _SERVICES, _listeners, "list the ports in use"),
+        "host": Fact("host", _SYSTEM, _system, "read the names of the system"),
+        "machine": Fact("machine", _SYSTEM, _machine, "tell the machine from others"),
+        "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
         "kernel_ports": Fact("kernel_ports", _SYSTEM, _kernel_ports, "read the kernel's ports"),
+        **container_question(node),
+        "listeners": Fact("listeners", _SERVICES, _listeners, "list the ports in use"),
         "hccn_conf": Fact("hccn_conf", _SERVICES, _hccn_conf, f"read {hccn_conf.FILE}"),
-        "sshd": Fact("sshd", _SERVICES, _sshd, "find the OpenSSH server"),
-        **launcher_questions(cluster, node),
         **npu_questions(),
     }
 
 
-def light_questions(cluster: Cluster, _node: Node) -> dict[str, Fact[Any]]:
-    """What is asked again before each job: nothing about NPUs, and quick."""
+def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+    """What is asked of the workload side, by the names of NodeFacts' fields."""
+    place = f" in the container {node.container}" if node.container else ""
     work = Command(
         argv=("bash", "-c", WORK, "ascendboot", cluster.python, cluster.name, _code_path(cluster)),
         purpose="look at Python, Open MPI, disk and code",
@@ -112,15 +127,19 @@ def light_questions(cluster: Cluster, _node: Node) -> dict[str, Fact[Any]]:
         timeout_s=90.0,
     )
     facts: dict[str, Fact[Any]] = {
-        "system": Fact("system", _SYSTEM, _system, "read the names of the system"),
-        "machine": Fact("machine", _SYSTEM, _machine, "tell the machine from others"),
-        "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
-        "python": Fact("python", work, _python, f"find {cluster.python}"),
-        "openmpi": Fact("openmpi", work, _openmpi, "find Open MPI"),
-        "disk": Fact("disk", work, _disk, "measure the free disk space"),
+        "system": Fact("system", _SYSTEM, _system, f"read the names of the system{place}"),
+        "python": Fact("python", work, _python, f"find {cluster.python}{place}"),
+        "openmpi": Fact("openmpi", work, _openmpi, f"find Open MPI{place}"),
+        "disk": Fact("disk", work, _disk, f"measure the free disk space{place}"),
+        "sshd": Fact("sshd", _SERVICES, _sshd, f"find the OpenSSH server{place}"),
+        **launcher_questions(cluster, node),
     }
     if cluster.code_path is not None:
-        facts["code"] = Fact("code", work, _code(cluster.code_path), "look at the code's path")
+        purpose = f"look at the code's path{place}"
+        facts["code"] = Fact("code", work, _code(cluster.code_path), purpose)
+    if node.container is not None:
+        purpose = f"tell the network{place} from others"
+        facts["work_machine"] = Fact("work_machine", _SYSTEM, _machine, purpose)
     return facts
 
 

@@ -239,6 +239,7 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
             fingerprint=entry.value("fingerprint"),
         ),
         container=entry.value("container"),
+        engine=entry.value("engine"),
         devices=draft.devices or (),
         device_count=count if isinstance(count, int) else None,
         interface=entry.value("interface"),

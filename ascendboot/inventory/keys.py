@@ -134,7 +134,17 @@ class NodeKeys(Keys):
         "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
     )
     container: Container | None = _unset(
-        "none: ranks run on the host itself", "rec-sdk", "The container in which ranks run."
+        "none: ranks run on the host itself",
+        "rec-sdk",
+        "The running container in which ranks run, on the host's network.",
+    )
+    engine: Annotated[
+        Literal["auto", "docker", "podman"], Kind(choice("auto", "docker", "podman"))
+    ] = Field(
+        default="auto",
+        description="What runs the container; auto: docker if it has one of that name, else "
+        "podman.",
+        examples=["podman"],
     )
     devices: Devices | None = _unset(
         "all that the node has",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ascendboot.judge.container import container_rules, obstacles
 from ascendboot.judge.devices import device_rules, devices_of
 from ascendboot.judge.finding import Finding, Level, in_order
 from ascendboot.judge.hccl_ports import hccl_port_rules
@@ -27,6 +28,7 @@ __all__ = [
     "common_networks",
     "devices_of",
     "judge",
+    "obstacles",
 ]
 
 
@@ -36,7 +38,7 @@ def judge(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ..
     Nodes without facts are not judged, and neither are questions that were not put.
     """
     rules = (
-        *(host_rules, network_rules, device_rules, port_rules),
+        *(container_rules, host_rules, network_rules, device_rules, port_rules),
         *(hccl_port_rules, resource_rules, launcher_rules),
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

@@ -24,12 +24,9 @@ FIRST_UNSUPPORTED_OPEN_MPI = 5
 def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
     for node, seen in judged_nodes(cluster, facts):
-        yield from _container(node)
         yield from unanswered("system-unknown", node, seen.system, level="warning")
         yield from unanswered("machine-unknown", node, seen.machine, level="warning")
-        yield from unanswered(
-            "sshd-missing", node, seen.sshd, "Install openssh-server on the host side"
-        )
+        yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(node))
         yield from _openmpi(node, seen)
         yield from unanswered(
             "python-missing", node, seen.python, "Install it, or state another `code.python`"
@@ -44,16 +41,10 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
     yield from _clocks(cluster, facts)
 
 
-def _container(node: Node) -> Iterator[Finding]:
-    if node.container is not None:
-        yield Finding(
-            id="container-unsupported",
-            level="error",
-            nodes=(node.name,),
-            text="containers are not supported by this version; "
-            f"the inventory states `container: {node.container}`",
-            remedy="Remove `container`",
-        )
+def _sshd_remedy(node: Node) -> str:
+    if node.container is None:
+        return "Install openssh-server on the host side"
+    return f"Install openssh-server in the image of {node.container}"
 
 
 def _openmpi(node: Node, seen: NodeFacts) -> Iterator[Finding]:

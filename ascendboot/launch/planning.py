@@ -115,7 +115,7 @@ def _program(
 def _launcher_env(request: LaunchRequest) -> dict[str, str]:
     shim = f"{request.base / 'env' / 'bin'}:" if request.launcher.horovodrun else ""
     return {
-        "PATH": f"{shim}{request.mpirun.parent}:{_PATH}",
+        "PATH": f"{shim}{request.mpirun.parent}:{request.path or _PATH}",
         "HOME": str(request.login.home),
         "USER": request.login.user,
         "LOGNAME": request.login.user,

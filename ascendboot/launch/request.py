@@ -63,6 +63,8 @@ class LaunchRequest:
     """Set for the ranks of this job, over what the node's own environment file says."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """Set for the launcher: `OMPI_MCA_…` and `LAUNCHER_NAMES`, nothing else."""
+    path: str = ""
+    """The launcher's PATH, but for what goes before it; empty: the usual one."""
     grace_s: float = 3.0
     """How long ranks have between SIGTERM and SIGKILL."""
 

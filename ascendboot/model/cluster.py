@@ -12,6 +12,7 @@ Product = Literal["auto", "910", "a2", "a3", "a5"]
 Trust = Literal["ca", "pinned"]
 ResourceMode = Literal["rank-table", "no-rank-table"]
 Profile = Literal["none", "rec-sdk-tf"]
+Engine = Literal["auto", "docker", "podman"]
 LauncherKind = Literal["auto", "mpirun", "horovod"]
 
 CHIEF_PORT = 61000
@@ -53,6 +54,9 @@ class Node:
     """Its `server_id` in the rank table: unique, kept as stated."""
     ssh: SshAccess
     container: str | None = None
+    """Where ranks run; None: on the host itself."""
+    engine: Engine = "auto"
+    """What runs the container; auto: the first that has one of this name."""
     devices: tuple[Device, ...] = ()
     """The devices to use, in this order; empty: all that the node has, by physical id."""
     device_count: int | None = None

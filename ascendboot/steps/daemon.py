@@ -25,7 +25,8 @@ if [ "$(id -u)" = 0 ] && [ ! -d /run/sshd ]; then
 fi
 {sshd} -t -f {base}/sshd/sshd_config || exit 1
 for pid in $(sshds_of_ours); do
-  kill -TERM "$pid"; timeout 5 tail --pid="$pid" -s 0.05 -f /dev/null
+  kill -TERM "$pid"
+  for _ in {{1..100}}; do is_sshd_of_ours "$pid" || break; sleep 0.05; done
 done
 rm -f -- sshd.pid started
 {sshd} -f {base}/sshd/sshd_config -E {base}/sshd/sshd.log 3>&- </dev/null >/dev/null 2>&1

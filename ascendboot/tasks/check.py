@@ -90,7 +90,7 @@ def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
             authority=keys.look() if keys else None,
         )
         try:
-            check_up(walk, session.connect_to_look, coverage)
+            check_up(walk, session.connect_hosts_to_look, coverage)
         except Stopped:
             pass
         finally:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -18,13 +17,11 @@ from invoke.tasks import task
 from ascendboot.console import Screen
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.facts.api import Answered, ask
-from ascendboot.facts.own import BASE_SCRIPT
-from ascendboot.launch.look import LOOK, living, look_command, looked
-from ascendboot.model.report import Cause, Outcome, Report, StepResult
+from ascendboot.launch.look import living
+from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.outcomes import failed, ok
 from ascendboot.state import State, whoami
 from ascendboot.steps.lock import lock
-from ascendboot.takeback import Leftovers, leftovers_question, parse_leftovers, removal
 from ascendboot.tasks.common import (
     FORKS_HELP,
     INVENTORY_HELP,
@@ -33,6 +30,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.leftovers import Found, find, results, take_back
 from ascendboot.tasks.session import Session
 from ascendboot.transport.pool import for_each
 
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.look import JobLook
     from ascendboot.model.cluster import Cluster
-    from ascendboot.transport.api import Transport
 
 HERE = "here"
 """Stands for the operator's side where a report names nodes."""
@@ -116,7 +113,7 @@ class Reset:
     screen: Screen
     interrupted: threading.Event
     results: list[StepResult] = field(default_factory=list)
-    found: dict[str, Leftovers] = field(default_factory=dict)
+    found: dict[str, Found] = field(default_factory=dict)
 
     @property
     def cluster(self) -> Cluster:
@@ -131,69 +128,70 @@ class Reset:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to take back."""
-        return bool(self.here) or any(not left.is_nothing for left in self.found.values())
+        return bool(self.here) or any(not found.is_nothing for found in self.found.values())
 
     def look(self) -> bool:
         """Ask every node, in one execution; False where something stands in the way."""
         began = time.monotonic()
-        transports, errors = self.session.connect_to_look(self.cluster.nodes)
-        nodes = [node for node in self.cluster.nodes if node.name in transports]
-        answers = for_each(nodes, lambda node: self._ask(transports[node.name]), forks=self._forks)
+        hosts, errors = self.session.connect_hosts_to_look(self.cluster.nodes)
+        nodes = [node for node in self.cluster.nodes if node.name in hosts]
+        answers = for_each(
+            nodes, lambda node: find(self.cluster, node, hosts[node.name]), forks=self._forks
+        )
         took = time.monotonic() - began
-        results, looks = [], {}
+        told: list[StepResult] = []
         for node in self.cluster.nodes:
             answer = errors.get(node.name) or answers[node.name]
             if isinstance(answer, NodeError):
-                results.append(failed("ask", "questions", answer, took))
+                told.append(failed("ask", "questions", answer, took))
             else:
-                self.found[node.name], looks[node.name] = answer
-                results.append(ok(node.name, "ask", "questions", "answered", took))
-        results += _of_running(looks)
-        self._end("Ask every node", results)
-        return all(result.outcome is Outcome.OK for result in results)
+                self.found[node.name] = answer
+                told.append(ok(node.name, "ask", "questions", "answered", took))
+        told += _of_running({name: found.jobs for name, found in self.found.items()})
+        self._end("Ask every node", told)
+        return all(result.outcome is Outcome.OK for result in told)
 
     def plan(self) -> None:
         """What would be taken back."""
-        results = [
+        told = [
             result
-            for node, left in self.found.items()
-            for result in _results(node, left, Outcome.WOULD_CHANGE)
+            for node, found in self.found.items()
+            for result in results(node, found, Outcome.WOULD_CHANGE)
         ]
-        results += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
-        self._end("What reset would take back", results or [_nothing_here()])
+        told += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
+        self._end("What reset would take back", told or [_nothing_here()])
 
     def say_nothing(self) -> None:
         """There was nothing to take back."""
-        results = [r for n, left in self.found.items() for r in _results(n, left, Outcome.OK)]
-        self._end("Take back what setup did", [*results, _nothing_here()])
+        told = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
+        self._end("Take back what setup did", [*told, _nothing_here()])
 
     def apply(self) -> None:
         """Take it all back: under the cluster's lock, in one execution per node."""
         if self.interrupted.is_set():
             return
-        if any(not left.is_nothing for left in self.found.values()):
+        if any(not found.is_nothing for found in self.found.values()):
             problem = self._lock()
             if problem is not None:
                 self._end("Lock the cluster", [failed("ask", "lock", problem, 0.0)])
                 return
         began = time.monotonic()
-        transports = self.session.transports
-        work = removal(self.cluster.name)
+        hosts = self.session.hosts
         answers = for_each(
             self.cluster.nodes,
-            lambda node: parse_leftovers(transports[node.name].run(work)),
+            lambda node: take_back(self.cluster, self.found[node.name], hosts[node.name]),
             forks=self._forks,
         )
         took = time.monotonic() - began
-        results: list[StepResult] = []
+        told: list[StepResult] = []
         for node, answer in answers.items():
             if isinstance(answer, NodeError):
-                results.append(failed("reset", "files", answer, took))
+                told.append(failed("reset", "files", answer, took))
             else:
-                results += _results(node, answer, Outcome.CHANGED, took)
-        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in results):
-            results += self._clear_here()
-        self._end("Take back what setup did", results)
+                told += results(node, answer, Outcome.CHANGED, took)
+        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in told):
+            told += self._clear_here()
+        self._end("Take back what setup did", told)
 
     def report(self) -> Report:
         """Everything that happened."""
@@ -208,18 +206,11 @@ class Reset:
     def _forks(self) -> int:
         return self.session.forks
 
-    def _ask(self, transport: Transport) -> tuple[Leftovers, dict[str, JobLook]]:
-        name = self.cluster.name
-        jobs = BASE_SCRIPT.format(cluster=shlex.quote(name)) + 'set -- "$b/jobs" 0\n'
-        look = replace(look_command(""), argv=("bash", "-c", jobs + LOOK, "look"))
-        left, running = transport.run_all([leftovers_question(name), look])
-        return parse_leftovers(left), looked(running)
-
     def _lock(self) -> NodeError | None:
         primary = self.cluster.primary_name
         holder = f"run {self.session.run.run_id} of {whoami()}"
         asked = {"lock": lock(self.cluster.name, holder)}
-        answer = ask(self.session.transports[primary], asked)["lock"]
+        answer = ask(self.session.hosts[primary], asked)["lock"]
         if isinstance(answer, Answered):
             if not answer.value.holder:
                 return None
@@ -258,8 +249,8 @@ def _agreed(walk: Reset, screen: Screen, *, yes: bool, asks: bool) -> bool:
             f"reset: could not ask whether to take back the setup of {walk.cluster.name}: there "
             "is no terminal; see --plan, and say --yes"
         )
-    for node, left in walk.found.items():
-        for result in _results(node, left, Outcome.WOULD_CHANGE):
+    for node, found in walk.found.items():
+        for result in results(node, found, Outcome.WOULD_CHANGE):
             screen.say(f"  {node}  {result.detail}")
     for path in walk.here:
         screen.say(f"  {HERE}  {os.path.relpath(path)} would be removed")
@@ -281,40 +272,6 @@ def _of_running(looks: Mapping[str, dict[str, JobLook]]) -> list[StepResult]:
         for job_id, nodes in living(dict(looks)).items()
         for node in nodes
     ]
-
-
-def _results(
-    node: str, left: Leftovers, done: Outcome, duration_s: float = 0.0
-) -> list[StepResult]:
-    """What was, or would be, taken back on one node."""
-
-    def result(step: str, outcome: Outcome, detail: str) -> StepResult:
-        return StepResult(
-            node=node,
-            phase="reset",
-            step=step,
-            outcome=outcome,
-            detail=detail,
-            duration_s=duration_s,
-        )
-
-    would = "would be " if done is Outcome.WOULD_CHANGE else ""
-    results = []
-    if left.sshd is not None:
-        results.append(result("sshd", done, f"the cluster's sshd {would}stopped"))
-    if left.files or left.has_empty:
-        words = f"{left.base} {would}removed, {left.files} files of ascendboot"
-        results.append(result("files", done, words))
-    if not results:
-        results.append(result("files", Outcome.OK, "nothing of ascendboot is here"))
-    if left.foreign:
-        names = ", ".join(left.foreign[:5]) + (", …" if len(left.foreign) > 5 else "")  # noqa: PLR2004
-        words = f"left alone in {left.base}, not made by ascendboot: {names}"
-        remedy = "keep what is wanted and remove the rest by hand"
-        cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
-        results.append(replace(result("foreign", Outcome.OK, words), cause=cause))
-    results += [result("files", Outcome.FAILED, f"{node}: {words}") for words in left.problems]
-    return results
 
 
 def _nothing_here() -> StepResult:

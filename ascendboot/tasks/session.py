@@ -11,7 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ascendboot.transport.guard import ReadOnly
+from ascendboot.applied import Applied
+from ascendboot.errors import AscendbootError, CommandError, NodeError
+from ascendboot.facts.api import ask
+from ascendboot.facts.container import container_question, way_into
+from ascendboot.judge import obstacles
+from ascendboot.model.container import Inside
+from ascendboot.transport.guard import ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.pool import connect_all, for_each
 from ascendboot.transport.ssh import SshOpener
@@ -19,10 +25,9 @@ from ascendboot.transport.ssh import SshOpener
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.errors import NodeError
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.state import Run, State
-    from ascendboot.transport.api import Result, Transport
+    from ascendboot.transport.api import HostSide, Result, Transport
     from ascendboot.transport.hostkeys import Accepted
 
 
@@ -38,7 +43,9 @@ class Session:
     run: Run
     forks: int
     host_keys: HostKeys
+    hosts: dict[str, HostSide] = field(default_factory=dict)
     transports: dict[str, Transport] = field(default_factory=dict)
+    """The workload sides."""
     problem: str = ""
     """Why the run's folder is not complete."""
     _numbers: dict[str, Iterator[int]] = field(
@@ -57,19 +64,45 @@ class Session:
         try:
             yield session
         finally:
-            _close(session.transports, cluster.nodes, forks=forks)
+            _close(session.hosts, cluster.nodes, forks=forks)
             logging.getLogger("ascendboot").removeHandler(handler)
             with suppress(OSError):
                 handler.close()
 
+    def connect_hosts(
+        self, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
+        """Connect to the host sides of all nodes at once; in the second who was not reached."""
+        opener = SshOpener(self.host_keys, nodes=self.cluster.nodes, ask=_ask, on_result=self.keep)
+        hosts, errors = connect_all(nodes, opener, forks=self.forks)
+        self.hosts.update(hosts)
+        return hosts, errors
+
+    def connect_hosts_to_look(
+        self, nodes: Sequence[Node]
+    ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
+        """As `connect_hosts`, but nothing that writes gets through."""
+        hosts, errors = self.connect_hosts(nodes)
+        return {name: ReadOnlyHost(host) for name, host in hosts.items()}, errors
+
     def connect(
         self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
-        """Connect to all nodes at once; who could not be reached is in the second mapping."""
-        opener = SshOpener(self.host_keys, nodes=self.cluster.nodes, ask=_ask, on_result=self.keep)
-        transports, errors = connect_all(nodes, opener, forks=self.forks)
-        self.transports.update(transports)
-        return transports, errors
+        """Connect to the workload sides of all nodes at once, as the last setup found the way.
+
+        Where that is not remembered, the host side is asked.
+        """
+        hosts, errors = self.connect_hosts(nodes)
+        engines = _engines(self.state, self.cluster)
+        found = for_each(
+            [node for node in nodes if node.name in hosts],
+            lambda node: work_side(node, hosts[node.name], engines.get(node.name, "")),
+            forks=self.forks,
+        )
+        lost = {name: side for name, side in found.items() if isinstance(side, NodeError)}
+        sides = {name: side for name, side in found.items() if not isinstance(side, NodeError)}
+        self.transports.update(sides)
+        return sides, {**errors, **lost}
 
     def connect_to_look(
         self, nodes: Sequence[Node]
@@ -103,7 +136,35 @@ class Session:
                 _LOG.warning("%s", self.problem)
 
 
-def _close(transports: Mapping[str, Transport], nodes: Sequence[Node], *, forks: int) -> None:
+def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
+    """The workload side of a node; without `engine` the host side is asked for the way.
+
+    Raises:
+        NodeError: there is no way into the node's container.
+    """
+    if node.container is None:
+        return host
+    if engine:
+        return host.inside(Inside(engine, node.container))
+    answer = ask(host, dict(container_question(node)))["container"]
+    way = way_into(node, answer)
+    if way is None:
+        found = next(iter(obstacles(node, answer)))
+        raise CommandError(node.name, f"{found.text}; {found.remedy}")
+    return host.inside(way)
+
+
+def _engines(state: State, cluster: Cluster) -> dict[str, str]:
+    """What reaches into each node's container, as far as the last setup remembers."""
+    try:
+        document = state.applied(cluster.name)
+        applied = Applied.from_json(document) if document is not None else None
+    except AscendbootError:
+        return {}  # written by another version: then the nodes tell
+    return {name: node.engine for name, node in applied.nodes.items()} if applied else {}
+
+
+def _close(transports: Mapping[str, HostSide], nodes: Sequence[Node], *, forks: int) -> None:
     """End all connections at once: one to a node that is gone takes its time."""
     opened = [node for node in nodes if node.name in transports]
     for_each(opened, lambda node: transports[node.name].close(), forks=forks)

@@ -124,7 +124,9 @@ def _walk(session: Session, screen: Screen, *, planning: bool, inventory: Path) 
             lock=None if planning else lock(cluster.name, f"run {run.run_id} of {whoami()}"),
         )
         try:
-            context = walk.look(session.connect_to_look if planning else session.connect)
+            context = walk.look(
+                session.connect_hosts_to_look if planning else session.connect_hosts
+            )
             if planning:
                 walk.plan(context)
             else:

@@ -287,15 +287,20 @@ def _request(
         launcher=applied.launcher,
         ssh_port=applied.port,
         mpi_args=cluster.mpi_args,
-        launcher_env=_launcher_env(cluster, applied.launcher),
+        launcher_env=_launcher_env(cluster, applied.launcher, ready.image),
+        path=ready.image.get("PATH", ""),
         grace_s=grace_s,
     )
 
 
-def _launcher_env(cluster: Cluster, launcher: LauncherChoice) -> dict[str, str]:
-    """The variables of the inventory that are for the launcher as well."""
+def _launcher_env(
+    cluster: Cluster, launcher: LauncherChoice, image: Mapping[str, str]
+) -> dict[str, str]:
+    """What of the image, and over it of the inventory, is for the launcher as well."""
     names = LAUNCHER_NAMES if launcher.horovodrun else ()
-    return {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
+    of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
+    stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
+    return {**of_image, **stated}
 
 
 def script_arguments(argv: list[str]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import PurePosixPath
 
+    from ascendboot.model.container import Inside
+
 
 class Effect(Enum):
     """Whether a command changes the node."""
@@ -139,6 +141,27 @@ class Transport(Protocol):
     def close(self) -> None:
         """End the connection; never raises."""
         ...
+
+
+class HostSide(Transport, Protocol):
+    """A node's host side, through which its containers are reached."""
+
+    def inside(self, way: Inside) -> Transport:
+        """The side behind `way`, over the same connection; closing this one closes it, too."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides of one node; the same one twice where ranks run on the host itself."""
+
+    host: HostSide
+    work: Transport
+
+    @property
+    def is_one(self) -> bool:
+        """Whether ranks run on the host itself."""
+        return self.host is self.work
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from ascendboot.model.container import Inside
     from ascendboot.transport.script import Script
 
 _LOG = logging.getLogger(__name__)
@@ -94,9 +95,9 @@ class Raw:
     """-1 when the server told none."""
 
 
-def start(channel: Channel, script: Script) -> None:
-    """Start `script`; the channel's stdin then belongs to its commands."""
-    channel.exec_command(launch_line(script.program))
+def start(channel: Channel, script: Script, inside: Inside | None = None) -> None:
+    """Start `script`, in a container where one is given; stdin then belongs to its commands."""
+    channel.exec_command(launch_line(script.program, inside))
     for at in range(0, len(script.program), _WRITE):
         channel.sendall(script.program[at : at + _WRITE])
 

@@ -11,6 +11,7 @@ from ascendboot.transport.api import WRITE_SCRIPT, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ascendboot.model.container import Inside
     from ascendboot.transport.api import Command
 
 
@@ -66,6 +67,14 @@ class FakeTransport:
     held: list[Command] = field(default_factory=list)
     streams: list[FakeStream] = field(default_factory=list)
     is_closed: bool = False
+    containers: dict[str, FakeTransport] = field(default_factory=dict)
+    """What is behind this host side, by name."""
+    entered: list[Inside] = field(default_factory=list)
+
+    def inside(self, way: Inside) -> FakeTransport:
+        """The container that `way` names."""
+        self.entered.append(way)
+        return self.containers[way.container]
 
     @property
     def commands(self) -> list[Command]:

@@ -10,7 +10,8 @@ from ascendboot.transport.api import Effect
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ascendboot.transport.api import Command, Result, Stream, Transport
+    from ascendboot.model.container import Inside
+    from ascendboot.transport.api import Command, HostSide, Result, Stream, Transport
 
 
 class ReadOnly:
@@ -56,3 +57,15 @@ class ReadOnly:
             f"refused while planning: {command.shown()}. Something that may only look tried to "
             f"{command.purpose}; this is a bug in ascendboot",
         )
+
+
+class ReadOnlyHost(ReadOnly):
+    """The same for a host side; what is reached through it is guarded as well."""
+
+    def __init__(self, host: HostSide) -> None:
+        super().__init__(host)
+        self._host = host
+
+    def inside(self, way: Inside) -> ReadOnly:
+        """The side behind `way`, for looking alone."""
+        return ReadOnly(self._host.inside(way))

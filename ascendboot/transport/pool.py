@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ascendboot.model.cluster import Node
-    from ascendboot.transport.api import Transport
+    from ascendboot.transport.api import HostSide
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ R = TypeVar("R")
 
 
 def connect_all(
-    nodes: Sequence[Node], opener: Callable[[Node], Transport], *, forks: int = FORKS
-) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+    nodes: Sequence[Node], opener: Callable[[Node], HostSide], *, forks: int = FORKS
+) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
     """A transport for every node that can be reached, and why the others cannot.
 
     Both are in the order of `nodes`.

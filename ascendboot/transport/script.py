@@ -14,6 +14,7 @@ from ascendboot.transport.api import Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ascendboot.model.container import Inside
     from ascendboot.transport.api import Command
 
 KILL_AFTER_S = 5.0
@@ -23,6 +24,7 @@ KILL_AFTER_S = 5.0
 # ~/.bashrc even with -c, and what that prints would be taken for output of the command.
 _HEAD = """\
 exec 3>&1
+unset BASH_ENV
 export LC_ALL=C SHLVL=3 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 if [ -n "${{EPOCHREALTIME-}}" ]; then now() {{ t=${{EPOCHREALTIME/[^0-9]/}}; }}
 else now() {{ t=$(date +%s%6N); }}; fi
@@ -52,12 +54,14 @@ class Script:
         return sum(command.timeout_s + KILL_AFTER_S for command in self.commands)
 
 
-def launch_line(program: bytes) -> str:
-    """What to execute on the node so that it runs `program`, sent over stdin, and nothing else.
+def launch_line(program: bytes, inside: Inside | None = None) -> str:
+    """What to execute on the host side so that `program`, sent over stdin, runs, and nothing else.
 
-    It reads exactly the program: what follows on stdin belongs to the commands.
+    It runs there, or in a container. Exactly the program is read: what follows on stdin belongs to
+    the commands.
     """
-    return f"exec bash --noprofile --norc -c 'eval \"$(head -c {len(program)})\"'"
+    shell = ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
+    return f"exec {shlex.join(inside.argv(*shell) if inside else shell)}"
 
 
 def compile_script(commands: Sequence[Command]) -> Script:
@@ -167,3 +171,25 @@ def not_whole(
 
 def _purpose(script: Script) -> str:
     return script.commands[0].purpose
+
+
+def not_whole_inside(
+    node: str, inside: Inside, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
+) -> CommandError:
+    """The error for a reply from a container that has no end marker."""
+    where = f"the container {inside.container}"
+    said = " ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split())[:300]
+    code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
+    if reply.began:
+        purpose = script.commands[len(reply.results)].purpose
+        seen = f'{code}, "{said}"' if said else code
+        return CommandError(
+            node,
+            f"could not {purpose}: the reply from {where} broke off while it ran: {seen}; "
+            f"was it stopped? {inside.engine_name} ps -a tells",
+        )
+    seen = f"{inside.engine_name} exec ended with {code}: {said or 'nothing was said'}"
+    remedy = inside.remedy(said)
+    return CommandError(
+        node, f"could not {_purpose(script)} in {where}: {seen.rstrip('.')}; {remedy}"
+    )

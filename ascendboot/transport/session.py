@@ -12,13 +12,20 @@ from ascendboot.errors import CommandError
 from ascendboot.transport.api import Result
 from ascendboot.transport.channel import ChannelStream, Limit, Raw, read_all, read_until, start
 from ascendboot.transport.reach import lost
-from ascendboot.transport.script import compile_open, compile_script, not_whole, parse_reply
+from ascendboot.transport.script import (
+    compile_open,
+    compile_script,
+    not_whole,
+    not_whole_inside,
+    parse_reply,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ascendboot.errors import NodeError
     from ascendboot.model.cluster import Node
+    from ascendboot.model.container import Inside
     from ascendboot.transport.api import Command
     from ascendboot.transport.channel import Channel
     from ascendboot.transport.script import Script
@@ -51,18 +58,33 @@ class Link(Protocol):
 
 
 class SshTransport:
-    """One node's host side over one SSH connection; see `Transport`.
+    """One side of a node over one SSH connection: its host side, or a container; see `HostSide`.
 
     `executions` and `connections` count what went over the network, for the bench.
     """
 
-    def __init__(self, link: Link, on_result: Callable[[Result], None] | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        on_result: Callable[[Result], None] | None = None,
+        *,
+        way: Inside | None = None,
+    ) -> None:
         self.executions = 0
         self._link = link
         self._on_result = on_result
+        self._way = way
         self._lock = threading.Lock()
         self._held: list[Channel] = []
         self._streams: list[ChannelStream] = []
+        self._insides: list[SshTransport] = []
+
+    def inside(self, way: Inside) -> SshTransport:
+        """The side behind `way`; its `close` ends what runs there and leaves the connection."""
+        found = SshTransport(self._link, self._on_result, way=way)
+        with self._lock:
+            self._insides.append(found)
+        return found
 
     @property
     def node(self) -> str:
@@ -85,7 +107,7 @@ class SshTransport:
         script = compile_script(commands)
         channel = self._session(script)
         with Limit(channel, script.longest_s + _MARGIN_S) as limit:
-            _begin(channel, script)
+            self._begin(channel, script)
             with suppress(OSError):
                 channel.shutdown_write()
             raw = read_all(channel)
@@ -143,13 +165,17 @@ class SshTransport:
     def close(self) -> None:
         """End the streams, then what is held, then the connection; never raises."""
         with self._lock:
+            insides, self._insides = self._insides, []
             streams, self._streams = self._streams, []
             held, self._held = self._held, []
+        for inside in insides:
+            inside.close()
         for stream in streams:
             stream.close()
         for channel in held:
             _end(channel)
-        self._link.close()
+        if self._way is None:
+            self._link.close()
 
     def _session(self, script: Script) -> Channel:
         channel = self._link.session(script.commands[0].purpose)
@@ -159,7 +185,7 @@ class SshTransport:
 
     def _started(self, channel: Channel, script: Script, limit: Limit) -> bytes:
         """Start `script` and wait for its begin marker; what came after the marker."""
-        _begin(channel, script)
+        self._begin(channel, script)
         mark = script.begin + b"\n"
         received = read_until(channel, mark)
         if isinstance(received, Raw):
@@ -168,6 +194,11 @@ class SshTransport:
                 raise self._silent(script.commands[0], limit)
             raise self._broken(script, received, limit)
         return received.partition(mark)[2]
+
+    def _begin(self, channel: Channel, script: Script) -> None:
+        # A login that ends early refuses the rest of the script; what it said is still to be read.
+        with suppress(OSError):
+            start(channel, script, self._way)
 
     def _keep(self, channel: Channel) -> None:
         with self._lock:
@@ -190,22 +221,31 @@ class SshTransport:
         reply = parse_reply(self.node, script, raw.stdout)
         purpose = script.commands[len(reply.results)].purpose
         if limit.expired:
-            return CommandError(
-                self.node,
-                f"could not {purpose}: no end within {limit.seconds:g} s, although every command "
-                "has a limit; did it leave a process behind that holds its output?",
-            )
+            return self._endless(purpose, limit, began=reply.began)
         ended = self._link.why_ended() if raw.exit_code < 0 else None
         if ended is not None:
             return lost(self.node, purpose, ended)
+        if self._way is not None:
+            return not_whole_inside(
+                self.node, self._way, script, reply, exit_code=raw.exit_code, stderr=raw.stderr
+            )
         user = self._link.node.ssh.user
         return not_whole(self.node, user, script, reply, exit_code=raw.exit_code, stderr=raw.stderr)
 
-
-def _begin(channel: Channel, script: Script) -> None:
-    # A login that ends early refuses the rest of the script; what it said is still to be read.
-    with suppress(OSError):
-        start(channel, script)
+    def _endless(self, purpose: str, limit: Limit, *, began: bool) -> CommandError:
+        """The error for an execution that outlasts the limits of all its commands."""
+        way = self._way
+        if way is not None and not began:
+            seen = f"{way.engine_name} exec did not begin anything within {limit.seconds:g} s"
+            ask = f"does the engine answer? {way.engine_name} ps"
+            where = f"in the container {way.container}"
+            return CommandError(self.node, f"could not {purpose} {where}: {seen}; {ask}")
+        stopped = f", or was the container {way.container} stopped or paused?" if way else "?"
+        return CommandError(
+            self.node,
+            f"could not {purpose}: no end within {limit.seconds:g} s, although every command "
+            f"has a limit; did it leave a process behind that holds its output{stopped}",
+        )
 
 
 def _end(channel: Channel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ascendboot.checkup import check_up
 from ascendboot.engine import Stopped, Walk
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.facts.api import answer_to
+from ascendboot.facts.api import Answered, answer_to
+from ascendboot.parse.container import Container, Engines
 from ascendboot.phases import SETUP
 from ascendboot.prove import Expectation, wanted_answer
 from ascendboot.render import Templates, installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
-from ascendboot.transport.guard import ReadOnly
+from ascendboot.transport.guard import ReadOnlyHost
 from tests.engine.signing import authority, public_key
 from tests.unit.judge import well
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.report import Report, StepResult
     from ascendboot.network import Coverage
-    from ascendboot.transport.api import Command, Transport
+    from ascendboot.transport.api import Command, HostSide, Transport
     from ascendboot.transport.fake import Rule
 
 BASE = "/var/lib/ascendboot/lab"
@@ -49,9 +51,24 @@ class SimulatedNode:
     """Answers of commands that fail, by a part of their purpose."""
     rule: Rule = field(default_factory=lambda: network)
     """How attempts to reach other nodes end."""
+    inside: SimulatedNode | None = None
+    """Its container, if it has one."""
+    wiped: int = 0
 
     def __post_init__(self) -> None:
         self.reconnect()
+
+    @property
+    def work(self) -> SimulatedNode:
+        """Where ranks run."""
+        return self.inside or self
+
+    def wipe(self) -> None:
+        """Take everything of ascendboot away, as a new container does."""
+        self.transport.files.clear()
+        self.keys.clear()
+        self.daemon = ""
+        self.wiped += 1
 
     def reconnect(self) -> FakeTransport:
         """A new connection to the same server."""
@@ -59,6 +76,8 @@ class SimulatedNode:
         self.transport = FakeTransport(
             f"lab-{self.number}", rules=(self._answer, self.rule, _noted), files=kept
         )
+        if self.inside is not None:
+            self.transport.containers["rec-sdk"] = self.inside.reconnect()
         return self.transport
 
     def _answer(self, command: Command) -> Answer | str | None:
@@ -70,7 +89,7 @@ class SimulatedNode:
                 return self._own()
             case "make sshd/host_key" | "make trust/cluster_key":
                 path = command.purpose.removeprefix("make ")
-                self.keys[path] = public_key(f"{path} of {self.number}")
+                self.keys[path] = public_key(f"{path} of {self.number}" + "again" * self.wiped)
                 return Answer()
             case "start the cluster's sshd":
                 config = self.transport.files[f"{BASE}/sshd/sshd_config"].content
@@ -100,6 +119,8 @@ class SimulatedNode:
                 lines += [f"certificate {own} {line}" for line in said]
         for path, key in self.keys.items():
             lines += [f"mode 600 {path}", f"key {path} {key}"]
+        if config := self.transport.files.get(f"{BASE}/sshd/sshd_config"):
+            lines += re.findall(r"^(port \d+)$", config.content.decode().lower(), re.MULTILINE)
         if self.daemon:
             lines.append(f"sshd 77 {self.daemon}")
         return "\n".join([*lines, "end\n"])
@@ -131,6 +152,18 @@ class Simulation:
             {f"lab-{n}": well.facts(n) for n in numbers},
         )
 
+    @classmethod
+    def with_containers(cls, count: int) -> Simulation:
+        """The same with a running container on each."""
+        plain = cls.of(count)
+        for node in plain.nodes:
+            node.inside = SimulatedNode(node.number)
+        nodes = tuple(replace(node, container="rec-sdk") for node in plain.cluster.nodes)
+        plain.cluster = replace(plain.cluster, nodes=nodes)
+        for name, seen in plain.facts.items():
+            plain.change(name, container=running(), work_machine=seen.machine)
+        return plain
+
     def change(self, node: str, **facts: Any) -> None:
         """Other answers from one node."""
         self.facts[node] = replace(self.facts[node], **facts)
@@ -151,7 +184,7 @@ class Simulation:
                 walk.plan(context)
             else:
                 for node in self.nodes:
-                    node.transport.rules = (*node.transport.rules, self._proof)
+                    node.work.transport.rules = (*node.work.transport.rules, self._proof)
                 walk.prove(walk.apply(context))
         except Stopped:
             pass
@@ -184,7 +217,7 @@ class Simulation:
 
     def _connect(
         self, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+    ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
         opened = {
             f"lab-{n.number}": n.reconnect()
             for n in self.nodes
@@ -194,18 +227,18 @@ class Simulation:
 
     def _connect_to_look(
         self, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+    ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
         opened, errors = self._connect(nodes)
         for node in self.nodes:
-            node.transport.rules = (*node.transport.rules, self._proof)
-        return {name: ReadOnly(transport) for name, transport in opened.items()}, errors
+            node.work.transport.rules = (*node.work.transport.rules, self._proof)
+        return {name: ReadOnlyHost(transport) for name, transport in opened.items()}, errors
 
     def _proof(self, command: Command) -> str | None:
         if command.purpose != "log in from the primary":
             return None
         files = {
             path.removeprefix(f"{BASE}/"): file.content.decode()
-            for path, file in sorted(self.nodes[0].transport.files.items())
+            for path, file in sorted(self.nodes[0].work.transport.files.items())
             if "/resources/" in path
         }
         wanted = wanted_answer(
@@ -218,6 +251,12 @@ class Simulation:
         )
         text = base64.b64encode("\n".join(wanted).encode()).decode()
         return "".join(f"lab-{n.number} 0 {text} \n" for n in self.nodes)
+
+
+def running(**changes: Any) -> Answered[Engines]:
+    """A container in which all is well, unless told otherwise."""
+    container = Container(engine="/usr/bin/docker", id="a" * 64, status="running")
+    return Answered(Engines(container=replace(container, **changes)))
 
 
 def network(command: Command, *, ping: str = WELL, knock: str = "0 ") -> str | None:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ascendboot.facts.api import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, ask
-from ascendboot.facts.node import Code, Disk, NodeFacts, light_questions, node_facts, questions
+from ascendboot.facts.node import (
+    Code,
+    Disk,
+    NodeFacts,
+    host_questions,
+    node_facts,
+    questions,
+    work_questions,
+)
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.parse import disk
 from ascendboot.parse.openmpi import OpenMpi
@@ -98,13 +106,24 @@ def test_all_questions_only_read_and_have_an_end() -> None:
 
 def test_every_question_has_its_field_and_every_field_its_question() -> None:
     fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock"}
+    in_container = replace(NODE, container="rec-sdk")
+    both = {**host_questions(in_container), **work_questions(CLUSTER, in_container)}
+    assert set(both) == fields
+    fields -= {"container", "work_machine"}
     assert set(questions(CLUSTER, NODE)) == fields
     assert set(questions(replace(CLUSTER, code_path=None), NODE)) == fields - {"code"}
 
 
-def test_light_questions_ask_no_npu() -> None:
-    assert set(light_questions(CLUSTER, NODE)) == {
-        *("system", "machine", "interfaces", "python", "openmpi", "disk", "code"),
+def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
+    node = replace(NODE, container="rec-sdk")
+    host, work = host_questions(node), work_questions(CLUSTER, node)
+    assert set(host) == {
+        *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
+        *("hccn_conf", "npus", "npu_list", "device_networks"),
+    }
+    assert set(work) == {
+        *("system", "work_machine", "python", "openmpi", "disk", "code", "sshd"),
+        *("ssh", "horovod"),
     }
 
 

@@ -17,16 +17,6 @@ from tests.unit.judge.well import FULL, TWO, cluster, facts, judged, node, secon
 SAME_VERSION = "Install the same version on all nodes."
 
 
-def test_a_container_is_refused() -> None:
-    wish = cluster(node(1, container="rec-sdk"), node(2, container="rec-sdk"))
-    assert judged(wish, facts(1), facts(2)) == [
-        (
-            "container-unsupported error lab-[1-2]: containers are not supported by this "
-            "version; the inventory states `container: rec-sdk`. Remove `container`."
-        )
-    ]
-
-
 def test_versions_that_differ_name_the_few() -> None:
     wish = cluster(*(node(i) for i in range(1, 17)))
     older = OpenMpi("/usr/bin/mpirun", "4.1.4")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,6 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.fake import FakeTransport
 from ascendboot.transport.pool import connect_all, for_each
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Transport
 
 
 def node(name: str) -> Node:
@@ -111,7 +107,7 @@ def test_connecting_tells_who_was_reached_and_who_was_not() -> None:
     transports = {n.name: FakeTransport(n.name) for n in NODES}
     refused = UnreachableError("n2", "no answer")
 
-    def opener(one: Node) -> Transport:
+    def opener(one: Node) -> FakeTransport:
         if one.name == "n2":
             raise refused
         return transports[one.name]

@@ -1,0 +1,97 @@
+"""Asks one node everything that setup wants to know, its host side before its workload side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import NodeError
+from ascendboot.facts.api import Answer, Answered, Fact, Unanswered
+from ascendboot.facts.container import way_into
+from ascendboot.facts.node import NodeFacts, host_questions, questions, work_questions
+from ascendboot.facts.own import Own, own_question, parse_own
+from ascendboot.steps.lock import Lock
+from ascendboot.transport.api import Sides
+
+if TYPE_CHECKING:
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import HostSide, Transport
+
+Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one node said: its facts, and what of ours is on it."""
+
+    facts: NodeFacts
+    sides: Sides
+    own: Own
+    served: Own | None = None
+    """What of ours is where our sshd runs, when that is not the workload side."""
+    was_locked: bool = False
+    """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
+
+
+def own_fact(cluster: Cluster) -> Fact[Own]:
+    """The question what of ours is on a node."""
+    return Fact("own", own_question(cluster.name), parse_own)
+
+
+def ask_node(
+    cluster: Cluster, node: Node, host: HostSide, *, lock: Fact[Lock] | None, asker: Asker
+) -> Asked:
+    """All answers of a node, in one execution per side; `lock` is taken before anything else.
+
+    Where nothing can be run in the node's container, the questions to the workload side are not
+    put, and the facts say why.
+
+    Raises:
+        NodeError: a side could not be asked, or somebody else has the lock.
+    """
+    own = {"own": own_fact(cluster)}
+    first = {"lock": lock} if lock is not None else {}
+    if node.container is None:
+        answers = asker(host, {**first, **questions(cluster, node), **own})
+        waited = _has_waited(node, answers.get("lock"))
+        facts = NodeFacts.from_answers(node.name, answers)
+        return Asked(facts, Sides(host, host), _own(node, answers), was_locked=waited)
+    answers = asker(host, {**first, **host_questions(node), **own})
+    waited = _has_waited(node, answers.get("lock"))
+    there = _own(node, answers)
+    way = way_into(node, answers["container"])
+    if way is None:
+        facts = NodeFacts.from_answers(node.name, answers)
+        return Asked(facts, Sides(host, host), Own(there.base), was_locked=waited)
+    work = host.inside(way)
+    inside = asker(work, {**work_questions(cluster, node), **own})
+    return Asked(
+        NodeFacts.from_answers(node.name, {**inside, **answers}),
+        Sides(host, work),
+        _own(node, inside),
+        was_locked=waited,
+    )
+
+
+def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Own:
+    found: Answer[Own] = answers["own"]
+    if isinstance(found, Unanswered):
+        raise NodeError(node.name, found.message)
+    return found.value
+
+
+def _has_waited(node: Node, answer: Answer[Lock] | None) -> bool:
+    match answer:
+        case Answered(Lock(holder=holder)) if holder:
+            raise NodeError(
+                node.name,
+                f"could not lock the cluster: another setup holds it: {holder}; "
+                "wait until it has ended",
+            )
+        case Unanswered(message=message):
+            raise NodeError(node.name, message)
+        case Answered(Lock(was_waited_for=waited)):
+            return waited
+        case _:
+            return False

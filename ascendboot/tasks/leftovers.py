@@ -1,0 +1,138 @@
+"""What there is to take back on both sides of a node, and the words for it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import CommandError
+from ascendboot.facts.api import answer_to, value_of
+from ascendboot.facts.container import container_question, way_into
+from ascendboot.facts.own import BASE_SCRIPT
+from ascendboot.judge import obstacles
+from ascendboot.launch.look import LOOK, look_command, looked
+from ascendboot.model.report import Cause, Outcome, StepResult
+from ascendboot.takeback import leftovers_question, parse_leftovers, removal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ascendboot.launch.look import JobLook
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.container import Inside
+    from ascendboot.takeback import Leftovers
+    from ascendboot.transport.api import Command, HostSide
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is left on one side of a node."""
+
+    way: Inside | None
+    """The way into the container; None: the host side."""
+    left: Leftovers
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is left on a node, the workload side first, and what is known of jobs there."""
+
+    parts: tuple[Part, ...]
+    jobs: dict[str, JobLook]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to take back."""
+        return all(part.left.is_nothing for part in self.parts)
+
+
+def find(cluster: Cluster, node: Node, host: HostSide) -> Found:
+    """Ask a node, in one execution per side; a container that is gone took all with it.
+
+    Raises:
+        NodeError: it could not be asked, or its container is there and cannot be looked into.
+    """
+    asked = [leftovers_question(cluster.name), _look(cluster)]
+    fact = container_question(node).get("container")
+    if fact is None:
+        left, jobs = host.run_all(asked)
+        return Found((Part(None, parse_leftovers(left)),), looked(jobs))
+    left, said = host.run_all([asked[0], fact.command])
+    on_host = Part(None, parse_leftovers(left))
+    answer = answer_to(fact, said)
+    way = way_into(node, answer)
+    if way is not None:
+        left, jobs = host.inside(way).run_all(asked)
+        return Found((Part(way, parse_leftovers(left)), on_host), looked(jobs))
+    engines = value_of(answer)
+    if engines is not None and engines.container is None and not engines.refused:
+        return Found((on_host,), {})
+    why = next(iter(obstacles(node, answer)))
+    what = f"could not look at what setup left in the container {node.container}"
+    raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
+
+
+def take_back(cluster: Cluster, found: Found, host: HostSide) -> Found:
+    """Take it all back, the host side last; what was there before, with what went wrong.
+
+    Raises:
+        NodeError: a side could not be told.
+    """
+    work = removal(cluster.name)
+    sides = [(part, host.inside(part.way) if part.way else host) for part in found.parts]
+    parts = tuple(replace(p, left=parse_leftovers(side.run(work))) for p, side in sides)
+    return replace(found, parts=parts)
+
+
+def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> list[StepResult]:
+    """What was, or would be, taken back on one node."""
+    told = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
+    if not any(result.step in {"sshd", "files"} for result in told):
+        words = "nothing of ascendboot is here"
+        told.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
+    return told
+
+
+def _look(cluster: Cluster) -> Command:
+    jobs = BASE_SCRIPT.format(cluster=shlex.quote(cluster.name)) + 'set -- "$b/jobs" 0\n'
+    return replace(look_command(""), argv=("bash", "-c", jobs + LOOK, "look"))
+
+
+def _of_part(node: str, part: Part, done: Outcome, duration_s: float) -> Sequence[StepResult]:
+    left, told = part.left, []
+    place = f" in the container {part.way.container}" if part.way else ""
+    would = "would be " if done is Outcome.WOULD_CHANGE else ""
+    if left.sshd is not None:
+        words = f"the cluster's sshd{place} {would}stopped"
+        told.append(_result(node, "sshd", done, words, duration_s))
+    if left.files or left.has_empty:
+        words = f"{left.base}{place} {would}removed, {left.files} files of ascendboot"
+        told.append(_result(node, "files", done, words, duration_s))
+    if left.foreign:
+        names = ", ".join(left.foreign[:_SHOWN]) + (", …" if len(left.foreign) > _SHOWN else "")
+        words = f"left alone in {left.base}{place}, not made by ascendboot: {names}"
+        remedy = "keep what is wanted and remove the rest by hand"
+        cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
+        found = _result(node, "foreign", Outcome.OK, words, duration_s)
+        told.append(replace(found, cause=cause))
+    return [
+        *told,
+        *(
+            _result(node, "files", Outcome.FAILED, f"{node}: {words}{place}", duration_s)
+            for words in left.problems
+        ),
+    ]
+
+
+def _result(node: str, step: str, outcome: Outcome, detail: str, duration_s: float) -> StepResult:
+    return StepResult(
+        node=node,
+        phase="reset",
+        step=step,
+        outcome=outcome,
+        detail=detail,
+        duration_s=duration_s,
+    )

@@ -1,0 +1,127 @@
+"""Ranks in real containers: set up, trained in, restarted, made anew, taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ascendboot.lab import Lab
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("containers_possible")]
+
+OWN = f"ls {BASE}"
+START = "/usr/local/Ascend/lab/start-container"
+SHOW = """\
+import os
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+names = "OF_THE_IMAGE LD_LIBRARY_PATH container ASCENDBOOT_NODE_ADDRESS".split()
+print(*(os.environ.get(name) for name in names), os.environ["PATH"].split(":")[0], os.uname()[1])
+"""
+NEW = f"""\
+podman rm -f -t 1 rec-sdk
+set='-e OF_THE_IMAGE=seen -e LD_LIBRARY_PATH=/opt/image -e PATH=/opt/bin:$PATH'
+sed -e "s#--shm-size 1g#$set#" {START} >/tmp/start-container
+bash /tmp/start-container
+"""
+
+
+@pytest.fixture(scope="module")
+def operator(bring_up_once: Callable[..., Lab]) -> Operator:
+    return Operator(bring_up_once(nodes=2, devices=2, containers=True))
+
+
+def inside(operator: Operator, node: str, script: str) -> str:
+    """What a script prints in a node's container."""
+    argv = ["podman", "exec", "-i", "rec-sdk", "bash", "-s"]
+    done = operator.lab.exec(node, argv, input=script.encode(), check=False)
+    return done.stdout.decode() + done.stderr.decode()
+
+
+def test_from_setup_to_reset(operator: Operator) -> None:
+    """One way through, because a container takes its time."""
+    for node in ("lab-1", "lab-2"):
+        operator.sh(node, NEW)
+    first = operator.setup()
+    assert first.code == 0, first.err
+    assert operator.sh("lab-1", OWN).split() == ["lock"]
+    assert operator.sh("lab-2", f"{OWN} 2>&1; true").startswith("ls: cannot access")
+    assert inside(operator, "lab-2", OWN).split() == ["env", "made", "resources", "sshd", "trust"]
+    assert operator.setup().outcomes("changed", "failed", "blocked") == []
+    _train(operator)
+    _restarted(operator)
+    _made_anew(operator)
+    _reset(operator)
+
+
+def _train(operator: Operator) -> None:
+    (operator.lab.directory / "show.py").write_text(SHOW)
+    done = operator.call("train", "show.py")
+    assert done.code == 0, done.err
+    for number, lines in _lines(done.out).items():
+        address = operator.lab.nodes[number - 1].address
+        words = [line.split() for line in lines]
+        assert [libraries.partition(":")[0] for _, libraries, *_ in words] == ["/opt/image"] * 2
+        seen = ["seen", "None", f"{address}", "/opt/bin", f"lab-{number}-rec-sdk"]
+        assert [[first, *rest] for first, _, *rest in words] == [seen] * 2
+    status = operator.call("status", "--json").json
+    assert (status["state"], status["exit_code"]) == ("succeeded", 0)
+    assert operator.job_processes() == {}
+
+
+def _lines(out: str) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {1: [], 2: []}
+    for line in out.splitlines():
+        where, _, text = line.partition(" | ")
+        found[int(where.removeprefix("lab-").partition(":")[0])].append(text)
+    return found
+
+
+def _restarted(operator: Operator) -> None:
+    operator.sh("lab-2", "podman restart -t 1 rec-sdk")
+    refused = operator.call("train", "show.py")
+    assert refused.code == 125
+    assert "lab-2: not ready: the cluster's sshd does not run; run setup\n" in refused.err
+    repaired = operator.setup()
+    assert repaired.outcomes("changed", "failed", "blocked") == [("lab-2", "sshd", "changed")]
+
+
+def _made_anew(operator: Operator) -> None:
+    operator.sh("lab-2", "podman rm -f -t 1 rec-sdk")
+    refused = operator.call("train", "show.py")
+    assert refused.code == 125
+    assert "in the container rec-sdk: docker exec ended with exit 125: " in refused.err
+    blocked = operator.setup()
+    assert (blocked.code, blocked.details("blocked")) == (
+        1,
+        [
+            (
+                "lab-2: there is no container rec-sdk; there is none at all. Start it, or correct "
+                "`container`."
+            )
+        ],
+    )
+    operator.sh("lab-2", START)
+    refused = operator.call("train", "show.py")
+    assert "lab-2: not ready: nothing that setup left is in the container" in refused.err
+    repaired = operator.setup()
+    assert repaired.code == 0, repaired.err
+    assert {node for node, _, _ in repaired.outcomes("changed")} == {"lab-2"}
+    assert len(repaired.outcomes("changed")) == 9
+
+
+def _reset(operator: Operator) -> None:
+    done = operator.call("reset", "--yes", "--json")
+    assert done.code == 0, done.err
+    look = "ls /var/lib/ascendboot /run/sshd 2>&1; ps -eo comm="
+    for node in ("lab-1", "lab-2"):
+        assert operator.sh(node, f"{look}; true").count("cannot access '/var/lib/asc") == 1
+        said = inside(operator, node, look).splitlines()
+        assert len([line for line in said if "cannot access" in line]) == 2
+        assert [line for line in said if line == "sshd"] == []

@@ -1,0 +1,102 @@
+"""Setup over nodes whose ranks run in containers: what goes to which side, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ascendboot.facts.api import Answered
+from ascendboot.model.container import Inside
+from ascendboot.model.report import Outcome, Report
+from ascendboot.parse.container import Engines
+from ascendboot.parse.ss import Listener
+from tests.engine.simulated import BASE, Simulation, running
+
+OF_EVERY_NODE = {
+    *("sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"),
+    *("sshd/host_key-cert.pub", "env/node.env", "env/rank-exec"),
+    *("resources/hccl_json_16p_2_host.json", "resources/hostfile"),
+}
+
+
+def changed(report: Report) -> set[tuple[str, str]]:
+    return {(r.node, r.step) for r in report.results if r.outcome is Outcome.CHANGED}
+
+
+def test_everything_goes_into_the_containers_and_nothing_to_the_hosts() -> None:
+    cluster = Simulation.with_containers(2)
+    assert cluster.walk().exit_code == 0
+    assert [dict(node.transport.files) for node in cluster.nodes] == [{}, {}]
+    assert [node.daemon for node in cluster.nodes] == ["", ""]
+    assert all(f"{BASE}/env/rank-exec" in n.work.transport.files for n in cluster.nodes)
+    assert all(node.work.daemon for node in cluster.nodes)
+    assert cluster.nodes[0].transport.entered == [Inside("/usr/bin/docker", "rec-sdk")]
+
+
+def test_each_side_is_asked_once_and_a_second_setup_changes_nothing() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.walk()
+    second = cluster.walk()
+    assert changed(second) == set()
+    # the host: questions, network; the container: questions, and on the primary the logins
+    assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2]
+    assert [len(n.work.transport.executions) for n in cluster.nodes] == [2, 1]
+
+
+def test_a_restarted_container_gets_its_sshd_back_and_nothing_else() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.walk()
+    cluster.nodes[1].work.daemon = ""
+    assert changed(cluster.walk()) == {("lab-2", "sshd")}
+
+
+def test_a_new_container_gets_all_that_is_its_own() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.walk()
+    cluster.nodes[1].work.wipe()
+    assert changed(cluster.walk()) == {("lab-2", step) for step in OF_EVERY_NODE}
+
+
+def test_a_new_container_is_pinned_anew() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.cluster = replace(cluster.cluster, trust="pinned")
+    cluster.walk()
+    cluster.nodes[1].work.wipe()
+    mine = {("lab-2", step) for step in OF_EVERY_NODE - {"sshd/host_key-cert.pub"}}
+    assert changed(cluster.walk()) == {*mine, ("lab-1", "trust/known_hosts")}
+
+
+def test_our_sshd_in_a_container_is_no_stranger_on_its_port() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.walk()
+    ours = Listener(address="198.18.0.1", port=12345, program="sshd", pid=4711)
+    cluster.change("lab-1", listeners=Answered((ours,)))
+    assert changed(cluster.walk()) == set()
+
+
+def test_without_a_way_into_a_container_nothing_is_written_anywhere() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.change("lab-2", container=Answered(Engines(names=("other",))))
+    report = cluster.walk()
+    blocked = [r.detail for r in report.results if r.outcome is Outcome.BLOCKED]
+    assert blocked == [
+        "lab-2: there is no container rec-sdk; there are other. Start it, or correct `container`."
+    ]
+    assert [len(n.transport.executions) for n in cluster.nodes] == [1, 1]
+    assert [len(n.work.transport.executions) for n in cluster.nodes] == [1, 0]
+
+
+def test_check_tells_of_a_stopped_container_and_of_all_else() -> None:
+    cluster = Simulation.with_containers(3)
+    cluster.walk()
+    cluster.change("lab-3", container=running(status="exited"))
+    report = cluster.check()
+    causes = {(r.node, r.cause.id) for r in report.results if r.cause}
+    assert causes == {("lab-3", "container-stopped")}
+
+
+def test_a_plan_enters_the_containers_and_writes_nothing() -> None:
+    cluster = Simulation.with_containers(2)
+    report = cluster.walk(planning=True)
+    assert report.count(Outcome.WOULD_CHANGE) > 0
+    assert report.exit_code == 0
+    assert [len(n.work.transport.executions) for n in cluster.nodes] == [1, 1]

@@ -1,0 +1,113 @@
+"""The judge on containers: one test per rule, over the whole message."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.parse.container import Container, Engines
+from tests.unit.judge.well import cluster, facts, judged, node
+
+DOCKER = "/usr/bin/docker"
+WISH = cluster(node(1, container="rec-sdk"), node(2, container="rec-sdk"))
+DENIED = (
+    "Got permission denied while trying to connect to the Docker daemon socket at "
+    "unix:///var/run/docker.sock: dial unix /var/run/docker.sock: connect: permission denied"
+)
+
+NO_BASH = 'exec: "bash": executable file not found in $PATH: unknown'
+
+
+def found(status: str = "running", obstacle: str = "") -> Answered[Engines]:
+    container = Container(engine=DOCKER, id="a" * 64, status=status, obstacle=obstacle)
+    return Answered(Engines(container=container))
+
+
+def both(answer: Answered[Engines] | Unanswered) -> list[str]:
+    seen = (facts(n, container=answer, work_machine=facts(n).machine) for n in (1, 2))
+    return judged(WISH, *seen)
+
+
+def test_a_running_container_on_the_host_network_is_well() -> None:
+    assert both(found()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "id_", "message"),
+    [
+        (
+            Unanswered("missing", "could not look for the container rec-sdk: there is no docker"),
+            "engine-missing",
+            (
+                "could not look for the container rec-sdk: there is no docker. Install docker or "
+                "podman, or remove `container`: ranks then run on the host itself."
+            ),
+        ),
+        (
+            Answered(Engines(refused={DOCKER: DENIED})),
+            "engine-refused",
+            (
+                f"docker refused: {DENIED}. Let this user use docker (group docker), or log in as "
+                "root."
+            ),
+        ),
+        (
+            Answered(Engines(names=("other", "third"))),
+            "container-absent",
+            (
+                "there is no container rec-sdk; there are other, third. Start it, or correct "
+                "`container`."
+            ),
+        ),
+        (
+            Answered(Engines()),
+            "container-absent",
+            (
+                "there is no container rec-sdk; there is none at all. Start it, or correct "
+                "`container`."
+            ),
+        ),
+        (
+            found("exited"),
+            "container-stopped",
+            "the container rec-sdk is exited. Start it: docker start rec-sdk.",
+        ),
+        (
+            found("paused"),
+            "container-stopped",
+            "the container rec-sdk is paused. Let it go on: docker unpause rec-sdk.",
+        ),
+        (
+            found(obstacle=NO_BASH),
+            "container-without-bash",
+            f"could not run bash in the container rec-sdk: {NO_BASH}. Install bash in its image.",
+        ),
+    ],
+    ids=["no-engine", "denied", "absent", "none-at-all", "exited", "paused", "no-bash"],
+)
+def test_a_container_that_cannot_be_used(
+    answer: Answered[Engines] | Unanswered, id_: str, message: str
+) -> None:
+    assert both(answer) == [f"{id_} error lab-[1-2]: {message}"]
+
+
+def test_a_network_of_its_own_is_refused() -> None:
+    wish = cluster(node(1, container="rec-sdk"))
+    inside = Answered("boot-1 net:[77]")
+    [message] = judged(wish, facts(1, container=found(), work_machine=inside))
+    assert message == (
+        "container-network error lab-1: the container rec-sdk has a network of its own: the "
+        "other nodes do not reach its ranks at the cluster address. Start it anew with --network "
+        "host."
+    )
+
+
+def test_what_the_image_lacks_is_named() -> None:
+    wish = cluster(node(1, container="rec-sdk"))
+    lacking = Unanswered("missing", "could not find the OpenSSH server in the container rec-sdk")
+    seen = facts(1, container=found(), work_machine=facts(1).machine, sshd=lacking)
+    [message] = judged(wish, seen)
+    assert message == (
+        "sshd-missing error lab-1: could not find the OpenSSH server in the container rec-sdk. "
+        "Install openssh-server in the image of rec-sdk."
+    )
