@@ -32,6 +32,9 @@ _LAST_LINES = 5
 _TAIL_BYTES = 16_384
 _SIGNALLED = 128
 _HIGHEST_SIGNAL = 64
+_LOST = "has lost communication with a remote daemon"
+"""Open MPI 4.1, of a node that went away; a daemon that ends in good order it does not miss."""
+
 _KILLED = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
 
 
@@ -82,9 +85,10 @@ def report_on(
     """The report of a job that is over; `clock_offsets` says by how much each node is ahead."""
     words = tuple(_lines(folder / LAUNCHER_LOG))
     ends = _killed_with_wrapper(_ends(plan, course), words)
-    on_purpose = course.interrupted or course.stopped
-    failure = None if on_purpose else _first_failure(course, ends, clock_offsets)
-    state, exit_code, message = _judged(course, failure, words)
+    lost = _lost_nodes(ends, words)
+    nothing_failed = course.interrupted or course.stopped or lost
+    failure = None if nothing_failed else _first_failure(course, ends, clock_offsets)
+    state, exit_code, message = _judged(course, failure, lost or words)
     return JobReport(
         job_id=plan.job_id,
         state=state,
@@ -159,6 +163,29 @@ def _killed_with_wrapper(
         else end
         for end in ends
     )
+
+
+def _lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
+    """A line on each node that the launcher lost: none of its ranks was seen to end.
+
+    Then the ranks of other nodes were ended because of that, or failed at talking to it.
+    """
+    if not any(_LOST in line for line in launcher_words):
+        return ()
+    ranks: dict[str, list[RankEnd]] = {}
+    for end in ends:
+        ranks.setdefault(end.node, []).append(end)
+    return tuple(
+        f"{node}: was lost in the middle of the job, with {_range(of_node)}: the launcher has no"
+        " contact with it any more; see whether the node, and its container, still run"
+        for node, of_node in ranks.items()
+        if all(end.exit_code is None for end in of_node)
+    )
+
+
+def _range(ends: list[RankEnd]) -> str:
+    first, last = ends[0].rank, ends[-1].rank
+    return f"rank {first}" if first == last else f"ranks {first}-{last}"
 
 
 def _first_failure(

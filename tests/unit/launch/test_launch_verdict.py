@@ -97,6 +97,37 @@ def test_a_rank_that_only_mpirun_saw_die_was_the_first(tmp_path: Path) -> None:
     assert found.exit_code == 137
 
 
+LOST = """\
+--------------------------------------------------------------------------
+ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[8316,0],0] on node a-1
+  Remote daemon: [[8316,0],1] on node 192.0.2.12
+
+This is usually due to either a failure of the TCP network
+connection to the node, or possibly an internal failure of
+the daemon itself. We cannot recover from this failure, and
+therefore will terminate the job.
+--------------------------------------------------------------------------
+"""  # Open MPI 4.1.4, where the container of the second node was killed
+
+
+def test_a_node_that_was_lost_is_named_and_no_rank_that_was_ended_for_it(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text(LOST)
+    found = report(course((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path)
+    assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 205, None)
+    assert found.message == (
+        "a-2: was lost in the middle of the job, with ranks 2-3: the launcher has no contact with"
+        " it any more; see whether the node, and its container, still run"
+    )
+
+
+def test_a_node_whose_ranks_are_known_to_have_ended_was_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text(LOST)
+    ends = [(rank, 143, 10.0 + rank) for rank in (1, 0, 2)]
+    assert failing_rank(report(course(*ends, launcher=205), tmp_path)) == 0
+
+
 def test_the_launcher_failed_before_any_rank(tmp_path: Path) -> None:
     lines = [f"line {n}" for n in range(20)]
     (tmp_path / "launcher.log").write_text("\n\n".join(("-" * 70, *lines, "-" * 70)))
