@@ -18,6 +18,7 @@ from ascendboot.launch.planning import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.model.placement import Placement, Slot
+from ascendboot.render import Templates, installed_templates
 from ascendboot.transport.api import Command, Result
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.plan import LaunchPlan
 
-RANK_EXEC = Path(__file__).parents[2] / "templates" / "env" / "rank-exec.j2"
 MPIRUN = shutil.which("mpirun")
 
 
@@ -136,7 +136,8 @@ def furnish(base: Path) -> None:
     for name in ("env", "resources", "trust"):
         (base / name).mkdir(parents=True)
     rank_exec = base / "env" / "rank-exec"
-    rank_exec.write_bytes(RANK_EXEC.read_bytes())
+    templates = Templates(installed_templates())
+    rank_exec.write_text(templates.text("env/rank-exec.j2", {"in_container": False}))
     rank_exec.chmod(0o755)
     (base / "env" / "node.env").write_text(
         "export FROM_NODE='node value'\nexport CM_WORKER_IP='198.18.0.1'\n"
