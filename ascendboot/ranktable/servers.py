@@ -1,99 +1,114 @@
-"""The rank table that HCCL reads, as a value (generation v1.0: `server_list`)."""
+"""The rank table with a `server_list` as a value: versions 1.0 and 1.2."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
-from ipaddress import ip_address
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Version: TypeAlias = Literal["1.0", "1.2"]
+Extra: TypeAlias = tuple[tuple[str, object], ...]
+"""Members beyond those that we know, by name; kept as they were read."""
+
+_PAD = " " * 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RankedDevice:
     """One device of a server: physical id, IP of its network port, and the rank that runs on it."""
 
     device_id: int
     device_ip: str | None
+    """Several are joined by commas."""
     rank_id: int
+    super_device_id: int | None = None
+    extra: Extra = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Server:
     """The rank table's entry for one node."""
 
     server_id: str
     devices: tuple[RankedDevice, ...]
+    extra: Extra = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class SuperPod:
+    """Servers that are joined by one scale-up fabric."""
+
+    super_pod_id: str
+    server_ids: tuple[str, ...]
+    extra: Extra = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RankTable:
-    """All servers of a job, in rank order.
-
-    The rules that `problems` checks are those of HCCL's own reader (hcomm,
-    `topoinfo_ranktable*.cc`) as far as they concern a table of this generation.
-    """
+    """All servers of a job, in rank order."""
 
     servers: tuple[Server, ...]
-    version: str = "1.0"
+    version: Version = "1.0"
+    super_pods: tuple[SuperPod, ...] = ()
+    extra: Extra = ()
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return sum(len(server.devices) for server in self.servers)
 
-    def problems(self) -> tuple[str, ...]:
-        """Everything for which HCCL would refuse the table; empty when it would take it."""
-        found: list[str] = []
-        ids = Counter(server.server_id for server in self.servers)
-        found += [f"server_id {i} is used {n} times" for i, n in ids.items() if n > 1]
-        found += [f"server {s.server_id} has no device" for s in self.servers if not s.devices]
-        ranks = sorted(d.rank_id for s in self.servers for d in s.devices)
-        if ranks != list(range(len(ranks))):
-            found.append(f"rank ids are {ranks}; they must be 0 to {len(ranks) - 1}, each once")
-        found += self._device_problems()
-        return tuple(found)
-
-    def _device_problems(self) -> list[str]:
-        found: list[str] = []
-        owner_of_ip: dict[str, str] = {}
-        families: set[int] = set()
-        for server in self.servers:
-            seen: set[int] = set()
-            for device in server.devices:
-                where = f"{server.server_id} device {device.device_id}"
-                if device.device_id in seen:
-                    found.append(f"{where} stands twice")
-                seen.add(device.device_id)
-                if device.device_ip is None:
-                    if len(self.servers) > 1:
-                        found.append(f"{where} has no device_ip; with several servers it needs one")
-                    continue
-                if device.device_ip in owner_of_ip:
-                    other = owner_of_ip[device.device_ip]
-                    found.append(f"device_ip {device.device_ip} is used twice: {other} and {where}")
-                owner_of_ip[device.device_ip] = where
-                families.add(ip_address(device.device_ip).version)
-        if len(families) > 1:
-            found.append("device IPs mix IPv4 and IPv6; all must be of one family")
-        return found
-
     def to_json(self) -> str:
         """The file as HCCL wants it: every number a string, `status` completed; byte-stable."""
-        document = {
-            "status": "completed",
-            "version": self.version,
-            "server_count": str(len(self.servers)),
-            "server_list": [
-                {
-                    "server_id": server.server_id,
-                    "device": [_device(device) for device in server.devices],
-                }
-                for server in self.servers
-            ],
-        }
-        return json.dumps(document, indent=2) + "\n"
+        return "".join(self._pieces())
+
+    def _pieces(self) -> Iterator[str]:
+        """The text of `json.dumps(…, indent=2)`, which takes several times as long."""
+        yield '{\n  "status": "completed",\n'
+        yield f'  "version": "{self.version}",\n'
+        yield f'  "server_count": "{len(self.servers)}",\n  "server_list": ['
+        for index, server in enumerate(self.servers):
+            yield ",\n    {" if index else "\n    {"
+            yield f'\n      "server_id": {json.dumps(server.server_id)},'
+            yield from _members(server.extra, 3, ",")
+            yield '\n      "device": ['
+            yield ",".join([_device(device) for device in server.devices])
+            yield "\n      ]\n    }"
+        yield "\n  ]"
+        if self.super_pods:
+            yield ',\n  "super_pod_list": '
+            yield _indented([_pod(pod) for pod in self.super_pods], 1)
+        yield from (f",{text[:-1]}" for text in _members(self.extra, 1, ","))
+        yield "\n}\n"
 
 
-def _device(device: RankedDevice) -> dict[str, str]:
-    address = {} if device.device_ip is None else {"device_ip": device.device_ip}
-    return {"device_id": str(device.device_id), **address, "rank_id": str(device.rank_id)}
+def _device(device: RankedDevice) -> str:
+    address = (
+        f'\n          "device_ip": {json.dumps(device.device_ip)},' if device.device_ip else ""
+    )
+    place = device.super_device_id
+    pod = "" if place is None else f'\n          "super_device_id": "{place}",'
+    more = "".join(_members(device.extra, 5, ",")) if device.extra else ""
+    return (
+        f'\n        {{\n          "device_id": "{device.device_id}",{pod}{address}{more}'
+        f'\n          "rank_id": "{device.rank_id}"\n        }}'
+    )
+
+
+def _pod(pod: SuperPod) -> dict[str, object]:
+    return {
+        "super_pod_id": pod.super_pod_id,
+        **dict(pod.extra),
+        "server_list": [{"server_id": name} for name in pod.server_ids],
+    }
+
+
+def _members(extra: Extra, depth: int, end: str) -> Iterator[str]:
+    for name, value in extra:
+        yield f"\n{_PAD * depth}{json.dumps(name)}: {_indented(value, depth)}{end}"
+
+
+def _indented(value: object, depth: int) -> str:
+    return json.dumps(value, indent=2).replace("\n", "\n" + _PAD * depth)

@@ -59,7 +59,7 @@ class Verdict:
         for problem, line in zip(self.problems, self.lines, strict=True):
             told[problem.id] += 1
             if told[problem.id] <= MOST_SHOWN:
-                yield f"{self.file}:{line}: {_sentence(problem)}"
+                yield f"{self.file}:{line}: {sentence(problem)}"
             elif told[problem.id] == MOST_SHOWN + 1:
                 more = total[problem.id] - MOST_SHOWN
                 yield f"{self.file}: {more} more of {problem.id}; --json shows all"
@@ -118,12 +118,13 @@ def judge_file(name: str, *, product: Product | None = None, job: Job | None = N
     )
 
 
-def _either(products: tuple[Product, ...]) -> str:
-    *most, last = (CALLED[product] for product in products)
-    return f"{', '.join(most)} or {last}" if most else last
-
-
-def _sentence(problem: Problem) -> str:
+def sentence(problem: Problem) -> str:
+    """A problem on one line: rule, place, what is wrong, HCCL's words, what to do."""
     said = f' HCCL: "{problem.hccl}".' if problem.hccl else ""
     remedy = RULE_OF[problem.id].remedy
     return f"{problem.level} {problem.id}: {problem.where}: {problem.text}.{said} {remedy}."
+
+
+def _either(products: tuple[Product, ...]) -> str:
+    *most, last = (CALLED[product] for product in products)
+    return f"{', '.join(most)} or {last}" if most else last

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from invoke.collection import Collection
@@ -11,16 +13,35 @@ from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import UsageError
+from ascendboot.parse.hccn_conf import parse as hccn_conf_parser
+from ascendboot.ranktable.compare import differences, version_of
+from ascendboot.ranktable.convert import ORDERS, Converted, from_hostfile, in_order, merge
+from ascendboot.ranktable.convert import convert as change
+from ascendboot.ranktable.reading import table_of
+from ascendboot.ranktable.rows import rows_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS
+from ascendboot.ranktable.show import lines_of, rows_json
+from ascendboot.ranktable.source import read
 from ascendboot.ranktable.verdict import judge_file
 from ascendboot.tasks.common import reports_errors
+from ascendboot.tasks.deliver import deliver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ascendboot.ranktable.reading import Table
+    from ascendboot.ranktable.validate import Generation
+
 W = TypeVar("W", bound=str)
 
 _JSON_HELP = "Print the answer as JSON on standard output"
+_WORDS: dict[str, Generation] = {
+    "1.0": "1.0",
+    "1.2": "1.2",
+    "2.0": "2.0",
+    "group-list": "group list",
+}
+"""What --to calls a generation."""
 _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
 
 
@@ -71,7 +92,134 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
         raise Exit(code=code)
 
 
-collection = Collection("ranktable", validate)
+@task(
+    help={
+        "table": "The file",
+        "server": "Only the ranks of this server",
+        "json": _JSON_HELP,
+    }
+)
+@reports_errors
+def show(c: Context, table: str, server: str | None = None, json: bool = False) -> None:
+    """Show who has which rank: servers, devices and addresses.
+
+    Examples:
+      invoke ranktable.show hccl_json_16p_2_host.json
+      invoke ranktable.show hccl.json --server node_1
+      invoke ranktable.show hccl.json --json | jq '.ranks[] | select(.rank == 17)'
+
+    Exit codes: 0 shown, 2 unreadable, not JSON or no rank table.
+    """
+    found = table_of(read(table))
+    rows = [row for row in rows_of(found) if server in (None, row.server)]
+    if not rows:
+        servers = ", ".join(dict.fromkeys(row.server for row in rows_of(found)))
+        raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
+    screen = Screen(json_mode=json)
+    if json:
+        screen.json({"version": version_of(found), "ranks": rows_json(rows)})
+        return
+    for line in lines_of(version_of(found), rows):
+        screen.say(line)
+
+
+@task(help={"first": "One file", "second": "The other", "json": _JSON_HELP})
+@reports_errors
+def diff(c: Context, first: str, second: str, json: bool = False) -> None:
+    """Name what two rank tables mean differently; order, spaces and quotes do not count.
+
+    Examples:
+      invoke ranktable.diff ours.json theirs.json
+      invoke ranktable.diff ours.json theirs.json --json | jq '.differences[].where'
+
+    Exit codes: 0 they mean the same, 1 they differ, 2 one is unreadable or no rank table.
+    """
+    found = differences(table_of(read(first)), table_of(read(second)))
+    screen = Screen(json_mode=json)
+    if json:
+        screen.json({"exit_code": int(bool(found)), "differences": [asdict(d) for d in found]})
+    for difference in found if not json else ():
+        screen.say(difference.text)
+    if not found and not json:
+        screen.say(f"{first} and {second} mean the same")
+    if found:
+        raise Exit(code=1)
+
+
+@task(
+    help={
+        "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
+        "file": "One more table, whose servers come after those before; may be said again",
+        "to": f"The generation wanted: {', '.join(_WORDS)}; default: the one it has",
+        "order": f"How servers are numbered: {', '.join(ORDERS)}; server-id is MindSpore's",
+        "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; may be said again",
+        "product": f"{_PRODUCT_HELP}; the result must be right for it",
+        "output": "Where to write it; default: standard output",
+        "force": "Overwrite a file that holds something else",
+        "json": _JSON_HELP,
+    },
+    iterable=["file", "hccn_conf"],
+)
+@reports_errors
+def convert(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    table: str,
+    file: Sequence[str] | None = None,
+    to: str | None = None,
+    order: str = "given",
+    hccn_conf: Sequence[str] | None = None,
+    product: str | None = None,
+    output: str | None = None,
+    force: bool = False,
+    json: bool = False,
+) -> None:
+    """Make a rank table of another generation, one of several, or one from a hostfile.
+
+    Nothing is made up: what the other generation must say and the table does not is named. Also
+    repairs numbers that should be strings (merge_hccl.py). A result that HCCL would refuse is not
+    written.
+
+    Examples:
+      invoke ranktable.convert node-1.json --file node-2.json --output hccl_json_16p_2_host.json
+      invoke ranktable.convert super-pod.json --to 1.0
+      invoke ranktable.convert hccl.json --order server-id          as MindSpore numbers
+      invoke ranktable.convert hostfile --hccn-conf n1=n1.conf --hccn-conf n2=n2.conf
+
+    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing.
+    """
+    wanted_order = _among("--order", order, ORDERS) or "given"
+    wanted_product = _among("--product", product, PRODUCTS)
+    generation = None if to is None else _WORDS[_among("--to", to, tuple(_WORDS)) or "1.0"]
+    whole = _gathered((table, *(file or ())), hccn_conf or ())
+    ordered = in_order(whole, wanted_order)
+    converted = change(ordered, generation) if generation else Converted(ordered)
+    deliver(
+        converted.table,
+        Screen(json_mode=json),
+        output=output,
+        product=wanted_product,
+        force=force,
+        left_out=converted.left_out,
+    )
+
+
+collection = Collection("ranktable", validate, show, diff, convert)
+
+
+def _gathered(names: Sequence[str], hccn_conf: Sequence[str]) -> Table:
+    """The tables as one; a hostfile as a table."""
+    if hccn_conf:
+        if len(names) > 1:
+            raise UsageError("--hccn-conf: a hostfile is wanted, and --file names a table")
+        addresses = {}
+        for word in hccn_conf:
+            host, equals, path = word.partition("=")
+            if not equals:
+                raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
+            addresses[host] = hccn_conf_parser(Path(path).read_text(encoding="utf-8")).addresses
+        return from_hostfile(Path(names[0]).read_text(encoding="utf-8"), names[0], addresses)
+    tables = [table_of(read(name)) for name in names]
+    return tables[0] if len(tables) == 1 else merge(tables)
 
 
 def _among(flag: str, word: str | None, known: Sequence[W]) -> W | None:

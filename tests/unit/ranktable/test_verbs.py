@@ -45,6 +45,146 @@ def test_validate_as_json_has_nothing_else_on_standard_output(
     assert [problem["id"] for problem in document["files"][0]["problems"]] == ["version-unknown"]
 
 
+def test_show_prints_servers_and_ranks(capfd: pytest.CaptureFixture[str]) -> None:
+    ranktable.show(Context(), str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), server="node_2")
+    assert capfd.readouterr().out.splitlines() == [
+        "version 1.2, 4 ranks on 1 server",
+        "",
+        "node_2  super pod 1  ranks 8-11",
+        "  rank  device  address      super device",
+        "     8       0  192.168.3.6  0",
+        "     9       1  192.168.3.7  1",
+        "    10       2  192.168.3.8  2",
+        "    11       3  192.168.3.9  3",
+    ]
+
+
+def test_show_names_the_servers_that_are_there() -> None:
+    with pytest.raises(Exit, match="which has node_0, node_1") as caught:
+        ranktable.show(Context(), GOOD, server="node_7")
+    assert caught.value.code == 2
+
+
+def test_show_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    ranktable.show(Context(), str(TABLES / "hcomm-example_rank_table_v2.0.json"), json=True)
+    document = json.loads(capfd.readouterr().out)
+    assert (document["version"], document["ranks"][1]) == (
+        "2.0",
+        {
+            "rank": 1,
+            "server": "az0-rack0",
+            "device": 1,
+            "addresses": ["0:223.0.0.28"],
+            "super_pod": None,
+            "super_device_id": None,
+            "local_id": 1,
+        },
+    )
+
+
+def test_diff_tells_by_meaning(capfd: pytest.CaptureFixture[str]) -> None:
+    manual = str(TABLES / "hccl-doc_910_template1_v1.0.json")
+    ranktable.diff(Context(), str(TABLES / "NEG_int_device_id.json"), manual)
+    assert capfd.readouterr().out.endswith(" mean the same\n")
+    with pytest.raises(Exit) as caught:
+        ranktable.diff(Context(), str(TABLES / "NEG_duplicate_rank_id.json"), manual)
+    assert caught.value.code == 1
+    assert capfd.readouterr().out.splitlines() == [
+        "rank 1: server_id: node_1 -> node_0",
+        "rank 1: device_id: 0 -> 1",
+        "rank 1: device_ip: 192.168.2.8 -> 192.168.1.9",
+        "rank 2: device: nothing -> node_1 device 0",
+    ]
+    with pytest.raises(Exit):
+        ranktable.diff(Context(), GOOD, manual, json=True)
+    document = json.loads(capfd.readouterr().out)
+    assert document["differences"][3] == {
+        "where": "rank 3",
+        "what": "device_port",
+        "first": "16667",
+        "second": None,
+    }
+
+
+def test_convert_writes_whole_files_and_overwrites_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.json"
+    ranktable.convert(Context(), str(TABLES / "NEG_int_device_id.json"), output=str(path))
+    assert capfd.readouterr().out == f"{path}: written, 4 ranks\n"
+    assert path.stat().st_mode & 0o777 == 0o644
+    text = path.read_text(encoding="utf-8")
+    ranktable.convert(Context(), str(path), output=str(path))
+    assert path.read_text(encoding="utf-8") == text
+    with pytest.raises(Exit, match="it is there and holds something else") as caught:
+        ranktable.convert(Context(), GOOD, output=str(path))
+    assert (caught.value.code, path.read_text(encoding="utf-8")) == (2, text)
+    ranktable.convert(Context(), GOOD, output=str(path), force=True)
+    assert "device_port" in path.read_text(encoding="utf-8")
+
+
+def test_convert_prints_the_table_and_says_elsewhere_what_was_left_out(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    ranktable.convert(Context(), str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), to="1.0")
+    out, err = capfd.readouterr()
+    assert json.loads(out)["version"] == "1.0"
+    assert err == (
+        "left out, because the new generation has no room: super_device_id, super_pod_list\n"
+    )
+    ranktable.convert(Context(), GOOD, to="group-list", json=True)
+    document = json.loads(capfd.readouterr().out)
+    assert (document["left_out"], document["table"]["group_count"]) == (["device_port"], "1")
+
+
+def test_convert_writes_nothing_that_would_be_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.json"
+    with pytest.raises(Exit, match="the new table is refused and was not written") as caught:
+        ranktable.convert(Context(), str(TABLES / "NEG_duplicate_rank_id.json"), output=str(path))
+    assert (caught.value.code, path.exists()) == (1, False)
+    assert "error rank-ids" in capfd.readouterr().err
+    with pytest.raises(Exit) as caught:
+        ranktable.convert(Context(), GOOD, product="a5")
+    assert caught.value.code == 1
+    with pytest.raises(Exit) as caught:
+        ranktable.convert(Context(), GOOD, output=str(tmp_path / "t.txt"))
+    assert "is not a valid .json file" in capfd.readouterr().err
+
+
+def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("# DeepSpeed's and Open MPI's form\nn2 slots=2\nn1\n", encoding="utf-8")
+    words = []
+    for number in (1, 2):
+        conf = tmp_path / f"n{number}.conf"
+        conf.write_text(
+            "".join(f"address_{d}=198.51.100.{10 * number + d}\n" for d in range(number + 1)),
+            encoding="utf-8",
+        )
+        words.append(f"n{number}={conf}")
+    ranktable.convert(Context(), str(hostfile), hccn_conf=words, json=True)
+    servers = json.loads(capfd.readouterr().out)["table"]["server_list"]
+    rows = [
+        (server["server_id"], device["device_ip"], device["rank_id"])
+        for server in servers
+        for device in server["device"]
+    ]
+    assert rows == [
+        ("n2", "198.51.100.20", "0"),
+        ("n2", "198.51.100.21", "1"),
+        ("n1", "198.51.100.10", "2"),
+        ("n1", "198.51.100.11", "3"),
+    ]
+    with pytest.raises(Exit, match=r"hostfile:3: the devices of n1 are not known; known are those"):
+        ranktable.convert(Context(), str(hostfile), hccn_conf=words[1:])
+    with pytest.raises(Exit, match='"n1" is not HOST=FILE'):
+        ranktable.convert(Context(), str(hostfile), hccn_conf=["n1"])
+
+
 @pytest.mark.parametrize("flag", ["product", "job"])
 def test_unknown_words_are_wrong_use(flag: str) -> None:
     with pytest.raises(Exit, match=f'--{flag}: "x" is none of ') as caught:

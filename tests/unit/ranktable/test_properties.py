@@ -1,0 +1,204 @@
+"""What holds for every table: written, read, equal, without a word; and broken, named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ascendboot.ranktable.compare import differences
+from ascendboot.ranktable.convert import convert, in_order
+from ascendboot.ranktable.jsontext import lines_of
+from ascendboot.ranktable.reading import table_of
+from ascendboot.ranktable.rows import rows_of
+from ascendboot.ranktable.source import from_text
+from ascendboot.ranktable.validate import validate
+from tests.unit.ranktable.generated import TABLES, level_tables, server_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ascendboot.ranktable.reading import Table
+    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.servers import RankTable
+
+SOME = settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+
+
+def put(member: str, name: str, value: object) -> Callable[..., None]:
+    """Puts a value into the document, a server or one of its devices."""
+
+    def broken(**parts: dict[str, Any]) -> None:
+        parts[member][name] = value
+
+    return broken
+
+
+def drop(member: str, name: str) -> Callable[..., None]:
+    def broken(**parts: dict[str, Any]) -> None:
+        del parts[member][name]
+
+    return broken
+
+
+def again(member: str, name: str) -> Callable[..., None]:
+    """Gives a server, or a device, what its neighbour has."""
+
+    def broken(**parts: dict[str, Any]) -> None:
+        parts[member][name] = parts[f"other_{member}"][name]
+
+    return broken
+
+
+BROKEN: list[tuple[str, Callable[..., None]]] = [
+    ("status", put("table", "status", "initializing")),
+    ("missing", drop("table", "status")),
+    ("version-unknown", put("table", "version", "1.4")),
+    ("count", put("table", "server_count", "77")),
+    ("not-a-string", put("table", "server_count", 1)),
+    ("empty", put("server", "device", [])),
+    ("wrong-type", put("server", "device", {})),
+    ("missing", drop("server", "server_id")),
+    ("placeholder", put("server", "server_id", "{host_1_ip}")),
+    ("too-long", put("server", "server_id", "字" * 22)),
+    ("server-twice", again("server", "server_id")),
+    ("address", put("server", "host_ip", "192.0.2.256")),
+    ("not-a-string", put("device", "device_id", 0)),
+    ("not-digits", put("device", "device_id", "-1")),
+    ("device-id", put("device", "device_id", "16")),
+    ("device-twice", again("device", "device_id")),
+    ("device-ip-missing", put("device", "device_ip", "")),
+    ("address", put("device", "device_ip", "198.51.100")),
+    ("address-twice", again("device", "device_ip")),
+    ("not-a-string", put("device", "rank_id", 0)),
+    ("rank-ids", put("device", "rank_id", "4000000000")),
+    ("rank-ids", again("device", "rank_id")),
+    ("port", put("device", "device_port", "70000")),
+]
+
+
+@SOME
+@given(TABLES)
+def test_what_is_written_is_read_as_the_same_and_is_without_a_word(table: Table) -> None:
+    text = table.to_json()
+    source = from_text("t.json", text)
+    read = table_of(source)
+    assert read == table
+    assert read.to_json() == text
+    product: Product | None = "a2" if json.loads(text).get("version") == "1.0" else None
+    assert validate(source, product=product, job="torch") == ()
+    assert differences(read, table) == ()
+
+
+@SOME
+@given(TABLES, st.integers(0, 4))
+def test_spaces_and_the_order_of_members_mean_nothing(table: Table, indent: int) -> None:
+    document = json.loads(table.to_json())
+    text = json.dumps(document, indent=indent, sort_keys=True, ensure_ascii=False)
+    assert differences(table_of(from_text("t.json", text)), table) == ()
+
+
+@SOME
+@given(server_tables())
+def test_the_text_of_a_table_is_that_of_python_s_own_writer(table: RankTable) -> None:
+    text = table.to_json()
+    assert text == json.dumps(json.loads(text), indent=2) + "\n"
+
+
+@SOME
+@given(
+    table=st.one_of(server_tables(), server_tables(with_pods=True)),
+    at=st.tuples(st.integers(0, 99), st.integers(0, 99)),
+    broken=st.sampled_from(BROKEN),
+)
+def test_one_broken_member_is_named_by_its_rule(
+    table: RankTable, at: tuple[int, int], broken: tuple[str, Callable[..., None]]
+) -> None:
+    rule, spoil = broken
+    document = json.loads(table.to_json())
+    servers = document["server_list"]
+    server = servers[at[0] % len(servers)]
+    device = server["device"][at[1] % len(server["device"])]
+    other_server = servers[(at[0] + 1) % len(servers)]
+    other_device = server["device"][(at[1] + 1) % len(server["device"])]
+    before = copy.deepcopy(document)
+    spoil(
+        table=document,
+        server=server,
+        device=device,
+        other_server=other_server,
+        other_device=other_device,
+    )
+    is_a_change = document != before
+    only_between_pods = rule == "device-ip-missing" and (
+        len(servers) == 1 or (table.version == "1.2" and len(table.super_pods) == 1)
+    )
+    text = json.dumps(document)
+    problems = validate(from_text("t.json", text), product="a3" if table.super_pods else "a2")
+    named = {problem.id for problem in problems}
+    assert (rule in named) == (is_a_change and not only_between_pods)
+    lines = lines_of(text, [problem.path for problem in problems])
+    assert set(lines.values()) <= {1}
+
+
+@SOME
+@given(level_tables(), st.integers(0, 99), st.data())
+def test_one_broken_rank_of_version_2_is_named_by_its_rule(
+    table: Any, at: int, data: st.DataObject
+) -> None:
+    document = json.loads(table.to_json())
+    rank = document["rank_list"][at % len(document["rank_list"])]
+    level = rank["level_list"][-1]
+    rule, part, name, value = data.draw(
+        st.sampled_from(
+            [
+                ("not-an-integer", rank, "rank_id", "0"),
+                ("rank-ids", rank, "rank_id", 65000),
+                ("out-of-range", rank, "local_id", 65),
+                ("device-id", rank, "device_id", 65),
+                ("port", rank, "device_port", 0),
+                ("empty", rank, "level_list", []),
+                ("out-of-range", level, "net_layer", 8),
+                ("not-among", level, "net_type", "MESH"),
+                ("wrong-type", level, "rank_addr_list", "none"),
+                ("count", document, "rank_count", 65000),
+                ("missing", document, "rank_count", None),
+            ]
+        )
+    )
+    part[name] = value
+    if value is None:
+        del part[name]
+    problems = validate(from_text("t.json", json.dumps(document)))
+    assert rule in {problem.id for problem in problems}
+
+
+@SOME
+@given(server_tables(with_pods=True))
+def test_conversions_keep_every_rank_where_it_is(table: RankTable) -> None:
+    plain = convert(table, "1.0").table
+    places = [(row.rank, row.server, row.device_id, row.addresses) for row in rows_of(table)]
+    assert [(r.rank, r.server, r.device_id, r.addresses) for r in rows_of(plain)] == places
+    sorted_by_text = in_order(plain, "server-id")
+    problems = validate(from_text("t.json", sorted_by_text.to_json()), job="mindspore")
+    assert "mindspore-order" not in {problem.id for problem in problems}
+
+
+@pytest.mark.parametrize("depth", [1, 50])
+@SOME
+@given(value=st.recursive(st.integers(), lambda inner: st.lists(inner) | st.just({})))
+def test_any_json_is_judged_or_refused_and_nothing_breaks(depth: int, value: object) -> None:
+    inner = value
+    for _ in range(depth):
+        inner = [inner]
+    for name in ("server_list", "rank_list", "group_list", "super_pod_list"):
+        for version in ("1.0", "1.2", "2.0"):
+            for held in (inner, value, [{"device": value, "instance_list": inner}]):
+                document = {"server_list": [], name: held, "version": version}
+                assert validate(from_text("t.json", json.dumps(document)))
