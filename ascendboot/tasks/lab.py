@@ -61,7 +61,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
         "nodes": nodes,
         "devices": devices,
         "network": network,
-        "containers": containers,
+        "containers": containers or (False if no_containers else None),
     }
     project = _project(Path.cwd())
     reply = door.ask(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from ascendboot.inventory import load
 from ascendboot.lab import Lab, LabError, Shape, down, up
 from ascendboot.lab.records import of_id
 from ascendboot.lab.status import status_of
-from tests.cluster.operating import ascendboot
+from tests.cluster.operating import PROGRAM, ascendboot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +172,39 @@ def test_a_shell_leads_into_it(container_cluster: Lab, practice_cluster: Lab) ->
     container_cluster.heal()
     exited = "rec-sdk is exited; say /usr/local/Ascend/lab/start-container in invoke lab.shell"
     assert refused == (1, "", f"{could_not}{exited} lab-2\n")
+
+
+HINDRANCES = {
+    "mount --bind /dev/null /usr/bin/podman": (
+        "No containers: not installed: podman; the Debian packages are podman; ranks run on the"
+        " servers themselves."
+    ),
+    # Nothing of it shows from outside, as where this machine is a container itself.
+    "mount -t tmpfs -o ro none /sys/fs/cgroup": "No containers: lab-1: could not boot: Error: ",
+}
+
+
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+@pytest.mark.usefixtures("containers_possible")
+def test_where_they_cannot_be_the_default_is_none_and_says_why(
+    tmp_path: Path, hindrance: str
+) -> None:
+    networks = "198.18.60.0/22,198.19.60.0/22"
+    up = f"{PROGRAM} lab.up --json --nodes 1 --devices 1 --network {networks}"
+    script = f"{hindrance} && {up}; {PROGRAM} lab.down >&2"
+    done = subprocess.run(
+        ["/usr/bin/unshare", "--mount", "bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+    )
+    reply = json.loads(done.stdout)
+    assert reply["containers"] is False
+    assert reply["note"].startswith(HINDRANCES[hindrance])
+    assert reply["note"].endswith("; ranks run on the servers themselves.")
+    assert "The practice cluster is down." in done.stderr
 
 
 def test_it_cannot_write_on_a_full_disk(bring_up: BringUp) -> None:

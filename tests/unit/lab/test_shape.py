@@ -244,4 +244,5 @@ def test_the_committed_inventory_is_that_of_the_default_lab(pytestconfig: pytest
         (n.name, str(n.address), len(n.devices)) for n in DEFAULT.nodes
     ]
     assert {n.ssh.identity for n in cluster.nodes} == {".ascendboot/lab/id_ed25519"}
+    assert {n.container for n in cluster.nodes} == {"rec-sdk"}
     assert cluster.env == {"OMPI_MCA_mpi_yield_when_idle": "1"}
