@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ascendboot import __version__
 from ascendboot.errors import AscendbootError
 from ascendboot.facts.api import value_of
 from ascendboot.facts.own import OwnFile
@@ -15,13 +16,11 @@ from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.placement import Placement, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ascendboot.decide import Decisions, Seen
     from ascendboot.facts.own import Own
     from ascendboot.model.cluster import Cluster
-
-_KEPT = ("trust/", "env/", "resources/", "sshd/sshd_config", "sshd/host_key-cert.pub")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,34 +59,58 @@ class Applied:
     """The result of one successful setup."""
 
     cluster: str
+    version: str
+    """Of the ascendboot that applied it."""
     inventory_digest: str
     base: PurePosixPath
     port: int
     networks: tuple[str, ...]
     mpirun: str
     launcher: LauncherChoice
+    launcher_env: Mapping[str, str]
     slots: tuple[tuple[str, int, str | None], ...]
     """Node, device id and device IP of every rank, in rank order."""
     nodes: Mapping[str, OnNode]
 
     @classmethod
-    def of(cls, cluster: Cluster, decisions: Decisions, seen: Seen) -> Applied:
-        """What is to be remembered of a setup that ended well."""
+    def of(
+        cls,
+        cluster: Cluster,
+        decisions: Decisions,
+        seen: Seen,
+        wished: Mapping[str, Collection[str]],
+    ) -> Applied:
+        """What is to be remembered of a setup that ended well.
+
+        `wished` holds, by node, the paths of the files that setup wished for: what else lies in
+        the cluster's folder may come and go.
+        """
         return cls(
             cluster=cluster.name,
+            version=__version__,
             inventory_digest=_digest(cluster),
             base=decisions.base,
             port=decisions.port,
             networks=decisions.networks,
             mpirun=decisions.mpirun,
             launcher=decisions.launcher,
+            launcher_env=decisions.launcher_env,
             slots=tuple((s.node.name, s.device_id, s.device_ip) for s in decisions.placement.slots),
-            nodes={node.name: _on_node(node.name, seen) for node in cluster.nodes},
+            nodes={
+                node.name: _on_node(node.name, seen, wished[node.name]) for node in cluster.nodes
+            },
         )
 
-    def is_of(self, cluster: Cluster) -> bool:
-        """Whether the inventory still asks for the same as when this was applied."""
-        return self.inventory_digest == _digest(cluster)
+    def why_outdated(self, cluster: Cluster) -> str | None:
+        """Why this is not what the inventory asks for now; None where it still is."""
+        if self.inventory_digest == _digest(cluster):
+            return None
+        if self.version == __version__:
+            return "the inventory has changed since the cluster was set up"
+        return (
+            f"ascendboot {self.version} set the cluster up; {__version__}, which runs now, reads "
+            "the inventory differently, or the inventory has changed since"
+        )
 
     def placement(self, cluster: Cluster) -> Placement:
         """The slots in rank order."""
@@ -125,12 +148,14 @@ class Applied:
             }
             return cls(
                 cluster=document["cluster"],
+                version=document.get("version", "before 0.1.0"),
                 inventory_digest=document["inventory_digest"],
                 base=PurePosixPath(document["base"]),
                 port=document["port"],
                 networks=tuple(document["networks"]),
                 mpirun=document["mpirun"],
                 launcher=LauncherChoice(**document["launcher"]),
+                launcher_env=document.get("launcher_env", {}),
                 slots=tuple((name, device, ip) for name, device, ip in document["slots"]),
                 nodes=nodes,
             )
@@ -141,16 +166,34 @@ class Applied:
 
 
 def _digest(cluster: Cluster) -> str:
-    wish = {key: value for key, value in asdict(cluster).items() if key != "source"}
+    """Of what the inventory asks for, however it is written and wherever it lies."""
+    wish = {key: value for key, value in _stated(cluster).items() if key != "source"}
     return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
 
 
-def _on_node(name: str, seen: Seen) -> OnNode:
+def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
+    """Without what has its default: a key that a later version adds changes nothing then."""
+    if is_dataclass(value):
+        return {
+            field.name: _stated(getattr(value, field.name))
+            for field in fields(value)
+            if not _has_default(field, getattr(value, field.name))
+        }
+    return [_stated(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _has_default(field: Field[Any], value: object) -> bool:
+    if field.default_factory is not MISSING:
+        return bool(value == field.default_factory())
+    return bool(value == field.default)
+
+
+def _on_node(name: str, seen: Seen, wished: Collection[str]) -> OnNode:
     own, facts = seen.own[name], seen.facts[name]
     system, engines = value_of(facts.system), value_of(facts.container)
     container = engines.container if engines else None
     return OnNode(
-        files={path: file for path, file in own.files.items() if path.startswith(_KEPT)},
+        files={path: file for path, file in own.files.items() if path in wished},
         sshd=own.daemon.identity if own.daemon else "",
         uid=system.uid if system else 0,
         user=system.user if system else "root",

@@ -10,6 +10,7 @@ from ascendboot.facts.api import value_of
 from ascendboot.judge import Finding, choose_launcher, common_networks, devices_of
 from ascendboot.model.names import fold
 from ascendboot.model.placement import Placement, Slot
+from ascendboot.profiles import packages_of, profile_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +55,8 @@ class Decisions:
     mpirun: str
     """Absolute path on the primary."""
     launcher: LauncherChoice
+    launcher_env: Mapping[str, str] = field(default_factory=dict)
+    """What the profile sets for horovodrun, which loads what the ranks load."""
 
 
 def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
@@ -66,17 +69,26 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
     findings = [] if isinstance(port, int) else [port]
     if len(bases) > 1:
         findings.append(_different_bases(cluster, seen))
+    findings += _linked_bases(cluster, seen)
     if not isinstance(port, int) or findings:
         return tuple(findings)
     openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    launcher = choose_launcher(cluster, seen.facts)
     return Decisions(
         port=port,
         placement=place(cluster, seen.facts),
         networks=common_networks(cluster, seen.facts),
         base=bases.pop(),
         mpirun=openmpi.path if openmpi else "mpirun",
-        launcher=choose_launcher(cluster, seen.facts),
+        launcher=launcher,
+        launcher_env=_launcher_env(cluster, seen) if launcher.horovodrun else {},
     )
+
+
+def _launcher_env(cluster: Cluster, seen: Seen) -> dict[str, str]:
+    python = value_of(seen.facts[cluster.primary_name].python)
+    packages = packages_of(python.path, python.version) if python else ""
+    return profile_paths(cluster.profile, packages) if packages else {}
 
 
 def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
@@ -166,3 +178,21 @@ def _different_bases(cluster: Cluster, seen: Seen) -> Finding:
         text=f"the cluster's folder must lie at one path on all nodes, but is {words}",
         remedy="Use the same user on all nodes",
     )
+
+
+def _linked_bases(cluster: Cluster, seen: Seen) -> list[Finding]:
+    """mx_rec takes no rank table whose path has a symbolic link in it (hccl_mgmt.py)."""
+    if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
+        return []
+    return [
+        Finding(
+            id="base-linked",
+            level="error",
+            nodes=(node.name,),
+            text=f"the cluster's folder {own.base} leads through a symbolic link to "
+            f"{own.leads_to}, and mx_rec takes no rank table that lies behind one",
+            remedy="Mount the place there (`mount --bind`) instead of linking to it",
+        )
+        for node in cluster.nodes
+        if (own := seen.own[node.name]).leads_to
+    ]

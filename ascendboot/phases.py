@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge import carrier_of
+from ascendboot.profiles import packages_of, profile_paths
 from ascendboot.steps.files import Absent, FileContent
 from ascendboot.trust import admission, cluster_key, sshd, trust
 
@@ -70,13 +70,9 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
 def _rec_sdk(context: Context, node: Node) -> dict[str, str]:
     """What Rec SDK needs to know of this very node; the inventory's own values count before."""
     python = value_of(context.seen.facts[node.name].python)
-    prefix = PurePosixPath(python.path if python else "/usr/bin/python3").parent.parent
-    version = ".".join(python.version.split(".")[:2]) if python else "3"
-    packages = prefix / "lib" / f"python{version}" / "site-packages"
-    libasc, common = packages / "mx_rec/libasc", packages / "rec_sdk_common/lib"
+    packages = packages_of(python.path, python.version) if python else ""
     values = {
-        "PYTHONPATH": f"{libasc}",
-        "LD_LIBRARY_PATH": f"{libasc}:{common}:/usr/local/lib",
+        **profile_paths(context.cluster.profile, packages),
         "NCCL_SOCKET_IFNAME": carrier_of(node, context.seen.facts[node.name]) or "",
     }
     return {k: v for k, v in values.items() if v and k not in context.cluster.env}
@@ -115,3 +111,8 @@ SETUP: tuple[Phase, ...] = (
     Phase(name="environment", title="Lay out what ranks start with", wishes=environment),
     Phase(name="resources", title="Write rank table and hostfile", wishes=resources),
 )
+
+
+def wished_names(context: Context, node: Node) -> frozenset[str]:
+    """The names of all wishes of `setup` about a node; of a file it is the path."""
+    return frozenset(step.name for phase in SETUP for step in phase.wishes(context, node))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,6 +70,23 @@ def profile_env(profile: str) -> dict[str, str]:
     return {variable.name: variable.default for variable in wanted}
 
 
+def packages_of(python: str, version: str) -> str:
+    """Where the packages of the interpreter at this path, of version X.Y[.Z], lie."""
+    series = ".".join(version.split(".")[:2])
+    return str(PurePosixPath(python).parent.parent / "lib" / f"python{series}" / "site-packages")
+
+
+def profile_paths(profile: str, packages: str) -> dict[str, str]:
+    """Where a profile's libraries and modules lie, beside the packages of the job's Python."""
+    if profile != "rec-sdk-tf":
+        return {}
+    libasc = f"{packages}/mx_rec/libasc"
+    return {
+        "PYTHONPATH": libasc,
+        "LD_LIBRARY_PATH": f"{libasc}:{packages}/rec_sdk_common/lib:/usr/local/lib",
+    }
+
+
 def why_not_value(name: str, value: str) -> str | None:
     """Why the software would refuse this value of a variable; None where nothing is known."""
     if name not in LIMITS:
@@ -117,6 +135,8 @@ Set by ascendboot for each node, unless `env` states them:
 | `LD_LIBRARY_PATH` | that, `rec_sdk_common/lib` and `/usr/local/lib` |
 | `LD_PRELOAD` | `libgomp.so.1` and `libstdc++.so.6` of `/usr/lib64`, where the node has them |
 
+`setup` asks `horovodrun` whether it works, and `train` starts it, with this `PYTHONPATH` and
+`LD_LIBRARY_PATH`.
 `set_env.sh` of CANN and `setenv.bash` of the driver are read first where they are. The devices of
 all nodes must have the same ids in the same order: mx_rec takes the list of the first node for all.
 Not taken over: `kill -9` of every Python process, `tee` (it loses the exit code),

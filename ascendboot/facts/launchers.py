@@ -8,6 +8,7 @@ from ascendboot.facts.api import Fact, part_of, sections_of
 from ascendboot.facts.scripts import COMMON
 from ascendboot.parse import horovod, system
 from ascendboot.parse.horovod import Horovod
+from ascendboot.profiles import profile_paths
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -23,7 +24,17 @@ if locate ssh /usr/bin/ssh; then section ssh 0 "$found"
 else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
 locate "$1"
 run=${found%/*}/horovodrun python=$1 try=$2; shift 2
-for setting; do export "$setting"; done
+packages=
+for setting; do
+  case $setting in
+    %*)
+      [ -n "$packages" ] || packages=${found%/*/*}/lib/python$(
+        "${found:-false}" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/site-packages
+      setting=${setting#%}
+      export "${setting//'{packages}'/$packages}" ;;
+    *) export "$setting" ;;
+  esac
+done
 if [ -n "$found" ] && [ -x "$run" ]; then
   section horovodrun 0 "$run"
   ask horovod_version timeout -k 1 30 "$run" --version
@@ -35,17 +46,23 @@ fi
 section end 0 ''
 """
 )
-"""Arguments: the interpreter, something where Horovod is to be tried as well, NAME=VALUE ..."""
+"""Arguments: the interpreter, something where Horovod is to be tried as well, NAME=VALUE ...
+
+In a %NAME=VALUE `{packages}` stands for the folder of the interpreter's packages.
+"""
 
 
 def launcher_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The questions about launchers, by name; they share one run of one script.
 
-    It runs with the inventory's environment: Horovod may need its LD_LIBRARY_PATH to load.
+    It runs with the environment of the inventory and the profile: Horovod may need their
+    LD_LIBRARY_PATH to load.
     """
     is_tried = node == cluster.primary and cluster.launcher != "mpirun"
-    settings = (f"{name}={value}" for name, value in cluster.env.items())
-    words = (cluster.python, "try" if is_tried else "", *settings)
+    stated = (f"{name}={value}" for name, value in cluster.env.items())
+    paths = profile_paths(cluster.profile, "{packages}").items()
+    of_profile = (f"%{name}={value}" for name, value in paths if name not in cluster.env)
+    words = (cluster.python, "try" if is_tried else "", *stated, *of_profile)
     command = Command(
         argv=("bash", "-c", LAUNCHERS, "ascendboot", *words),
         purpose="look for Horovod",

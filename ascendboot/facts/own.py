@@ -54,6 +54,8 @@ class Own:
     """Pids of sshds of ours without a record: it was lost, or a start was cut off."""
     port: int | None = None
     """The port in our sshd's configuration, whether it runs or not."""
+    leads_to: str | None = None
+    """Where `base` really lies, when there is a symbolic link on the way; None: where it says."""
 
     @property
     def sshd_pids(self) -> tuple[int, ...]:
@@ -102,6 +104,7 @@ whose parent is not one (its sessions are). So it is found again when its record
 
 _LOOK = """\
 echo "base $b"
+real=$(readlink -m -- "$b") && [ "$real" != "$b" ] && echo "leads $real"
 if [ -d "$b" ]; then
   cd -- "$b"
   find . -path ./jobs -prune -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
@@ -173,6 +176,7 @@ class _Reader:
     daemon: Daemon | None = None
     strays: list[int] = field(default_factory=list)
     port: int | None = None
+    leads_to: str | None = None
 
     def takes(self, line: str) -> bool:
         """Read one line; False when it is of no known kind."""
@@ -187,6 +191,8 @@ class _Reader:
                 self.strays.append(int(pid))
             case ["port", port]:
                 self.port = int(port)
+            case ["leads", *words]:
+                self.leads_to = " ".join(words)
             case [sha, "", path]:
                 self.digests[path.removeprefix("./")] = sha
             case ["sshd", pid, known]:
@@ -207,4 +213,5 @@ class _Reader:
             daemon=self.daemon,
             strays=tuple(self.strays),
             port=self.port,
+            leads_to=self.leads_to,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.inventory.refused import why_not_env
+from ascendboot.profiles import profile_env, why_not_value
 
 if TYPE_CHECKING:
     from ascendboot.inventory.keys import InventoryKeys
@@ -20,14 +21,34 @@ _OPTIONS_SET_BY_US = {
     *("np", "n", "c", "H", "host", "hostfile", "machinefile", "default-hostfile", "app", "wdir"),
     *("bind-to", "map-by", "prefix", "allow-run-as-root", "tag-output", "output-filename"),
 }
+_CONNECT, _EXEC = "HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT"
 _WITHOUT_CM = {"a3": "A3", "a5": "950"}
 
 
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
     """Note every pair of keys that cannot both hold."""
     _report_mpi_args(sheet, keys.launcher.mpi_args)
+    _report_timeouts(sheet, keys)
     if keys.resources.mode == "no-rank-table":
         _report_without_table(sheet, keys)
+
+
+def _report_timeouts(sheet: Sheet, keys: InventoryKeys) -> None:
+    """HCCL's manual (debug_thinking): ranks must wait longer for a step than for each other."""
+    env = {**profile_env(keys.profile), **keys.env}
+    connect, execute = env.get(_CONNECT, "120"), env.get(_EXEC, "1836")
+    stated = next((name for name in (_EXEC, _CONNECT) if name in keys.env), None)
+    if stated is None or not (connect.isdecimal() and execute.isdecimal()):
+        return
+    never_ends = int(execute) == 0
+    if never_ends or int(connect) < int(execute) or why_not_value(_CONNECT, connect):
+        return
+    sheet.report(
+        sheet.spot.at("env", stated),
+        f"{_CONNECT} ({connect} s) must be less than {_EXEC} ({execute} s): else ranks give up a "
+        "step while others are still being waited for at the start; raise the second or lower the "
+        "first",
+    )
 
 
 def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:

@@ -16,7 +16,7 @@ from ascendboot.authority import Keys
 from ascendboot.console import Screen
 from ascendboot.engine import Stopped, Walk
 from ascendboot.model.report import Outcome
-from ascendboot.phases import SETUP
+from ascendboot.phases import SETUP, wished_names
 from ascendboot.render import Templates, installed_templates
 from ascendboot.state import State, whoami
 from ascendboot.steps.lock import lock
@@ -132,7 +132,8 @@ def _walk(session: Session, screen: Screen, *, planning: bool, inventory: Path) 
             else:
                 context = walk.apply(context)
                 walk.prove(context)
-                applied = Applied.of(cluster, context.decisions, context.seen)
+                wished = {node.name: wished_names(context, node) for node in cluster.nodes}
+                applied = Applied.of(cluster, context.decisions, context.seen, wished)
                 state.remember_applied(cluster.name, applied.to_json())
                 state.remember_current(inventory)
         except Stopped:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.model.cluster import Cluster
-    from ascendboot.model.launcher import LauncherChoice
 
 P = ParamSpec("P")
 NOT_STARTED = LaunchError.exit_code
@@ -245,11 +244,9 @@ def _applied(cluster: Cluster, state: State) -> Applied:
             f"run setup --inventory {cluster.source}"
         )
     applied = Applied.from_json(document)
-    if not applied.is_of(cluster):
-        raise LaunchError(
-            f"{cluster.source}: could not start a job: the inventory has changed since the cluster "
-            "was set up; run setup again"
-        )
+    outdated = applied.why_outdated(cluster)
+    if outdated is not None:
+        raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     return applied
 
 
@@ -287,20 +284,27 @@ def _request(
         launcher=applied.launcher,
         ssh_port=applied.port,
         mpi_args=cluster.mpi_args,
-        launcher_env=_launcher_env(cluster, applied.launcher, ready.image),
+        launcher_env=_launcher_env(cluster, applied, ready.image),
         path=ready.image.get("PATH", ""),
         grace_s=grace_s,
     )
 
 
 def _launcher_env(
-    cluster: Cluster, launcher: LauncherChoice, image: Mapping[str, str]
+    cluster: Cluster, applied: Applied, image: Mapping[str, str]
 ) -> dict[str, str]:
-    """What of the image, and over it of the inventory, is for the launcher as well."""
-    names = LAUNCHER_NAMES if launcher.horovodrun else ()
+    """What of the image, before it of the profile, over both of the inventory, is for the launcher.
+
+    So do the ranks see it.
+    """
+    names = LAUNCHER_NAMES if applied.launcher.horovodrun else ()
     of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
+    of_profile = {
+        name: f"{value}:{of_image[name]}" if of_image.get(name) else value
+        for name, value in applied.launcher_env.items()
+    }
     stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
-    return {**of_image, **stated}
+    return {**of_image, **of_profile, **stated}
 
 
 def script_arguments(argv: list[str]) -> tuple[str, ...]:

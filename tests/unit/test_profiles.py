@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from ascendboot.decide import Decisions, Seen, decide
+from ascendboot.facts.api import Answered
+from ascendboot.facts.own import Own
 from ascendboot.inventory import load
-from ascendboot.profiles import LIMITS, REC_SDK_TF, profile_env, reference_markdown, why_not_value
+from ascendboot.parse.horovod import Horovod
+from ascendboot.profiles import (
+    LIMITS,
+    REC_SDK_TF,
+    packages_of,
+    profile_env,
+    profile_paths,
+    reference_markdown,
+    why_not_value,
+)
 from tests.engine.simulated import Simulation
 from tests.unit.judge import well
 
 ROOT = Path(__file__).parent.parent.parent
+PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
 
 
 def test_the_page_is_the_one_of_the_code() -> None:
@@ -59,6 +72,17 @@ def test_each_node_gets_its_own_nic_and_paths() -> None:
     assert f"export LD_LIBRARY_PATH={libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n" in env
     assert env.count("PYTHONPATH") == 1
     assert "export PYTHONPATH=/mine\n" in env
+
+
+def test_horovodrun_gets_the_paths_of_the_profile() -> None:
+    horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
+    facts = well.facts(1, horovod=horovod, ssh=Answered("/usr/bin/ssh"))
+    own = Own(base=PurePosixPath("/var/lib/ascendboot/lab"))
+    for profile, wanted in (("none", {}), ("rec-sdk-tf", profile_paths("rec-sdk-tf", PACKAGES))):
+        wish = well.cluster(well.node(1), profile=profile)
+        decided = decide(wish, Seen({"lab-1": facts}, {"lab-1": own}))
+        assert isinstance(decided, Decisions)
+        assert decided.launcher_env == wanted
 
 
 def test_devices_must_be_the_same_in_the_same_order() -> None:

@@ -188,6 +188,24 @@ def test_code_is_a_file_or_a_folder(here: Here) -> None:
     )
 
 
+def test_horovod_is_asked_with_the_paths_of_the_profile(here: Here, tmp_path: Path) -> None:
+    folder = tmp_path / "py/bin"
+    folder.mkdir(parents=True)
+    (folder / "python3").write_text("#!/bin/bash\n[ $1 = -c ] && echo 3.7\n")
+    run = "#!/bin/bash\n[ $1 = --version ] && { echo 0.28.1; exit; }\n"
+    run += f'printf \'%s\\n\' "$LD_LIBRARY_PATH" "$PYTHONPATH" "$A" >{tmp_path}/seen\n'
+    (folder / "horovodrun").write_text(run)
+    for program in folder.iterdir():
+        program.chmod(0o755)
+    env = {"PYTHONPATH": "/mine:{packages}", "A": "%b"}
+    wish = replace(CLUSTER, python=str(folder / "python3"), profile="rec-sdk-tf", env=env)
+    facts(here, wish)
+    packages = f"{tmp_path}/py/lib/python3.7/site-packages"
+    libraries = f"{packages}/mx_rec/libasc:{packages}/rec_sdk_common/lib:/usr/local/lib"
+    wanted = [libraries, "/mine:{packages}", "%b"]
+    assert (tmp_path / "seen").read_text().splitlines() == wanted
+
+
 NOT_ON_PATH = {
     "sshd": (127, "sshd is neither on PATH nor in /usr/sbin"),
     "mpirun": (127, "mpirun is neither on PATH nor in /usr/local/openmpi/bin"),

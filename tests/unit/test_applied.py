@@ -1,0 +1,106 @@
+"""What is remembered of a setup, and when it no longer is what the inventory asks for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot import __version__, applied
+from ascendboot.applied import Applied
+from ascendboot.decide import Decisions, Seen, decide, place
+from ascendboot.facts.own import Own, OwnFile
+from ascendboot.model.launcher import LauncherChoice
+from tests.unit.judge import well
+
+if TYPE_CHECKING:
+    from ascendboot.model.cluster import Cluster
+
+BASE = PurePosixPath("/var/lib/ascendboot/lab")
+FACTS = {"lab-1": well.facts(1), "lab-2": well.facts(2)}
+
+
+def remembered(cluster: Cluster = well.TWO, **files: OwnFile) -> Applied:
+    own = Own(base=BASE, files={name.replace("_", "/"): file for name, file in files.items()})
+    seen = Seen(FACTS, {"lab-1": own, "lab-2": own})
+    decisions = Decisions(
+        port=12345,
+        placement=place(cluster, FACTS),
+        networks=("198.18.0.0/16",),
+        base=BASE,
+        mpirun="/usr/bin/mpirun",
+        launcher=LauncherChoice("it was asked for", "/opt/bin/horovodrun"),
+        launcher_env={"PYTHONPATH": "/opt/mx_rec/libasc"},
+    )
+    wished = {"lab-1": {"env/node"}, "lab-2": {"env/node", "env/other"}}
+    return Applied.of(cluster, decisions, seen, wished)
+
+
+def test_only_files_that_setup_wished_for_are_remembered() -> None:
+    whole = remembered(env_node=OwnFile("aa", 0o644), env_stray=OwnFile("bb", 0o644))
+    assert {name: dict(node.files) for name, node in whole.nodes.items()} == {
+        "lab-1": {"env/node": OwnFile("aa", 0o644)},
+        "lab-2": {"env/node": OwnFile("aa", 0o644)},
+    }
+    left = Own(base=BASE, files={"env/node": OwnFile("aa", 0o644)})
+    assert whole.nodes["lab-1"].problems(left, now=0.0) == ("the cluster's sshd does not run",)
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    whole = remembered(env_node=OwnFile("aa", 0o644))
+    assert Applied.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert whole.version == __version__
+
+
+def test_the_same_wish_in_another_file_is_the_same() -> None:
+    moved = replace(well.TWO, source="elsewhere.yaml")
+    assert remembered().why_outdated(moved) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (__version__, "the inventory has changed since the cluster was set up"),
+        (
+            "0.0.7",
+            (
+                f"ascendboot 0.0.7 set the cluster up; {__version__}, which runs now, reads the "
+                "inventory differently, or the inventory has changed since"
+            ),
+        ),
+    ],
+)
+def test_another_wish_is_told_with_what_can_be_known_of_its_cause(version: str, words: str) -> None:
+    whole = replace(remembered(), version=version)
+    assert whole.why_outdated(replace(well.TWO, chief_port=61001)) == words
+
+
+def test_a_key_that_a_later_version_adds_changes_nothing_by_itself() -> None:
+    def digest(of: Any) -> Any:
+        return applied._stated(of)
+
+    assert "chief_port" not in digest(well.TWO)
+    assert digest(replace(well.TWO, chief_port=61001))["chief_port"] == 61001
+    assert {tuple(sorted(node)) for node in digest(well.TWO)["nodes"]} == {
+        ("address", "cluster_address", "name", "server_id", "ssh")
+    }
+
+
+def test_mx_rec_gets_no_rank_table_behind_a_symbolic_link() -> None:
+    linked = Own(base=BASE, leads_to="/data/lab")
+    seen = Seen(FACTS, {"lab-1": Own(base=BASE), "lab-2": linked})
+    assert isinstance(decide(well.TWO, seen), Decisions)
+    found = decide(replace(well.TWO, profile="rec-sdk-tf"), seen)
+    assert isinstance(found, tuple)
+    assert [f"{f.id} {f.level} {f.message}" for f in found] == [
+        (
+            "base-linked error lab-2: the cluster's folder /var/lib/ascendboot/lab leads through "
+            "a symbolic link to /data/lab, and mx_rec takes no rank table that lies behind one. "
+            "Mount the place there (`mount --bind`) instead of linking to it."
+        )
+    ]
+    without = replace(well.TWO, profile="rec-sdk-tf", resource_mode="no-rank-table")
+    assert isinstance(decide(without, seen), Decisions)
