@@ -16,6 +16,7 @@ from ascendboot.transport.api import Sides
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.code import CodeTree
     from ascendboot.transport.api import HostSide, Transport
 
 Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -40,9 +41,17 @@ def own_fact(cluster: Cluster) -> Fact[Own]:
 
 
 def ask_node(
-    cluster: Cluster, node: Node, host: HostSide, *, lock: Fact[Lock] | None, asker: Asker
+    cluster: Cluster,
+    node: Node,
+    host: HostSide,
+    *,
+    lock: Fact[Lock] | None,
+    asker: Asker,
+    of_code: Mapping[str, Fact[CodeTree]],
 ) -> Asked:
     """All answers of a node, in one execution per side; `lock` is taken before anything else.
+
+    `of_code` asks the workload side for the code that it should have from the operator's side.
 
     Where nothing can be run in the node's container, the questions to the workload side are not
     put, and the facts say why.
@@ -51,9 +60,10 @@ def ask_node(
         NodeError: a side could not be asked, or somebody else has the lock.
     """
     own = {"own": own_fact(cluster)}
+    work_too: dict[str, Fact[Any]] = {**of_code, **own}
     first = {"lock": lock} if lock is not None else {}
     if node.container is None:
-        answers = asker(host, {**first, **questions(cluster, node), **own})
+        answers = asker(host, {**first, **questions(cluster, node), **work_too})
         waited = _has_waited(node, answers.get("lock"))
         facts = NodeFacts.from_answers(node.name, answers)
         return Asked(facts, Sides(host, host), _own(node, answers), was_locked=waited)
@@ -65,7 +75,7 @@ def ask_node(
         facts = NodeFacts.from_answers(node.name, answers)
         return Asked(facts, Sides(host, host), Own(there.base), was_locked=waited)
     work = host.inside(way)
-    inside = asker(work, {**work_questions(cluster, node), **own})
+    inside = asker(work, {**work_questions(cluster, node), **work_too})
     return Asked(
         NodeFacts.from_answers(node.name, {**inside, **answers}),
         Sides(host, work),

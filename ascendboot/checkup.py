@@ -42,7 +42,7 @@ def check_up(walk: Walk, connect: Connect, coverage: Coverage) -> None:
         return
     known = tuple(node for node in walk.cluster.nodes if node.name in seen.facts)
     cluster = replace(walk.cluster, nodes=known)
-    walk.end_phase(COMPARE, _compared(walk, cluster, seen, context))
+    walk.end_phase(COMPARE, [*_compared(walk, cluster, seen, context), *_code(walk, seen)])
     ports = {node.name: port for node in known for port in our_ports(node, seen)[:1]}
     wanted = attempts(cluster, seen.facts, coverage, ssh_ports=ports)
     logins = _logins(cluster, seen, context)
@@ -75,6 +75,23 @@ def _compared(
             for node in cluster.nodes
         ]
     return [r for node in cluster.nodes for r in _differences(walk, context, node)]
+
+
+def _code(walk: Walk, seen: Seen) -> Iterator[StepResult]:
+    """What setup would send of the code, as a warning."""
+    for result in walk.code_planned(seen):
+        if result.outcome is not Outcome.WOULD_CHANGE:
+            yield result
+            continue
+        difference = Finding(
+            id="not-as-setup-wishes",
+            level="warning",
+            nodes=(result.node,),
+            text=f"the code is not that of the source: setup {result.detail}",
+            remedy=_SETTLE,
+        )
+        [found_] = found(result.phase, result.step, {}, [difference])
+        yield replace(found_, step=result.step)
 
 
 def _differences(walk: Walk, context: Context, node: Node) -> Iterator[StepResult]:

@@ -13,12 +13,13 @@ from ascendboot.asking import ask_node
 from ascendboot.context import Context
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.errors import NodeError
-from ascendboot.facts.api import ask
+from ascendboot.facts.api import ask, value_of
 from ascendboot.judge import judge
+from ascendboot.model.code import CodeTree
 from ascendboot.model.report import Outcome, Report
 from ascendboot.network import attempts
 from ascendboot.outcomes import failed, judged, ok, planned
-from ascendboot.phases import ASK, JUDGE, NETWORK, PROVE, REACH, Phase
+from ascendboot.phases import ASK, CODE, JUDGE, NETWORK, PROVE, REACH, Phase
 from ascendboot.proofs import Proofs
 from ascendboot.prove import Expectation
 from ascendboot.settling import Settled, current_texts, halves, settle
@@ -26,6 +27,7 @@ from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
     from ascendboot.asking import Asked, Asker
+    from ascendboot.code.send import Sending
     from ascendboot.facts.api import Fact
     from ascendboot.judge import Finding
     from ascendboot.model.certificate import Authority
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from ascendboot.settling import Half
     from ascendboot.steps.lock import Lock
     from ascendboot.transport.api import HostSide, Sides
+
+_SENDERS = 8
+"""To so many nodes code is sent at once: each has some megabytes of it in memory."""
 
 Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[str, NodeError]]]
 
@@ -70,6 +75,8 @@ class Walk:
     asker: Asker = ask
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
+    sending: Sending | None = None
+    """The code that goes from this side to the nodes; None where it is there already."""
     results: list[StepResult] = field(default_factory=list)
     transports: Mapping[str, HostSide] = field(default_factory=dict)
     """The host sides of all nodes that were reached."""
@@ -114,6 +121,8 @@ class Walk:
                     for _, step in half.wishes
                 ],
             )
+        if self.sending is not None:
+            self.end_phase(CODE, self.code_planned(context.seen))
         lost = [
             failed("ask", "current files", t) for t in texts.values() if isinstance(t, NodeError)
         ]
@@ -138,7 +147,31 @@ class Walk:
             own = {name: s.own for name, s in settled.items()}
             served = {name: s.served for name, s in settled.items() if s.served is not None}
             context = replace(context, seen=replace(context.seen, own=own, served=served))
+        self._send_code(context)
         return context
+
+    def code_planned(self, seen: Seen) -> list[StepResult]:
+        """What of the code would be sent."""
+        if self.sending is None:
+            return []
+        return [self.sending.planned(name, _tree(seen, name)) for name in seen.facts]
+
+    def _send_code(self, context: Context) -> None:
+        if (sending := self.sending) is None:
+            return
+        self._stop_if_interrupted()
+        self.listener.phase_begins(CODE)
+
+        def send(node: Node) -> StepResult:
+            there = _tree(context.seen, node.name)
+            return sending.settle(self.sides[node.name].work, there, context.decisions.base)
+
+        sent = for_each(self.cluster.nodes, send, forks=min(self.forks, _SENDERS))
+        results = (
+            failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values()
+        )
+        self.end_phase(CODE, list(results))
+        self._stop_if_bad()
 
     def prove(self, context: Context) -> None:
         """Log in from the primary to every node and look around there; try the network.
@@ -216,8 +249,14 @@ class Walk:
 
     def _ask_node(self, node: Node) -> Asked:
         lock = self.lock if node == self.cluster.primary else None
+        of_code = {"code_tree": self.sending.question()} if self.sending else {}
         asked = ask_node(
-            self.cluster, node, self.transports[node.name], lock=lock, asker=self.asker
+            self.cluster,
+            node,
+            self.transports[node.name],
+            lock=lock,
+            asker=self.asker,
+            of_code=of_code,
         )
         if asked.was_locked:
             self._outdated.set()
@@ -295,6 +334,10 @@ def expectation(context: Context) -> Expectation:
         mpirun=context.decisions.mpirun,
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )
+
+
+def _tree(seen: Seen, name: str) -> CodeTree:
+    return value_of(seen.facts[name].code_tree) or CodeTree(exists=False)
 
 
 def _errors(findings: Sequence[Finding]) -> list[Finding]:

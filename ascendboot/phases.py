@@ -40,6 +40,7 @@ class Phase:
 REACH = "Reach the nodes"
 ASK = "Ask every node"
 JUDGE = "Judge the answers"
+CODE = "Send the code"
 PROVE = "Prove it by logging in from the primary"
 COMPARE = "Compare with what setup wishes"
 NETWORK = "Prove the network between the nodes"

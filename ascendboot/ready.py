@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import Fact, Unanswered, ask, value_of
+from ascendboot.facts.node import code_questions
 from ascendboot.facts.own import own_question, parse_own
+from ascendboot.judge import code_findings, in_order
 from ascendboot.model.names import fold
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ascendboot.applied import Applied
+    from ascendboot.code.send import Sending
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.code import CodeTree
     from ascendboot.transport.api import Result, Transport
 
 
@@ -51,26 +55,35 @@ def look(
     script: str,
     *,
     forks: int,
+    sending: Sending | None = None,
 ) -> Readiness:
-    """Hold every node against what setup left there, in one execution each."""
+    """Hold every node against what setup left there, in one execution each.
+
+    `sending` holds the code that the nodes should have from this side.
+    """
     path = PurePosixPath(cluster.code_path or "/") / script
-    ask = partial(_ask, cluster, applied, transports, path)
-    answers = for_each(cluster.nodes, ask, forks=forks)
+    questions = partial(_questions, cluster, path, sending)
+    work = partial(_ask, applied, transports, questions)
+    answers = for_each(cluster.nodes, work, forks=forks)
     problems: dict[str, list[str]] = {}
     with_script: list[str] = []
     offsets: dict[str, float] = {}
     image: Mapping[str, str] = {}
+    trees: dict[str, CodeTree] = {}
     for name, answer in answers.items():
         if isinstance(answer, NodeError):
             problems.setdefault(answer.message, []).append(name)
             continue
         offsets[name] = answer.clock_offset_s
         image = answer.image or image
+        if answer.code is not None:
+            trees[name] = answer.code
         if answer.has_script:
             with_script.append(name)
         for problem in answer.problems:
             problems.setdefault(f"not ready: {problem}; run setup", []).append(name)
     told = [f"{fold(nodes)}: {problem}" for problem, nodes in problems.items()]
+    told += _of_code(cluster, trees, sending)
     is_copied = not with_script and Path(script).is_file()
     told += _without_script(list(offsets), with_script, path, script, is_copied=is_copied)
     return Readiness(
@@ -95,15 +108,12 @@ class _Answer:
     has_script: bool
     clock_offset_s: float
     image: Mapping[str, str]
+    code: CodeTree | None
 
 
-def _ask(
-    cluster: Cluster,
-    applied: Applied,
-    transports: Mapping[str, Transport],
-    script: PurePosixPath,
-    node: Node,
-) -> _Answer:
+def _questions(
+    cluster: Cluster, script: PurePosixPath, sending: Sending | None, node: Node
+) -> dict[str, Fact[Any]]:
     has_script = Command(
         argv=("test", "-f", str(script), "-a", "-r", str(script)),
         purpose=f"look for {script}",
@@ -113,22 +123,58 @@ def _ask(
     asked: dict[str, Fact[Any]] = {
         "own": Fact("own", own_question(cluster.name), parse_own),
         "script": Fact("script", has_script, lambda result: result.checked().exit_code == 0),
+        **({"code_tree": sending.question()} if sending else code_questions(cluster)),
     }
     if node.container is not None and node == cluster.primary:
         asked["image"] = Fact("image", _IMAGE, _set_by_image)
-    answers = ask(transports[node.name], asked)
+    return asked
+
+
+def _ask(
+    applied: Applied,
+    transports: Mapping[str, Transport],
+    questions: Callable[[Node], Mapping[str, Fact[Any]]],
+    node: Node,
+) -> _Answer:
+    answers = ask(transports[node.name], questions(node))
     for answer in answers.values():
         if isinstance(answer, Unanswered):
             raise NodeError(node.name, answer.message)
     values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
     problems = applied.nodes[node.name].problems(values["own"], now=time.time())
-    offset = values["clock"].offset_s
-    return _Answer(problems, values["script"], offset, values.get("image", {}))
+    return _Answer(
+        problems=problems,
+        has_script=values["script"],
+        clock_offset_s=values["clock"].offset_s,
+        image=values.get("image", {}),
+        code=values.get("code_tree"),
+    )
 
 
 def _set_by_image(result: Result) -> dict[str, str]:
     values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
     return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
+
+
+def _of_code(cluster: Cluster, trees: Mapping[str, CodeTree], sending: Sending | None) -> list[str]:
+    """Why the code is not what it should be, nodes folded."""
+    if sending is None:
+        found = in_order(code_findings(cluster, trees))
+        return [
+            f"{fold(finding.nodes)}: not ready: {finding.text}; make the folders equal, or state "
+            "code.source and run setup"
+            for finding in found
+            if finding.level == "error"
+        ]
+    lacking: dict[tuple[str, ...], list[str]] = {}
+    for name, tree in trees.items():
+        if send := sending.work(tree).send:
+            lacking.setdefault(send, []).append(name)
+    return [
+        f"{fold(nodes)}: not ready: {send[0]} is not as in {sending.source.shown}"
+        f"{f'; {len(send) - 1} more' if len(send) > 1 else ''}; run setup"
+        for send, nodes in lacking.items()
+    ]
 
 
 def _without_script(

@@ -33,6 +33,7 @@ is_ours() {
   case $1 in
     made | lock | trust/cluster_key | trust/.new.??????/*) return 0 ;;
     sshd/@(made|sshd.pid|started|started.new|sshd.log|host_key) | sshd/.new.??????/*) return 0 ;;
+    code/@(pushed|links|folders|incoming)) return 0 ;;
     jobs/*/*)
       rest=${1#jobs/}
       is_of_job "${rest%%/*}" "${rest#*/}"
@@ -42,7 +43,7 @@ is_ours() {
 }
 is_our_folder() {
   case $1 in
-    jobs | sshd | trust | env | resources | @(sshd|trust)/.new.??????) return 0 ;;
+    code | jobs | sshd | trust | env | resources | @(sshd|trust)/.new.??????) return 0 ;;
     jobs/*/*) case ${1#jobs/*/} in code | +([0-9a-f])) return 0 ;; esac; return 1 ;;
     jobs/*) return 0 ;;
   esac

@@ -25,7 +25,8 @@ BELOW = {
     "steps": {"errors", "model", "transport", "facts", "render"},
     "decide": {"errors", "model", "facts", "judge", "parse", "profiles"},
     "applied": {"errors", "model", "facts", "decide"},
-    "ready": {"errors", "model", "facts", "applied", "transport"},
+    "code": {"errors", "model", "facts", "transport"},
+    "ready": {"errors", "model", "facts", "applied", "transport", "judge", "code"},
     "authority": {"errors", "model"},
     "context": {"errors", "model", "facts", "steps", "decide", "render", "resources"},
     "trust": {"errors", "model", "facts", "steps", "decide", "render", "context"},
@@ -49,7 +50,7 @@ BELOW = {
     "engine": {
         *("errors", "model", "transport", "facts", "steps", "judge", "state"),
         *("decide", "context", "phases", "prove", "outcomes", "render", "resources"),
-        *("network", "proofs", "asking", "settling"),
+        *("network", "proofs", "asking", "settling", "code"),
     },
     "launch": {"errors", "model", "transport", "resources"},
     "takeback": {"errors", "facts", "transport"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, ask, part_of, sections_of
+from ascendboot.facts.code import code_question
 from ascendboot.facts.container import container_question
 from ascendboot.facts.launchers import launcher_questions
 from ascendboot.facts.npus import DeviceNetwork, npu_questions
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.code import CodeTree
     from ascendboot.parse.container import Engines
     from ascendboot.parse.disk import FileSystem
     from ascendboot.parse.hccn_conf import HccnConf
@@ -90,6 +92,8 @@ class NodeFacts:
     horovod: Answer[Horovod] = NOT_ASKED
     disk: Answer[Disk] = NOT_ASKED
     code: Answer[Code] = NOT_ASKED
+    code_tree: Answer[CodeTree] = NOT_ASKED
+    """The files below the code's path; where this side sends them, those of the source alone."""
 
     @classmethod
     def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
@@ -132,6 +136,7 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "openmpi": Fact("openmpi", work, _openmpi, f"find Open MPI{place}"),
         "disk": Fact("disk", work, _disk, f"measure the free disk space{place}"),
         "sshd": Fact("sshd", _SERVICES, _sshd, f"find the OpenSSH server{place}"),
+        **code_questions(cluster),
         **launcher_questions(cluster, node),
     }
     if cluster.code_path is not None:
@@ -141,6 +146,13 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         purpose = f"tell the network{place} from others"
         facts["work_machine"] = Fact("work_machine", _SYSTEM, _machine, purpose)
     return facts
+
+
+def code_questions(cluster: Cluster) -> dict[str, Fact[Any]]:
+    """What lies below the code's path, unless this side knows what should."""
+    if cluster.code_path is None or cluster.code_folder is not None:
+        return {}
+    return {"code_tree": code_question(cluster.code_path, cluster.code_exclude)}
 
 
 def node_facts(transport: Transport, cluster: Cluster, node: Node) -> NodeFacts:

@@ -29,6 +29,11 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
     """Note every pair of keys that cannot both hold."""
     _report_mpi_args(sheet, keys.launcher.mpi_args)
     _report_timeouts(sheet, keys)
+    if keys.code.source is not None and keys.code.path is None:
+        sheet.report(
+            sheet.spot.at("code", "source"),
+            "code.path is missing: where the code belongs on the nodes; state it",
+        )
     if keys.resources.mode == "no-rank-table":
         _report_without_table(sheet, keys)
 

@@ -26,6 +26,7 @@ from ascendboot.inventory.kinds import (
     Line,
     Name,
     PathHere,
+    Pattern,
     Port,
     ProductName,
     Program,
@@ -243,6 +244,18 @@ class CodeKeys(Keys):
         "none: scripts are copied to the nodes",
         "/workspace/little_demo",
         "The folder of the training code, the same on every node.",
+    )
+    source: Annotated[PathHere, not_yet("primary", instead="a folder")] | None = _unset(
+        "none: it is on the nodes already, and only compared",
+        "./little_demo",
+        "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
+        "the folder in which ascendboot is called.",
+    )
+    exclude: Annotated[list[Pattern], Kind("a list of patterns")] = Field(
+        default_factory=list,
+        description="What below `path` and `source` is no code, such as data and results: names, "
+        "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
+        examples=[["*.log", "data", "out/*.ckpt"]],
     )
     python: Program = Field(
         default="python3",

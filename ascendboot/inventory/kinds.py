@@ -153,6 +153,11 @@ User = Annotated[
     Kind("a login name"),
 ]
 PathHere = Annotated[str, Field(pattern=ONE_LINE), Kind("the path of a file")]
+Pattern = Annotated[
+    str,
+    Field(pattern=r"^[^\r\n\t\\/]([^\r\n\t\\]*[^\r\n\t\\/])?$"),
+    Kind("a name or a relative path, with *, ? and [...] but no backslash or final /"),
+]
 Jump = Annotated[
     str,
     Field(pattern=r"^([^\s@,:]+@)?[A-Za-z0-9_.:\[\]-]+$"),

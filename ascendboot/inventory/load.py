@@ -52,6 +52,8 @@ def load(path: Path) -> Cluster:
         launcher=keys.launcher.kind,
         mpi_args=tuple(keys.launcher.mpi_args),
         code_path=keys.code.path,
+        code_source=keys.code.source,
+        code_exclude=tuple(keys.code.exclude),
         python=keys.code.python,
         profile=keys.profile,
         env={**profile_env(keys.profile), **keys.env},

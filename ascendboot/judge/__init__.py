@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ascendboot.judge.code import code_findings, code_rules
 from ascendboot.judge.container import container_rules, obstacles
 from ascendboot.judge.devices import device_rules, devices_of
 from ascendboot.judge.finding import Finding, Level, in_order
@@ -25,8 +26,10 @@ __all__ = [
     "Level",
     "carrier_of",
     "choose_launcher",
+    "code_findings",
     "common_networks",
     "devices_of",
+    "in_order",
     "judge",
     "obstacles",
 ]
@@ -38,7 +41,7 @@ def judge(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ..
     Nodes without facts are not judged, and neither are questions that were not put.
     """
     rules = (
-        *(container_rules, host_rules, network_rules, device_rules, port_rules),
+        *(container_rules, host_rules, code_rules, network_rules, device_rules, port_rules),
         *(hccl_port_rules, resource_rules, launcher_rules),
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

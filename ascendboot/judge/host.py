@@ -32,7 +32,6 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
             "python-missing", node, seen.python, "Install it, or state another `code.python`"
         )
         yield from _disk(node, seen)
-        yield from _code(node, seen)
         yield from unanswered("clock-unknown", node, seen.clock, level="warning")
         yield from unanswered("listeners-unknown", node, seen.listeners, level="warning")
     yield from _one_machine(cluster, facts)
@@ -78,20 +77,6 @@ def _disk(node: Node, seen: NodeFacts) -> Iterator[Finding]:
                 text=f"only {' and '.join(lacks)} are free on {system.mount_point}",
                 remedy=f"Free {LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes",
             )
-
-
-def _code(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    yield from unanswered("code-unknown", node, seen.code)
-    code = value_of(seen.code)
-    if code is not None and not code.readable:
-        problem = "cannot be read" if code.exists else "does not exist"
-        yield Finding(
-            id="code-missing",
-            level="error",
-            nodes=(node.name,),
-            text=f"the code path {code.path} {problem}",
-            remedy="Put the code there on every node, or leave `code` out of the inventory",
-        )
 
 
 def _one_machine(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ascendboot.model.code import PRIMARY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -90,6 +92,10 @@ class Cluster:
     """The training stack whose needs are met; its variables are in `env` already."""
     code_path: str | None = None
     """Absolute path of the training code on every node; None: scripts are copied there."""
+    code_source: str | None = None
+    """A folder on the operator's side, or `primary`: what setup makes the others equal to."""
+    code_exclude: tuple[str, ...] = ()
+    """What below it is no code, as patterns."""
     python: str = "python3"
     """The interpreter that runs the ranks, as a program name or an absolute path on the nodes."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +104,11 @@ class Cluster:
     def primary(self) -> Node:
         """The node of rank 0, from which jobs are started."""
         return self.node(self.primary_name)
+
+    @property
+    def code_folder(self) -> str | None:
+        """The folder on the operator's side from which the code comes."""
+        return None if self.code_source == PRIMARY else self.code_source
 
     @property
     def needs_equal_devices(self) -> bool:

@@ -23,6 +23,7 @@ from ascendboot.tasks.common import (
     on_interrupt,
     reports_errors,
     wanted_cluster,
+    wanted_sending,
 )
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.setup import OnScreen
@@ -88,6 +89,7 @@ def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
             interrupted=interrupted,
             forks=session.forks,
             authority=keys.look() if keys else None,
+            sending=wanted_sending(cluster, interrupted),
         )
         try:
             check_up(walk, session.connect_hosts_to_look, coverage)

@@ -6,6 +6,12 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ascendboot.code.takeback import (
+    SentCode,
+    parse_sent_code,
+    sent_code_question,
+    sent_code_removal,
+)
 from ascendboot.errors import CommandError
 from ascendboot.facts.api import answer_to, value_of
 from ascendboot.facts.container import container_question, way_into
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.container import Inside
     from ascendboot.takeback import Leftovers
-    from ascendboot.transport.api import Command, HostSide
+    from ascendboot.transport.api import Command, HostSide, Result
 
 _SHOWN = 5
 
@@ -34,6 +40,12 @@ class Part:
     way: Inside | None
     """The way into the container; None: the host side."""
     left: Leftovers
+    code: SentCode
+
+    @classmethod
+    def read(cls, way: Inside | None, left: Result, code: Result) -> Part:
+        """What the answers to both questions, or both removals, say."""
+        return cls(way, parse_leftovers(left), parse_sent_code(code))
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class Found:
     @property
     def is_nothing(self) -> bool:
         """Whether there is nothing to take back."""
-        return all(part.left.is_nothing for part in self.parts)
+        return all(part.left.is_nothing and not part.code.files for part in self.parts)
 
 
 def find(cluster: Cluster, node: Node, host: HostSide) -> Found:
@@ -55,18 +67,18 @@ def find(cluster: Cluster, node: Node, host: HostSide) -> Found:
     Raises:
         NodeError: it could not be asked, or its container is there and cannot be looked into.
     """
-    asked = [leftovers_question(cluster.name), _look(cluster)]
+    asked = [sent_code_question(cluster.name), leftovers_question(cluster.name), _look(cluster)]
     fact = container_question(node).get("container")
     if fact is None:
-        left, jobs = host.run_all(asked)
-        return Found((Part(None, parse_leftovers(left)),), looked(jobs))
-    left, said = host.run_all([asked[0], fact.command])
-    on_host = Part(None, parse_leftovers(left))
+        code, left, jobs = host.run_all(asked)
+        return Found((Part.read(None, left, code),), looked(jobs))
+    code, left, said = host.run_all([*asked[:2], fact.command])
+    on_host = Part.read(None, left, code)
     answer = answer_to(fact, said)
     way = way_into(node, answer)
     if way is not None:
-        left, jobs = host.inside(way).run_all(asked)
-        return Found((Part(way, parse_leftovers(left)), on_host), looked(jobs))
+        code, left, jobs = host.inside(way).run_all(asked)
+        return Found((Part.read(way, left, code), on_host), looked(jobs))
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
         return Found((on_host,), {})
@@ -81,16 +93,19 @@ def take_back(cluster: Cluster, found: Found, host: HostSide) -> Found:
     Raises:
         NodeError: a side could not be told.
     """
-    work = removal(cluster.name)
-    sides = [(part, host.inside(part.way) if part.way else host) for part in found.parts]
-    parts = tuple(replace(p, left=parse_leftovers(side.run(work))) for p, side in sides)
-    return replace(found, parts=parts)
+    work = (sent_code_removal(cluster.name), removal(cluster.name))
+    parts = []
+    for part in found.parts:
+        side = host.inside(part.way) if part.way else host
+        code, left = side.run_all(work)
+        parts.append(Part.read(part.way, left, code))
+    return replace(found, parts=tuple(parts))
 
 
 def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> list[StepResult]:
     """What was, or would be, taken back on one node."""
     told = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
-    if not any(result.step in {"sshd", "files"} for result in told):
+    if not any(result.step in {"sshd", "files", "code"} for result in told):
         words = "nothing of ascendboot is here"
         told.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
     return told
@@ -105,24 +120,31 @@ def _of_part(node: str, part: Part, done: Outcome, duration_s: float) -> Sequenc
     left, told = part.left, []
     place = f" in the container {part.way.container}" if part.way else ""
     would = "would be " if done is Outcome.WOULD_CHANGE else ""
+    if part.code.files:
+        words = f"{would}removed{place}, {part.code.files} files of the code that setup sent"
+        told.append(_result(node, "code", done, words, duration_s))
     if left.sshd is not None:
         words = f"the cluster's sshd{place} {would}stopped"
         told.append(_result(node, "sshd", done, words, duration_s))
     if left.files or left.has_empty:
         words = f"{left.base}{place} {would}removed, {left.files} files of ascendboot"
         told.append(_result(node, "files", done, words, duration_s))
-    if left.foreign:
-        names = ", ".join(left.foreign[:_SHOWN]) + (", …" if len(left.foreign) > _SHOWN else "")
-        words = f"left alone in {left.base}{place}, not made by ascendboot: {names}"
-        remedy = "keep what is wanted and remove the rest by hand"
-        cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
-        found = _result(node, "foreign", Outcome.OK, words, duration_s)
-        told.append(replace(found, cause=cause))
+    remedy = "keep what is wanted and remove the rest by hand"
+    cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
+    for step, paths, where in (
+        ("foreign", left.foreign, f"in {left.base}{place}, not made by ascendboot"),
+        ("code", part.code.changed, f"of the code that setup sent{place}, changed since"),
+    ):
+        if paths:
+            names = ", ".join(paths[:_SHOWN]) + (", …" if len(paths) > _SHOWN else "")
+            words = f"left alone {where}: {names}"
+            found = _result(node, step, Outcome.OK, words, duration_s)
+            told.append(replace(found, cause=cause))
     return [
         *told,
         *(
             _result(node, "files", Outcome.FAILED, f"{node}: {words}{place}", duration_s)
-            for words in left.problems
+            for words in (*left.problems, *part.code.problems)
         ),
     ]
 

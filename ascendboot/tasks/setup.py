@@ -27,6 +27,7 @@ from ascendboot.tasks.common import (
     on_interrupt,
     reports_errors,
     wanted_cluster,
+    wanted_sending,
     whole_number,
 )
 from ascendboot.tasks.session import Session
@@ -62,6 +63,7 @@ class OnScreen:
         "inventory": INVENTORY_HELP,
         "plan": "Show what would change, with diffs, and write nothing on any node",
         "exit-code": "With --plan: exit 3 when changes wait",
+        "delete-code": "Also delete from code.path what code.source has not; see --plan first",
         "accept-new": "Accept host keys that are not known yet, say which, and remember them",
         "forks": FORKS_HELP,
         "json": JSON_HELP,
@@ -73,6 +75,7 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     inventory: str | None = None,
     plan: bool = False,
     exit_code: bool = False,
+    delete_code: bool = False,
     accept_new: bool = False,
     forks: str = "32",
     json: bool = False,
@@ -80,7 +83,8 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     """Turn the servers of an inventory into a training cluster; a second run changes nothing.
 
     Reaches every node, asks what is there, judges it, runs the cluster's own sshd, lets the
-    primary in everywhere, writes environment, rank table and hostfile, and proves it by logging in.
+    primary in everywhere, writes environment, rank table and hostfile, sends the code where the
+    inventory says so, and proves it by logging in.
 
     Examples:
       invoke setup --inventory two-node.yaml --plan     what would change; writes nothing
@@ -95,7 +99,7 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     at_once = whole_number("--forks", forks, at_least=1)
     run = state.new_run("plan" if plan else "setup")
     with Session.opened(cluster, state, run, accept_new=accept_new, forks=at_once) as session:
-        report = _walk(session, screen, planning=plan, inventory=path)
+        report = _walk(session, screen, planning=plan, inventory=path, deletes=delete_code)
     run.write_json("report.json", report.to_json())
     if json:
         screen.json(report.to_json())
@@ -106,7 +110,9 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
         raise Exit(code=code)
 
 
-def _walk(session: Session, screen: Screen, *, planning: bool, inventory: Path) -> Report:
+def _walk(
+    session: Session, screen: Screen, *, planning: bool, inventory: Path, deletes: bool
+) -> Report:
     cluster, state, run = session.cluster, session.state, session.run
     promise = "what runs on the nodes is let finish; press Ctrl-C again to stop at once"
     interrupted = threading.Event()
@@ -121,6 +127,7 @@ def _walk(session: Session, screen: Screen, *, planning: bool, inventory: Path) 
             interrupted=interrupted,
             forks=session.forks,
             authority=authority,
+            sending=wanted_sending(cluster, interrupted, deletes=deletes),
             lock=None if planning else lock(cluster.name, f"run {run.run_id} of {whoami()}"),
         )
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn, ParamSpec
@@ -34,6 +35,7 @@ from ascendboot.tasks.common import (
     on_this_side,
     seconds,
     wanted_cluster,
+    wanted_sending,
     whole_number,
 )
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
@@ -143,7 +145,8 @@ def _planned(
     transports, errors = connect(cluster.nodes)
     if errors:
         _refuse([str(error) for error in errors.values()])
-    ready = look(cluster, applied, transports, script, forks=session.forks)
+    sending = wanted_sending(cluster, threading.Event())
+    ready = look(cluster, applied, transports, script, forks=session.forks, sending=sending)
     if ready.problems:
         _refuse(ready.problems)
     job_id = session.run.run_id
@@ -290,9 +293,7 @@ def _request(
     )
 
 
-def _launcher_env(
-    cluster: Cluster, applied: Applied, image: Mapping[str, str]
-) -> dict[str, str]:
+def _launcher_env(cluster: Cluster, applied: Applied, image: Mapping[str, str]) -> dict[str, str]:
     """What of the image, before it of the profile, over both of the inventory, is for the launcher.
 
     So do the ranks see it.

@@ -99,7 +99,7 @@ def canned(sections: Mapping[str, tuple[int, str]], fact: str) -> Any:
 
 def test_all_questions_only_read_and_have_an_end() -> None:
     commands = {fact.command for fact in questions(CLUSTER, NODE).values()}
-    assert len(commands) == 5
+    assert len(commands) == 6
     assert {command.effect for command in commands} == {Effect.READ}
     assert all(0 < command.timeout_s <= 200 for command in commands)
 
@@ -111,7 +111,8 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
     assert set(both) == fields
     fields -= {"container", "work_machine"}
     assert set(questions(CLUSTER, NODE)) == fields
-    assert set(questions(replace(CLUSTER, code_path=None), NODE)) == fields - {"code"}
+    assert set(questions(replace(CLUSTER, code_path=None), NODE)) == fields - {"code", "code_tree"}
+    assert set(questions(replace(CLUSTER, code_source="."), NODE)) == fields - {"code_tree"}
 
 
 def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
@@ -123,7 +124,7 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     }
     assert set(work) == {
         *("system", "work_machine", "python", "openmpi", "disk", "code", "sshd"),
-        *("ssh", "horovod"),
+        *("ssh", "horovod", "code_tree"),
     }
 
 

@@ -128,7 +128,10 @@ def test_code_that_is_not_there_or_not_readable(
     *, exists: bool, readable: bool, found: list[str]
 ) -> None:
     code = Code(path="/workspace/demo", exists=exists, readable=readable)
-    remedy = "Put the code there on every node, or leave `code` out of the inventory."
+    remedy = (
+        "Put the code there on every node, have setup send it (`code.source`), or leave `code` "
+        "out of the inventory."
+    )
     assert second(code=Answered(code)) == [
         f"code-missing error lab-2: {words} {remedy}" for words in found
     ]

@@ -1,0 +1,108 @@
+"""The bash that puts code in place on a node, and that takes it back."""
+
+from __future__ import annotations
+
+NOTES = ("pushed", "links", "folders", "incoming")
+"""The files in `code/` of the cluster's folder: what was sent, and what is on its way."""
+
+RECEIVE = r"""
+set -e; umask 022
+f=$1/code/incoming offset=$2
+mkdir -p -- "${f%/*}"
+[ "$offset" != 0 ] || (umask 077; : >"$f")
+there=$(stat -c %s -- "$f")
+[ "$there" = "$offset" ] || { echo "$there bytes have arrived, not $offset" >&2; exit 1; }
+cat >>"$f"
+"""
+"""Arguments: the cluster's folder, how many bytes came before; the next bytes on stdin."""
+
+UNPACK = r"""
+set -e; umask 022; export LC_ALL=C
+notes=$1/code total=$2 path=$3
+mkdir -p -- "$notes"; touch "$notes"/{pushed,links,folders,incoming}
+there=$(stat -c %s -- "$notes/incoming")
+[ "$there" = "$total" ] || { echo "$there bytes have arrived, not $total" >&2; exit 1; }
+stop() { printf '%s\n' "$1" >&2; exit 1; }
+# The folders on the way to a file: real ones inside the tree, made and noted where missing.
+declare -A known
+need_folder() {
+  local way= part rest=$1/
+  [ -z "${known[/$1]-}" ] || return 0
+  while [ "$rest" ]; do
+    part=${rest%%/*} rest=${rest#*/}
+    way=${way:+$way/}$part
+    if [ -L "$way" ]; then
+      case $(readlink -f -- "$way")/ in "$PWD"/*) ;; *) stop "$way leads out of $PWD" ;; esac
+    elif [ ! -e "$way" ]; then
+      printf '%s\n' "$PWD/$way" >>"$notes/folders"
+      mkdir -- "$way"
+    fi
+    [ -d "$way" ] || stop "$PWD/$way is no folder, but code lies in it"
+  done
+  known[/$1]=1
+  rm -f -- "$1"/.ascendboot.?????? # what a setup that was cut off was writing
+}
+make_root() {
+  local way=$path missing=()
+  while [ ! -e "$way" ] && [ -n "$way" ]; do missing+=("$way"); way=${way%/*}; done
+  for way in "${missing[@]}"; do printf '%s\n' "$way"; done >>"$notes/folders"
+  mkdir -p -- "$path"
+}
+[ -d "$path" ] || make_root
+cd -P -- "$path"
+declare -A ours
+while IFS= read -r line; do ours[${line#*  }]=1; done <"$notes/pushed"
+while IFS= read -r line; do ours[${line#*$'\t'}]=1; done <"$notes/links"
+need_folder .
+exec 3<"$notes/incoming"
+while IFS=$'\t' read -r kind size mode what name; do
+  case $name in */*) need_folder "${name%/*}" ;; esac
+  [ ! -d "$name" ] || [ -L "$name" ] || stop "$PWD/$name is a folder, but a file in the source"
+  is_ours=; [ -n "${ours[$PWD/$name]-}" ] || { [ ! -e "$name" ] && [ ! -L "$name" ]; } || is_ours=no
+  beside=./${name%"${name##*/}"}.ascendboot.XXXXXX
+  case $kind in
+    f)
+      [ "$is_ours" ] || printf '%s  %s\n' "$what" "$PWD/$name" >>"$notes/pushed"
+      t=$(mktemp -- "$beside")
+      head -c "$size" <&3 >"$t"
+      chmod "$mode" -- "$t"; mv -fT -- "$t" "$name" ;;
+    l)
+      [ "$is_ours" ] || printf '%s\t%s\n' "$what" "$PWD/$name" >>"$notes/links"
+      t=$(mktemp -u -- "$beside")
+      ln -s -- "$what" "$t"; mv -fT -- "$t" "$name" ;;
+    d) rm -f -- "$name" ;;
+  esac
+done
+rm -f -- "$notes/incoming"
+"""
+"""Arguments: the cluster's folder, how many bytes have come, the root. On stdin one line per file:
+kind (f, l or d), size, mode, SHA-256 or target, and path, with tabs between; `-` is nothing."""
+
+TAKE_BACK = r"""
+export LC_ALL=C
+cd -- "$b/code" 2>/dev/null || { echo end; exit 0; }
+same=() left=()
+while IFS= read -r line; do
+  case $line in *': OK') same+=("${line%: OK}") ;; esac
+done < <(sort -u pushed 2>/dev/null | sha256sum -c 2>/dev/null)
+while IFS=$'\t' read -r target path; do
+  [ -L "$path" ] && [ "$(readlink -- "$path")" = "$target" ] && same+=("$path")
+done < <(sort -u links 2>/dev/null)
+declare -A unchanged; for path in "${same[@]}"; do unchanged[$path]=1; done
+while IFS= read -r path; do
+  [ -n "${unchanged[$path]-}" ] || { [ ! -e "$path" ] && [ ! -L "$path" ]; } || left+=("$path")
+done < <({ sed 's/^[^ ]*  //' pushed; sed 's/^[^\t]*\t//' links; } 2>/dev/null | sort -u)
+echo "files ${#unchanged[@]}"
+for path in "${left[@]}"; do printf 'changed %s\n' "$path"; done
+if [ "$mode" = remove ]; then
+  [ "${#unchanged[@]}" = 0 ] || printf '%s\0' "${!unchanged[@]}" | xargs -0 rm -f --
+  sort -ru folders 2>/dev/null | while IFS= read -r folder; do
+    [ -L "$folder" ] || rmdir -- "$folder" 2>/dev/null
+  done
+  for path in "${!unchanged[@]}"; do
+    [ ! -e "$path" ] || printf 'problem could not remove %s\n' "$path"
+  done
+fi
+echo end
+"""
+"""Behind `mode=` and the shell that sets `b`, the cluster's folder."""

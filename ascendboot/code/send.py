@@ -1,0 +1,197 @@
+"""Making `code.path` on the nodes equal to a source: what is missing, and how it gets there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.code.scripts import RECEIVE, UNPACK
+from ascendboot.errors import CommandError
+from ascendboot.facts.code import files_question
+from ascendboot.model.code import CodeTree, unlike
+from ascendboot.model.report import Outcome, StepResult
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import PurePosixPath
+
+    from ascendboot.code.source import Source
+    from ascendboot.facts.api import Fact
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.transport.api import Transport
+
+PHASE = "code"
+STEP = "files"
+_MOST_NAMED = 5
+_SECONDS_A_FILE = 0.05
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done on one node, as paths below the root."""
+
+    send: tuple[str, ...]
+    delete: tuple[str, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not (self.send or self.delete)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """The wish that the nodes have the code of this side."""
+
+    cluster: Cluster
+    source: Source
+    deletes: bool = False
+    """What the source has not is to go from the nodes as well."""
+    interrupted: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def path(self) -> str:
+        """Where the code lies on the nodes."""
+        return self.cluster.code_path or ""
+
+    def question(self) -> Fact[CodeTree]:
+        """Asks a node for what it has of the source's files."""
+        return files_question(
+            self.path,
+            self.cluster.code_exclude,
+            self.source.tree.entries,
+            with_others=self.deletes,
+        )
+
+    def work(self, there: CodeTree) -> Work:
+        """What is to be done where this is there."""
+        return Work(unlike(self.source.tree, there), there.others if self.deletes else ())
+
+    def planned(self, node: str, there: CodeTree) -> StepResult:
+        """What would be sent to a node, every file by name."""
+        work = self.work(there)
+        if work.is_done:
+            return self._result(node, Outcome.OK, self._as_is)
+        words = " and ".join(
+            part for part in (self._to_send(work, "send"), _deleted(work, "delete")) if part
+        )
+        lines = [f"{self._how(path, there)} {path}" for path in work.send]
+        lines += [f"delete {path}" for path in work.delete]
+        return self._result(node, Outcome.WOULD_CHANGE, f"would {words}", diff="\n".join(lines))
+
+    def settle(self, transport: Transport, there: CodeTree, base: PurePosixPath) -> StepResult:
+        """Send a node what it lacks, and look again.
+
+        Raises:
+            NodeError: it could not be sent or put in place.
+        """
+        work = self.work(there)
+        if work.is_done:
+            return self._result(transport.node, Outcome.OK, self._as_is)
+        began = time.monotonic()
+        total, waiting = 0, list[Command]()
+        for piece in self.source.pieces(work.send):
+            self._deliver(transport, waiting)
+            waiting = [self._receive(base, total, piece)]
+            total += len(piece)
+        question = self.question()
+        *done, last = transport.run_all(
+            [*waiting, self._unpack(base, total, work), question.command]
+        )
+        for result in done:
+            result.checked()
+        left = self.work(question.parse(last.checked()))
+        took = time.monotonic() - began
+        if not left.is_done:
+            names = _named((*left.send, *left.delete))
+            words = f"{transport.node}: the code did not settle: {names} is not as in the source"
+            return self._result(transport.node, Outcome.FAILED, words, took)
+        words = ", ".join(
+            part for part in (self._to_send(work, "sent"), _deleted(work, "deleted")) if part
+        )
+        return self._result(transport.node, Outcome.CHANGED, words, took)
+
+    @property
+    def _as_is(self) -> str:
+        return f"{self.path} has the {len(self.source.tree.entries)} files of {self.source.shown}"
+
+    def _deliver(self, transport: Transport, waiting: Sequence[Command]) -> None:
+        for command in waiting:
+            if self.interrupted.is_set():
+                raise CommandError(transport.node, "could not send the code: interrupted")
+            transport.run(command).checked()
+
+    @staticmethod
+    def _receive(base: PurePosixPath, offset: int, piece: bytes) -> Command:
+        return Command(
+            argv=("bash", "-c", RECEIVE, "receive", str(base), str(offset)),
+            purpose="send the code",
+            effect=Effect.WRITE,
+            timeout_s=120.0,
+            stdin=piece,
+        )
+
+    def _unpack(self, base: PurePosixPath, total: int, work: Work) -> Command:
+        return Command(
+            argv=("bash", "-c", UNPACK, "unpack", str(base), str(total), self.path),
+            purpose="put the code in place",
+            effect=Effect.WRITE,
+            timeout_s=60.0 + _SECONDS_A_FILE * len(work.send),
+            stdin="".join(self._lines(work)).encode(),
+        )
+
+    def _lines(self, work: Work) -> Iterator[str]:
+        for path in work.send:
+            entry = self.source.tree.entries[path]
+            if entry.target is not None:
+                yield f"l\t-\t-\t{entry.target}\t{path}\n"
+            else:
+                yield f"f\t{entry.size}\t{entry.mode:04o}\t{entry.sha256}\t{path}\n"
+        for path in work.delete:
+            yield f"d\t-\t-\t-\t{path}\n"
+
+    def _to_send(self, work: Work, verb: str) -> str:
+        if not work.send:
+            return ""
+        size = sum(self.source.tree.entries[path].size for path in work.send)
+        many = "file" if len(work.send) == 1 else "files"
+        return f"{verb} {len(work.send)} {many}, {_amount(size)}: {_named(work.send)}"
+
+    def _how(self, path: str, there: CodeTree) -> str:
+        before, wanted = there.entries.get(path), self.source.tree.entries[path]
+        if before is None:
+            return "new"
+        return "mode" if before.has_content_of(wanted) else "changed"
+
+    @staticmethod
+    def _result(
+        node: str, outcome: Outcome, detail: str, duration_s: float = 0.0, diff: str = ""
+    ) -> StepResult:
+        return StepResult(
+            node=node,
+            phase=PHASE,
+            step=STEP,
+            outcome=outcome,
+            detail=detail,
+            duration_s=duration_s,
+            diff=diff,
+        )
+
+
+def _deleted(work: Work, verb: str) -> str:
+    return f"{verb} {_named(work.delete)}" if work.delete else ""
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f", {more} more" if more > 0 else "")
+
+
+def _amount(size: int) -> str:
+    for unit, bytes_ in (("MB", 10**6), ("kB", 10**3)):
+        if size >= bytes_:
+            return f"{size / bytes_:.1f} {unit}"
+    return f"{size} bytes"

@@ -1,0 +1,119 @@
+"""CodeTree: what lies under `code.path`, file by file, and how two trees differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot.??????")
+"""Names that are no code; the last is a file that we were writing."""
+MOST_FILES = 10_000
+MOST_BYTES = 512 * 1024**2
+"""Code is looked at before every job: a tree that is larger holds data, which is to be left out."""
+PRIMARY = "primary"
+"""The `code.source` that is the primary's own tree."""
+
+_PROGRAMS = (".py", ".sh", ".so")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file with SHA-256 and mode, or a symbolic link."""
+
+    sha256: str = ""
+    """Empty for a file that could not be read, and for a link."""
+    mode: int = 0
+    target: str | None = None
+    """Of a link; None: it is a file."""
+    size: int = field(default=0, compare=False)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its content is known."""
+        return self.target is not None or bool(self.sha256)
+
+    def has_content_of(self, other: Entry) -> bool:
+        """Both are known and the same, whatever their modes."""
+        mine, its = (self.sha256, self.target), (other.sha256, other.target)
+        return mine == its and self.is_readable
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeTree:
+    """Files and links by their path below the root, sorted."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    exists: bool = True
+    excess: tuple[int, int] | None = None
+    """Files and bytes counted when it was seen to hold too much; then there are no entries."""
+    others: tuple[str, ...] = ()
+    """Further files that were asked for by name only."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One path at which a tree is not as the reference."""
+
+    path: str
+    kind: Literal["differs", "missing", "extra", "unreadable"]
+
+    @property
+    def is_code(self) -> bool:
+        """Whether a job could run other code for it; else it may be a result that a job left."""
+        is_program = self.path.endswith(_PROGRAMS)
+        return self.kind in {"differs", "unreadable"} or is_program
+
+    def words(self, reference: str) -> str:
+        """`main.py differs from lab-1`."""
+        return {
+            "differs": f"{self.path} differs from {reference}",
+            "missing": f"{self.path} is missing, which {reference} has",
+            "extra": f"{self.path} is not in {reference}",
+            "unreadable": f"{self.path} cannot be read",
+        }[self.kind]
+
+
+def differences(reference: CodeTree, tree: CodeTree) -> tuple[Difference, ...]:
+    """Where `tree` has not the content of `reference`, sorted by path."""
+    found = []
+    for path in sorted({*reference.entries, *tree.entries}):
+        wanted, there = reference.entries.get(path), tree.entries.get(path)
+        if there is None:
+            found.append(Difference(path, "missing"))
+        elif not there.is_readable:
+            found.append(Difference(path, "unreadable"))
+        elif wanted is None:
+            found.append(Difference(path, "extra"))
+        elif not there.has_content_of(wanted):
+            found.append(Difference(path, "differs"))
+    return tuple(found)
+
+
+def unlike(reference: CodeTree, tree: CodeTree) -> tuple[str, ...]:
+    """The paths of `reference` that `tree` has not in the same form, mode included."""
+    there = tree.entries
+    return tuple(path for path, entry in reference.entries.items() if there.get(path) != entry)
+
+
+def told(found: Sequence[Difference], reference: str) -> str:
+    """The first of them in words, and how many more there are."""
+    words = ", ".join(difference.words(reference) for difference in found[:2])
+    return f"{words}; {len(found) - 2} more" if len(found) > 2 else words  # noqa: PLR2004
+
+
+def is_left_out(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern takes out the path or a folder on the way to it.
+
+    A pattern with a slash is held against the whole path, one without against each name.
+    """
+    names = path.split("/")
+    ways = ["/".join(names[: count + 1]) for count in range(len(names))]
+    return any(
+        fnmatchcase(way if "/" in pattern else name, pattern)
+        for way, name in zip(ways, names, strict=True)
+        for pattern in (*ALWAYS_LEFT_OUT, *patterns)
+    )

@@ -1,0 +1,141 @@
+"""The code on the practice cluster: compared, sent from the operator's side, taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import Ended, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+NODES = ("lab-1", "lab-2")
+PATH = "/srv/ascendboot-test/little_demo"
+MAIN = "import os, helper\nprint(helper.WORD, os.getcwd())\n"
+ALL_FILES = f"cd {PATH} 2>/dev/null && find . -type f | sort | xargs sha256sum"
+
+
+@pytest.fixture(scope="module")
+def operator(practice_cluster: Lab) -> Iterator[Operator]:
+    operator = Operator(practice_cluster)
+    operator.wipe()
+    yield operator
+    for node in practice_cluster.nodes:
+        operator.sh(node.name, "rm -rf /srv/ascendboot-test")
+    operator.wipe()
+
+
+@pytest.fixture(scope="module")
+def source(operator: Operator) -> Path:
+    folder = operator.lab.directory / "little_demo"
+    (folder / "data").mkdir(parents=True)
+    (folder / "main.py").write_text(MAIN)
+    (folder / "helper.py").write_text("WORD = 'first'\n")
+    (folder / "run.sh").write_text("#!/bin/bash\n")
+    (folder / "run.sh").chmod(0o750)
+    (folder / "data/big").write_bytes(bytes(range(256)) * 12_345)
+    return folder
+
+
+def stated(operator: Operator, **keys: object) -> Path:
+    inventory = yaml.safe_load(operator.lab.inventory.read_text())
+    inventory["code"] |= {"path": PATH, **keys}
+    path = operator.lab.directory / "code.yaml"
+    path.write_text(yaml.safe_dump(inventory, sort_keys=False))
+    return path
+
+
+def code_results(ended: Ended) -> list[tuple[str, str, str]]:
+    results = ended.json["results"]
+    return [(r["node"], r["outcome"], r["detail"]) for r in results if r["phase"] == "code"]
+
+
+def test_code_is_sent_once_compared_before_each_job_and_taken_back(
+    operator: Operator, source: Path
+) -> None:
+    inventory = stated(operator, source=str(source))
+    operator.put("lab-2", f"{PATH}/run.sh", "older\n")
+    planned = operator.setup("--plan", inventory=inventory)
+    assert planned.code == 0, planned.err
+    names = "data/big, helper.py, main.py, run.sh"
+    assert code_results(planned) == [
+        (node, "would_change", f"would send 4 files, 3.2 MB: {names}")
+        for node in ("lab-1", "lab-2")
+    ]
+    assert operator.sh("lab-1", f"ls {PATH} 2>&1; true").startswith("ls: cannot access")
+
+    first = operator.setup(inventory=inventory)
+    assert first.code == 0, first.err
+    assert {outcome for _, outcome, _ in code_results(first)} == {"changed"}
+    here = operator.sh("lab-1", ALL_FILES)
+    assert here.count("\n") == 4
+    assert operator.sh("lab-2", ALL_FILES) == here
+    assert operator.sh("lab-2", f"stat -c %a {PATH}/run.sh {PATH}/main.py") == "750\n644\n"
+    second = operator.setup(inventory=inventory)
+    assert (second.code, second.outcomes("changed")) == (0, [])
+
+    # a job runs from there, and its results are no reason to refuse the next one
+    job = operator.call("train", "main.py", "--json")
+    assert job.code == 0, job.err
+    assert f"lab-2:15 | first {PATH}\n" in job.err
+    operator.put("lab-1", f"{PATH}/checkpoint", "weights")
+    # one byte on a node, and one here
+    operator.put("lab-2", f"{PATH}/helper.py", "WORD = 'First'\n", mode="644")
+    refused = operator.call("train", "main.py")
+    assert refused.code == 125
+    assert f"lab-2: not ready: helper.py is not as in {source}; run setup" in refused.err
+    (source / "helper.py").write_text("WORD = 'second'\n")
+    refused = operator.call("train", "main.py")
+    assert f"lab-[1-2]: not ready: helper.py is not as in {source}; run setup" in refused.err
+    checked = operator.call("check", "--inventory", str(inventory), "--json")
+    words = "setup would send 1 file, 16 bytes: helper.py. Run setup."
+    assert [r["detail"] for r in checked.json["results"] if r["phase"] == "code"] == [
+        f"warning: {node}: the code is not that of the source: {words}"
+        for node in ("lab-1", "lab-2")
+    ]
+    third = operator.setup("--delete-code", inventory=inventory)
+    assert code_results(third) == [
+        ("lab-1", "changed", "sent 1 file, 16 bytes: helper.py, deleted checkpoint"),
+        ("lab-2", "changed", "sent 1 file, 16 bytes: helper.py"),
+    ]
+    assert operator.call("train", "main.py", "--plan").code == 0
+
+    operator.put("lab-1", f"{PATH}/main.py", "edited\n")
+    reset = operator.call("reset", "--inventory", str(inventory), "--yes", "--json")
+    assert reset.code == 0, reset.err
+    told = [(r["node"], r["detail"]) for r in reset.json["results"] if r["step"] == "code"]
+    assert told == [
+        ("lab-1", "removed, 3 files of the code that setup sent"),
+        ("lab-1", f"left alone of the code that setup sent, changed since: {PATH}/main.py"),
+        ("lab-2", "removed, 3 files of the code that setup sent"),
+    ]
+    assert operator.sh("lab-1", f"find {PATH} -type f ! -name '*.pyc'") == f"{PATH}/main.py\n"
+    # run.sh was there before anything was sent: it is not ours to remove
+    assert operator.sh("lab-2", f"find {PATH} -type f ! -name '*.pyc'") == f"{PATH}/run.sh\n"
+
+
+def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
+    inventory = stated(operator, exclude=["*.log"])
+    for node in ("lab-1", "lab-2"):
+        operator.sh(node, f"rm -rf {PATH}")
+        operator.put(node, f"{PATH}/main.py", "print('hello')\n")
+        operator.put(node, f"{PATH}/{node}.log", node)
+    assert operator.setup(inventory=inventory).code == 0
+    assert operator.call("train", "main.py", "--plan").code == 0
+    operator.put("lab-2", f"{PATH}/main.py", "print('hellp')\n")
+    refused = operator.call("train", "main.py")
+    assert refused.code == 125
+    assert "lab-2: not ready: main.py differs from lab-1; make the folders equal" in refused.err
+    blocked = operator.setup(inventory=inventory)
+    assert blocked.code == 1
+    assert [d[:38] for d in blocked.details("blocked")] == [
+        "lab-2: main.py differs from lab-1. Mak"
+    ]
