@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
+
+_CHIPS = {
+    "a5": re.compile(r"Ascend950.*"),
+    "a3": re.compile(r"Ascend910_93.*"),
+    "a2": re.compile(r"Ascend910B[1-4].*"),
+    "910": re.compile(r"Ascend910(A|Pro[AB]|PremiumA)"),
+}
+"""Names of chips by product. Ascend910B without a digit was a 910 once: it tells nothing."""
 
 WITHOUT_CM = {"a3": "A3", "a5": "950"}
 """Products whose HCCL reads no CM_ variables, by their word in the inventory."""
@@ -41,12 +50,11 @@ def product_of(seen: NodeFacts) -> str | None:
     if npus is None:
         return None
     names = {npu.chip_name.replace(" ", "") for npu in npus.npus}
-    if any(name.startswith("Ascend950") for name in names):
-        return "a5"
-    if any(name.startswith("Ascend910_93") for name in names):
-        return "a3"
     if names == {"Ascend910"} and any(npu.chip_id for npu in npus.npus):
         return "a3"
+    for product, pattern in _CHIPS.items():
+        if names and all(pattern.fullmatch(name) for name in names):
+            return product
     return None
 
 

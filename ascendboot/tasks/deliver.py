@@ -57,7 +57,9 @@ def deliver(
     elif output is None:
         screen.raw(to_stderr=False)(text.encode())
     else:
-        screen.say(f"{output}: written, {table.world_size} ranks")
+        screen.say(
+            f"{output}: written, {table.world_size} rank{'' if table.world_size == 1 else 's'}"
+        )
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -25,23 +25,15 @@ from ascendboot.ranktable.source import read
 from ascendboot.ranktable.verdict import judge_file
 from ascendboot.tasks.common import reports_errors
 from ascendboot.tasks.deliver import deliver
+from ascendboot.tasks.ranktable_write import write
+from ascendboot.tasks.words import GENERATIONS, among
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.validate import Generation
-
-W = TypeVar("W", bound=str)
 
 _JSON_HELP = "Print the answer as JSON on standard output"
-_WORDS: dict[str, Generation] = {
-    "1.0": "1.0",
-    "1.2": "1.2",
-    "2.0": "2.0",
-    "group-list": "group list",
-}
-"""What --to calls a generation."""
 _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
 
 
@@ -76,8 +68,8 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or no rank table.
     """
-    wanted_product = _among("--product", product, PRODUCTS)
-    wanted_job = _among("--job", job, JOBS)
+    wanted_product = among("--product", product, PRODUCTS)
+    wanted_job = among("--job", job, JOBS)
     names = (table, *(file or ()))
     verdicts = [judge_file(name, product=wanted_product, job=wanted_job) for name in names]
     code = max(verdict.exit_code for verdict in verdicts)
@@ -150,7 +142,7 @@ def diff(c: Context, first: str, second: str, json: bool = False) -> None:
     help={
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
         "file": "One more table, whose servers come after those before; may be said again",
-        "to": f"The generation wanted: {', '.join(_WORDS)}; default: the one it has",
+        "to": f"The generation wanted: {', '.join(GENERATIONS)}; default: the one it has",
         "order": f"How servers are numbered: {', '.join(ORDERS)}; server-id is MindSpore's",
         "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; may be said again",
         "product": f"{_PRODUCT_HELP}; the result must be right for it",
@@ -187,9 +179,9 @@ def convert(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing.
     """
-    wanted_order = _among("--order", order, ORDERS) or "given"
-    wanted_product = _among("--product", product, PRODUCTS)
-    generation = None if to is None else _WORDS[_among("--to", to, tuple(_WORDS)) or "1.0"]
+    wanted_order = among("--order", order, ORDERS) or "given"
+    wanted_product = among("--product", product, PRODUCTS)
+    generation = None if to is None else GENERATIONS[among("--to", to, tuple(GENERATIONS)) or "1.0"]
     whole = _gathered((table, *(file or ())), hccn_conf or ())
     ordered = in_order(whole, wanted_order)
     converted = change(ordered, generation) if generation else Converted(ordered)
@@ -203,7 +195,7 @@ def convert(  # noqa: PLR0917 - Invoke makes a flag of each
     )
 
 
-collection = Collection("ranktable", validate, show, diff, convert)
+collection = Collection("ranktable", validate, write, convert, diff, show)
 
 
 def _gathered(names: Sequence[str], hccn_conf: Sequence[str]) -> Table:
@@ -220,17 +212,3 @@ def _gathered(names: Sequence[str], hccn_conf: Sequence[str]) -> Table:
         return from_hostfile(Path(names[0]).read_text(encoding="utf-8"), names[0], addresses)
     tables = [table_of(read(name)) for name in names]
     return tables[0] if len(tables) == 1 else merge(tables)
-
-
-def _among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
-    """The value of a flag that takes one of some words.
-
-    Raises:
-        UsageError: it is another.
-    """
-    if word is None:
-        return None
-    for name in known:
-        if word == name:
-            return name
-    raise UsageError(f'{flag}: "{word}" is none of {", ".join(known)}')

@@ -143,3 +143,19 @@ def test_the_profile_of_rec_sdk_reaches_the_ranks(operator: Operator) -> None:
     values = ["0:12 12:48 60:48", "DDR", "L0:0, L1:0, L2:0", "1200", interface]
     assert f"lab-2:2 | {values}\n" in job.out
     assert "Demo done!" in trains(operator).out
+
+
+def test_a_rank_table_written_now_is_the_one_that_setup_wrote(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    inventory = str(operator.lab.inventory)
+    on_node = operator.sh("lab-1", f"cat {BASE}/resources/hccl_json_4p_2_host.json")
+    written = operator.call("ranktable.write", "--inventory", inventory, "--job", "rec-sdk-tf")
+    assert (written.code, written.out) == (0, on_node)
+    part = operator.call(
+        *("ranktable.write", "--inventory", inventory, "--nodes", "lab-2", "--devices", "1"),
+        *("--output", "part.json"),
+    )
+    assert (part.code, part.out) == (0, "part.json: written, 1 rank\n")
+    refused = operator.call("ranktable.write", "--inventory", inventory, "--to", "group-list")
+    assert (refused.code, refused.out) == (2, "")
+    assert "a group list: it is for 910, and the NPUs are of A2" in refused.err

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.judge.resources import product_of
 from ascendboot.parse.kernel_ports import KernelPorts
 from ascendboot.parse.npu_smi import Npu, NpuList, NpuMap
 from ascendboot.parse.ss import Listener
@@ -113,3 +114,24 @@ def test_it_does_not_exist_on_every_product(
         "variables on 910 and A2 only. State `resources: {mode: rank-table}`."
     )
     assert [line for line in found if line.startswith("no-rank")] == ([told] if product else [])
+
+
+@pytest.mark.parametrize(
+    ("names", "product"),
+    [
+        (["Ascend 910A"], "910"),
+        (["Ascend 910ProB"], "910"),
+        (["Ascend 910B3", "Ascend 910B3"], "a2"),
+        (["Ascend910_9392"], "a3"),
+        (["Ascend950PR"], "a5"),
+        (["Ascend 910B"], None),
+        (["Ascend 910B3", "Ascend910A"], None),
+        ([], None),
+    ],
+)
+def test_the_names_of_the_chips_tell_the_product(names: list[str], product: str | None) -> None:
+    npus = tuple(
+        Npu(npu_id=i, chip_id=0, device_id=i, device_id_assumed=False, logic_id=i, chip_name=name)
+        for i, name in enumerate(names)
+    )
+    assert product_of(well.facts(1, npus=Answered(NpuMap(npus)))) == product

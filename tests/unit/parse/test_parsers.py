@@ -25,6 +25,7 @@ from ascendboot.parse import (
     npu_smi,
     openmpi,
     python,
+    spod_info,
     ss,
     ssh_certificate,
     sshd,
@@ -39,6 +40,7 @@ DATA = Path(__file__).parents[2] / "data"
 PARSERS: dict[str, Callable[[str], object]] = {
     "npu-smi-info-m": npu_smi.parse_mapping,
     "npu-smi-info-l": npu_smi.parse_list,
+    "npu-smi-spod-info": spod_info.parse,
     "hccn_tool-ip": hccn_tool.parse_ip,
     "hccn_tool-link": hccn_tool.parse_link,
     "hccn_tool-tls": hccn_tool.parse_tls,
@@ -101,6 +103,7 @@ WHOLE = sorted(PARSERS.keys() - {"sshd-t", "ip-j-addr"})
 USUAL = {
     "npu-smi-info-m": "A3-25.3.rc1/usual",
     "npu-smi-info-l": "A2-23.0.7/usual",
+    "npu-smi-spod-info": "A3-25.3/usual",
     "hccn_tool-ip": "910B1-23.0.rc2/usual",
     "hccn_tool-link": "A2-A3-source/up",
     "hccn_tool-tls": "A2-A3-source/on_with_certificate",

@@ -100,8 +100,8 @@ def test_a_huge_file_is_refused_unread_and_the_limit_is_said(tmp_path: Path) -> 
     with pytest.raises(RankTableError) as caught:
         source.read(str(path))
     assert str(caught.value) == (
-        f"{path}: could not be read: it has 257 MiB, and 256 MiB are the most; a table of 131072 "
-        "ranks takes 25 MiB"
+        f"{path}: could not be read: it has 257 MiB, and 256 MiB are the most; a table of 131,072 "
+        "ranks takes 16 MiB"
     )
 
 

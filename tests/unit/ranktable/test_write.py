@@ -1,0 +1,183 @@
+"""Tables made for a cluster: generation by product, order, subsets; nothing that is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from ascendboot.errors import RankTableError
+from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
+from ascendboot.ranktable.rows import rows_of
+from ascendboot.tasks.ranktable_write import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.validate import Generation
+
+INVENTORY = """\
+cluster: four
+nodes:
+  "n[9-10]": {address: "192.0.2.[9-10]"}
+  n11:
+    address: 192.0.2.11
+    devices: [{device_id: 1, device_ip: 198.51.100.111}, {device_id: 0, device_ip: 198.51.100.110}]
+primary: n10
+defaults:
+  user: root
+"""
+DEVICES = """\
+  devices: [{device_id: 0, device_ip: 198.51.100.90}, {device_id: 1, device_ip: 198.51.100.91}]
+"""
+
+
+def members(*names: str, pod: str | None = None) -> list[Member]:
+    return [
+        Member(
+            name,
+            tuple(
+                MemberDevice(
+                    d, f"198.51.100.{10 * n + d}", (n << 22 | d << 16 | d) if pod else None
+                )
+                for d in (0, 1)
+            ),
+            pod,
+        )
+        for n, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("product", "pod", "generation"),
+    [
+        ("910", None, "1.0"),
+        ("a2", None, "1.0"),
+        (None, None, "1.0"),
+        ("a3", "0", "1.2"),
+        ("a3", None, "1.0"),
+    ],
+)
+def test_the_product_decides_the_generation(
+    product: Product | None, pod: str | None, generation: str
+) -> None:
+    assert generation_for(product, members("a", "b", pod=pod)) == generation
+
+
+def test_what_950_needs_and_nobody_tells_is_named() -> None:
+    with pytest.raises(RankTableError, match="missing is local_id and level_list"):
+        generation_for("a5", members("a"))
+
+
+@pytest.mark.parametrize(
+    ("product", "generation", "problem"),
+    [
+        ("a2", "1.2", "could not write version 1.2: it is for A3, and the NPUs are of A2"),
+        ("910", "2.0", "could not write version 2.0: it is for 950, and the NPUs are of 910"),
+        ("a2", "group list", "could not write a group list: it is for 910, and the NPUs are of A2"),
+    ],
+)
+def test_the_wrong_generation_is_refused(
+    product: Product, generation: Generation, problem: str
+) -> None:
+    with pytest.raises(RankTableError) as caught:
+        build(members("a", pod="0"), generation, "given", product)
+    assert str(caught.value) == problem
+
+
+def test_servers_are_numbered_as_given_or_as_text() -> None:
+    given = build(members("10.0.0.9", "10.0.0.10"), "1.0", "given", "a2")
+    by_text = build(members("10.0.0.9", "10.0.0.10"), "1.0", "server-id", "a2")
+    assert [row.server for row in rows_of(given)][::2] == ["10.0.0.9", "10.0.0.10"]
+    assert [row.server for row in rows_of(by_text)][::2] == ["10.0.0.10", "10.0.0.9"]
+
+
+def test_super_pods_of_a3_are_written_and_left_out_of_1_0() -> None:
+    made = json.loads(build(members("a", "b", pod="7"), "1.2", "given", "a3").to_json())
+    assert made["super_pod_list"] == [
+        {"super_pod_id": "7", "server_list": [{"server_id": "a"}, {"server_id": "b"}]}
+    ]
+    assert made["server_list"][1]["device"][1]["super_device_id"] == str(1 << 22 | 1 << 16 | 1)
+    plain = build(members("a", "b", pod="7"), "1.0", "given", "a3").to_json()
+    assert "super" not in plain
+
+
+@pytest.fixture(name="here")
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    text = INVENTORY.replace(
+        '"n[9-10]": {address: "192.0.2.[9-10]"}',
+        "n9: {address: 192.0.2.9, "
+        "devices: [{device_id: 0, device_ip: 198.51.100.90},"
+        " {device_id: 1, device_ip: 198.51.100.91}]}\n"
+        "  n10: {address: 192.0.2.10, devices: [{device_id: 0, device_ip: 198.51.100.100},"
+        " {device_id: 1, device_ip: 198.51.100.101}]}",
+    )
+    (tmp_path / "i.yaml").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def offline(capfd: pytest.CaptureFixture[str], **flags: Any) -> list[tuple[str, str, str]]:
+    write(Context(), inventory="i.yaml", offline=True, json=True, **flags)
+    table = json.loads(capfd.readouterr().out)["table"]
+    return [
+        (server["server_id"], device["device_id"], device["rank_id"])
+        for server in table["server_list"]
+        for device in server["device"]
+    ]
+
+
+@pytest.mark.usefixtures("here")
+def test_offline_the_inventory_s_devices_are_written_in_its_order(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert offline(capfd) == [
+        ("192.0.2.10", "0", "0"),
+        ("192.0.2.10", "1", "1"),
+        ("192.0.2.9", "0", "2"),
+        ("192.0.2.9", "1", "3"),
+        ("192.0.2.11", "1", "4"),
+        ("192.0.2.11", "0", "5"),
+    ]
+    assert offline(capfd, nodes="n[11,9]", devices="1") == [
+        ("192.0.2.9", "1", "0"),
+        ("192.0.2.11", "1", "1"),
+    ]
+    assert offline(capfd, nodes="n9", devices="0-1", product="910", job="mindspore")[0][0] == (
+        "192.0.2.9"
+    )
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        ({"nodes": "n7"}, 2, '--nodes: "n7" is not in '),
+        ({"nodes": "n9,n9"}, 2, "--nodes: a node is there twice"),
+        ({"nodes": "n[9"}, 2, "--nodes: "),
+        ({"devices": "5"}, 2, "--devices: n10 has no 5; it has 0,1"),
+        ({"devices": "a"}, 2, '--devices: "a" is not a device id or a range'),
+        ({"devices": "1-0"}, 2, '--devices: "1-0" names no device'),
+        ({"to": "1.2"}, 2, "what is missing is super_device_id of 6 devices"),
+        ({"to": "2.0", "product": "a2"}, 2, "it is for 950, and the NPUs are of A2"),
+        ({"product": "a5"}, 2, "could not write a rank table for 950"),
+        ({"job": "rec-sdk-tf"}, 1, "the new table is refused and was not written"),
+    ],
+)
+def test_what_cannot_be_written_is_said(flags: dict[str, str], code: int, problem: str) -> None:
+    with pytest.raises(Exit) as caught:
+        write(Context(), inventory="i.yaml", offline=True, **flags)
+    assert caught.value.code == code
+    assert problem in str(caught.value)
+
+
+def test_offline_wants_devices_that_are_stated(here: Path) -> None:
+    (here / "i.yaml").write_text(
+        "cluster: c\nnodes:\n  n1: {address: 192.0.2.1}\ndefaults: {user: root}\n", encoding="utf-8"
+    )
+    with pytest.raises(Exit, match="does not name the devices of n1; state them as"):
+        write(Context(), inventory="i.yaml", offline=True)
