@@ -152,19 +152,23 @@ class Walk:
 
     def code_planned(self, seen: Seen) -> list[StepResult]:
         """What of the code would be sent."""
-        if self.sending is None:
+        if self.sending is None or self.cluster.primary_name not in seen.facts:
             return []
-        return [self.sending.planned(name, _tree(seen, name)) for name in seen.facts]
+        sending = self.sending.after({name: _tree(seen, name) for name in seen.facts})
+        return [sending.planned(name, _tree(seen, name)) for name in seen.facts]
 
     def _send_code(self, context: Context) -> None:
-        if (sending := self.sending) is None:
+        if self.sending is None:
             return
+        trees = {name: _tree(context.seen, name) for name in context.seen.facts}
+        sending = self.sending.after(trees)
+        primary = self.sides[self.cluster.primary_name].work
         self._stop_if_interrupted()
         self.listener.phase_begins(CODE)
 
         def send(node: Node) -> StepResult:
-            there = _tree(context.seen, node.name)
-            return sending.settle(self.sides[node.name].work, there, context.decisions.base)
+            work, base = self.sides[node.name].work, context.decisions.base
+            return sending.settle(work, trees[node.name], base, primary)
 
         sent = for_each(self.cluster.nodes, send, forks=min(self.forks, _SENDERS))
         results = (
@@ -249,7 +253,7 @@ class Walk:
 
     def _ask_node(self, node: Node) -> Asked:
         lock = self.lock if node == self.cluster.primary else None
-        of_code = {"code_tree": self.sending.question()} if self.sending else {}
+        of_code = self.sending.questions() if self.sending else {}
         asked = ask_node(
             self.cluster,
             node,

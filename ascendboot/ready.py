@@ -123,7 +123,8 @@ def _questions(
     asked: dict[str, Fact[Any]] = {
         "own": Fact("own", own_question(cluster.name), parse_own),
         "script": Fact("script", has_script, lambda result: result.checked().exit_code == 0),
-        **({"code_tree": sending.question()} if sending else code_questions(cluster)),
+        **code_questions(cluster),
+        **(sending.questions() if sending else {}),
     }
     if node.container is not None and node == cluster.primary:
         asked["image"] = Fact("image", _IMAGE, _set_by_image)
@@ -166,6 +167,7 @@ def _of_code(cluster: Cluster, trees: Mapping[str, CodeTree], sending: Sending |
             for finding in found
             if finding.level == "error"
         ]
+    sending = sending.after(trees)
     lacking: dict[tuple[str, ...], list[str]] = {}
     for name, tree in trees.items():
         if send := sending.work(tree).send:

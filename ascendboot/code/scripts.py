@@ -16,6 +16,14 @@ cat >>"$f"
 """
 """Arguments: the cluster's folder, how many bytes came before; the next bytes on stdin."""
 
+CARRY = r"""
+set -o pipefail
+cd -P -- "$2" || exit 1
+xargs -0 -r cat -- | ssh -F "$1/trust/ssh_config" -o LogLevel=INFO "$3" "$4"
+"""
+"""On the primary. Arguments: the cluster's folder, the root, a node's address, what to run there
+with the contents of the files whose names stand, each ended by a NUL, on stdin."""
+
 UNPACK = r"""
 set -e; umask 022; export LC_ALL=C
 notes=$1/code total=$2 path=$3

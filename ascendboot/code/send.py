@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ascendboot.code.scripts import RECEIVE, UNPACK
+from ascendboot.code.scripts import CARRY, RECEIVE, UNPACK
+from ascendboot.code.source import OnPrimary
 from ascendboot.errors import CommandError
 from ascendboot.facts.code import files_question
 from ascendboot.model.code import CodeTree, unlike
@@ -15,7 +17,7 @@ from ascendboot.model.report import Outcome, StepResult
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from ascendboot.code.source import Source
@@ -27,6 +29,8 @@ PHASE = "code"
 STEP = "files"
 _MOST_NAMED = 5
 _SECONDS_A_FILE = 0.05
+_SLOWEST_PER_S = 10**6
+"""So many bytes a second the primary sends at least."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Sending:
-    """The wish that the nodes have the code of this side."""
+    """The wish that the nodes have the code of this side, or that of the primary."""
 
     cluster: Cluster
-    source: Source
+    source: Source | OnPrimary
     deletes: bool = False
     """What the source has not is to go from the nodes as well."""
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -56,6 +60,17 @@ class Sending:
     def path(self) -> str:
         """Where the code lies on the nodes."""
         return self.cluster.code_path or ""
+
+    def questions(self) -> dict[str, Fact[CodeTree]]:
+        """What is asked in place of the nodes' whole trees; nothing where those are needed."""
+        return {} if isinstance(self.source, OnPrimary) else {"code_tree": self.question()}
+
+    def after(self, trees: Mapping[str, CodeTree]) -> Sending:
+        """The same wish, once every node has told what it has."""
+        if not isinstance(self.source, OnPrimary):
+            return self
+        tree = trees.get(self.cluster.primary_name) or CodeTree()
+        return replace(self, source=replace(self.source, tree=tree))
 
     def question(self) -> Fact[CodeTree]:
         """Asks a node for what it has of the source's files."""
@@ -68,7 +83,9 @@ class Sending:
 
     def work(self, there: CodeTree) -> Work:
         """What is to be done where this is there."""
-        return Work(unlike(self.source.tree, there), there.others if self.deletes else ())
+        wanted = self.source.tree
+        others = {*there.entries, *there.others} - {*wanted.entries}
+        return Work(unlike(wanted, there), tuple(sorted(others)) if self.deletes else ())
 
     def planned(self, node: str, there: CodeTree) -> StepResult:
         """What would be sent to a node, every file by name."""
@@ -82,7 +99,9 @@ class Sending:
         lines += [f"delete {path}" for path in work.delete]
         return self._result(node, Outcome.WOULD_CHANGE, f"would {words}", diff="\n".join(lines))
 
-    def settle(self, transport: Transport, there: CodeTree, base: PurePosixPath) -> StepResult:
+    def settle(
+        self, transport: Transport, there: CodeTree, base: PurePosixPath, primary: Transport
+    ) -> StepResult:
         """Send a node what it lacks, and look again.
 
         Raises:
@@ -92,11 +111,12 @@ class Sending:
         if work.is_done:
             return self._result(transport.node, Outcome.OK, self._as_is)
         began = time.monotonic()
-        total, waiting = 0, list[Command]()
-        for piece in self.source.pieces(work.send):
-            self._deliver(transport, waiting)
-            waiting = [self._receive(base, total, piece)]
-            total += len(piece)
+        total = sum(self.source.tree.entries[path].size for path in work.send)
+        waiting = []
+        if isinstance(self.source, OnPrimary):
+            primary.run(self._carry(transport.node, base, total, work)).checked()
+        else:
+            waiting = self._deliver(self.source, transport, base, work)
         question = self.question()
         *done, last = transport.run_all(
             [*waiting, self._unpack(base, total, work), question.command]
@@ -118,11 +138,35 @@ class Sending:
     def _as_is(self) -> str:
         return f"{self.path} has the {len(self.source.tree.entries)} files of {self.source.shown}"
 
-    def _deliver(self, transport: Transport, waiting: Sequence[Command]) -> None:
-        for command in waiting:
-            if self.interrupted.is_set():
-                raise CommandError(transport.node, "could not send the code: interrupted")
-            transport.run(command).checked()
+    def _deliver(
+        self, source: Source, transport: Transport, base: PurePosixPath, work: Work
+    ) -> list[Command]:
+        """Send all pieces but the last, which goes together with what follows."""
+        waiting: list[Command] = []
+        offset = 0
+        for piece in source.pieces(work.send):
+            for command in waiting:
+                if self.interrupted.is_set():
+                    raise CommandError(transport.node, "could not send the code: interrupted")
+                transport.run(command).checked()
+            waiting = [self._receive(base, offset, piece)]
+            offset += len(piece)
+        return waiting
+
+    def _carry(self, name: str, base: PurePosixPath, total: int, work: Work) -> Command:
+        """Has the primary send a node the contents of files, by the cluster's own trust."""
+        notes = shlex.quote(str(base / "code"))
+        there = f"umask 022; mkdir -p {notes}; umask 077; cat >{notes}/incoming"
+        files = (path for path in work.send if self.source.tree.entries[path].target is None)
+        address = self.cluster.node(name).cluster_address
+        words = ("carry", str(base), self.path, address, f"bash -c {shlex.quote(there)}")
+        return Command(
+            argv=("bash", "-c", CARRY, *words),
+            purpose=f"send the code to {name}",
+            effect=Effect.WRITE,
+            timeout_s=60.0 + total / _SLOWEST_PER_S,
+            stdin="".join(f"{path}\0" for path in files).encode(),
+        )
 
     @staticmethod
     def _receive(base: PurePosixPath, offset: int, piece: bytes) -> Command:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import InventoryError, UsageError
-from ascendboot.model.code import MOST_BYTES, MOST_FILES, CodeTree, Entry, is_left_out
+from ascendboot.model.code import (
+    MOST_BYTES,
+    MOST_FILES,
+    PRIMARY,
+    CodeTree,
+    Entry,
+    is_left_out,
+    why_not_sent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,14 +67,24 @@ class Source:
             yield bytes(waiting)
 
 
-def read_source(cluster: Cluster) -> Source | None:
-    """The code that the inventory wants to be sent from here; None where it wants none.
+@dataclass(frozen=True)
+class OnPrimary:
+    """The primary's own tree, as the source for all other nodes."""
+
+    shown: str
+    """The primary's name."""
+    tree: CodeTree = field(default_factory=CodeTree)
+    """Empty until the primary was asked."""
+
+
+def read_source(cluster: Cluster) -> Source | OnPrimary | None:
+    """The code that the inventory wants to be sent; None where it wants none.
 
     Raises:
         InventoryError: it cannot be read, or holds what cannot be sent; carries all problems.
     """
     if cluster.code_folder is None:
-        return None
+        return OnPrimary(cluster.primary_name) if cluster.code_source == PRIMARY else None
     shown = cluster.code_folder
     folder = Path(shown).expanduser()
     if not folder.is_dir():
@@ -104,8 +122,8 @@ class _Reader:
             path = f"{below}/{item.name}" if below else item.name
             if is_left_out(path, self._exclude):
                 continue
-            if not item.name.isprintable() or "\\" in item.name:
-                self._refuse(ascii(path)[1:-1], "has a name that cannot be sent; rename it")
+            if why := why_not_sent(item.name, None):
+                self._refuse(ascii(path)[1:-1], why)
             elif item.is_symlink():
                 yield from self._link(path)
             elif item.is_dir():
@@ -116,13 +134,11 @@ class _Reader:
                 self._refuse(path, "is neither file, folder nor link")
 
     def _link(self, path: str) -> Iterator[tuple[str, Entry]]:
-        target = str((self._folder / path).readlink())
-        place = os.path.normpath(Path(path).parent / target)
-        leaves = place == ".." or place.startswith(("../", "/"))
-        if leaves or not target.isprintable():
-            self._refuse(path, f"is a symbolic link that leads out of the tree, to {target}")
+        entry = Entry(target=str((self._folder / path).readlink()))
+        if why := why_not_sent(path, entry):
+            self._refuse(path, why)
         else:
-            yield path, Entry(target=target)
+            yield path, entry
 
     def _file(self, path: str) -> Iterator[tuple[str, Entry]]:
         try:

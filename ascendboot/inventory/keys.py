@@ -245,11 +245,11 @@ class CodeKeys(Keys):
         "/workspace/little_demo",
         "The folder of the training code, the same on every node.",
     )
-    source: Annotated[PathHere, not_yet("primary", instead="a folder")] | None = _unset(
+    source: PathHere | None = _unset(
         "none: it is on the nodes already, and only compared",
         "./little_demo",
         "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
-        "the folder in which ascendboot is called.",
+        "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
     )
     exclude: Annotated[list[Pattern], Kind("a list of patterns")] = Field(
         default_factory=list,

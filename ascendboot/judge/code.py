@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge.finding import Finding, judged_nodes, unanswered
-from ascendboot.model.code import MOST_BYTES, MOST_FILES, PRIMARY, CodeTree, differences, told
+from ascendboot.model.code import (
+    MOST_BYTES,
+    MOST_FILES,
+    PRIMARY,
+    CodeTree,
+    differences,
+    told,
+    why_not_sent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +36,8 @@ def code_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
     trees = {node.name: value_of(seen.code_tree) for node, seen in judged_nodes(cluster, facts)}
     if cluster.code_folder is None:
         yield from code_findings(cluster, {name: tree for name, tree in trees.items() if tree})
+    if cluster.code_source == PRIMARY:
+        yield from _not_sent(cluster, trees.get(cluster.primary_name) or CodeTree())
 
 
 def code_findings(cluster: Cluster, trees: Mapping[str, CodeTree]) -> Iterator[Finding]:
@@ -62,6 +72,20 @@ def _there(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
         remedy="Put the code there on every node, have setup send it (`code.source`), or leave "
         "`code` out of the inventory",
     )
+
+
+def _not_sent(cluster: Cluster, tree: CodeTree) -> Iterator[Finding]:
+    reasons = {path: why_not_sent(path, entry) for path, entry in tree.entries.items()}
+    told = [f"{ascii(path)[1:-1]} {why}" for path, why in reasons.items() if why]
+    if told:
+        more = f"; {len(told) - 2} more" if len(told) > 2 else ""  # noqa: PLR2004
+        yield Finding(
+            id="code-not-sent",
+            level="error",
+            nodes=(cluster.primary_name,),
+            text=f"{', '.join(told[:2])}{more}",
+            remedy="Remove it, or leave it out with `code.exclude`",
+        )
 
 
 def _too_much(cluster: Cluster, name: str, excess: tuple[int, int]) -> Finding:

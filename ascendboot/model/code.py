@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
@@ -103,6 +104,21 @@ def told(found: Sequence[Difference], reference: str) -> str:
     """The first of them in words, and how many more there are."""
     words = ", ".join(difference.words(reference) for difference in found[:2])
     return f"{words}; {len(found) - 2} more" if len(found) > 2 else words  # noqa: PLR2004
+
+
+def why_not_sent(path: str, entry: Entry | None) -> str | None:
+    """Why a file, or one of unknown content, cannot be sent to a node; None when it can."""
+    if not path.isprintable() or "\\" in path:
+        return "has a name that cannot be sent; rename it"
+    if entry is None:
+        return None
+    if entry.target is None:
+        return None if entry.is_readable else "cannot be read"
+    folder = path.rpartition("/")[0]
+    place = os.path.normpath(os.path.join(folder, entry.target))  # noqa: PTH118 - not of this side
+    if place == ".." or place.startswith(("../", "/")) or not entry.target.isprintable():
+        return f"is a symbolic link that leads out of the tree, to {entry.target}"
+    return None
 
 
 def is_left_out(path: str, patterns: Sequence[str]) -> bool:

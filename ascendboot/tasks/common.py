@@ -97,7 +97,7 @@ def wanted_cluster(inventory: str | None) -> tuple[Path, Cluster]:
 def wanted_sending(
     cluster: Cluster, interrupted: threading.Event, *, deletes: bool = False
 ) -> Sending | None:
-    """The code that goes from this side to the nodes, read; None where the inventory wants none.
+    """The code that setup sends to the nodes, as far as it is known; None where it sends none.
 
     Raises:
         InventoryError: it cannot be read or sent.
@@ -106,8 +106,8 @@ def wanted_sending(
     source = read_source(cluster)
     if source is None and deletes:
         raise UsageError(
-            f"--delete-code: {cluster.source} states no folder as code.source, so there is nothing "
-            "that the nodes could be made equal to; state one"
+            f"--delete-code: {cluster.source} states no code.source, so there is nothing that the "
+            "nodes could be made equal to; state one"
         )
     return Sending(cluster, source, deletes, interrupted) if source else None
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.cluster
 
 NODES = ("lab-1", "lab-2")
 PATH = "/srv/ascendboot-test/little_demo"
+MAIN_2 = "print('hello')\n"
 MAIN = "import os, helper\nprint(helper.WORD, os.getcwd())\n"
 ALL_FILES = f"cd {PATH} 2>/dev/null && find . -type f | sort | xargs sha256sum"
 
@@ -126,7 +127,7 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     inventory = stated(operator, exclude=["*.log"])
     for node in ("lab-1", "lab-2"):
         operator.sh(node, f"rm -rf {PATH}")
-        operator.put(node, f"{PATH}/main.py", "print('hello')\n")
+        operator.put(node, f"{PATH}/main.py", MAIN_2)
         operator.put(node, f"{PATH}/{node}.log", node)
     assert operator.setup(inventory=inventory).code == 0
     assert operator.call("train", "main.py", "--plan").code == 0
@@ -136,6 +137,26 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     assert "lab-2: not ready: main.py differs from lab-1; make the folders equal" in refused.err
     blocked = operator.setup(inventory=inventory)
     assert blocked.code == 1
-    assert [d[:38] for d in blocked.details("blocked")] == [
-        "lab-2: main.py differs from lab-1. Mak"
+    [detail] = blocked.details("blocked")
+    assert detail.startswith("lab-2: main.py differs from lab-1. Make the folders equal")
+
+    # or have the primary send its own
+    inventory = stated(operator, exclude=["*.log"], source="primary")
+    operator.put("lab-1", f'"{PATH}/pkg/it\'s new.py"', "x = 1\n", mode="640")
+    words = f"2 files, {len(MAIN_2) + 6} bytes: main.py, pkg/it's new.py"
+    has = f"{PATH} has the 2 files of lab-1"
+    planned = operator.setup("--plan", inventory=inventory)
+    assert code_results(planned) == [
+        ("lab-1", "ok", has),
+        ("lab-2", "would_change", f"would send {words}"),
     ]
+    sent = operator.setup(inventory=inventory)
+    assert sent.code == 0, sent.err
+    assert code_results(sent) == [("lab-1", "ok", has), ("lab-2", "changed", f"sent {words}")]
+    assert operator.sh("lab-2", f"cd {PATH} && stat -c '%a %n' */* && cat main.py") == (
+        f"640 pkg/it's new.py\n{MAIN_2}"
+    )
+    assert operator.call("train", "main.py", "--plan").code == 0
+    operator.put("lab-2", f"{PATH}/main.py", MAIN_2.upper())
+    refused = operator.call("train", "main.py", "--plan")
+    assert "lab-2: not ready: main.py is not as in lab-1; run setup" in refused.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.transport.fake import Answer, FakeTransport
@@ -12,16 +13,17 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Command
 
 
-def run_here(command: Command) -> Answer:
+def run_here(command: Command, *, programs: str = "") -> Answer:
+    """`programs`: a folder with programs that stand before this machine's own."""
     done = subprocess.run(
         command.argv,
         input=command.stdin,
-        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")},
+        env={"PATH": f"{programs}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")},
         capture_output=True,
         check=False,
     )
     return Answer(done.stdout, done.stderr, done.returncode)
 
 
-def node_here(name: str = "lab-1") -> FakeTransport:
-    return FakeTransport(name, rules=[run_here])
+def node_here(name: str = "lab-1", programs: str = "") -> FakeTransport:
+    return FakeTransport(name, rules=[partial(run_here, programs=programs)])

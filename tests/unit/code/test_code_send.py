@@ -12,10 +12,11 @@ import pytest
 
 from ascendboot.code import source as source_module
 from ascendboot.code.scripts import TAKE_BACK
-from ascendboot.code.send import Sending
-from ascendboot.code.source import read_source
+from ascendboot.code.send import Sending, Work
+from ascendboot.code.source import OnPrimary, Source, read_source
 from ascendboot.code.takeback import SentCode, parse_sent_code, sent_code_removal
 from ascendboot.errors import InventoryError, NodeError, UsageError
+from ascendboot.facts.code import code_question
 from ascendboot.model.code import CodeTree
 from ascendboot.model.report import Outcome
 from ascendboot.transport.api import Effect
@@ -53,7 +54,7 @@ class Place:
             code_exclude=self.exclude,
         )
         source = read_source(cluster)
-        assert source is not None
+        assert isinstance(source, Source)
         return Sending(cluster, source, deletes)
 
     def look(self, sending: Sending) -> CodeTree:
@@ -63,7 +64,7 @@ class Place:
 
     def send(self, *, deletes: bool = False) -> StepResult:
         sending = self.sending(deletes=deletes)
-        return sending.settle(self.node, self.look(sending), PurePosixPath(self.base))
+        return sending.settle(self.node, self.look(sending), PurePosixPath(self.base), self.node)
 
     def files(self) -> dict[str, tuple[str, int]]:
         return {
@@ -147,6 +148,7 @@ def test_big_files_go_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -
     place.put("big", "0123456789" * 1234)
     sizes = []
     source = place.sending().source
+    assert isinstance(source, Source)
     sizes = [len(piece) for piece in source.pieces(list(source.tree.entries))]
     assert set(sizes[:-1]) == {1000}
     assert sum(sizes) == 12340 + 14
@@ -214,9 +216,9 @@ def test_a_source_that_changes_while_it_is_sent_is_named(place: Place) -> None:
     sending = place.sending()
     place.put("main.py", "")
     with pytest.raises(UsageError, match=r"main\.py: could not be sent: it changed meanwhile"):
-        sending.settle(place.node, CodeTree(), PurePosixPath(place.base))
+        sending.settle(place.node, CodeTree(), PurePosixPath(place.base), place.node)
     place.put("main.py", "printf\n\n")
-    failed = sending.settle(place.node, CodeTree(), PurePosixPath(place.base))
+    failed = sending.settle(place.node, CodeTree(), PurePosixPath(place.base), place.node)
     assert (failed.outcome, failed.detail) == (
         Outcome.FAILED,
         "lab-1: the code did not settle: main.py is not as in the source",
@@ -232,9 +234,49 @@ def test_sending_ends_between_pieces_when_interrupted(
     event.set()
     with pytest.raises(NodeError, match="could not send the code: interrupted"):
         replace(sending, interrupted=event).settle(
-            place.node, CodeTree(), PurePosixPath(place.base)
+            place.node, CodeTree(), PurePosixPath(place.base), place.node
         )
     assert not place.there.exists()
+
+
+def test_the_primary_sends_its_own_by_the_trust_of_the_cluster(
+    place: Place, tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    ssh = programs / "ssh"
+    ssh.write_text(f'#!/bin/bash\nprintf "%s\\n" "${{@:1:5}}" >{tmp_path}/words\neval "$6"\n')
+    ssh.chmod(0o755)
+    place.there.mkdir(parents=True)
+    (place.there / "more").write_text("theirs")
+    cluster = replace(well.TWO, code_path=str(place.there), code_source="primary")
+    source = read_source(cluster)
+    assert isinstance(source, OnPrimary)
+    wish = Sending(cluster, source, deletes=True)
+    assert wish.questions() == {}
+    there = place.look(wish)
+    wish = wish.after({"lab-1": place.sending().source.tree, "lab-2": there})
+    assert wish.planned("lab-1", wish.source.tree).detail == (
+        f"{place.there} has the 2 files of lab-1"
+    )
+    # both nodes are this machine: the primary reads where the operator's folder is
+    primary = node_here("lab-1", str(programs))
+    reads_here = replace(wish, cluster=replace(cluster, code_path=str(place.here)))
+    base, work = PurePosixPath(place.base), wish.work(there)
+    primary.run(reads_here._carry("lab-2", base, 14, work)).checked()
+    config = f"{place.base}/trust/ssh_config"
+    wanted = ["-F", config, "-o", "LogLevel=INFO", "198.18.0.2"]
+    assert (tmp_path / "words").read_text().splitlines() == wanted
+    assert (place.base / "code/incoming").read_text() == "print()\nx = 1\n"
+    place.node.run(wish._unpack(base, 14, work)).checked()
+    assert place.files() == {
+        "main.py": ("print()\n", 0o755),
+        "pkg/model.py": ("x = 1\n", 0o644),
+    }
+    (place.there / "more").write_text("theirs")
+    whole = code_question(str(place.there), ())
+    found = whole.parse(place.node.run(whole.command))
+    assert wish.work(found) == Work(send=(), delete=("more",))
 
 
 # ------------------------------------------------------------------------------- taken back
@@ -316,4 +358,6 @@ def test_a_link_into_the_root_itself_is_inside(place: Place) -> None:
 
 
 def test_no_source_is_read_where_none_is_stated() -> None:
-    assert read_source(replace(well.TWO, code_path="/x", code_source="primary")) is None
+    assert read_source(replace(well.TWO, code_path="/x")) is None
+    primary = read_source(replace(well.TWO, code_path="/x", code_source="primary"))
+    assert primary == OnPrimary("lab-1")

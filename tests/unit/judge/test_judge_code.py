@@ -85,3 +85,26 @@ def test_where_setup_sends_the_code_it_need_not_be_there_but_must_be_readable() 
         assert well.judged(wish, *facts) == wanted
     lost = Unanswered("failed", "could not look at the files of /work: find is not on PATH")
     assert judged(lost, tree()) == [f"code-unknown error lab-1: {lost.message}."]
+
+
+def test_what_the_primary_could_not_send_is_named() -> None:
+    wish = replace(WISH, code_source="primary")
+    odd = CodeTree(
+        entries={
+            "a\nb": Entry("1"),
+            "link": Entry(target="../x"),
+            "main.py": Entry("1"),
+            "secret": Entry(""),
+        }
+    )
+    words = (
+        "a\\nb has a name that cannot be sent; rename it, link is a symbolic link that leads out "
+        "of the tree, to ../x; 1 more. Remove it, or leave it out with `code.exclude`."
+    )
+    assert judged(Answered(odd), Answered(CodeTree()), wish=wish) == [
+        f"code-not-sent error lab-1: {words}"
+    ]
+    facts = well.facts(1, code=ABSENT), well.facts(2, code=ABSENT)
+    assert [finding.split(":")[0] for finding in well.judged(wish, *facts)] == [
+        "code-missing error lab-1"
+    ]
