@@ -97,6 +97,11 @@ class Operator:
         done = self.lab.exec(node, ["bash", "-c", script])
         return done.stdout.decode(errors="replace")
 
+    def inside(self, node: str, script: str) -> str:
+        """What a shell script prints in the container of a node."""
+        argv = ["podman", "exec", "-i", "rec-sdk", "bash", "-s"]
+        return self.lab.exec(node, argv, input=script.encode()).stdout.decode(errors="replace")
+
     def put(self, node: str, path: str, text: str, mode: str = "755") -> None:
         """A file on a node."""
         script = f'mkdir -p "$(dirname {path})"; cat >{path}; chmod {mode} {path}'

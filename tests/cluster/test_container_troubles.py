@@ -1,0 +1,147 @@
+"""Containers in which no ranks can run, or which end in the middle of a job: named, and mended."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+NODES = ("lab-1", "lab-2")
+START = "/usr/local/Ascend/lab/start-container"
+REMOVE = f"podman rm --force --ignore --time 0 rec-sdk && rm -rf {BASE}"
+SLEEPS = "s/bash -c .trap.*/sleep infinity/"
+"""Most people's containers sleep: their first process never asks how others ended."""
+
+
+def start(change: str = "") -> str:
+    """Shell that makes a new container on a node, with something else in the way of making it."""
+    return f"{REMOVE} && sed '{SLEEPS}; {change}' {START} | bash -s"
+
+
+@pytest.fixture
+def operator(container_cluster: Lab) -> Iterator[Operator]:
+    """Servers and containers that ascendboot has never seen."""
+    operator = Operator(container_cluster)
+    for node in NODES:
+        operator.sh(node, start())
+    yield operator
+    for node in NODES:
+        operator.sh(node, f"{REMOVE} && {START}")
+
+
+def refused(operator: Operator, inventory: Path | None = None) -> list[str]:
+    """Why `setup` did nothing."""
+    ended = operator.setup(inventory=inventory)
+    look = f"find {BASE} ! -type d ! -name lock 2>/dev/null; true"
+    written = f"{look}; podman exec rec-sdk sh -c '{look}' 2>/dev/null; true"
+    assert [operator.sh(node, written) for node in NODES] == ["", ""]
+    assert (ended.code, ended.outcomes("changed", "failed")) == (1, [])
+    return list(dict.fromkeys(ended.details("blocked")))  # what is said of both is there twice
+
+
+NO_BASH = (
+    'Error: runc: exec failed: unable to start container process: exec: "bash": executable file not'
+    " found in $PATH: OCI runtime attempted to invoke a command that was not found"
+)
+
+
+def test_containers_that_nothing_can_be_run_in_are_told_apart(operator: Operator) -> None:
+    operator.sh("lab-1", "podman stop --time 0 rec-sdk")
+    operator.sh("lab-2", "podman rename rec-sdk other")
+    stopped = "the container rec-sdk is exited. Start it: docker start rec-sdk."
+    absent = "there is no container rec-sdk; there are other. Start it, or correct `container`."
+    assert refused(operator) == [f"lab-1: {stopped}", f"lab-2: {absent}"]
+
+    operator.sh("lab-1", "podman start rec-sdk && podman pause rec-sdk")
+    operator.sh("lab-2", "podman rename other rec-sdk")
+    operator.inside("lab-2", "mv /usr/bin/bash /usr/bin/bash.away")
+    paused = "the container rec-sdk is paused. Let it go on: docker unpause rec-sdk."
+    without = f"could not run bash in the container rec-sdk: {NO_BASH}. Install bash in its image."
+    assert refused(operator) == [f"lab-1: {paused}", f"lab-2: {without}"]
+    operator.sh("lab-1", "podman unpause rec-sdk")
+
+
+# docker 20.10, of a user who is not in its group
+DENIED = (
+    "permission denied while trying to connect to the Docker daemon socket at"
+    ' unix:///var/run/docker.sock: Get "http://%2Fvar%2Frun%2Fdocker.sock/v1.24/containers/rec-sdk'
+    '/json": dial unix /var/run/docker.sock: connect: permission denied'
+)
+# Where `python3 --version` is asked, another version; else the interpreter of the practice cluster.
+OLDER = """\
+mv /usr/local/bin/python3 /tmp/python3
+cat >/usr/local/bin/python3 <<'END'
+#!/bin/sh
+[ "$*" != --version ] || { echo Python 3.7.5; exit; }
+exec /tmp/python3 "$@"
+END
+chmod 755 /usr/local/bin/python3
+"""
+ALONE = (
+    "the container rec-sdk has a network of its own: the other nodes do not reach its ranks at the"
+    " cluster address. Start it anew with --network host."
+)
+NO_SSHD = (
+    "could not find the OpenSSH server in the container rec-sdk: sshd is neither on PATH nor in"
+    " /usr/sbin. Install openssh-server in the image of rec-sdk."
+)
+
+
+def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -> None:
+    operator.sh("lab-1", start("s/--network host/--network none/"))
+    docker = operator.sh("lab-2", "cat /usr/local/bin/docker")
+    operator.put("lab-2", "/usr/local/bin/docker", f"#!/bin/sh\necho '{DENIED}' >&2\nexit 1\n")
+    stated = operator.inventory_with("other.yaml", ("container: ", "engine: docker\n  container: "))
+    found = refused(operator, stated)
+    operator.put("lab-2", "/usr/local/bin/docker", docker)
+    remedy = "Let this user use docker (group docker), or log in as root."
+    assert found == [f"lab-1: {ALONE}", f"lab-2: docker refused: {DENIED}. {remedy}"]
+
+    operator.sh("lab-1", start())
+    operator.lab.fault("lab-1", "no-container-sshd")
+    operator.inside("lab-2", OLDER)
+    version = operator.sh("lab-1", "python3 --version").split()[1]
+    found = refused(operator)
+    operator.lab.undo("lab-1", "no-container-sshd")
+    differs = f"lab-1 has Python {version}, lab-2 has 3.7.5. Install the same version on all nodes."
+    assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
+
+
+def test_a_container_that_is_killed_in_the_middle_of_a_job_is_named(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    path = operator.lab.directory / "job.py"
+    path.write_text("import time\nprint('ready', flush=True)\ntime.sleep(100)\n")
+    process = operator.start("train", "job.py", "--json")
+    assert process.stderr is not None
+    ready = (line for line in iter(process.stderr.readline, "") if "ready" in line)
+    assert len(list(islice(ready, 4))) == 4
+    operator.sh("lab-2", "podman kill rec-sdk")
+    out, _ = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert (report["state"], report["first_failure"]) == ("failed", None)
+    assert process.returncode == report["exit_code"] != 0
+    assert report["message"] == (
+        "lab-2: was lost in the middle of the job, with ranks 2-3: the launcher has no contact with"
+        " it any more; see whether the node, and its container, still run"
+    )
+    [note] = report["notes"]
+    assert note.startswith(f"lab-2: could not see what is left of job {report['job_id']} in the")
+    assert "start it: docker start rec-sdk" in note
+    assert operator.job_processes() == {}
+
+    operator.sh("lab-2", "podman start rec-sdk")
+    assert operator.setup().outcomes("changed", "blocked") == [("lab-2", "sshd", "changed")]
+    path.write_text("print('again')\n")
+    assert operator.call("train", "job.py").code == 0
