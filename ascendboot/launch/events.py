@@ -8,9 +8,12 @@ from typing import TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
 
-_PID = re.compile(r"(rank|launcher|supervisor) (\d+|-) pid (\d+) start (\d+)")
+_PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
 _STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
-_EXIT = re.compile(r"(rank|launcher) (\d+|-) exit (\d+) at (\d+\.\d+)")
+_ENDING = re.compile(r"(launcher|agent) (\d+|-) ends at (\d+\.\d+)")
+_LOST = re.compile(r"agent (\d+) lost")
+_EXIT = re.compile(r"(rank|launcher|agent) (\d+|-) exit (\d+) at (\d+\.\d+)")
+_NUMBERED = ("rank", "agent")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,34 @@ class LauncherEnded:
 
 
 @dataclass(frozen=True)
+class AgentStarted:
+    """The launcher's agent runs on a node other than the primary."""
+
+    node_rank: int
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True)
+class AgentEnded:
+    """The agent of a node ended; no code when nobody was left to see its end."""
+
+    node_rank: int
+    exit_code: int | None
+    at: float | None = None
+    """Seconds since 1970 by the node's clock."""
+
+
+@dataclass(frozen=True)
+class EndingBegan:
+    """From here on the ranks of a node are ended on purpose: they only follow."""
+
+    node_rank: int
+    at: float
+    """Seconds since 1970 by the node's clock."""
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """Somebody asked for the job's end with `stop`."""
 
@@ -64,7 +95,15 @@ class SupervisorStarted:
 
 
 Event: TypeAlias = (
-    RankStarted | RankEnded | LauncherStarted | LauncherEnded | StopAsked | SupervisorStarted
+    RankStarted
+    | RankEnded
+    | LauncherStarted
+    | LauncherEnded
+    | AgentStarted
+    | AgentEnded
+    | EndingBegan
+    | StopAsked
+    | SupervisorStarted
 )
 
 
@@ -74,23 +113,44 @@ def parse_event(line: str, line_number: int) -> Event:
     Raises:
         NotUnderstoodError: the line is none that a job's wrapper, launcher or follower writes.
     """
+    event = _started(line) or _ended(line)
+    if event is None:
+        raise NotUnderstoodError(
+            "the job's events", line_number, line, "a start or an end of a rank or the launcher"
+        )
+    return event
+
+
+def _started(line: str) -> Event | None:
+    match = _PID.fullmatch(line)
+    if match is None or (match[1] in _NUMBERED) == (match[2] == "-"):
+        return None
+    who, number, pid, start = match.groups()
+    if who == "rank":
+        return RankStarted(int(number), int(pid), int(start))
+    if who == "agent":
+        return AgentStarted(int(number), int(pid), int(start))
+    kind = LauncherStarted if who == "launcher" else SupervisorStarted
+    return kind(int(pid), int(start))
+
+
+def _ended(line: str) -> Event | None:
     if line == "launcher - lost":
         return LauncherEnded(None)
     if match := _STOP.fullmatch(line):
         return StopAsked(float(match[1]))
-    if match := _PID.fullmatch(line):
-        who, number, pid, start = match.groups()
-        if who == "rank" and number != "-":
-            return RankStarted(int(number), int(pid), int(start))
-        if who != "rank" and number == "-":
-            kind = LauncherStarted if who == "launcher" else SupervisorStarted
-            return kind(int(pid), int(start))
-    elif match := _EXIT.fullmatch(line):
-        who, number, code, at = match.groups()
-        if who == "rank" and number != "-":
-            return RankEnded(int(number), int(code), float(at))
-        if who == "launcher" and number == "-":
-            return LauncherEnded(int(code), float(at))
-    raise NotUnderstoodError(
-        "the job's events", line_number, line, "a start or an end of a rank or the launcher"
-    )
+    if match := _LOST.fullmatch(line):
+        return AgentEnded(int(match[1]), None)
+    match = _ENDING.fullmatch(line) or _EXIT.fullmatch(line)
+    if match is None or (match[1] in _NUMBERED) == (match[2] == "-"):
+        return None
+    number = 0 if match[2] == "-" else int(match[2])
+    if match.re is _ENDING:
+        return EndingBegan(number, float(match[3]))
+    return _exited(match[1], number, int(match[3]), float(match[4]))
+
+
+def _exited(who: str, number: int, code: int, at: float) -> Event:
+    if who == "rank":
+        return RankEnded(number, code, at)
+    return AgentEnded(number, code, at) if who == "agent" else LauncherEnded(code, at)

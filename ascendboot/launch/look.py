@@ -67,7 +67,7 @@ Prints `process PID JOB_ID` for what carries a job's id; then for each job `job 
 for each of its events, `alive WHO NUMBER PID` for those that still run, `last NAME TEXT`; `end`."""
 
 _LINE = re.compile(r"(job|event|alive|process|last) (.*)")
-_ALIVE = re.compile(r"(rank|launcher|supervisor) (\d+|-) (\d+)")
+_ALIVE = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)")
 _LAST = re.compile(r"rank\.(\d+)\.log (.*)")
 
 
@@ -79,7 +79,7 @@ class JobLook:
     events: list[Event] = field(default_factory=list)
     ranks_alive: set[int] = field(default_factory=set)
     launcher_alive: bool = False
-    """The launcher, or what records its end."""
+    """The launcher or its agent on this node, or what records its end."""
     pids: set[int] = field(default_factory=set)
     """Every process of the job but the one that records the launcher's end."""
     last_lines: dict[int, str] = field(default_factory=dict)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import FileWrite
 
 LAUNCHER_LOG = "launcher.log"
+TORCH_LOGS = "torchelastic"
+"""Folder in the job's folder where torchrun keeps what scripts with `@record` say of their end."""
 
 
 def rank_log(rank: int) -> str:
@@ -83,6 +85,8 @@ class LaunchPlan:
     """What is written before the start, with the node it is written on."""
     mpirun: PurePosixPath | None
     """None where nothing of Open MPI takes part."""
+    module: str
+    """What `python` must be able to import on every node, if anything."""
     python: str
     script: PurePosixPath
     workdir: PurePosixPath

@@ -7,13 +7,17 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.horovod import horovod_command
+from ascendboot.launch.minding import MIND, WATCH
 from ascendboot.launch.mpirun import Launcher, mpirun_command, protected
-from ascendboot.launch.plan import LaunchPlan, PlannedRank, Start
+from ascendboot.launch.plan import TORCH_LOGS, LaunchPlan, PlannedRank, Start
 from ascendboot.launch.request import refuse_impossible
 from ascendboot.launch.scripts import LAUNCH
+from ascendboot.launch.torchrun import Torchrun, torchrun_command, torchrun_env
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ascendboot.launch.request import LaunchRequest
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -44,7 +48,8 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         ranks=ranks,
         starts=starts,
         files=_files(request, nodes, ranks, starts),
-        mpirun=request.mpirun,
+        mpirun=None if request.launcher.torchrun else request.mpirun,
+        module="torch" if request.launcher.torchrun else "",
         python=request.python,
         script=script,
         workdir=workdir,
@@ -52,22 +57,50 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         rank_table_sha256=request.rank_table_sha256,
         grace_s=request.grace_s,
         launcher=request.launcher,
-        meeting_point="/".join(
-            request.chief[name] for name in ("CM_CHIEF_IP", "CM_CHIEF_PORT") if request.chief
-        ),
+        meeting_point=_meeting_point(request),
     )
+
+
+def _meeting_point(request: LaunchRequest) -> str:
+    """Where the ranks will meet for certain: with a rank table only torchrun makes them."""
+    if request.chief:
+        return f"{request.chief['CM_CHIEF_IP']}/{request.chief['CM_CHIEF_PORT']}"
+    if request.rank_table and not request.launcher.torchrun:
+        return ""
+    return f"{request.meeting['MASTER_ADDR']}/{request.meeting['MASTER_PORT']}"
 
 
 def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ...]:
-    """Mpirun and horovodrun are started on the primary, and reach the other nodes themselves."""
-    launcher = Start(
-        node=request.placement.primary.name,
-        node_rank=0,
-        base=request.base,
-        command=_command(request, program),
-        env=_launcher_env(request),
+    """Torchrun is started on every node; mpirun and horovodrun reach the others themselves."""
+    env = _launcher_env(request)
+    base = request.base
+    if not request.launcher.torchrun:
+        primary = request.placement.primary.name
+        command = _command(request, program)
+        return (Start(node=primary, node_rank=0, base=base, command=command, env=env),)
+    torchrun = _torchrun(request)
+    return tuple(
+        Start(
+            node=node.name,
+            node_rank=node_rank,
+            base=base,
+            command=torchrun_command(torchrun, node_rank, program),
+            env=torchrun_env(env),
+        )
+        for node_rank, node in enumerate(request.placement.nodes)
     )
-    return (launcher,)
+
+
+def _torchrun(request: LaunchRequest) -> Torchrun:
+    placement = request.placement
+    return Torchrun(
+        python=request.python,
+        job_id=request.job_id,
+        log_dir=request.base / "jobs" / request.job_id / TORCH_LOGS,
+        master_addr=request.meeting["MASTER_ADDR"],
+        master_port=int(request.meeting["MASTER_PORT"]),
+        ranks=tuple(len(placement.on(node)) for node in placement.nodes),
+    )
 
 
 def _command(request: LaunchRequest, program: tuple[str, ...]) -> tuple[str, ...]:
@@ -99,6 +132,7 @@ def _program(
 ) -> tuple[str, ...]:
     settings = {
         **request.env,
+        **({} if request.launcher.torchrun else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
         "ASCENDBOOT_DEVICES": ",".join(str(rank.device_id) for rank in ranks),
         "ASCENDBOOT_WORKDIR": str(workdir),
@@ -114,8 +148,9 @@ def _program(
 
 def _launcher_env(request: LaunchRequest) -> dict[str, str]:
     shim = f"{request.base / 'env' / 'bin'}:" if request.launcher.horovodrun else ""
+    mpi = "" if request.launcher.torchrun else f"{request.mpirun.parent}:"
     return {
-        "PATH": f"{shim}{request.mpirun.parent}:{request.path or _PATH}",
+        "PATH": f"{shim}{mpi}{request.path or _PATH}",
         "HOME": str(request.login.home),
         "USER": request.login.user,
         "LOGNAME": request.login.user,
@@ -143,17 +178,51 @@ def _files(
         if request.script_content is not None:
             path = folder / "code" / request.script.name
             files.append((node, FileWrite(path, request.script_content, 0o644)))
-    files += [
-        (start.node, FileWrite(folder / "launch.sh", _launch_script(folder, start).encode(), 0o700))
-        for start in starts
-    ]
+    for start in starts:
+        script = _launch_script(request, folder, start)
+        files.append((start.node, FileWrite(folder / "launch.sh", script.encode(), 0o700)))
+        if start.node_rank:
+            watch = _watch_script(request, folder, start)
+            files.append((start.node, FileWrite(folder / "watch.sh", watch.encode(), 0o700)))
+            files.append((start.node, FileWrite(folder / "watched", b"", 0o644)))
     return tuple(files)
 
 
-def _launch_script(folder: PurePosixPath, start: Start) -> str:
-    quoted_folder, quoted_base = shlex.quote(str(folder)), shlex.quote(str(start.base))
-    head = (
-        f"#!/bin/bash\njob={quoted_folder} log={start.log}\n"
-        f"launcher() {{ cd {quoted_base} && exec {start.words}; }}"
-    )
-    return f"{head}{LAUNCH}"
+def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
+    """What is started on a node, and what stays beside it and records its end."""
+    who = f"agent {start.node_rank}" if start.node_rank else "launcher -"
+    head = f"#!/bin/bash\njob={shlex.quote(str(folder))} log={start.log} who='{who}'\n"
+    run = f"{{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}"
+    if not request.launcher.torchrun:
+        return f"{head}launcher() {run}\nclean() {{ :; }}\n{LAUNCH}"
+    others = () if start.node_rank else request.placement.nodes[1:]
+    settings = {
+        "id": request.job_id,
+        "base": str(request.base),
+        "grace": _tenths(request.grace_s),
+        "watch": shlex.quote(str(folder / "watch.sh")),
+        "is_watched": "1" if start.node_rank else "",
+    }
+    names = shlex.join(node.name for node in others)
+    addresses = shlex.join(node.cluster_address for node in others)
+    minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"
+    return f"{head}{minding}\n{MIND}{LAUNCH}"
+
+
+def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
+    """What the primary runs on another node to learn how torchrun is there."""
+    settings = {
+        "job": str(folder),
+        "id": request.job_id,
+        "grace": _tenths(request.grace_s),
+        "node": start.node,
+    }
+    return f"#!/bin/bash\n{_assigned(settings)}\n{WATCH}"
+
+
+def _assigned(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
+
+
+def _tenths(seconds: float) -> str:
+    return str(round(seconds * 10))

@@ -19,7 +19,8 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
-"""What horovodrun may need to load Horovod; no other variable of the ranks reaches a launcher."""
+"""What horovodrun and torchrun may need to load their libraries; no other variable of the ranks
+reaches a launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class LaunchRequest:
     rank_table_sha256: str = ""
     chief: Mapping[str, str] = field(default_factory=dict)
     """`CM_…` for every rank, in place of a rank table: a job has the one or the other."""
+    meeting: Mapping[str, str] = field(default_factory=dict)
+    """`MASTER_ADDR` and `MASTER_PORT`, where PyTorch's ranks meet."""
     launcher: LauncherChoice = MPIRUN
     ssh_port: int = 0
     """Of the cluster's own sshd; horovodrun is told it."""
@@ -90,10 +93,16 @@ def refuse_impossible(request: LaunchRequest) -> None:
             f"job {request.job_id}: could not be planned: the ranks of a node do not follow one "
             "another, and mpirun gives all ranks of a node before it goes to the next"
         )
-    if bool(request.rank_table) == bool(request.chief):
+    if request.rank_table and request.chief:
         raise LaunchError(
             f"job {request.job_id}: could not be planned: ranks learn of each other by a rank "
-            "table or by CM_ variables, one of the two"
+            "table or by CM_ variables, never by both"
+        )
+    by_meeting = request.launcher.torchrun or not (request.rank_table or request.chief)
+    if by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
+        raise LaunchError(
+            f"job {request.job_id}: could not be planned: it is not said where the ranks are to "
+            "meet, by MASTER_ADDR and MASTER_PORT"
         )
     for name in (*request.env, *request.launcher_env):
         if not _NAME.fullmatch(name):

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.launch.events import (
+    AgentEnded,
+    AgentStarted,
+    EndingBegan,
     LauncherEnded,
     LauncherStarted,
     RankEnded,
@@ -242,11 +245,11 @@ class _Job:
             case LauncherStarted():
                 if self._stopping:
                     self._stop()
-            case StopAsked():
+            case StopAsked() | EndingBegan():
                 self._expect_end()
             case LauncherEnded():
                 self._over = True
-            case SupervisorStarted():
+            case SupervisorStarted() | AgentStarted() | AgentEnded():
                 pass
 
     def _be_interrupted(self) -> None:

@@ -6,8 +6,8 @@ from typing import Final
 
 PREPARE: Final = r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
-chief=$9 write=${10}
-shift 10
+chief=$9 module=${10} write=${11}
+shift 11
 bad=0
 refuse() { printf '%s\n' "$1"; bad=1; }
 if [ -n "$mpirun" ]; then
@@ -30,10 +30,17 @@ end what listens there, or state another resources.chief_port"
 fi
 [ -z "$script" ] || [ -r "$script" ] || refuse "no script $script"
 case $workdir in "$job"/*) ;; *) [ -d "$workdir" ] || refuse "no folder $workdir" ;; esac
-( set -- "$workdir" "$python"  # the inventory may have variables of any other name
+( set -- "$workdir" "$python" "$module"  # the inventory may have variables of any other name
   [ ! -r "$base/env/node.env" ] || . "$base/env/node.env"
-  cd -- "$1" 2>/dev/null; command -v -- "$2" ) </dev/null >/dev/null ||
-  refuse "no program $python; install it or state another as code.python in the inventory"
+  cd -- "$1" 2>/dev/null
+  command -v -- "$2" || exit 1
+  [ -z "$3" ] || "$2" -c 'import importlib.util, sys
+sys.exit(0 if importlib.util.find_spec(sys.argv[1]) else 2)' "$3" || exit 2 ) </dev/null >/dev/null
+case $? in
+  0) ;;
+  2) refuse "no module $module for $python; install it or state another code.python" ;;
+  *) refuse "no program $python; install it or state another as code.python in the inventory" ;;
+esac
 [ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
 bash -c "$write" && cd -- "$job" && {
   for file in "$@" events made open; do : >"$file" || break; done
@@ -47,8 +54,8 @@ exit 1
 
 Arguments: base, job folder, mpirun ("" where none takes part), python, script ("" when it is
 copied), working directory, rank table ("" without one), its digest, ADDRESS/PORT where the ranks
-will meet ("" on other nodes and where they do not), a script that writes the job's files from
-stdin, then the names of the logs.
+will meet ("" on other nodes and where they do not), a module that python must have ("": none), a
+script that writes the job's files from stdin, then the names of the logs.
 What is missing is printed, one reason per line; then nothing was written."""
 
 DISCARD: Final = 'rm -rf -- "$1"'
@@ -58,24 +65,31 @@ LAUNCH: Final = r"""
 trap : TERM INT HUP
 cd -- "$job" || exit 1
 exec </dev/null >>"$log" 2>&1
+now() {
+  time=${EPOCHREALTIME-}
+  if [ -n "$time" ]; then time=${time/,/.}; else time=$(date +%s.%6N); fi
+}
 stamp() {
   local line rest fields
   read -r line </proc/self/stat
   rest=${line##*) }
   fields=($rest)
-  printf '%s - pid %s start %s\n' "$1" "$BASHPID" "${fields[19]}" >>"$job/events"
+  printf '%s pid %s start %s\n' "$1" "$BASHPID" "${fields[19]}" >>"$job/events"
 }
-stamp supervisor || exit 1
+stamp 'supervisor -' || exit 1
 exec 3>&2 2>/dev/null
 # Stamped first, then asked: a stop either finds the launcher recorded or is found here.
 stopped() { case $(<events) in *'launcher - stop at '*) return 0 ;; esac; return 1; }
-( exec 2>&3 3>&-; stamp launcher && { ! stopped || exit 143; } && launcher )
+( exec 2>&3 3>&-; stamp "$who" && { ! stopped || exit 143; } && launcher )
 code=$?
-time=${EPOCHREALTIME-}
-if [ -n "$time" ]; then time=${time/,/.}; else time=$(date +%s.%6N); fi
-printf 'launcher - exit %s at %s\n' "$code" "$time" >>events
+clean "$code"
+now
+printf '%s exit %s at %s\n' "$who" "$code" "$time" >>events
 """
-"""The rest of `launch.sh` after `job=FOLDER log=NAME` and `launcher() { … }`: runs and records."""
+"""The rest of `launch.sh`: runs `launcher`, waits for it, records it, and has it cleaned up.
+
+Needs `job`, the folder; `log`, the name of its log; `who` it is in the events: `launcher -` or
+`agent NODE_RANK`; and the shell functions `launcher` and `clean CODE`."""
 
 START: Final = r"""
 setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &
@@ -96,17 +110,21 @@ runs() {
 IS_LOST: Final = r"""
 is_lost() {
   local who number key pid word start began=1
+  lost='launcher -'
   while read -r who number key pid word start; do
     case "$who $key" in
-      'launcher exit' | 'launcher lost') return 1 ;;
-      'launcher pid' | 'supervisor pid') began=0; runs "$pid" "$start" && return 1 ;;
+      'launcher exit' | 'launcher lost' | 'agent exit' | 'agent lost') return 1 ;;
+      'launcher pid' | 'agent pid' | 'supervisor pid')
+        began=0; runs "$pid" "$start" && return 1
+        [ "$who" != agent ] || lost="agent $number" ;;
     esac
   done <events
   return "$began"
 }
 """
-"""Shell function: says by the events of the job in whose folder we are that its launcher began and
-is gone without having recorded its end; needs `RUNS`."""
+"""Shell function: says by the events of the job in whose folder we are that the launcher or agent
+of this node began and is gone without having recorded its end, and sets `lost` to which of them;
+needs `RUNS`."""
 
 FOLLOW: Final = (
     r"""
@@ -127,7 +145,7 @@ while :; do
   IFS= read -r -t "$beat" _
   [ "$?" -gt 128 ] || break
   echo >>"$nonce/beat"
-  if is_lost; then echo 'launcher - lost' >>events; fi
+  if is_lost; then echo "$lost lost" >>events; fi
 done
 """
 )
@@ -145,7 +163,7 @@ job=$1 mark=$2
 if [ -n "$mark" ]; then
   ended=0
   while read -r line; do
-    case $line in 'launcher - '[els]*) ended=1 ;; esac
+    case $line in 'launcher - exit'* | 'launcher - lost' | 'launcher - stop'*) ended=1 ;; esac
   done <"$job/events" || exit 1
   [ "$ended" = 1 ] || printf 'launcher - stop at %s\n' "$(date +%s.%6N)" >>"$job/events"
 fi

@@ -28,7 +28,7 @@ class NodeStatus:
     """The ranks of it that run."""
     processes: int = 0
     launcher_alive: bool | None = None
-    """None on nodes that have no launcher."""
+    """Of the launcher's agent on other nodes than the primary; None on nodes that have none."""
     last_lines: tuple[tuple[int, str], ...] = ()
     problem: str = ""
     """Why it could not be asked; then nothing else is known."""
@@ -149,6 +149,6 @@ def _node_status(job: JobRecord, node: str, look: JobLook | NodeError) -> NodeSt
         ranks=ranks,
         alive=tuple(rank for rank in ranks if rank in look.ranks_alive),
         processes=len(look.pids),
-        launcher_alive=look.launcher_alive if node == job.primary else None,
+        launcher_alive=look.launcher_alive if node in job.started_on else None,
         last_lines=tuple(sorted(look.last_lines.items())),
     )

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.events import (
+    AgentEnded,
+    AgentStarted,
+    EndingBegan,
     LauncherEnded,
     LauncherStarted,
     RankEnded,
@@ -14,11 +17,11 @@ from ascendboot.launch.events import (
     StopAsked,
     SupervisorStarted,
 )
-from ascendboot.launch.plan import LAUNCHER_LOG, rank_log
+from ascendboot.launch.plan import rank_log, start_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ascendboot.launch.events import Event
@@ -35,7 +38,11 @@ _HIGHEST_SIGNAL = 64
 _LOST = "has lost communication with a remote daemon"
 """Open MPI 4.1, of a node that went away; a daemon that ends in good order it does not miss."""
 
-_KILLED = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
+_KILLED = (
+    re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)"),
+    re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: -(\d+) \(pid: \d+\)"),
+)
+"""How mpirun (4.1) and torchrun (2.13) name a rank that a signal ended, lines joined."""
 
 
 @dataclass(kw_only=True)
@@ -48,6 +55,10 @@ class Course:
     launcher_code: int | None = None
     launcher_ended_at: float | None = None
     """By the primary's clock."""
+    agents: dict[int, AgentEnded] = field(default_factory=dict)
+    """The agents that ended, by node rank."""
+    endings: dict[int, float] = field(default_factory=dict)
+    """By node rank: since when, by its clock, the ranks there were ended on purpose."""
     interrupted: bool = False
     stopped: bool = False
     """Somebody asked for its end with `stop`."""
@@ -67,9 +78,13 @@ class Course:
                 self.ended[rank] = event
             case LauncherEnded(exit_code=code, at=at):
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
+            case AgentEnded(node_rank=node_rank):
+                self.agents[node_rank] = event
+            case EndingBegan(node_rank=node_rank, at=at):
+                self.endings[node_rank] = at
             case StopAsked():
                 self.stopped = True
-            case LauncherStarted() | SupervisorStarted():
+            case LauncherStarted() | AgentStarted() | SupervisorStarted():
                 pass
 
 
@@ -83,11 +98,12 @@ def report_on(
     clock_offsets: Mapping[str, float],
 ) -> JobReport:
     """The report of a job that is over; `clock_offsets` says by how much each node is ahead."""
-    words = tuple(_lines(folder / LAUNCHER_LOG))
-    ends = _killed_with_wrapper(_ends(plan, course), words)
+    said = {node: tuple(_lines(folder / log)) for node, log in _start_logs(plan).items()}
+    ends = _killed_with_wrapper(_ends(plan, course), said.values())
+    words = _words_of_the_first(plan, course, said, clock_offsets)
     lost = _lost_nodes(ends, words)
     nothing_failed = course.interrupted or course.stopped or lost
-    failure = None if nothing_failed else _first_failure(course, ends, clock_offsets)
+    failure = None if nothing_failed else _first_failure(plan, course, ends, clock_offsets)
     state, exit_code, message = _judged(course, failure, lost or words)
     return JobReport(
         job_id=plan.job_id,
@@ -146,20 +162,32 @@ def _ends(plan: LaunchPlan | JobRecord, course: Course) -> tuple[RankEnd, ...]:
     return tuple(ends)
 
 
+def _start_logs(plan: LaunchPlan | JobRecord) -> dict[str, str]:
+    """The log of what was started on each node, where something was."""
+    logs = {node: start_log(number) for number, node in enumerate(plan.nodes)}
+    return {node: log for node, log in logs.items() if log in plan.logs_on(node)}
+
+
 def _killed_with_wrapper(
-    ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]
+    ends: tuple[RankEnd, ...], said: Iterable[tuple[str, ...]]
 ) -> tuple[RankEnd, ...]:
-    """Adds what only mpirun saw: a rank killed together with the wrapper that records its end."""
-    killed = dict(_KILLED.findall(" ".join(launcher_words)))
+    """Adds what only the launcher saw: a rank killed together with what records its end."""
+    texts = [" ".join(lines) for lines in said]
+    killed = {
+        int(rank): int(signal)
+        for text in texts
+        for form in _KILLED
+        for rank, signal in form.findall(text)
+    }
     return tuple(
         RankEnd(
             rank=end.rank,
             node=end.node,
             device=end.device,
-            exit_code=_SIGNALLED + int(killed[str(end.rank)]),
-            signal=int(killed[str(end.rank)]),
+            exit_code=_SIGNALLED + killed[end.rank],
+            signal=killed[end.rank],
         )
-        if end.exit_code is None and str(end.rank) in killed
+        if end.exit_code is None and end.rank in killed
         else end
         for end in ends
     )
@@ -189,15 +217,41 @@ def _range(ends: list[RankEnd]) -> str:
 
 
 def _first_failure(
-    course: Course, ends: tuple[RankEnd, ...], clock_offsets: Mapping[str, float]
+    plan: LaunchPlan | JobRecord,
+    course: Course,
+    ends: tuple[RankEnd, ...],
+    clock_offsets: Mapping[str, float],
 ) -> RankEnd | None:
+    endings = {plan.nodes[number]: at for number, at in course.endings.items()}
+
+    def only_followed(end: RankEnd) -> bool:
+        seen = course.ended.get(end.rank)
+        return seen is not None and seen.at >= endings.get(end.node, float("inf"))
+
     def ended_at(end: RankEnd) -> tuple[float, int]:
-        # Without a record of its end mpirun named this rank: then it was the first.
+        # Without a record of its end the launcher named this rank: then it was the first.
         seen = course.ended.get(end.rank)
         at = 0.0 if seen is None else seen.at - clock_offsets.get(end.node, 0.0)
         return (at, end.rank)
 
-    return min((end for end in ends if end.exit_code), key=ended_at, default=None)
+    failed = (end for end in ends if end.exit_code and not only_followed(end))
+    return min(failed, key=ended_at, default=None)
+
+
+def _words_of_the_first(
+    plan: LaunchPlan | JobRecord,
+    course: Course,
+    said: Mapping[str, tuple[str, ...]],
+    clock_offsets: Mapping[str, float],
+) -> tuple[str, ...]:
+    """What the launcher said, or the agent that was the first to see that the job must end."""
+
+    def began_to_end(number: int) -> float:
+        return course.endings[number] - clock_offsets.get(plan.nodes[number], 0.0)
+
+    node = plan.nodes[min(course.endings, key=began_to_end, default=0)]
+    words = said.get(node, ())
+    return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
 
 
 def _judged(

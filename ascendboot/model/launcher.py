@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LauncherChoice:
-    """The program; `horovodrun` is its absolute path on the primary, None where it is mpirun."""
+    """The program: mpirun, unless one of the others is named."""
 
     why: str
     horovodrun: str | None = None
+    """Its absolute path on the primary."""
+    torchrun: bool = False
+    """One of it runs on every node: `-m torch.distributed.run` of the job's own Python."""
 
     @property
     def name(self) -> str:
         """As people call the program."""
+        if self.torchrun:
+            return "torchrun"
         return "horovodrun" if self.horovodrun else "mpirun"
 
     @property

@@ -1,0 +1,209 @@
+"""The bash that stays beside each torchrun: one that fails or is lost ends all others.
+
+torchrun leaves the other nodes alone when one fails (torch 2.13: 400 s until the last had ended,
+and a SIGTERM had no effect while it waited for them). So what starts it on a node minds it: the
+primary's also holds one ssh to every other node, with the cluster's own trust, and what runs at
+its other end tells how that node is, and ends the job there once the primary lets go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ascendboot.launch.scripts import RUNS
+
+_MARKED: Final = r"""
+marked() {
+  local file
+  pids=()
+  for file in $(grep -lszxF -- "ASCENDBOOT_JOB_ID=$id" /proc/[0-9]*/environ); do
+    file=${file%/environ}
+    pids+=("${file#/proc/}")
+  done
+  [ "${#pids[@]}" -gt 0 ]
+}
+kill_marked() {
+  local round
+  for round in 1 2 3 4 5; do
+    marked || return 0
+    kill -KILL "${pids[@]}" 2>/dev/null
+    sleep 0.1
+  done
+}
+end_marked() {
+  local tick
+  marked || return 0
+  kill -TERM "${pids[@]}" 2>/dev/null
+  for ((tick = 0; tick < grace; tick++)); do
+    marked || return 0
+    sleep 0.1
+  done
+  kill_marked
+}
+"""
+"""Shell functions: find and end what carries the id of the job on this node; needs `id`, `grace`
+in tenths of a second."""
+
+_HEARD: Final = r"""
+hear() {
+  local who number key value word start
+  failed= ended= began= agent_pid= agent_start= keeper_pid= keeper_start=
+  while read -r who number key value word start; do
+    case "$who $key" in
+      'rank exit')
+        [ "$value" = 0 ] || [ -n "$failed" ] || failed="rank $number ended with $value" ;;
+      'agent pid') began=1 agent_pid=$value agent_start=$start ;;
+      'supervisor pid') keeper_pid=$value keeper_start=$start ;;
+      'agent exit') ended=$value ;;
+    esac
+  done <events
+}
+lives() { [ -n "$1" ] && runs "$1" "$2"; }
+"""
+"""Shell function: what the events of this node say."""
+
+MIND: Final = (
+    RUNS
+    + _MARKED
+    + _HEARD
+    + r"""
+clean() { [ "$1" = 0 ] || end_marked; }
+is_over() { ! kill -0 "$1" 2>/dev/null; }
+guard() {
+  local held
+  exec <"/dev/fd/${beats[$1]}" >"/dev/fd/$said"
+  for held in "${beats[@]}" "$said"; do exec {held}>&-; done
+  exec ssh -F "$base/trust/ssh_config" -o ServerAliveInterval=5 -o ServerAliveCountMax=3 \
+    "${addresses[$1]}" "exec bash $watch"
+}
+watcher_is_gone() {
+  local pid start
+  [ -n "$is_watched" ] || return 1
+  { read -r pid start <watched; } 2>/dev/null
+  if [ -n "$pid" ]; then ! lives "$pid" "$start"; else [ "$SECONDS" -ge 60 ]; fi
+}
+launcher() {
+  local agent number held line code=0 why= tick=0
+  asked= said= beats=() guards=()
+  trap 'asked=1' TERM INT HUP
+  agent &
+  agent=$!
+  # Pipes without a name, open at both ends: reading waits, and nothing is left behind.
+  exec {said}<> <(:)
+  for number in "${!addresses[@]}"; do
+    exec {held}<> <(:)
+    beats[number]=$held
+  done
+  for number in "${!addresses[@]}"; do
+    guard "$number" &
+    guards[number]=$!
+  done
+  while :; do
+    if read -r -t 0.2 -u "$said" line; then why=$line; break; fi
+    if [ -n "$asked" ]; then why='was asked to end' code=143; break; fi
+    if [ -n "$agent" ] && is_over "$agent"; then
+      wait "$agent"
+      code=$? agent=
+      if [ "$code" != 0 ]; then why="torchrun ended with $code"; break; fi
+    fi
+    for number in "${!guards[@]}"; do
+      is_over "${guards[number]}" || continue
+      wait "${guards[number]}"
+      held=$?
+      unset "guards[number]"
+      if [ "$held" != 0 ]; then why="${nodes[number]}: lost it: ssh ended with $held"; break 2; fi
+    done
+    [ -n "$agent" ] || [ "${#guards[@]}" != 0 ] || return 0
+    hear
+    if [ -n "$failed" ]; then why=$failed; break; fi
+    tick=$((tick + 1))
+    if [ $((tick % 5)) = 0 ] && watcher_is_gone; then why='the primary is gone'; break; fi
+    if [ $((tick % 25)) = 0 ]; then for held in "${beats[@]}"; do echo >&"$held"; done; fi
+  done
+  now
+  printf '%s ends at %s\n' "$who" "$time" >>events
+  printf 'ascendboot: ends torchrun on this node: %s\n' "$why"
+  for held in "${beats[@]}"; do exec {held}>&-; done
+  finish
+  for ((tick = 0; tick < grace + 30 && ${#guards[@]}; tick++)); do
+    for number in "${!guards[@]}"; do
+      if is_over "${guards[number]}"; then unset "guards[number]"; fi
+    done
+    sleep 0.1
+  done
+  [ "${#guards[@]}" = 0 ] || kill -KILL "${guards[@]}"
+  [ "$code" != 0 ] || code=1
+  return "$code"
+}
+finish() {
+  local tick patience=$grace
+  if [ -n "$agent" ]; then
+    # Of a rank that failed here torchrun knows: it ends the others, and says what it saw.
+    if [ -n "$failed" ]; then patience=$((grace + 15)); else kill -TERM "$agent"; fi
+    for ((tick = 0; tick < patience; tick++)); do
+      is_over "$agent" && break
+      sleep 0.1
+    done
+    is_over "$agent" || kill_marked
+    wait "$agent"
+  fi
+  end_marked
+}
+"""
+)
+"""Shell functions for `launch.sh`: `launcher` runs `agent`, a function, and minds it; `clean CODE`
+ends what it left.
+
+Needs `base`, `id`, `who` (as in events), `grace` in tenths of a second; `nodes` and `addresses` of
+those to guard, and `watch`, the path of their `watch.sh` as a shell reads it; `is_watched` where
+the primary guards this node."""
+
+WATCH: Final = (
+    RUNS
+    + _MARKED
+    + _HEARD
+    + r"""
+tell() {
+  printf '%s: %s\n' "$node" "$1"
+  end
+}
+end() {
+  local tick
+  for ((tick = 0; tick < grace + 30; tick++)); do
+    hear
+    [ -z "$ended" ] || exit 1
+    lives "$agent_pid" "$agent_start" || break
+    [ "$tick" != 0 ] || kill -TERM "$agent_pid" 2>/dev/null
+    sleep 0.1
+  done
+  lives "$keeper_pid" "$keeper_start" || end_marked
+  exit 1
+}
+cd -- "$job" || { printf '%s: there is no folder of the job\n' "$node"; exit 1; }
+read -r line </proc/self/stat
+rest=${line##*) }
+fields=($rest)
+printf '%s %s\n' "$BASHPID" "${fields[19]}" >watched
+heard=$SECONDS
+while :; do
+  IFS= read -r -t 0.2 line
+  got=$?
+  if [ "$got" = 0 ]; then heard=$SECONDS
+  elif [ "$got" -le 128 ]; then end
+  elif [ $((SECONDS - heard)) -gt 30 ]; then tell 'heard nothing of the primary for 30 s'; fi
+  hear
+  if [ "$ended" = 0 ]; then exit 0; fi
+  [ -z "$failed" ] || tell "$failed"
+  [ -z "$ended" ] || tell "torchrun ended with $ended"
+  if [ -z "$began" ]; then
+    [ "$SECONDS" -lt 60 ] || tell 'nothing was started there within 60 s'
+  elif ! lives "$agent_pid" "$agent_start" && ! lives "$keeper_pid" "$keeper_start"; then
+    hear
+    [ -n "$ended" ] || tell 'torchrun is gone, and what minded it'
+  fi
+done
+"""
+)
+"""The rest of `watch.sh`, after `job`, `id`, `grace` and `node`: what the primary's ssh runs on
+every other node. Says why the job cannot go on, ends it here when the primary lets go, and stays
+until it has ended; ends with 0 only when all went well here."""

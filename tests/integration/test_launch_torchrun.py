@@ -1,0 +1,181 @@
+"""Real torchrun over two nodes: one on each, started by us, and none is left when one fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.launch.run import start_detached
+from ascendboot.model.job import JobState
+from ascendboot.model.launcher import LauncherChoice
+from tests.integration.launch_cluster import Screenful
+from tests.integration.two_nodes import TwoNodes, alive, free_port, two_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ascendboot.launch.plan import LaunchPlan
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
+]
+HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
+FOR_EVER = "print('up', flush=True)\ntime.sleep(600)\n"
+GLOO = """\
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(rank)])
+dist.all_reduce(total)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def python(pytestconfig: pytest.Config) -> Path:
+    """An interpreter that has torch."""
+    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
+    if not found.exists():
+        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+    return found
+
+
+@pytest.fixture
+def two(tmp_path: Path, python: Path) -> Iterator[TwoNodes]:
+    assert python.exists()
+    with two_nodes(tmp_path) as made:
+        yield made
+
+
+def job(two: TwoNodes, python: Path, source: str, *args: str, **changes: object) -> LaunchPlan:
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return two.job(
+        source,
+        python=str(python),
+        script_args=args,
+        launcher=LauncherChoice("the test asks for it", torchrun=True),
+        meeting=meeting,
+        rank_table=None,
+        **changes,
+    )
+
+
+def on(two: TwoNodes, node: str, script: str) -> str:
+    done = subprocess.run(
+        [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
+    )
+    return done.stdout.decode()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def nothing_lives(two: TwoNodes, made: LaunchPlan) -> bool:
+    return [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
+
+
+def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) -> None:
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE RANK_ID RANK_SIZE DEVICE_ID MASTER_ADDR"
+    show = "import json\nprint(json.dumps([total.item(), *map(os.environ.get, sys.argv[1:])]))\n"
+    odd = ("$HOME $$ ${local_rank}", "-x", ":")
+    made = job(two, python, HEAD + GLOO + show, *names.split(), "RANK_TABLE_FILE", *odd)
+    screen = Screenful()
+
+    report = two.run(made, screen)
+
+    assert (report.state, report.message, report.notes) == (JobState.SUCCEEDED, "", ())
+    for rank in range(4):
+        (line,) = screen.of(rank, f"lab-{1 + rank // 2}")
+        local, device = str(rank % 2), str(4 + rank)
+        told = [str(rank), local, "4", "2", str(rank), "4", device, "127.0.0.1"]
+        assert json.loads(line) == [6.0, *told, None, None, None, None]
+    logs = sorted(p.name for p in (two.first.runs / made.job_id).iterdir())
+    assert logs == ["agent.1.log", "launcher.log", *(f"rank.{rank}.log" for rank in range(4))]
+    assert nothing_lives(two, made)
+    agent = on(two, "lab-2", f"cut -d' ' -f1-4 {made.job_folder}/events | grep agent")
+    assert [line.split()[:3] for line in agent.splitlines()] == [
+        ["agent", "1", "pid"],
+        ["agent", "1", "exit"],
+    ]
+
+
+def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
+    two: TwoNodes, python: Path
+) -> None:
+    stubborn = "if rank == 0:\n    signal.signal(15, signal.SIG_IGN)\n"
+    fails = "if rank == 2:\n    print('no'); sys.exit(3)\n"
+    made = job(two, python, HEAD + stubborn + fails + FOR_EVER)
+    report = two.run(made, Screenful())
+    assert report.first_failure is not None
+    failure = report.first_failure
+    assert (report.state, report.exit_code, failure.message) == (JobState.FAILED, 3, "no")
+    assert (failure.end.rank, failure.end.node, failure.end.device) == (2, "lab-2", 6)
+    assert [end.exit_code for end in report.ranks][1:3] == [143, 3]
+    assert nothing_lives(two, made)
+
+
+def test_a_rank_killed_with_what_records_its_end_is_named_by_torchrun(
+    two: TwoNodes, python: Path
+) -> None:
+    made = job(two, python, HEAD + "if rank == 1:\n    os.killpg(0, 9)\n" + FOR_EVER)
+    report = two.run(made, Screenful())
+    assert report.first_failure is not None
+    assert (report.exit_code, report.first_failure.end.rank) == (137, 1)
+    assert nothing_lives(two, made)
+
+
+def test_a_node_that_goes_down(two: TwoNodes, python: Path) -> None:
+    made = job(two, python, HEAD + FOR_EVER)
+    screen = Screenful()
+    inside = int(two.transports["lab-2"].way[2])
+
+    def sink(block: bytes) -> None:
+        screen(block)
+        if screen.shown.count(b"up") == 4:
+            os.kill(inside, 9)
+
+    report = two.run(made, sink)
+
+    assert (report.state, report.exit_code, report.first_failure) == (JobState.FAILED, 1, None)
+    assert "ascendboot: ends torchrun on this node: lab-2: lost it" in report.message
+    assert report.notes[0].startswith("lab-2: could not see what is left of job ")
+    assert alive(two, "lab-1", made) == ""
+
+
+@pytest.mark.parametrize(
+    ("node", "who"),
+    [
+        ("lab-1", "launcher"),
+        ("lab-2", "agent|supervisor"),
+        ("lab-2", "torchrun"),
+        ("lab-2", "watch"),
+    ],
+)
+def test_nobody_looks_on_when_something_is_killed(
+    two: TwoNodes, python: Path, node: str, who: str
+) -> None:
+    made = job(two, python, HEAD + FOR_EVER)
+    start_detached(made, two.transports)
+    logs = f"cat {made.job_folder}/rank.*.log"
+    wait_until(lambda: all(on(two, name, logs).count("up") == 2 for name in ("lab-1", "lab-2")))
+    on(two, node, f"cd {made.job_folder} && kill -9 {victims(who)}")
+    wait_until(lambda: nothing_lives(two, made))
+
+
+def victims(who: str) -> str:
+    """A shell's words for the pids, in the folder of the job."""
+    if who == "torchrun":
+        return "$(pgrep -f 'torch.distributed.run .*--node_rank=1')"
+    if who == "watch":
+        return "$(cut -d' ' -f1 watched)"
+    return f"$(grep -E '^({who}) . pid' events | cut -d' ' -f4)"
