@@ -136,7 +136,7 @@ def choose_port(cluster: Cluster, seen: Seen) -> int | Finding:
 def _taken_ports(cluster: Cluster, node: Node, seen: Seen) -> dict[int, str]:
     """Ports that the cluster's sshd cannot have, and what has them."""
     meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
-    kept = meeting if cluster.resource_mode == "no-rank-table" else {}
+    kept = meeting if cluster.has_meeting_port else {}
     return kept | {
         listener.port: f"{listener.program or 'a program of another user'}"
         + (f" (pid {listener.pid})" if listener.pid else "")

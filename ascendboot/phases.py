@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge import carrier_of
+from ascendboot.judge import carrier_of, logic_ids
 from ascendboot.profiles import packages_of, profile_paths
 from ascendboot.steps.files import Absent, FileContent
 from ascendboot.trust import admission, cluster_key, sshd, trust
@@ -55,6 +55,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         "address": node.cluster_address,
         "in_container": node.container is not None,
         "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
+        "torch": _torch(context, node) if context.cluster.is_for_torch else {},
         "base": str(context.decisions.base),
     }
     steps: list[Step] = [
@@ -77,6 +78,27 @@ def _rec_sdk(context: Context, node: Node) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": carrier_of(node, context.seen.facts[node.name]) or "",
     }
     return {k: v for k, v in values.items() if v and k not in context.cluster.env}
+
+
+def _torch(context: Context, node: Node) -> dict[str, str]:
+    """What PyTorch's ranks need to know of this very node; the inventory's own values count."""
+    facts, stated = context.seen.facts[node.name], context.cluster.env
+    interface = carrier_of(node, facts) or ""
+    values = {
+        "GLOO_SOCKET_IFNAME": interface,
+        "TP_SOCKET_IFNAME": interface,
+        # `=`: exactly this one; a bare name means all that begin with it.
+        "HCCL_SOCKET_IFNAME": f"={interface}" if interface else "",
+        # It counts before the interface: never beside one that somebody chose.
+        "HCCL_IF_IP": "" if "HCCL_SOCKET_IFNAME" in stated else node.cluster_address,
+        "ASCEND_RT_VISIBLE_DEVICES": _visible_devices(logic_ids(node, facts)),
+    }
+    return {k: v for k, v in values.items() if v and k not in stated}
+
+
+def _visible_devices(ids: Sequence[int]) -> str:
+    """Nothing where local rank N is logic id N already: CANN calls this variable experimental."""
+    return "" if list(ids) == list(range(len(ids))) else ",".join(map(str, ids))
 
 
 def _ssh_shim(context: Context) -> str:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
 TASKS = namespace()
 NO_FINDINGS = {
-    *("all-pairs", "not-asked", "not-understood", "no-rank-table", "rank-table"),
+    *("all-pairs", "not-asked", "not-understood", "no-rank-table", "rank-table", "root-info"),
     "rec-sdk-tf",
 }
 """Words of the same form in the same modules."""

@@ -1,4 +1,4 @@
-"""What could start ranks besides mpirun: Horovod beside the job's Python, and ssh for it."""
+"""What could start ranks besides mpirun: Horovod or torch of the job's Python; and ssh."""
 
 from __future__ import annotations
 
@@ -6,16 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.facts.api import Fact, part_of, sections_of
 from ascendboot.facts.scripts import COMMON
-from ascendboot.parse import horovod, system
+from ascendboot.parse import horovod, system, torch
 from ascendboot.parse.horovod import Horovod
 from ascendboot.profiles import profile_paths
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.parse.torch import Torch
     from ascendboot.transport.api import Result
 
 _SCRIPT = "the script that looks for launchers"
+
+TORCH = r"""
+import importlib.util, os, sys
+def version(name):
+    found = importlib.util.find_spec(name)
+    if found is None or not found.origin:
+        return "-"
+    said = {}
+    with open(os.path.join(os.path.dirname(found.origin), "version.py")) as file:
+        exec(file.read(), said)
+    return said["__version__"]
+if version("torch") == "-":
+    sys.stderr.write("there is no torch for " + sys.executable)
+    sys.exit(127)
+print(version("torch"), version("torch_npu"))
+"""
+"""The versions of torch and torch_npu, `-` without one; neither is imported: that takes seconds."""
 
 LAUNCHERS = (
     COMMON
@@ -23,7 +41,7 @@ LAUNCHERS = (
 if locate ssh /usr/bin/ssh; then section ssh 0 "$found"
 else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
 locate "$1"
-run=${found%/*}/horovodrun python=$1 try=$2; shift 2
+run=${found%/*}/horovodrun python=$1 try=$2 torch=$3; shift 3
 packages=
 for setting; do
   case $setting in
@@ -35,6 +53,8 @@ for setting; do
     *) export "$setting" ;;
   esac
 done
+if [ -n "$torch" ] && [ -n "$found" ]; then ask torch timeout -k 1 30 "$found" -c "$torch"
+else section torch 127 "there is no $python"; fi
 if [ -n "$found" ] && [ -x "$run" ]; then
   section horovodrun 0 "$run"
   ask horovod_version timeout -k 1 30 "$run" --version
@@ -46,7 +66,8 @@ fi
 section end 0 ''
 """
 )
-"""Arguments: the interpreter, something where Horovod is to be tried as well, NAME=VALUE ...
+"""Arguments: the interpreter, something where Horovod is to be tried as well, a Python program that
+tells of torch where that is to be asked, NAME=VALUE ...
 
 In a %NAME=VALUE `{packages}` stands for the folder of the interpreter's packages.
 """
@@ -58,21 +79,26 @@ def launcher_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     It runs with the environment of the inventory and the profile: Horovod may need their
     LD_LIBRARY_PATH to load.
     """
-    is_tried = node == cluster.primary and cluster.launcher != "mpirun"
+    is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
+    asks_torch = cluster.is_for_torch
     stated = (f"{name}={value}" for name, value in cluster.env.items())
     paths = profile_paths(cluster.profile, "{packages}").items()
     of_profile = (f"%{name}={value}" for name, value in paths if name not in cluster.env)
-    words = (cluster.python, "try" if is_tried else "", *stated, *of_profile)
+    wanted = ("try" if is_tried else "", TORCH if asks_torch else "")
+    words = (cluster.python, *wanted, *stated, *of_profile)
     command = Command(
         argv=("bash", "-c", LAUNCHERS, "ascendboot", *words),
-        purpose="look for Horovod",
+        purpose="look for launchers",
         effect=Effect.READ,
         timeout_s=150.0,
     )
-    return {
+    facts: dict[str, Fact[Any]] = {
         "ssh": Fact("ssh", command, _ssh, "find ssh"),
         "horovod": Fact("horovod", command, _horovod, "find Horovod"),
     }
+    if asks_torch:
+        facts["torch"] = Fact("torch", command, _torch, "find torch")
+    return facts
 
 
 def _ssh(result: Result) -> str:
@@ -87,3 +113,7 @@ def _horovod(result: Result) -> Horovod:
         return Horovod(path, version)
     build = part_of(sections, "horovod_build", _SCRIPT)
     return Horovod(path, version, horovod.parse_has_mpi(build))
+
+
+def _torch(result: Result) -> Torch:
+    return torch.parse(part_of(sections_of(result, _SCRIPT), "torch", _SCRIPT))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ascendboot.parse.kernel_ports import KernelPorts
     from ascendboot.parse.npu_smi import NpuList, NpuMap
     from ascendboot.parse.ss import Listener
+    from ascendboot.parse.torch import Torch
     from ascendboot.transport.api import Result, Transport
 
 _SYSTEM = Command(
@@ -90,6 +91,7 @@ class NodeFacts:
     python: Answer[Python] = NOT_ASKED
     ssh: Answer[str] = NOT_ASKED
     horovod: Answer[Horovod] = NOT_ASKED
+    torch: Answer[Torch] = NOT_ASKED
     disk: Answer[Disk] = NOT_ASKED
     code: Answer[Code] = NOT_ASKED
     code_tree: Answer[CodeTree] = NOT_ASKED

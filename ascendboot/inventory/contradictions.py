@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.inventory.refused import why_not_env
+from ascendboot.inventory.refused import why_not_env, why_not_with_torch
 from ascendboot.profiles import profile_env, why_not_value
 
 if TYPE_CHECKING:
     from ascendboot.inventory.keys import InventoryKeys
     from ascendboot.inventory.sheet import Sheet
+    from ascendboot.model.cluster import ResourceMode
 
 _MCA_SET_BY_US = {
     *("pml", "btl", "plm_rsh_agent", "plm_rsh_args", "plm_rsh_no_tree_spawn"),
@@ -34,8 +35,54 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
             sheet.spot.at("code", "source"),
             "code.path is missing: where the code belongs on the nodes; state it",
         )
-    if keys.resources.mode == "no-rank-table":
+    mode = resource_mode(keys)
+    if mode == "no-rank-table":
         _report_without_table(sheet, keys)
+    if mode == "root-info" or keys.launcher.kind == "torchrun":
+        _report_torch(sheet, keys, mode)
+    if mode != "rank-table" or keys.launcher.kind == "torchrun":
+        _report_port(sheet, keys)
+
+
+def resource_mode(keys: InventoryKeys) -> ResourceMode:
+    """The mode stated, or the one that suits the launcher."""
+    if keys.resources.mode is not None:
+        return keys.resources.mode
+    return "root-info" if keys.launcher.kind == "torchrun" else "rank-table"
+
+
+def _report_torch(sheet: Sheet, keys: InventoryKeys, mode: ResourceMode) -> None:
+    """What PyTorch's jobs cannot have."""
+    kind = sheet.spot.at("launcher", "kind")
+    stated_mode = sheet.spot.at("resources", "mode")
+    if mode == "no-rank-table":
+        sheet.report(
+            stated_mode,
+            "no-rank-table is for TensorFlow, and `launcher.kind` is torchrun; write root-info",
+        )
+    if mode == "root-info" and keys.launcher.kind == "horovod":
+        sheet.report(kind, "horovod makes no communicator by root info; write torchrun or mpirun")
+    if keys.profile == "rec-sdk-tf":
+        sheet.report(
+            sheet.spot.at("profile"),
+            "rec-sdk-tf is for TensorFlow, which torchrun and root-info are not for; remove it",
+        )
+    if keys.launcher.kind == "torchrun" and keys.launcher.mpi_args:
+        sheet.report(
+            sheet.spot.at("launcher", "mpi_args"),
+            "words for mpirun, and `launcher.kind` is torchrun; remove them",
+        )
+    for name in keys.env:
+        if reason := why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun"):
+            sheet.report(sheet.spot.at("env", name), reason)
+
+
+def _report_port(sheet: Sheet, keys: InventoryKeys) -> None:
+    if keys.ssh.port == keys.resources.chief_port:
+        sheet.report(
+            sheet.spot.at("ssh", "port"),
+            f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another",
+        )
 
 
 def _report_timeouts(sheet: Sheet, keys: InventoryKeys) -> None:
@@ -63,11 +110,6 @@ def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:
             spot.at("mode"),
             f"no-rank-table does not exist on {_WITHOUT_CM[keys.product]} servers (product: "
             f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table",
-        )
-    if keys.ssh.port == keys.resources.chief_port:
-        sheet.report(
-            sheet.spot.at("ssh", "port"),
-            f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another",
         )
 
 

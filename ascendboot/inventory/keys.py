@@ -35,7 +35,6 @@ from ascendboot.inventory.kinds import (
     Word,
     by_type,
     choice,
-    not_yet,
 )
 
 
@@ -194,19 +193,23 @@ class SshKeys(Keys):
 class ResourceKeys(Keys):
     """Keys of how ranks learn of each other."""
 
-    mode: Annotated[
-        Literal["rank-table", "no-rank-table"],
-        not_yet("root-info", instead="rank-table"),
-        Kind(choice("rank-table", "no-rank-table")),
-    ] = Field(
-        default="rank-table",
-        description="rank-table: every node gets one file that names all ranks; no-rank-table: "
-        "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only).",
-        examples=["no-rank-table"],
+    mode: (
+        Annotated[
+            Literal["rank-table", "no-rank-table", "root-info"],
+            Kind(choice("rank-table", "no-rank-table", "root-info")),
+        ]
+        | None
+    ) = _unset(
+        "`rank-table`; `root-info` with `launcher.kind: torchrun`",
+        "no-rank-table",
+        "rank-table: every node gets one file that names all ranks; no-rank-table: "
+        "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only); "
+        "root-info: PyTorch's ranks meet there (`MASTER_ADDR`, `MASTER_PORT`).",
     )
     chief_port: ChiefPort = Field(
         default=61000,
-        description="The port of the primary where ranks meet in the mode no-rank-table.",
+        description="The port of the primary where ranks meet in the modes no-rank-table and "
+        "root-info, and under torchrun.",
         examples=[61000],
     )
     chief_device: DeviceId = Field(
@@ -220,18 +223,19 @@ class LauncherKeys(Keys):
     """Keys of the program that starts the ranks."""
 
     kind: Annotated[
-        Literal["auto", "mpirun", "horovod"],
-        not_yet("torchrun", instead="mpirun"),
-        Kind(choice("auto", "mpirun", "horovod")),
+        Literal["auto", "mpirun", "horovod", "torchrun"],
+        Kind(choice("auto", "mpirun", "horovod", "torchrun")),
     ] = Field(
         default="auto",
-        description="mpirun: plain Open MPI; horovod: horovodrun; auto: horovodrun where it is "
-        "found beside `code.python` on the primary and works, else mpirun.",
+        description="mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
+        "without Open MPI; auto: with `resources.mode: root-info` torchrun where `code.python` "
+        "has torch on every node, else horovodrun where it is found beside `code.python` on the "
+        "primary and works, else mpirun.",
         examples=["mpirun"],
     )
     mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
         default_factory=list,
-        description="More words for mpirun's command line, for both launchers. What ascendboot "
+        description="More words for mpirun's command line, also under horovodrun. What ascendboot "
         "or horovodrun sets itself is refused.",
         examples=[["--mca", "btl_tcp_links", "2"]],
     )

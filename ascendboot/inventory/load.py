@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.inventory.build import build_nodes
-from ascendboot.inventory.contradictions import report_contradictions
+from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
 from ascendboot.inventory.refused import why_not_env
 from ascendboot.inventory.sheet import Problem, read
@@ -46,7 +46,7 @@ def load(path: Path) -> Cluster:
         product=keys.product,
         ssh_port=keys.ssh.port if isinstance(keys.ssh.port, int) else None,
         trust=keys.ssh.trust,
-        resource_mode=keys.resources.mode,
+        resource_mode=resource_mode(keys),
         chief_port=keys.resources.chief_port,
         chief_device=keys.resources.chief_device,
         launcher=keys.launcher.kind,

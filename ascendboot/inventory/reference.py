@@ -115,6 +115,4 @@ _NEVER = """\
 ## What never stands in an inventory
 
 * Passwords, passphrases and other secrets.
-* In `env`: variables that ascendboot itself sets for every rank ({env}).
-* What this version does not know yet, although later ones will: `mode: root-info`;
-  `kind: torchrun`."""
+* In `env`: variables that ascendboot itself sets for every rank ({env})."""

@@ -37,6 +37,8 @@ _SET_BY_OTHERS = (
         "bash sets this variable or changes its ways by it, and a rank begins in bash: remove it",
     ),
 )
+_MEETING = re.compile(r"MASTER_(ADDR|PORT)")
+_SET_BY_TORCHRUN = re.compile(r"(LOCAL|GROUP|ROLE)_(WORLD_SIZE|RANK|NAME)|TORCHELASTIC_.*|PET_.*")
 _SECRET = re.compile(
     r"(.*[_-])?(pass|passwd|password|passphrase|secret|credentials?)([_-].*)?", re.IGNORECASE
 )
@@ -60,4 +62,13 @@ def why_not_env(name: str) -> str | None:
             return reason
     if is_secret(name):
         return f"{SECRETS}; have the program read it from a file"
+    return None
+
+
+def why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
+    """Why a variable cannot stand in `env` where PyTorch's ranks meet; None when it can."""
+    if _MEETING.fullmatch(name):
+        return "the ranks meet on the primary, at resources.chief_port: remove it"
+    if by_torchrun and _SET_BY_TORCHRUN.fullmatch(name):
+        return "torchrun sets this variable, or reads it as one of its options: remove it"
     return None

@@ -13,7 +13,7 @@ from ascendboot.judge.host import host_rules
 from ascendboot.judge.launcher import choose_launcher, launcher_rules
 from ascendboot.judge.network import carrier_of, common_networks, network_rules
 from ascendboot.judge.ports import port_rules
-from ascendboot.judge.resources import resource_rules
+from ascendboot.judge.resources import logic_ids, resource_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,7 @@ __all__ = [
     "devices_of",
     "in_order",
     "judge",
+    "logic_ids",
     "obstacles",
 ]
 

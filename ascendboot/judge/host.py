@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge.finding import Finding, differences, judged_nodes, known, unanswered
+from ascendboot.judge.launcher import needs_openmpi
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
         yield from unanswered("system-unknown", node, seen.system, level="warning")
         yield from unanswered("machine-unknown", node, seen.machine, level="warning")
         yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(node))
-        yield from _openmpi(node, seen)
+        if needs_openmpi(cluster, facts):
+            yield from _openmpi(node, seen)
         yield from unanswered(
             "python-missing", node, seen.python, "Install it, or state another `code.python`"
         )
@@ -99,6 +101,8 @@ def same_machines(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[tup
 def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     nodes = tuple(judged_nodes(cluster, facts))
     openmpi = known({node.name: seen.openmpi for node, seen in nodes})
+    if not needs_openmpi(cluster, facts):
+        openmpi = {}
     python = known({node.name: seen.python for node, seen in nodes})
     system = known({node.name: seen.system for node, seen in nodes})
     for id_, has, versions in (

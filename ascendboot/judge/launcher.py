@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster
 
+_INSTALL_TORCH = "Install PyTorch for the Python that `code.python` states"
 _INSTALL = "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states"
 
 
 def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
-    """The program that the inventory states; for `auto` horovodrun where it works, else mpirun."""
+    """The program that the inventory states; for `auto` the first that suits it and works."""
+    if cluster.launcher == "torchrun":
+        return LauncherChoice("the inventory states it", torchrun=True)
+    if cluster.launcher == "auto" and cluster.resource_mode == "root-info":
+        return _for_root_info(cluster, facts)
     horovod = value_of(facts[cluster.primary_name].horovod)
     if cluster.launcher == "horovod":
         return LauncherChoice("the inventory states it", horovod.path if horovod else "horovodrun")
@@ -30,6 +35,11 @@ def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Launche
         return LauncherChoice(f"{obstacle}")
     beside = f"Horovod {horovod.version} beside {cluster.python} works on {cluster.primary_name}"
     return LauncherChoice(beside, horovod.path)
+
+
+def needs_openmpi(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
+    """Whether jobs are started by a program that is or calls mpirun."""
+    return cluster.primary_name not in facts or not choose_launcher(cluster, facts).torchrun
 
 
 def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -43,6 +53,18 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
         level="error",
         remedy="Install the same version on all nodes",
     )
+    yield from differences(
+        "torch-differs",
+        {name: torch.words for name, torch in known({n.name: s.torch for n, s in nodes}).items()},
+        has="",
+        level="error",
+        remedy="Install the same versions on all nodes",
+    )
+    for node, seen in nodes:
+        if cluster.launcher == "torchrun":
+            yield from unanswered("torch-missing", node, seen.torch, _INSTALL_TORCH)
+        if cluster.launcher == "torchrun" and node == cluster.primary:
+            yield from unanswered("ssh-missing", node, seen.ssh, "Install openssh-client")
     if cluster.launcher != "horovod":
         return
     for node, seen in nodes:
@@ -58,6 +80,17 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
                 text=f"Horovod {horovod.version} was built without MPI",
                 remedy=_INSTALL,
             )
+
+
+def _for_root_info(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
+    nodes = tuple(judged_nodes(cluster, facts))
+    found = known({node.name: seen.torch for node, seen in nodes})
+    lacking = [node.name for node, _ in nodes if node.name not in found]
+    if lacking:
+        return LauncherChoice(f"{fold(lacking)}: there is no torch for {cluster.python}")
+    versions = " and ".join(dict.fromkeys(torch.words for torch in found.values()))
+    why = f"resources.mode is root-info, and {cluster.python} has {versions} on every node"
+    return LauncherChoice(why, torchrun=True)
 
 
 def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:

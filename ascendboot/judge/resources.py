@@ -1,4 +1,4 @@
-"""Rules about how ranks learn of each other: what a job without a rank table needs."""
+"""Rules about how ranks learn of each other: what a job needs where they meet at a port."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge.devices import device_ids
-from ascendboot.judge.finding import Finding, judged_nodes, numbers, unanswered
+from ascendboot.judge.finding import Finding, devices, judged_nodes, numbers, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,15 +29,41 @@ WITHOUT_CM = {"a3": "A3", "a5": "950"}
 
 def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
-    if cluster.resource_mode != "no-rank-table":
-        return
+    by_chief = cluster.resource_mode == "no-rank-table"
     for node, seen in judged_nodes(cluster, facts):
-        yield from _product(node, seen)
+        if by_chief:
+            yield from _product(node, seen)
+        if cluster.is_for_torch:
+            yield from _order(node, seen)
     primary = facts.get(cluster.primary_name)
-    if primary is not None:
-        yield from _taken(cluster, primary)
-        yield from _ephemeral(cluster, primary)
+    if primary is None or not cluster.has_meeting_port:
+        return
+    yield from _taken(cluster, primary)
+    yield from _ephemeral(cluster, primary)
+    if by_chief:
         yield from _chief_device(cluster, primary)
+
+
+def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:
+    """The logic ids of the devices that a job uses, in rank order."""
+    npus = value_of(seen.npus)
+    by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
+    ids = ((i, by_device.get(i)) for i in device_ids(node, seen))
+    return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
+
+
+def _order(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending."""
+    ids = logic_ids(node, seen)
+    if list(ids) != sorted(ids):
+        yield Finding(
+            id="device-order",
+            level="error",
+            nodes=(node.name,),
+            text=f"PyTorch takes devices in the order of their logic ids, but those of "
+            f"{devices(device_ids(node, seen))} are {numbers(ids)}",
+            remedy="State `devices` in that order",
+        )
 
 
 def product_of(seen: NodeFacts) -> str | None:

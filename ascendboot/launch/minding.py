@@ -8,9 +8,13 @@ its other end tells how that node is, and ends the job there once the primary le
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from ascendboot.launch.scripts import RUNS
+
+ENDING: Final = "ascendboot: ends torchrun on this node: "
+"""Begins the line that says why; what torchrun says after it is only the consequence."""
 
 _MARKED: Final = r"""
 marked() {
@@ -66,6 +70,9 @@ MIND: Final = (
     RUNS
     + _MARKED
     + _HEARD
+    + rf"""
+ending={shlex.quote(ENDING)}
+"""
     + r"""
 clean() { [ "$1" = 0 ] || end_marked; }
 is_over() { ! kill -0 "$1" 2>/dev/null; }
@@ -122,7 +129,7 @@ launcher() {
   done
   now
   printf '%s ends at %s\n' "$who" "$time" >>events
-  printf 'ascendboot: ends torchrun on this node: %s\n' "$why"
+  printf '%s%s\n' "$ending" "$why"
   for held in "${beats[@]}"; do exec {held}>&-; done
   finish
   for ((tick = 0; tick < grace + 30 && ${#guards[@]}; tick++)); do

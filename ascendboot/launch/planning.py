@@ -85,7 +85,7 @@ def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ..
             node_rank=node_rank,
             base=base,
             command=torchrun_command(torchrun, node_rank, program),
-            env=torchrun_env(env),
+            env=torchrun_env(env, torchrun.ranks[node_rank]),
         )
         for node_rank, node in enumerate(request.placement.nodes)
     )

@@ -48,10 +48,12 @@ def torchrun_command(torchrun: Torchrun, node_rank: int, program: Sequence[str])
     )
 
 
-def torchrun_env(ranks_env: Mapping[str, str]) -> dict[str, str]:
+def torchrun_env(env: Mapping[str, str], ranks: int) -> dict[str, str]:
     """What torchrun itself needs besides: it must load torch, and no NPU."""
-    # Else `import torch` loads torch_npu, which wants CANN's libraries; the ranks have it unset.
-    return {**ranks_env, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    # Torchrun would set the first by itself, with five lines about it. Without the second `import
+    # torch` loads torch_npu, which wants CANN's libraries; the ranks have it unset.
+    threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
+    return {**env, **threads, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 def literal(word: str) -> str:

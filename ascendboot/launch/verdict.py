@@ -17,6 +17,7 @@ from ascendboot.launch.events import (
     StopAsked,
     SupervisorStarted,
 )
+from ascendboot.launch.minding import ENDING
 from ascendboot.launch.plan import rank_log, start_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 
@@ -286,8 +287,10 @@ def _explained(end: RankEnd, folder: Path) -> FirstFailure:
 
 
 def _gist(words: tuple[str, ...]) -> str:
-    """The launcher's words: what ssh said comes first, what Open MPI makes of it last."""
-    lines = [line for line in words if line.strip("-")]
+    """The launcher's words: what ssh said comes first, what is made of it last."""
+    lines = [line for line in words if line.strip("-*")]
+    decided = next((number for number, line in enumerate(lines, 1) if ENDING in line), None)
+    lines = lines[:decided]
     if len(lines) > 2 * _LAST_LINES:
         lines = [*lines[:_LAST_LINES], "…", *lines[-_LAST_LINES:]]
     return "\n".join(lines)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
 Trust = Literal["ca", "pinned"]
-ResourceMode = Literal["rank-table", "no-rank-table"]
+ResourceMode = Literal["rank-table", "no-rank-table", "root-info"]
 Profile = Literal["none", "rec-sdk-tf"]
 Engine = Literal["auto", "docker", "podman"]
-LauncherKind = Literal["auto", "mpirun", "horovod"]
+LauncherKind = Literal["auto", "mpirun", "horovod", "torchrun"]
 
 CHIEF_PORT = 61000
 """Outside HCCL's own 60000-60031 and the ports that Linux gives to outgoing connections."""
@@ -82,7 +82,7 @@ class Cluster:
     trust: Trust = "ca"
     resource_mode: ResourceMode = "rank-table"
     chief_port: int = CHIEF_PORT
-    """Where the ranks meet on the primary without a rank table."""
+    """Where the ranks meet on the primary without a rank table, and under torchrun."""
     chief_device: int = 0
     """Logic id of the primary's device that leads the meeting."""
     launcher: LauncherKind = "auto"
@@ -114,6 +114,16 @@ class Cluster:
     def needs_equal_devices(self) -> bool:
         """Whether every node must use the same device ids in the same order (mx_rec)."""
         return self.profile == "rec-sdk-tf"
+
+    @property
+    def has_meeting_port(self) -> bool:
+        """Whether the ranks meet at `chief_port` for certain."""
+        return self.resource_mode != "rank-table" or self.launcher == "torchrun"
+
+    @property
+    def is_for_torch(self) -> bool:
+        """Whether the inventory says that its jobs are PyTorch's."""
+        return self.resource_mode == "root-info" or self.launcher == "torchrun"
 
     @property
     def rank_order(self) -> tuple[Node, ...]:

@@ -33,6 +33,15 @@ def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
     }
 
 
+def meeting_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
+    """Where PyTorch's ranks meet; what the inventory states for scripts of its own counts."""
+    settings = {
+        "MASTER_ADDR": placement.primary.cluster_address,
+        "MASTER_PORT": str(cluster.chief_port),
+    }
+    return {name: value for name, value in settings.items() if name not in cluster.env}
+
+
 def rank_table(placement: Placement) -> RankTable:
     """The v1.0 rank table in which rank N is slot N of the placement."""
     return RankTable(

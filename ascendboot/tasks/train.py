@@ -25,7 +25,12 @@ from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.ready import Readiness, look
-from ascendboot.resources.files import chief_settings, rank_table, rank_table_name
+from ascendboot.resources.files import (
+    chief_settings,
+    meeting_settings,
+    rank_table,
+    rank_table_name,
+)
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -264,6 +269,7 @@ def _request(
 ) -> LaunchRequest:
     placement = applied.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
+    by_chief = cluster.resource_mode == "no-rank-table"
     table = rank_table(placement).to_json()
     primary = applied.nodes[cluster.primary_name]
     return LaunchRequest(
@@ -276,7 +282,8 @@ def _request(
         networks=applied.networks,
         rank_table=applied.base / "resources" / rank_table_name(placement) if with_table else None,
         rank_table_sha256=sha256(table.encode()).hexdigest() if with_table else "",
-        chief={} if with_table else chief_settings(cluster, placement),
+        chief=chief_settings(cluster, placement) if by_chief else {},
+        meeting={} if by_chief else meeting_settings(cluster, placement),
         python=cluster.python,
         script=ready.script,
         script_args=script_arguments(sys.argv),
@@ -298,7 +305,8 @@ def _launcher_env(cluster: Cluster, applied: Applied, image: Mapping[str, str]) 
 
     So do the ranks see it.
     """
-    names = LAUNCHER_NAMES if applied.launcher.horovodrun else ()
+    launcher = applied.launcher
+    names = LAUNCHER_NAMES if launcher.horovodrun or launcher.torchrun else ()
     of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
     of_profile = {
         name: f"{value}:{of_image[name]}" if of_image.get(name) else value

@@ -106,13 +106,15 @@ def test_all_questions_only_read_and_have_an_end() -> None:
 
 def test_every_question_has_its_field_and_every_field_its_question() -> None:
     fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock"}
+    wish = replace(CLUSTER, launcher="torchrun")
     in_container = replace(NODE, container="rec-sdk")
-    both = {**host_questions(in_container), **work_questions(CLUSTER, in_container)}
+    both = {**host_questions(in_container), **work_questions(wish, in_container)}
     assert set(both) == fields
     fields -= {"container", "work_machine"}
-    assert set(questions(CLUSTER, NODE)) == fields
-    assert set(questions(replace(CLUSTER, code_path=None), NODE)) == fields - {"code", "code_tree"}
-    assert set(questions(replace(CLUSTER, code_source="."), NODE)) == fields - {"code_tree"}
+    assert set(questions(wish, NODE)) == fields
+    assert set(questions(CLUSTER, NODE)) == fields - {"torch"}
+    assert set(questions(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
+    assert set(questions(replace(wish, code_source="."), NODE)) == fields - {"code_tree"}
 
 
 def test_a_node_with_a_container_is_asked_on_both_sides() -> None:

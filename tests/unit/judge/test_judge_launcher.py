@@ -11,6 +11,7 @@ from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.judge import choose_launcher
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.parse.horovod import Horovod
+from ascendboot.parse.torch import Torch
 from tests.unit.judge import well
 
 RUN = "/opt/py/bin/horovodrun"
@@ -55,6 +56,61 @@ def test_what_the_inventory_states_is_taken() -> None:
     why = "the inventory states it"
     assert chosen(WORKS, THERE, replace(well.TWO, launcher="mpirun")) == LauncherChoice(why)
     assert chosen(WORKS, THERE, STATED) == LauncherChoice(why, RUN)
+
+
+TORCH = Answered(Torch("2.1.0", "2.1.0.post3"))
+NO_TORCH = Unanswered("missing", "could not find torch: there is no torch for /usr/bin/python3")
+ROOT_INFO = replace(well.TWO, resource_mode="root-info")
+BY_TORCHRUN = replace(ROOT_INFO, launcher="torchrun")
+
+
+def torches(first: Any, second: Any) -> dict[str, Any]:
+    return {
+        "lab-1": well.facts(1, torch=first, ssh=SSH),
+        "lab-2": well.facts(2, torch=second, ssh=SSH),
+    }
+
+
+def test_torchrun_where_the_inventory_states_it() -> None:
+    stated = LauncherChoice("the inventory states it", torchrun=True)
+    assert choose_launcher(BY_TORCHRUN, torches(TORCH, TORCH)) == stated
+    assert (stated.name, stated.words) == (
+        "torchrun",
+        "torchrun starts jobs: the inventory states it",
+    )
+
+
+def test_auto_takes_torchrun_for_root_info_where_there_is_torch_everywhere() -> None:
+    assert choose_launcher(ROOT_INFO, torches(TORCH, TORCH)) == LauncherChoice(
+        "resources.mode is root-info, and python3 has torch 2.1.0, torch_npu 2.1.0.post3 on every "
+        "node",
+        torchrun=True,
+    )
+    assert choose_launcher(ROOT_INFO, torches(TORCH, NO_TORCH)) == LauncherChoice(
+        "lab-2: there is no torch for python3"
+    )
+
+
+def test_torchrun_wants_torch_everywhere_and_no_open_mpi() -> None:
+    no_mpi = Unanswered("missing", "could not find Open MPI: there is none")
+    one, two = torches(TORCH, NO_TORCH).values()
+    found = well.judged(BY_TORCHRUN, replace(one, openmpi=no_mpi), replace(two, openmpi=no_mpi))
+    assert found == [
+        (
+            "torch-missing error lab-2: could not find torch: there is no torch for "
+            "/usr/bin/python3. Install PyTorch for the Python that `code.python` states."
+        )
+    ]
+
+
+def test_versions_of_torch_that_differ() -> None:
+    found = well.judged(BY_TORCHRUN, *torches(TORCH, Answered(Torch("2.1.0"))).values())
+    assert found == [
+        (
+            "torch-differs error lab-[1-2]: lab-1 has torch 2.1.0, torch_npu 2.1.0.post3, lab-2 "
+            "has torch 2.1.0. Install the same versions on all nodes."
+        )
+    ]
 
 
 def test_versions_that_differ() -> None:

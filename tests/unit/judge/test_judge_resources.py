@@ -9,6 +9,7 @@ import pytest
 
 from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.judge.resources import product_of
+from ascendboot.model.cluster import Device
 from ascendboot.parse.kernel_ports import KernelPorts
 from ascendboot.parse.npu_smi import Npu, NpuList, NpuMap
 from ascendboot.parse.ss import Listener
@@ -135,3 +136,24 @@ def test_the_names_of_the_chips_tell_the_product(names: list[str], product: str 
         for i, name in enumerate(names)
     )
     assert product_of(well.facts(1, npus=Answered(NpuMap(npus)))) == product
+
+
+def test_where_torch_ranks_meet_a_port_that_is_taken() -> None:
+    for wish in (
+        replace(well.TWO, resource_mode="root-info"),
+        replace(well.TWO, launcher="torchrun"),
+    ):
+        (found,) = first(wish, listeners=listener(61000))
+        assert found.startswith("chief-port-taken error lab-1: port 61000")
+
+
+def test_devices_that_torch_would_take_in_another_order() -> None:
+    wish = replace(well.TWO, resource_mode="root-info")
+    node = replace(wish.nodes[0], devices=(Device(3), Device(1)))
+    stated = replace(wish, nodes=(node, wish.nodes[1]))
+    assert [found for found in first(stated) if found.startswith("device-order")] == [
+        (
+            "device-order error lab-1: PyTorch takes devices in the order of their logic ids, but "
+            "those of devices 3,1 are 3,1. State `devices` in that order."
+        )
+    ]

@@ -6,6 +6,9 @@ import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.events import (
+    AgentEnded,
+    AgentStarted,
+    EndingBegan,
     Event,
     LauncherEnded,
     LauncherStarted,
@@ -27,6 +30,11 @@ from ascendboot.launch.events import (
         ("launcher - stop at 2.5", StopAsked(2.5)),
         ("launcher - lost", LauncherEnded(None)),
         ("supervisor - pid 5 start 6", SupervisorStarted(5, 6)),
+        ("agent 1 pid 5 start 6", AgentStarted(1, 5, 6)),
+        ("agent 1 exit 3 at 1.5", AgentEnded(1, 3, 1.5)),
+        ("agent 1 lost", AgentEnded(1, None)),
+        ("agent 1 ends at 1.5", EndingBegan(1, 1.5)),
+        ("launcher - ends at 1.5", EndingBegan(0, 1.5)),
     ],
 )
 def test_events(line: str, event: Event) -> None:
@@ -45,6 +53,11 @@ def test_events(line: str, event: Event) -> None:
         "supervisor - exit 0 at 1.0",
         "rank 3 exit 1 at 1795251312",
         "rank 3 pid 77 start 1234 ",
+        "agent - pid 5 start 6",
+        "agent - exit 0 at 1.0",
+        "agent - lost",
+        "launcher 0 ends at 1.0",
+        "rank 1 ends at 1.0",
     ],
 )
 def test_what_is_not_an_event_is_refused(line: str) -> None:

@@ -11,10 +11,12 @@ from ascendboot.launch.events import RankEnded
 from ascendboot.launch.planning import plan
 from ascendboot.launch.verdict import Course, report_on, signal_of
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
-from tests.unit.launch.wanted import REQUEST
+from tests.unit.launch.wanted import REQUEST, TORCHRUN
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ascendboot.launch.plan import LaunchPlan
 
 PLAN = plan(REQUEST)
 OVER = Course(launcher_over=True, launcher_code=0)
@@ -25,9 +27,11 @@ def course(*ended: tuple[int, int, float], launcher: int | None = 1) -> Course:
     return Course(ended=ends, launcher_over=True, launcher_code=launcher)
 
 
-def report(course: Course, folder: Path, **clock_offsets: float) -> JobReport:
+def report(
+    course: Course, folder: Path, made: LaunchPlan = PLAN, **clock_offsets: float
+) -> JobReport:
     return report_on(
-        PLAN,
+        made,
         course,
         folder=folder,
         started="2026-01-02T03:04:05.678+00:00",
@@ -149,6 +153,37 @@ def test_interrupted(tmp_path: Path) -> None:
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code) == (JobState.INTERRUPTED, 130)
     assert found.first_failure is None
+
+
+def test_ranks_that_were_ended_on_purpose_are_no_cause(tmp_path: Path) -> None:
+    """Node a-2 was lost; a-1's clock is ten seconds ahead of a-2's."""
+    followed = replace(course((0, 143, 20.5), (1, 1, 20.6)), endings={0: 20.0})
+    words = "ascendboot: ends torchrun on this node: a-2: lost it"
+    (tmp_path / "launcher.log").write_text(f"ssh: closed\n{words}\nTraceback …\n")
+    found = report(followed, tmp_path, a_1=10.0)
+    assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 1, None)
+    assert found.message == f"ssh: closed\n{words}"
+    earlier = replace(course((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8)), endings={0: 20.0, 1: 9.9})
+    assert failing_rank(report(earlier, tmp_path, a_1=10.0)) == 2
+    assert failing_rank(report(earlier, tmp_path)) == 2
+
+
+def test_the_words_are_those_of_the_node_that_was_first_to_end(tmp_path: Path) -> None:
+    made = plan(TORCHRUN)
+    (tmp_path / "launcher.log").write_text("a-2: torchrun ended with 1\n")
+    (tmp_path / "agent.1.log").write_text("No module named torch\n")
+    seen = replace(course(), endings={0: 20.0, 1: 19.0})
+    found = report(seen, tmp_path, made=made)
+    assert found.message == "a-2: No module named torch"
+
+
+def test_a_rank_that_only_torchrun_saw_die(tmp_path: Path) -> None:
+    (tmp_path / "agent.1.log").write_text(
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-02_03:04:05\n"
+        "  host      : a-2\n  rank      : 3 (local_rank: 1)\n  exitcode  : -9 (pid: 77)\n"
+    )
+    found = report(course((2, 143, 9.0)), tmp_path, made=plan(TORCHRUN))
+    assert (failing_rank(found), found.exit_code) == (3, 137)
 
 
 def test_not_started(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ascendboot.launch.planning import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, SshAccess
+from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.placement import Placement, Slot
 
 BASE = PurePosixPath("/var/lib/ascendboot/two")
@@ -35,6 +37,13 @@ REQUEST = LaunchRequest(
     launcher_env={"OMPI_MCA_mpi_yield_when_idle": "1"},
     env={"EXTRA": "x y"},
     grace_s=2.5,
+)
+TORCHRUN = replace(
+    REQUEST,
+    launcher=LauncherChoice("it was asked for", torchrun=True),
+    rank_table=None,
+    meeting={"MASTER_ADDR": "192.0.2.11", "MASTER_PORT": "61000"},
+    launcher_env={"LD_LIBRARY_PATH": "/opt/lib"},
 )
 
 

@@ -1,0 +1,105 @@
+"""Real torchrun and DDP on the practice cluster: it learns, goes on where it was, ends whole."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+TELLS = """\
+import os
+names = ["MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "HCCL_IF_IP", "RANK_ID", "RANK_SIZE"]
+names += ["DEVICE_ID", "LOCAL_RANK", "WORLD_SIZE", "RANK_TABLE_FILE", "CM_CHIEF_IP"]
+print(*(f"{name}={os.environ.get(name)}" for name in names))
+"""
+WAITS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+
+@pytest.fixture(scope="module")
+def python(pytestconfig: pytest.Config) -> Path:
+    """An interpreter that has torch."""
+    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
+    if not found.exists():
+        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+    return found
+
+
+@pytest.fixture(scope="module")
+def operator(
+    python: Path, bring_up_once: Callable[..., Lab], pytestconfig: pytest.Config
+) -> Operator:
+    """Two nodes of two devices whose jobs are torchrun's."""
+    operator = Operator(bring_up_once(nodes=2, devices=2))
+    ended = operator.setup(inventory=wish(operator, python, launcher={"kind": "torchrun"}))
+    assert ended.code == 0, ended.err
+    why = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
+    assert why == ["torchrun starts jobs: the inventory states it"]
+    example = (pytestconfig.rootpath / "examples/ddp/main.py").read_text()
+    for name, text in (("ddp.py", example), ("tells.py", TELLS), ("waits.py", WAITS)):
+        (operator.lab.directory / name).write_text(text)
+    return operator
+
+
+def wish(operator: Operator, python: Path, **changes: object) -> Path:
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["code"] = {"python": str(python)}
+    path = operator.lab.directory / "torchrun.yaml"
+    path.write_text(yaml.safe_dump({**document, **changes}))
+    return path
+
+
+def test_ddp_learns_and_goes_on_from_its_checkpoint(operator: Operator) -> None:
+    words = ["--checkpoint", f"{BASE}/ddp.pt", "--every", "4"]
+    job = operator.call("train", "ddp.py", "--", "--steps", "8", *words)
+    assert job.code == 0, job.err + job.out
+    assert job.out.count("begins at step 0 of 8") == 4
+    again = operator.call("train", "ddp.py", "--", "--steps", "30", *words)
+    assert again.code == 0, again.err + again.out
+    assert again.out.count("begins at step 8 of 30") == 4
+    losses = set(re.findall(r"rank \d of 4 on cpu: loss ([\d.]+)", job.out + again.out))
+    first, last = sorted(losses, key=float, reverse=True)
+    assert float(last) < float(first) / 10
+    operator.sh("lab-1", f"rm {BASE}/ddp.pt")
+
+
+def test_what_each_rank_is_told(operator: Operator) -> None:
+    job = operator.call("train", "tells.py")
+    assert job.code == 0, job.err
+    nodes = operator.lab.nodes
+    nic = operator.sh("lab-1", f"ip -o addr | grep {nodes[0].address}/ | cut -d' ' -f2").strip()
+    assert sorted(job.out.splitlines()) == [
+        f"lab-{1 + rank // 2}:{rank} | MASTER_ADDR={nodes[0].address} MASTER_PORT=61000 "
+        f"GLOO_SOCKET_IFNAME={nic} HCCL_IF_IP={nodes[rank // 2].address} "
+        f"RANK_ID={rank} RANK_SIZE=4 DEVICE_ID={rank % 2} LOCAL_RANK={rank % 2} WORLD_SIZE=4 "
+        "RANK_TABLE_FILE=None CM_CHIEF_IP=None"
+        for rank in range(4)
+    ]
+
+
+def test_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
+    process = operator.start("train", "waits.py")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(4)]
+    assert sorted(lines) == [f"lab-{1 + rank // 2}:{rank} | up\n" for rank in range(4)]
+    operator.lab.fault("lab-2", "node-down")
+    try:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 1, err
+        assert "ends torchrun on this node: lab-2: lost it" in err, err
+        assert (
+            operator.sh("lab-1", "grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ; true") == ""
+        )
+    finally:
+        operator.lab.undo("lab-2", "node-down")

@@ -1,0 +1,58 @@
+"""What setup lays out on each node for PyTorch's ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ascendboot.model.cluster import Device
+from tests.engine.simulated import BASE, Simulation
+
+
+def exports(cluster: Simulation, number: int) -> list[str]:
+    """What node.env of one node exports for PyTorch, and its NIC."""
+    text = cluster.nodes[number].transport.files[f"{BASE}/env/node.env"].content.decode()
+    names = ("GLOO", "TP_", "HCCL_", "ASCEND_RT")
+    lines = [line.removeprefix("export ") for line in text.splitlines()]
+    return [line for line in lines if line.startswith(names)]
+
+
+@pytest.mark.parametrize("wish", [{"launcher": "torchrun"}, {"resource_mode": "root-info"}])
+def test_each_node_gets_its_own_nic_and_address(wish: dict[str, str]) -> None:
+    cluster = Simulation.of(2)
+    cluster.cluster = replace(cluster.cluster, **wish)  # type: ignore[arg-type]
+    assert cluster.walk().exit_code == 0
+    assert [exports(cluster, number) for number in (0, 1)] == [
+        [
+            "GLOO_SOCKET_IFNAME=eth0",
+            "TP_SOCKET_IFNAME=eth0",
+            "HCCL_SOCKET_IFNAME==eth0",
+            f"HCCL_IF_IP=198.18.0.{number}",
+        ]
+        for number in (1, 2)
+    ]
+
+
+def test_some_devices_of_a_node_and_what_the_inventory_states() -> None:
+    cluster = Simulation.of(1)
+    (node,) = cluster.cluster.nodes
+    cluster.cluster = replace(
+        cluster.cluster,
+        nodes=(replace(node, devices=(Device(4), Device(6))),),
+        launcher="torchrun",
+        env={"HCCL_SOCKET_IFNAME": "eth"},
+    )
+    assert cluster.walk().exit_code == 0
+    assert exports(cluster, 0) == [
+        "GLOO_SOCKET_IFNAME=eth0",
+        "TP_SOCKET_IFNAME=eth0",
+        "ASCEND_RT_VISIBLE_DEVICES=4,6",
+        "HCCL_SOCKET_IFNAME=eth",
+    ]
+
+
+def test_other_jobs_get_none_of_it() -> None:
+    cluster = Simulation.of(1)
+    assert cluster.walk().exit_code == 0
+    assert exports(cluster, 0) == []

@@ -1,0 +1,115 @@
+"""What is started on each node for torchrun."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from string import Template
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import LaunchError
+from ascendboot.launch.planning import plan
+from ascendboot.launch.torchrun import literal
+from tests.unit.launch.wanted import BASE, REQUEST, TORCHRUN
+
+if TYPE_CHECKING:
+    from ascendboot.launch.request import LaunchRequest
+
+RANK_EXEC = (
+    f"{BASE}/env/rank-exec",
+    *("job-1", "EXTRA=x y", "ASCENDBOOT_DEVICES=4,5,0,1", "ASCENDBOOT_WORKDIR=/workspace", "--"),
+    *("python3", "/workspace/main.py", "--name", "a b", "%:"),
+)
+
+
+def test_one_command_for_each_node() -> None:
+    made = plan(TORCHRUN)
+    assert [(start.node, start.log) for start in made.starts] == [
+        ("a-1", "launcher.log"),
+        ("a-2", "agent.1.log"),
+    ]
+    for number, start in enumerate(made.starts):
+        assert start.command == (
+            *("python3", "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2"),
+            *(f"--node_rank={number}", "--rdzv_backend=static", "--rdzv_id=job-1"),
+            *("--master_addr=192.0.2.11", "--master_port=61000", "--max_restarts=0"),
+            *("--monitor_interval=0.5", f"--log_dir={BASE}/jobs/job-1/torchelastic"),
+            *("--no_python", *RANK_EXEC),
+        )
+        assert start.env == {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            "USER": "root",
+            "LOGNAME": "root",
+            "LANG": "C.UTF-8",
+            "ASCENDBOOT_JOB_ID": "job-1",
+            "LD_LIBRARY_PATH": "/opt/lib",
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        }
+
+
+def test_nodes_with_another_number_of_ranks() -> None:
+    slots = TORCHRUN.placement.slots
+    made = plan(replace(TORCHRUN, placement=replace(TORCHRUN.placement, slots=slots[:3])))
+    words = [start.command for start in made.starts]
+    assert [w for command in words for w in command if "nproc" in w] == [
+        "--nproc_per_node=2",
+        "--nproc_per_node=1",
+    ]
+
+
+def test_the_files_and_what_must_be_there() -> None:
+    made = plan(TORCHRUN)
+    assert [(node, file.path.name, file.mode) for node, file in made.files] == [
+        ("a-1", "ranks", 0o644),
+        ("a-2", "ranks", 0o644),
+        ("a-1", "launch.sh", 0o700),
+        ("a-2", "launch.sh", 0o700),
+        ("a-2", "watch.sh", 0o700),
+        ("a-2", "watched", 0o644),
+    ]
+    assert (made.mpirun, made.module) == (None, "torch")
+    assert made.meeting_point == "192.0.2.11/61000"
+    assert made.logs_on("a-2") == ("rank.2.log", "rank.3.log", "agent.1.log")
+
+
+def test_the_plan_shows_every_command() -> None:
+    made = plan(TORCHRUN)
+    shown = made.describe()
+    for start in made.starts:
+        assert f"command, on {start.node}:\n  {start.command_line}" in shown
+    assert made.to_json()["starts"] == [
+        {"node": start.node, "command": list(start.command), "log": start.log}
+        for start in made.starts
+    ]
+
+
+def test_a_rank_table_for_those_who_ask_for_it() -> None:
+    table = BASE / "resources/hccl_json_4p_2_host.json"
+    made = plan(replace(TORCHRUN, rank_table=table))
+    assert f"RANK_TABLE_FILE={table}" in made.starts[1].command
+    assert made.meeting_point == "192.0.2.11/61000"
+
+
+def test_under_mpirun_the_ranks_are_told_where_they_meet() -> None:
+    made = plan(replace(REQUEST, rank_table=None, meeting=TORCHRUN.meeting))
+    words = made.starts[0].command
+    assert "MASTER_ADDR=192.0.2.11" in words
+    assert "MASTER_PORT=61000" in words
+    assert made.meeting_point == "192.0.2.11/61000"
+    with_table = plan(replace(REQUEST, meeting=TORCHRUN.meeting))
+    assert "MASTER_PORT=61000" in with_table.starts[0].command
+    assert with_table.meeting_point == ""
+
+
+@pytest.mark.parametrize("wanted", [TORCHRUN, replace(REQUEST, rank_table=None)])
+def test_without_a_place_to_meet_nothing_is_planned(wanted: LaunchRequest) -> None:
+    with pytest.raises(LaunchError, match="it is not said where the ranks are to meet"):
+        plan(replace(wanted, meeting={}))
+
+
+@pytest.mark.parametrize("word", ["$HOME", "$$", "${local_rank}", "a$", "$ {", "plain"])
+def test_torchrun_passes_a_word_on_as_it_is(word: str) -> None:
+    assert Template(literal(word)).safe_substitute(local_rank="7") == word
