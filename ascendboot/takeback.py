@@ -25,7 +25,7 @@ is_of_job() {  # job, path in its folder
     while IFS= read -r line; do [ -z "$line" ] || of_job[$line]=1; done 2>/dev/null <"jobs/$1/made"
   fi
   [ -n "${of_job[./$2]-}" ] && return 0
-  case $2 in +([0-9a-f])/beat) return 0 ;; esac
+  case $2 in +([0-9a-f])/beat | torchelastic/*) return 0 ;; esac
   return 1
 }
 is_ours() {
@@ -44,7 +44,9 @@ is_ours() {
 is_our_folder() {
   case $1 in
     code | jobs | sshd | trust | env | resources | @(sshd|trust)/.new.??????) return 0 ;;
-    jobs/*/*) case ${1#jobs/*/} in code | +([0-9a-f])) return 0 ;; esac; return 1 ;;
+    jobs/*/*)
+      case ${1#jobs/*/} in code | torchelastic | torchelastic/* | +([0-9a-f])) return 0 ;; esac
+      return 1 ;;
     jobs/*) return 0 ;;
   esac
   return 1

@@ -98,8 +98,14 @@ def test_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> 
         _, err = process.communicate(timeout=120)
         assert process.returncode == 1, err
         assert "ends torchrun on this node: lab-2: lost it" in err, err
-        assert (
-            operator.sh("lab-1", "grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ; true") == ""
-        )
+        left = "grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ; true"
+        assert operator.sh("lab-1", left) == ""
     finally:
         operator.lab.undo("lab-2", "node-down")
+
+
+def test_reset_leaves_nothing_of_all_that(operator: Operator) -> None:
+    ended = operator.call("reset", "--yes")
+    assert (ended.code, "left alone" in ended.err) == (0, False), ended.err
+    for node in operator.lab.nodes:
+        assert operator.sh(node.name, f"[ -e {BASE} ] || echo nothing") == "nothing\n"

@@ -26,6 +26,9 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
 ]
+LONG = pytest.mark.skipif(
+    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
+)
 HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
 FOR_EVER = "print('up', flush=True)\ntime.sleep(600)\n"
 GLOO = """\
@@ -156,9 +159,9 @@ def test_a_node_that_goes_down(two: TwoNodes, python: Path) -> None:
     ("node", "who"),
     [
         ("lab-1", "launcher"),
-        ("lab-2", "agent|supervisor"),
         ("lab-2", "torchrun"),
-        ("lab-2", "watch"),
+        pytest.param("lab-2", "agent|supervisor", marks=LONG),
+        pytest.param("lab-2", "watch", marks=LONG),
     ],
 )
 def test_nobody_looks_on_when_something_is_killed(
