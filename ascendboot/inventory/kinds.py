@@ -84,17 +84,6 @@ def _each(why_not: Callable[[str], str | None]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def not_yet(*values: str, instead: str) -> BeforeValidator:
-    """Values that later versions know are refused plainly."""
-
-    def check(value: object) -> object:
-        if value in values:
-            raise said(f'"{value}" is not in this version; write {instead}')
-        return value
-
-    return BeforeValidator(check)
-
-
 def _without_password(value: object) -> object:
     if isinstance(value, str) and ":" in value:
         raise said("a login name has no colon; write the name alone, never a password")
