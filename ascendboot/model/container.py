@@ -37,6 +37,7 @@ class Inside:
             (_STOPPED, f"start it: {engine} start {name}"),
             (_ABSENT, "start it, or correct `container`"),
             (_NO_PROGRAM, "install bash in its image"),
+            (_NO_ENGINE, f"is {engine} still on the host side? Run setup, which looks again"),
         ):
             if any(mark in said for mark in marks):
                 return remedy
@@ -49,7 +50,8 @@ _NO_SERVICE = ("cannot connect to the docker daemon", "is the docker daemon runn
 _PAUSED = ("is paused", "state paused", "unpause")
 _STOPPED = ("is not running", "running containers", "state improper", "is restarting")
 _ABSENT = ("no such container", "no container with name or id", "no such object")
-_NO_PROGRAM = ("executable file not found", "no such file or directory")
+_NO_PROGRAM = ("executable file",)
+_NO_ENGINE = ("no such file or directory", "not found")
 
 
 def is_absent(words: str) -> bool:

@@ -1,0 +1,222 @@
+"""The way into a container over a real sshd; a small program stands for `docker exec -i`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import CommandError, UnreachableError
+from ascendboot.model.container import Inside
+from ascendboot.transport import script
+from ascendboot.transport.api import Command, Effect
+from tests.integration.real_sshd import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.transport.session import SshTransport
+    from tests.integration.real_sshd import Bench, Sshd
+
+pytestmark = pytest.mark.integration
+
+# Words and exit codes as docker 20.10 and podman 4.3 have them.
+ENGINE = """\
+#!/bin/bash
+printf '%s\\0' "$@" >>{folder}/argv
+[ "$1 $2 $3" = 'exec -i -e' ] || exit 125
+export BASH_ENV={folder}/of_the_image "$4"
+case $5 in
+  absent) echo 'Error: No such container: absent' >&2; exit 1 ;;
+  stopped) echo 'Error response from daemon: Container 0a1b is not running' >&2; exit 1 ;;
+  gone) echo 'Error: no container with name or ID "gone" found: no such container' >&2; exit 125 ;;
+  bare) echo 'OCI runtime exec failed: exec: "bash": executable file not found in $PATH: unknown'
+    exit 126 ;;
+  closed) echo 'Got permission denied while trying to connect to the Docker daemon socket' >&2
+    exit 1 ;;
+  hangs) echo $$ >{folder}/pid; exec sleep 600 ;;
+  ends) shift 5; "$@" <&0 & echo "$!" >{folder}/pid; wait "$!" 2>/dev/null; exit 137 ;;
+esac
+shift 5
+"$@" <&0
+"""
+ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
+
+
+def read(*argv: str, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
+    return Command(
+        argv=argv, purpose="try it", effect=Effect.READ, timeout_s=timeout_s, stdin=stdin
+    )
+
+
+def bash(text: str, *, timeout_s: float = 30.0) -> Command:
+    return read("bash", "-c", text, timeout_s=timeout_s)
+
+
+@dataclass
+class Box:
+    """A host side and the engine on it."""
+
+    host: SshTransport
+    server: Sshd
+    folder: Path
+
+    def inside(self, name: str = "box") -> SshTransport:
+        return self.host.inside(Inside(str(self.folder / "docker"), name))
+
+    def refusal(self, name: str) -> str:
+        with pytest.raises(CommandError) as caught:
+            self.inside(name).run(read("true", stdin=bytes(100_000)))
+        return str(caught.value)
+
+
+@pytest.fixture
+def box(bench: Bench) -> Box:
+    server = bench.server()
+    folder = server.folder / "an engine's"
+    folder.mkdir()
+    engine = folder / "docker"
+    engine.write_text(ENGINE.format(folder=f"'{folder}'".replace("'s'", "'\"'\"'s'")))
+    engine.chmod(0o755)
+    (folder / "of_the_image").write_text("echo of the image; exit 3\n")
+    return Box(bench.open(bench.node(server)), server, folder)
+
+
+def test_what_goes_in_comes_out_as_from_the_host(box: Box) -> None:
+    inside = box.inside()
+    content = bytes(range(256)) * 4000
+    words, both, given, nothing = inside.run_all(
+        [
+            read("printf", "%s\\0", *ODD),
+            bash("printf 'o\\0'; printf 'e\\0' >&2; exit 7"),
+            read("cat", stdin=content),
+            bash('cat; printf "<%s>" "${BASH_ENV-}"'),
+        ]
+    )
+    assert words.stdout == "".join(f"{odd}\0" for odd in ODD).encode()
+    assert (both.stdout, both.stderr, both.exit_code) == (b"o\0", b"e\0", 7)
+    assert given.stdout == content
+    assert nothing.stdout == b"<>"
+    assert (inside.executions, box.host.executions, inside.connections) == (1, 0, 1)
+
+
+def test_the_engine_gets_its_argv_and_nothing_more(box: Box) -> None:
+    assert box.inside("rec-sdk").run(read("echo", "x")).text == "x\n"
+    *argv, program, end = (box.folder / "argv").read_bytes().decode().split("\0")
+    words = ["exec", "-i", "-e", "BASH_ENV=", "rec-sdk", "bash", "--noprofile", "--norc", "-c"]
+    assert (argv, end) == (words, "")
+    assert program.startswith('eval "$(head -c ')
+
+
+def test_a_limit_ends_what_runs_inside(box: Box) -> None:
+    late, after = box.inside().run_all([bash("exec sleep 4321", timeout_s=1.0), bash("echo on")])
+    assert late.said() == "a script gave no answer within 1 s"
+    assert after.text == "on\n"
+
+
+def test_holding_and_following_end_with_the_host_side(box: Box) -> None:
+    inside = box.inside()
+    heard: list[bytes] = []
+    held = inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
+    inside.stream(bash(f"echo heard; cat; touch '{box.server.folder}/closed'"), heard.append)
+    assert held.text == "held\n"
+    wait_until(lambda: b"".join(heard) == b"heard\n")
+    box.host.close()
+    wait_until((box.server.folder / "let_go").exists)
+    wait_until((box.server.folder / "closed").exists)
+    with pytest.raises(UnreachableError, match="the connection was lost: it was closed"):
+        inside.run(read("true"))
+
+
+def test_closing_the_inside_leaves_the_host_side_open(box: Box) -> None:
+    inside = box.inside()
+    inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
+    inside.close()
+    wait_until((box.server.folder / "let_go").exists)
+    assert box.host.run(read("echo", "open")).text == "open\n"
+
+
+def test_a_lost_connection_ends_what_waits_inside_and_is_told_as_one(box: Box) -> None:
+    inside = box.inside()
+    inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
+    kill_sessions = f"kill -9 {' '.join(str(pid) for pid in box.server.sessions())}"
+    with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
+        inside.run(bash(f"{kill_sessions}; sleep 60"))
+    wait_until((box.server.folder / "let_go").exists)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        (
+            "absent",
+            "exit 1: Error: No such container: absent; start it, or correct `container`",
+        ),
+        (
+            "stopped",
+            (
+                "exit 1: Error response from daemon: Container 0a1b is not running; "
+                "start it: docker start stopped"
+            ),
+        ),
+        (
+            "gone",
+            (
+                'exit 125: Error: no container with name or ID "gone" found: no such container; '
+                "start it, or correct `container`"
+            ),
+        ),
+        (
+            "bare",
+            (
+                'exit 126: OCI runtime exec failed: exec: "bash": executable file not found in '
+                "$PATH: unknown; install bash in its image"
+            ),
+        ),
+        (
+            "closed",
+            (
+                "exit 1: Got permission denied while trying to connect to the Docker daemon "
+                "socket; let this user use docker (group docker), or log in as root"
+            ),
+        ),
+    ],
+)
+def test_an_engine_that_refuses_is_quoted(box: Box, name: str, seen: str) -> None:
+    where = f"n1: could not try it in the container {name}: docker exec ended with "
+    assert box.refusal(name) == where + seen
+
+
+def test_an_engine_that_is_not_there_is_named(box: Box) -> None:
+    (box.folder / "docker").unlink()
+    message = box.refusal("box")
+    assert message.startswith(
+        "n1: could not try it in the container box: docker exec ended with exit 127: "
+    )
+    assert message.endswith("; is docker still on the host side? Run setup, which looks again")
+
+
+def test_a_container_that_ends_in_the_middle_is_named(box: Box) -> None:
+    end = bash(f'kill -9 "$(cat "{box.folder}/pid")"')
+    with pytest.raises(CommandError) as caught:
+        box.inside("ends").run_all([bash("echo first"), end])
+    assert str(caught.value) == (
+        "n1: could not try it: the reply from the container ends broke off while it ran: exit "
+        "137; was it stopped? docker ps -a tells"
+    )
+
+
+def test_an_engine_that_does_not_answer_is_given_up(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 1.0)
+    monkeypatch.setattr(script, "KILL_AFTER_S", 0.5)
+    with pytest.raises(CommandError) as caught:
+        box.inside("hangs").run(bash("true", timeout_s=0.5))
+    assert str(caught.value) == (
+        "n1: could not try it in the container hangs: docker exec did not begin anything within "
+        "2 s; does the engine answer? docker ps"
+    )
+    os.kill(int((box.folder / "pid").read_text()), 9)

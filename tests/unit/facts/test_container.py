@@ -1,0 +1,145 @@
+"""The question about a node's container, run by bash here with programs that stand for engines."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.api import Answered, Unanswered, answer_to
+from ascendboot.facts.container import container_question, way_into
+from ascendboot.model.container import Inside
+from ascendboot.parse.container import Container, Engines, parse_inspect, parse_names
+from ascendboot.transport.fake import Answer, FakeTransport
+from tests.unit.judge.well import node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.model.cluster import Engine
+    from ascendboot.transport.api import Command
+
+ID = "0a1b" * 16
+ABSENT = "echo 'Error: No such container: rec-sdk' >&2; exit 1"
+DENIED = (
+    "Got permission denied while trying to connect to the Docker daemon socket at "
+    "unix:///var/run/docker.sock: connect: permission denied"
+)
+
+
+@dataclass
+class Here:
+    """This machine, with engines in a folder that is all of its PATH before the usual."""
+
+    folder: Path
+
+    def put(self, engine: str, *, inspect: str, ps: str = "", runs: str = "exit 0") -> str:
+        """An engine whose subcommands are these scripts; its path."""
+        path = self.folder / engine
+        cases = f"inspect) {inspect} ;;\nps) {ps} ;;\nexec) {runs} ;;"
+        path.write_text(f"#!/bin/bash\ncase $1 in\n{cases}\nesac\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def __call__(self, command: Command) -> Answer:
+        done = subprocess.run(
+            command.argv,
+            env={"PATH": f"{self.folder}:/usr/bin:/bin"},
+            capture_output=True,
+            check=False,
+        )
+        return Answer(done.stdout, done.stderr, done.returncode)
+
+    def ask(self, engine: Engine = "auto") -> Answered[Engines] | Unanswered:
+        fact = container_question(node(1, container="rec-sdk", engine=engine))["container"]
+        return answer_to(fact, FakeTransport(rules=[self]).run(fact.command))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+def told(status: str, image: str = "") -> str:
+    return f"echo noise >&2; echo '{ID} {status} {image}'"
+
+
+def test_a_node_without_a_container_is_not_asked() -> None:
+    assert container_question(node(1)) == {}
+
+
+def test_docker_is_asked_first_and_its_running_container_is_tried(here: Here) -> None:
+    docker = here.put("docker", inspect=told("running", "rec_sdk:7.1"))
+    here.put("podman", inspect=told("running"))
+    answer = here.ask()
+    found = Container(engine=docker, id=ID, status="running", image="rec_sdk:7.1")
+    assert answer == Answered(Engines(container=found))
+    assert way_into(node(1, container="rec-sdk"), answer) == Inside(docker, "rec-sdk")
+
+
+def test_podman_is_taken_where_docker_has_no_such_container(here: Here) -> None:
+    here.put("docker", inspect=ABSENT, ps="echo other")
+    podman = here.put("podman", inspect=told("running"))
+    found = Container(engine=podman, id=ID, status="running")
+    assert here.ask() == Answered(Engines(container=found))
+
+
+def test_the_engine_that_is_stated_is_asked_alone(here: Here) -> None:
+    here.put("docker", inspect=told("running"))
+    podman = here.put("podman", inspect=told("exited"))
+    answer = here.ask("podman")
+    assert answer == Answered(Engines(container=Container(engine=podman, id=ID, status="exited")))
+    assert way_into(node(1, container="rec-sdk"), answer) is None
+
+
+def test_what_stops_bash_is_quoted(here: Here) -> None:
+    words = "OCI runtime exec failed: bash: executable file not found in $PATH: unknown"
+    here.put("docker", inspect=told("running"), runs=f"echo '{words}' >&2; exit 126")
+    answer = here.ask("docker")
+    assert isinstance(answer, Answered)
+    assert answer.value.container is not None
+    assert answer.value.container.obstacle == words
+    assert way_into(node(1, container="rec-sdk"), answer) is None
+
+
+def test_the_containers_that_there_are_are_named_once(here: Here) -> None:
+    here.put("docker", inspect=ABSENT, ps="printf 'b\\na\\n'")
+    here.put("podman", inspect=ABSENT, ps="echo b")
+    assert here.ask() == Answered(Engines(names=("a", "b")))
+
+
+def test_an_engine_that_refuses_is_quoted(here: Here) -> None:
+    docker = here.put("docker", inspect=f"echo '{DENIED}' >&2; exit 1")
+    answer = here.ask("docker")
+    assert answer == Answered(Engines(refused={docker: DENIED}))
+    assert way_into(node(1, container="rec-sdk"), answer) is None
+
+
+def test_no_engine_is_said_by_name() -> None:
+    fact = container_question(node(1, container="rec-sdk"))["container"]
+    absent = [f"@@ {name} 127 2\nno\n" for name in ("docker", "podman")]
+    said = FakeTransport(answers={fact.command.argv: "".join((*absent, "@@ end 0 0\n\n"))})
+    assert answer_to(fact, said.run(fact.command)) == Unanswered(
+        "missing",
+        "could not look for the container rec-sdk: there is no docker and no podman on the host "
+        "side",
+    )
+
+
+def test_a_form_that_nobody_knows_is_refused(here: Here) -> None:
+    here.put("docker", inspect="echo '[]'")
+    answer = here.ask("docker")
+    assert isinstance(answer, Unanswered)
+    assert answer.kind == "not-understood"
+    with pytest.raises(NotUnderstoodError):
+        parse_inspect(f"{ID} Up 2 hours", "docker")
+    with pytest.raises(NotUnderstoodError):
+        parse_names("a\n<none>\n")
+
+
+def test_names_with_links_are_read() -> None:
+    assert parse_names("web,app/web\nrec-sdk\n") == ("rec-sdk", "web")
+    assert parse_names("") == ()
