@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -29,29 +29,40 @@ class OnNode:
 
     files: Mapping[str, OwnFile]
     sshd: str
+    """Empty where it runs on the host side and ranks do not."""
     uid: int
     user: str
     home: str
     engine: str = ""
     """The program on the host side that reaches into the container; empty without one."""
     container_id: str = ""
+    host_files: Mapping[str, OwnFile] = field(default_factory=dict)
+    """What must still be on the host side, where our sshd runs there and ranks do not."""
+    host_sshd: str = ""
 
-    def problems(self, own: Own, *, now: float) -> tuple[str, ...]:
+    def problems(self, own: Own, host: Own | None = None, *, now: float) -> tuple[str, ...]:
         """What is no longer as setup left it, or has run out by the time `now`."""
+        told = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
         if self.engine and not own.files:
-            return ("nothing that setup left is in the container: it is a new one",)
-        changed = [
-            f"{path} is missing" if path not in own.files else f"{path} has changed"
-            for path, file in self.files.items()
-            if own.files.get(path) != file
-        ]
-        ends = {path: certificate.valid_to for path, certificate in own.certificates.items()}
-        changed += [f"{path} has expired" for path, end in ends.items() if end and end < now]
-        if own.daemon is None:
-            changed.append("the cluster's sshd does not run")
-        elif own.daemon.identity != self.sshd:
-            changed.append("the cluster's sshd runs with another configuration")
-        return tuple(changed)
+            return ("nothing that setup left is in the container: it is a new one", *told)
+        sshd = None if self.host_sshd else self.sshd
+        return (*_problems(self.files, sshd, own, now), *told)
+
+
+def _problems(files: Mapping[str, OwnFile], sshd: str | None, own: Own, now: float) -> list[str]:
+    """`sshd` is None where none is to run."""
+    changed = [
+        f"{path} is missing" if path not in own.files else f"{path} has changed"
+        for path, file in files.items()
+        if own.files.get(path) != file
+    ]
+    ends = {path: certificate.valid_to for path, certificate in own.certificates.items()}
+    changed += [f"{path} has expired" for path, end in ends.items() if end and end < now]
+    if sshd is not None and own.daemon is None:
+        changed.append("the cluster's sshd does not run")
+    elif sshd is not None and own.daemon is not None and own.daemon.identity != sshd:
+        changed.append("the cluster's sshd runs with another configuration")
+    return changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,13 +147,15 @@ class Applied:
         try:
             nodes = {
                 name: OnNode(
-                    files={path: OwnFile(**file) for path, file in node["files"].items()},
+                    files=_files(node["files"]),
                     sshd=node["sshd"],
                     uid=node["uid"],
                     user=node["user"],
                     home=node["home"],
                     engine=node["engine"],
                     container_id=node["container_id"],
+                    host_files=_files(node["host_files"]),
+                    host_sshd=node["host_sshd"],
                 )
                 for name, node in document["nodes"].items()
             }
@@ -165,6 +178,10 @@ class Applied:
             ) from error
 
 
+def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:
+    return {path: OwnFile(**file) for path, file in document.items()}
+
+
 def _digest(cluster: Cluster) -> str:
     """Of what the inventory asks for, however it is written and wherever it lies."""
     wish = {key: value for key, value in _stated(cluster).items() if key != "source"}
@@ -175,29 +192,35 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
     """Without what has its default: a key that a later version adds changes nothing then."""
     if is_dataclass(value):
         return {
-            field.name: _stated(getattr(value, field.name))
-            for field in fields(value)
-            if not _has_default(field, getattr(value, field.name))
+            each.name: _stated(getattr(value, each.name))
+            for each in fields(value)
+            if not _has_default(each, getattr(value, each.name))
         }
     return [_stated(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _has_default(field: Field[Any], value: object) -> bool:
-    if field.default_factory is not MISSING:
-        return bool(value == field.default_factory())
-    return bool(value == field.default)
+def _has_default(of: Field[Any], value: object) -> bool:
+    if of.default_factory is not MISSING:
+        return bool(value == of.default_factory())
+    return bool(value == of.default)
 
 
 def _on_node(name: str, seen: Seen, wished: Collection[str]) -> OnNode:
-    own, facts = seen.own[name], seen.facts[name]
+    own, served, facts = seen.own[name], seen.served.get(name), seen.facts[name]
     system, engines = value_of(facts.system), value_of(facts.container)
     container = engines.container if engines else None
     return OnNode(
-        files={path: file for path, file in own.files.items() if path in wished},
+        files=_those(own, wished),
         sshd=own.daemon.identity if own.daemon else "",
+        host_files=_those(served, wished) if served else {},
+        host_sshd=served.daemon.identity if served and served.daemon else "",
         uid=system.uid if system else 0,
         user=system.user if system else "root",
         home=system.home if system else "/root",
         engine=container.engine if container else "",
         container_id=container.id if container else "",
     )
+
+
+def _those(own: Own, wished: Collection[str]) -> dict[str, OwnFile]:
+    return {path: file for path, file in own.files.items() if path in wished}

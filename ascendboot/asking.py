@@ -31,6 +31,8 @@ class Asked:
     own: Own
     served: Own | None = None
     """What of ours is where our sshd runs, when that is not the workload side."""
+    idle: Own | None = None
+    """What of ours is on a host side where nothing is wished for."""
     was_locked: bool = False
     """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
 
@@ -67,7 +69,7 @@ def ask_node(
         waited = _has_waited(node, answers.get("lock"))
         facts = NodeFacts.from_answers(node.name, answers)
         return Asked(facts, Sides(host, host), _own(node, answers), was_locked=waited)
-    answers = asker(host, {**first, **host_questions(node), **own})
+    answers = asker(host, {**first, **host_questions(cluster, node), **own})
     waited = _has_waited(node, answers.get("lock"))
     there = _own(node, answers)
     way = way_into(node, answers["container"])
@@ -80,6 +82,8 @@ def ask_node(
         NodeFacts.from_answers(node.name, {**inside, **answers}),
         Sides(host, work),
         _own(node, inside),
+        served=there if cluster.serves_from_host(node) else None,
+        idle=None if cluster.serves_from_host(node) else there,
         was_locked=waited,
     )
 

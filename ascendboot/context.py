@@ -40,8 +40,9 @@ class Context:
         return resource_files(self.cluster, self.decisions.placement)
 
     def user(self, node: Node) -> str:
-        """The login name that we really have on a node."""
-        system = value_of(self.seen.facts[node.name].system)
+        """The login name that we really have on a node, on the side where our sshd runs."""
+        facts = self.seen.facts[node.name]
+        system = value_of(facts.host if node.name in self.seen.served else facts.system)
         return system.user if system else node.ssh.user
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ascendboot.parse.ss import Listener
 
 # Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes.
+_CONFIG = "sshd/sshd_config"
 CANDIDATE_PORTS = range(12345, 12445)
 
 
@@ -35,6 +36,8 @@ class Seen:
     """What of ours is on the workload sides."""
     served: Mapping[str, Own] = field(default_factory=dict)
     """What of ours is where our sshd runs, for nodes on which that is not the workload side."""
+    idle: Mapping[str, Own] = field(default_factory=dict)
+    """What of ours is on host sides where nothing is wished for."""
 
     def serving(self, name: str) -> Own:
         """What of ours is on the side of a node where our sshd runs."""
@@ -67,6 +70,7 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
     port = choose_port(cluster, seen)
     bases = {seen.own[node.name].base for node in cluster.nodes}
     findings = [] if isinstance(port, int) else [port]
+    findings += _left_servers(cluster, seen)
     if len(bases) > 1:
         findings.append(_different_bases(cluster, seen))
     findings += _linked_bases(cluster, seen)
@@ -164,6 +168,25 @@ def _last_ports(node: Node, seen: Seen) -> list[int]:
     """Where our sshd listens on a node, else where it did before it ended."""
     configured = seen.serving(node.name).port
     return our_ports(node, seen) or ([] if configured is None else [configured])
+
+
+def _left_servers(cluster: Cluster, seen: Seen) -> list[Finding]:
+    """Sshds of ours on the side where none is wished for any more."""
+    left = {**seen.idle, **{name: seen.own[name] for name in seen.served}}
+    nodes = [name for name, own in left.items() if own.sshd_pids or _CONFIG in own.files]
+    if not nodes:
+        return []
+    was = "sshd" if cluster.ssh_via == "engine" else "engine"
+    where = "in the container" if was == "sshd" else "on the host side"
+    return [
+        Finding(
+            id="ssh-via-changed",
+            level="error",
+            nodes=tuple(nodes),
+            text=f"the cluster's sshd {where} is left from `ssh.via: {was}`",
+            remedy="Run reset, then setup",
+        )
+    ]
 
 
 def _different_bases(cluster: Cluster, seen: Seen) -> Finding:

@@ -249,6 +249,7 @@ class Walk:
             facts={name: answer.facts for name, answer in asked.items()},
             own={name: answer.own for name, answer in asked.items()},
             served={name: a.served for name, a in asked.items() if a.served is not None},
+            idle={name: a.idle for name, a in asked.items() if a.idle is not None},
         )
 
     def _ask_node(self, node: Node) -> Asked:

@@ -138,4 +138,9 @@ SETUP: tuple[Phase, ...] = (
 
 def wished_names(context: Context, node: Node) -> frozenset[str]:
     """The names of all wishes of `setup` about a node; of a file it is the path."""
-    return frozenset(step.name for phase in SETUP for step in phase.wishes(context, node))
+    return frozenset(
+        step.name
+        for phase in SETUP
+        for wishes in (phase.served, phase.wishes)
+        for step in wishes(context, node)
+    )

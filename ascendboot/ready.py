@@ -15,7 +15,7 @@ from ascendboot.facts.node import code_questions
 from ascendboot.facts.own import own_question, parse_own
 from ascendboot.judge import code_findings, in_order
 from ascendboot.model.names import fold
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Sides
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from ascendboot.applied import Applied
     from ascendboot.code.send import Sending
+    from ascendboot.facts.own import Own
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.code import CodeTree
-    from ascendboot.transport.api import Result, Transport
+    from ascendboot.transport.api import HostSide, Result, Transport
 
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -54,16 +55,19 @@ def look(
     transports: Mapping[str, Transport],
     script: str,
     *,
+    hosts: Mapping[str, HostSide],
     forks: int,
     sending: Sending | None = None,
 ) -> Readiness:
     """Hold every node against what setup left there, in one execution each.
 
-    `sending` holds the code that the nodes should have from this side.
+    Where our sshd serves a container from the host side, that is asked, too. `sending`
+    holds the code that the nodes should have from this side.
     """
     path = PurePosixPath(cluster.code_path or "/") / script
     questions = partial(_questions, cluster, path, sending)
-    work = partial(_ask, applied, transports, questions)
+    sides = {name: Sides(hosts[name], transports[name]) for name in transports}
+    work = partial(_ask, applied, sides, questions)
     answers = for_each(cluster.nodes, work, forks=forks)
     problems: dict[str, list[str]] = {}
     with_script: list[str] = []
@@ -121,7 +125,7 @@ def _questions(
         expect=frozenset({0, 1}),
     )
     asked: dict[str, Fact[Any]] = {
-        "own": Fact("own", own_question(cluster.name), parse_own),
+        "own": _own(cluster.name),
         "script": Fact("script", has_script, lambda result: result.checked().exit_code == 0),
         **code_questions(cluster),
         **(sending.questions() if sending else {}),
@@ -131,18 +135,24 @@ def _questions(
     return asked
 
 
+def _own(cluster: str) -> Fact[Own]:
+    return Fact("own", own_question(cluster), parse_own)
+
+
 def _ask(
     applied: Applied,
-    transports: Mapping[str, Transport],
+    sides: Mapping[str, Sides],
     questions: Callable[[Node], Mapping[str, Fact[Any]]],
     node: Node,
 ) -> _Answer:
-    answers = ask(transports[node.name], questions(node))
+    answers = ask(sides[node.name].work, questions(node))
     for answer in answers.values():
         if isinstance(answer, Unanswered):
             raise NodeError(node.name, answer.message)
     values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
-    problems = applied.nodes[node.name].problems(values["own"], now=time.time())
+    left, own = applied.nodes[node.name], _own(applied.cluster)
+    host = own.parse(sides[node.name].host.run(own.command)) if left.host_sshd else None
+    problems = left.problems(values["own"], host, now=time.time())
     return _Answer(
         problems=problems,
         has_script=values["script"],

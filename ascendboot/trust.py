@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ascendboot.facts.api import value_of
+from ascendboot.facts.container import way_into
 from ascendboot.model.certificate import Authority, Claims, fingerprint
 from ascendboot.steps.certificates import CertificateFile, Clocks
 from ascendboot.steps.daemon import Daemon
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 HOST_CERTIFICATE: Literal["sshd/host_key-cert.pub"] = "sshd/host_key-cert.pub"
 USER_CERTIFICATE: Literal["trust/cluster_key-cert.pub"] = "trust/cluster_key-cert.pub"
+_ENTER = "sshd/enter"
+"""What a login runs where our sshd is on the host side: nothing but a command in the container."""
 _CLUSTER_KEY: Literal["trust/cluster_key"] = "trust/cluster_key"
 _OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh_config")
 """What another kind of trust or another primary leaves behind."""
@@ -29,11 +32,11 @@ _OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh
 
 def sshd(context: Context, node: Node) -> Sequence[Step]:
     """Our own sshd: host key, configuration, running process."""
-    return [
-        KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"),
-        FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600),
-        _daemon(context, node),
-    ]
+    steps: list[Step] = [KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}")]
+    if context.cluster.serves_from_host(node):
+        steps.append(FileContent(_ENTER, _enter(context, node), 0o755))
+    config = FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600)
+    return [*steps, config, _daemon(context, node)]
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:
@@ -175,7 +178,18 @@ def _authorized_keys(context: Context, key: str) -> str:
     )
 
 
+def _enter(context: Context, node: Node) -> str:
+    way = way_into(node, context.seen.facts[node.name].container)
+    values = {
+        "node": node.name,
+        "engine": way.engine if way else "docker",
+        "container": node.container,
+    }
+    return context.templates.text("sshd/enter.j2", values)
+
+
 def _sshd_config(context: Context, node: Node) -> str:
+    base = context.seen.serving(node.name).base
     return context.templates.text(
         "sshd/sshd_config.j2",
         {
@@ -184,8 +198,9 @@ def _sshd_config(context: Context, node: Node) -> str:
             "primary": context.cluster.primary_name,
             "port": context.decisions.port,
             "address": node.cluster_address,
-            "base": str(context.decisions.base),
+            "base": str(base),
             "certificate": HOST_CERTIFICATE if context.cluster.trust == "ca" else None,
+            "enter": str(base / _ENTER) if context.cluster.serves_from_host(node) else None,
             "user": context.user(node),
         },
     )

@@ -106,12 +106,14 @@ class NodeFacts:
 
 def questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """Everything that setup wants to know of a node whose ranks run on the host itself."""
-    return {**host_questions(node), **work_questions(cluster, node)}
+    return {**host_questions(cluster, node), **work_questions(cluster, node)}
 
 
-def host_questions(node: Node) -> dict[str, Fact[Any]]:
+def host_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """What is asked of the host side, by the names of NodeFacts' fields."""
+    sshd = Fact("sshd", _SERVICES, _sshd, "find the OpenSSH server")
     return {
+        **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
         "host": Fact("host", _SYSTEM, _system, "read the names of the system"),
         "machine": Fact("machine", _SYSTEM, _machine, "tell the machine from others"),
         "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
@@ -137,10 +139,12 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "python": Fact("python", work, _python, f"find {cluster.python}{place}"),
         "openmpi": Fact("openmpi", work, _openmpi, f"find Open MPI{place}"),
         "disk": Fact("disk", work, _disk, f"measure the free disk space{place}"),
-        "sshd": Fact("sshd", _SERVICES, _sshd, f"find the OpenSSH server{place}"),
         **code_questions(cluster),
         **launcher_questions(cluster, node),
     }
+    if not cluster.serves_from_host(node):
+        purpose = f"find the OpenSSH server{place}"
+        facts["sshd"] = Fact("sshd", _SERVICES, _sshd, purpose)
     if cluster.code_path is not None:
         purpose = f"look at the code's path{place}"
         facts["code"] = Fact("code", work, _code(cluster.code_path), purpose)

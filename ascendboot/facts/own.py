@@ -87,7 +87,7 @@ has_our_config() {
 }
 is_sshd_of_ours() {
   local key parent
-  [ -O "/proc/$1" ] && has_our_config "$1" || return 1
+  [ -O "/proc/$1" ] && [ "/proc/$1/root" -ef / ] && has_our_config "$1" || return 1
   case $(readlink "/proc/$1/exe") in */sshd | */sshd' (deleted)') ;; *) return 1 ;; esac
   while read -r key parent && [ "$key" != PPid: ]; do :; done 2>/dev/null <"/proc/$1/status"
   ! has_our_config "$parent"
@@ -100,7 +100,8 @@ sshds_of_ours() {
 }
 """
 """Shell that knows the listener of the cluster at `b`: an sshd of this user with our configuration,
-whose parent is not one (its sessions are). So it is found again when its record is lost."""
+whose parent is not one (its sessions are). So it is found again when its record is lost. What runs
+below another root is a container's: a host sees it too, and its files are others of these names."""
 
 _LOOK = """\
 echo "base $b"

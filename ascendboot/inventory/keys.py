@@ -182,6 +182,13 @@ class SshKeys(Keys):
         "is free on all of them.",
         examples=[7722],
     )
+    via: Annotated[Literal["sshd", "engine"], Kind(choice("sshd", "engine"))] = Field(
+        default="sshd",
+        description="How nodes reach each other's containers: sshd: the cluster's own sshd runs "
+        "in them; engine: it runs on the host and lets logins into the container alone, by "
+        "`docker exec`, so that no image needs an OpenSSH server.",
+        examples=["engine"],
+    )
     trust: Annotated[Literal["ca", "pinned"], Kind(choice("ca", "pinned"))] = Field(
         default="ca",
         description="How nodes know each other: ca: by certificates that two keys on the "

@@ -45,6 +45,7 @@ def load(path: Path) -> Cluster:
         source=file,
         product=keys.product,
         ssh_port=keys.ssh.port if isinstance(keys.ssh.port, int) else None,
+        ssh_via=keys.ssh.via,
         trust=keys.ssh.trust,
         resource_mode=resource_mode(keys),
         chief_port=keys.resources.chief_port,

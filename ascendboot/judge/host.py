@@ -27,7 +27,7 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
     for node, seen in judged_nodes(cluster, facts):
         yield from unanswered("system-unknown", node, seen.system, level="warning")
         yield from unanswered("machine-unknown", node, seen.machine, level="warning")
-        yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(node))
+        yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(cluster, node))
         if needs_openmpi(cluster, facts):
             yield from _openmpi(node, seen)
         yield from unanswered(
@@ -42,10 +42,12 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
     yield from _clocks(cluster, facts)
 
 
-def _sshd_remedy(node: Node) -> str:
-    if node.container is None:
+def _sshd_remedy(cluster: Cluster, node: Node) -> str:
+    if node.container is None or cluster.serves_from_host(node):
         return "Install openssh-server on the host side"
-    return f"Install openssh-server in the image of {node.container}"
+    return (
+        f"Install openssh-server in the image of {node.container}, or state `ssh: {{via: engine}}`"
+    )
 
 
 def _openmpi(node: Node, seen: NodeFacts) -> Iterator[Finding]:

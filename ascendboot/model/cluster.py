@@ -15,6 +15,7 @@ Trust = Literal["ca", "pinned"]
 ResourceMode = Literal["rank-table", "no-rank-table", "root-info"]
 Profile = Literal["none", "rec-sdk-tf"]
 Engine = Literal["auto", "docker", "podman"]
+SshVia = Literal["sshd", "engine"]
 LauncherKind = Literal["auto", "mpirun", "horovod", "torchrun"]
 
 CHIEF_PORT = 61000
@@ -79,6 +80,8 @@ class Cluster:
     product: Product = "auto"
     ssh_port: int | None = None
     """Port of the cluster's own sshd; None: one that is free on all nodes is found."""
+    ssh_via: SshVia = "sshd"
+    """How a login gets into a container: by our sshd in it, or by its engine from the host side."""
     trust: Trust = "ca"
     resource_mode: ResourceMode = "rank-table"
     chief_port: int = CHIEF_PORT
@@ -129,6 +132,10 @@ class Cluster:
     def rank_order(self) -> tuple[Node, ...]:
         """The nodes in the order in which ranks are given out: the primary first."""
         return (self.primary, *(n for n in self.nodes if n.name != self.primary_name))
+
+    def serves_from_host(self, node: Node) -> bool:
+        """Whether the node's ranks run in a container and our sshd does not."""
+        return node.container is not None and self.ssh_via == "engine"
 
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError when there is none."""

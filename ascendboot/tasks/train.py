@@ -151,7 +151,15 @@ def _planned(
     if errors:
         _refuse([str(error) for error in errors.values()])
     sending = wanted_sending(cluster, threading.Event())
-    ready = look(cluster, applied, transports, script, forks=session.forks, sending=sending)
+    ready = look(
+        cluster,
+        applied,
+        transports,
+        script,
+        hosts=session.hosts,
+        forks=session.forks,
+        sending=sending,
+    )
     if ready.problems:
         _refuse(ready.problems)
     job_id = session.run.run_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +35,10 @@ bash /tmp/start-container
 
 @pytest.fixture(scope="module")
 def operator(bring_up_once: Callable[..., Lab]) -> Operator:
-    return Operator(bring_up_once(nodes=2, devices=2, containers=True))
+    operator = Operator(bring_up_once(nodes=2, devices=2, containers=True))
+    for node in ("lab-1", "lab-2"):
+        operator.sh(node, NEW)
+    return operator
 
 
 def inside(operator: Operator, node: str, script: str) -> str:
@@ -46,8 +50,6 @@ def inside(operator: Operator, node: str, script: str) -> str:
 
 def test_from_setup_to_reset(operator: Operator) -> None:
     """One way through, because a container takes its time."""
-    for node in ("lab-1", "lab-2"):
-        operator.sh(node, NEW)
     first = operator.setup()
     assert first.code == 0, first.err
     assert operator.sh("lab-1", OWN).split() == ["lock"]
@@ -58,6 +60,37 @@ def test_from_setup_to_reset(operator: Operator) -> None:
     _restarted(operator)
     _made_anew(operator)
     _reset(operator)
+
+
+def test_via_the_engine_no_container_needs_an_sshd(operator: Operator) -> None:
+    for node in ("lab-1", "lab-2"):
+        inside(operator, node, "mv /usr/sbin/sshd /usr/sbin/sshd.away")
+    blocked = operator.setup()
+    assert blocked.code == 1
+    [why, _] = blocked.details("blocked")
+    assert "Install openssh-server in the image of rec-sdk, or state `ssh: {via: engine}`." in why
+    changes = ("code:\n", "ssh: {via: engine}\ncode:\n")
+    first = operator.setup(inventory=operator.inventory_with("via.yaml", changes))
+    assert first.code == 0, first.err
+    assert "sshd" not in inside(operator, "lab-2", f"{OWN}; ps -eo comm=").split()
+    again = operator.call("setup", "--json")
+    assert again.outcomes("changed", "failed", "blocked") == []
+    _only_the_container_is_open(operator)
+    _train(operator)
+    _reset(operator)
+
+
+def _only_the_container_is_open(operator: Operator) -> None:
+    """What the cluster's key is good for: commands in the container, word for word."""
+    login = f"ssh -F {BASE}/trust/ssh_config"
+    to = operator.lab.nodes[1].address
+    odd = "uname -n; printf '<%s>' 'a  b' '$HOME' \"it's\" '*'"
+    said = inside(operator, "lab-1", f"{login} {to} {shlex.quote(odd)}")
+    assert said == "lab-2-rec-sdk\n<a  b><$HOME><it's><*>"
+    assert "only commands are run here" in inside(operator, "lab-1", f"{login} {to}")
+    assert "PTY allocation request failed" in inside(operator, "lab-1", f"{login} -tt {to} true")
+    assert "stdio forwarding failed" in inside(operator, "lab-1", f"{login} -W {to}:22 {to}")
+    assert inside(operator, "lab-1", f"{login} {to} 'ls /usr/local/Ascend' 2>&1").startswith("ls: ")
 
 
 def _train(operator: Operator) -> None:
@@ -107,7 +140,7 @@ def _made_anew(operator: Operator) -> None:
             )
         ],
     )
-    operator.sh("lab-2", START)
+    operator.sh("lab-2", "bash /tmp/start-container")
     refused = operator.call("train", "show.py")
     assert "lab-2: not ready: nothing that setup left is in the container" in refused.err
     repaired = operator.setup()

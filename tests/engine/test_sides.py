@@ -9,7 +9,8 @@ from ascendboot.model.container import Inside
 from ascendboot.model.report import Outcome, Report
 from ascendboot.parse.container import Engines
 from ascendboot.parse.ss import Listener
-from tests.engine.simulated import BASE, Simulation, running
+from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
+from tests.unit.judge import well
 
 OF_EVERY_NODE = {
     *("sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"),
@@ -100,3 +101,65 @@ def test_a_plan_enters_the_containers_and_writes_nothing() -> None:
     assert report.count(Outcome.WOULD_CHANGE) > 0
     assert report.exit_code == 0
     assert [len(n.work.transport.executions) for n in cluster.nodes] == [1, 1]
+
+
+def via_engine() -> Simulation:
+    cluster = Simulation.with_containers(2)
+    cluster.cluster = replace(cluster.cluster, ssh_via="engine")
+    for number in (1, 2):
+        cluster.change(f"lab-{number}", host=Answered(well.system(number, user="operator")))
+    return cluster
+
+
+OF_HOSTS = {
+    *("sshd/sshd_config", "sshd/enter", "trust/authorized_keys"),
+    "sshd/host_key-cert.pub",
+}
+
+
+def names(node: SimulatedNode) -> set[str]:
+    return {path.removeprefix(f"{BASE}/") for path in node.transport.files}
+
+
+def test_via_the_engine_our_sshd_is_on_the_host_and_all_else_in_the_container() -> None:
+    cluster = via_engine()
+    assert cluster.walk().exit_code == 0
+    first, second = cluster.nodes
+    assert [names(node) for node in cluster.nodes] == [OF_HOSTS, OF_HOSTS]
+    assert [(bool(n.daemon), bool(n.work.daemon)) for n in cluster.nodes] == [(True, False)] * 2
+    every = {"env/node.env", "env/rank-exec", "resources/hostfile"}
+    every.add("resources/hccl_json_16p_2_host.json")
+    client = {"trust/known_hosts", "trust/ssh_config", "trust/cluster_key-cert.pub"}
+    assert (names(first.work), names(second.work)) == (every | client, every)
+    assert (set(first.work.keys), set(second.work.keys)) == ({"trust/cluster_key"}, set())
+    config = first.transport.files[f"{BASE}/sshd/sshd_config"].content.decode()
+    assert f"ForceCommand {BASE}/sshd/enter\n" in config
+    assert "AllowUsers operator\n" in config
+    client_config = first.work.transport.files[f"{BASE}/trust/ssh_config"].content.decode()
+    assert "User operator\n" in client_config
+    assert changed(cluster.walk()) == set()
+
+
+def test_via_the_engine_each_side_is_made_good_by_itself() -> None:
+    cluster = via_engine()
+    cluster.walk()
+    cluster.nodes[0].daemon = ""
+    cluster.nodes[1].work.wipe()
+    mine = {"env/node.env", "env/rank-exec", "resources/hostfile"}
+    mine.add("resources/hccl_json_16p_2_host.json")
+    assert changed(cluster.walk()) == {("lab-1", "sshd"), *(("lab-2", step) for step in mine)}
+
+
+def test_from_one_way_in_to_the_other_there_is_a_reset_between() -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.walk()
+    cluster.cluster = replace(cluster.cluster, ssh_via="engine")
+    report = cluster.walk()
+    blocked = {r.detail for r in report.results if r.outcome is Outcome.BLOCKED}
+    left = "lab-[1-2]: the cluster's sshd {} is left from `ssh.via: {}`. Run reset, then setup."
+    assert blocked == {left.format("in the container", "sshd")}
+    back = via_engine()
+    back.walk()
+    back.cluster = replace(back.cluster, ssh_via="sshd")
+    blocked = {r.detail for r in back.walk().results if r.outcome is Outcome.BLOCKED}
+    assert blocked == {left.format("on the host side", "engine")}

@@ -108,7 +108,7 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
     fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock"}
     wish = replace(CLUSTER, launcher="torchrun")
     in_container = replace(NODE, container="rec-sdk")
-    both = {**host_questions(in_container), **work_questions(wish, in_container)}
+    both = {**host_questions(CLUSTER, in_container), **work_questions(wish, in_container)}
     assert set(both) == fields
     fields -= {"container", "work_machine"}
     assert set(questions(wish, NODE)) == fields
@@ -119,7 +119,7 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
 
 def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     node = replace(NODE, container="rec-sdk")
-    host, work = host_questions(node), work_questions(CLUSTER, node)
+    host, work = host_questions(CLUSTER, node), work_questions(CLUSTER, node)
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
         *("hccn_conf", "npus", "npu_list", "device_networks"),
@@ -128,6 +128,13 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
         *("system", "work_machine", "python", "openmpi", "disk", "code", "sshd"),
         *("ssh", "horovod", "code_tree"),
     }
+
+
+def test_the_sshd_is_looked_for_where_it_is_to_run() -> None:
+    node, cluster = replace(NODE, container="rec-sdk"), replace(CLUSTER, ssh_via="engine")
+    assert "sshd" in host_questions(cluster, node)
+    assert "sshd" not in work_questions(cluster, node)
+    assert set(questions(cluster, NODE)) == set(questions(CLUSTER, NODE))
 
 
 def test_answers_that_are_no_facts_of_a_node_are_left_out() -> None:

@@ -109,5 +109,5 @@ def test_what_the_image_lacks_is_named() -> None:
     [message] = judged(wish, seen)
     assert message == (
         "sshd-missing error lab-1: could not find the OpenSSH server in the container rec-sdk. "
-        "Install openssh-server in the image of rec-sdk."
+        "Install openssh-server in the image of rec-sdk, or state `ssh: {via: engine}`."
     )
