@@ -71,6 +71,21 @@ def finding_ids() -> set[str]:
     return words - NO_FINDINGS | {f"device-{what}-unknown" for what in ("ip", "link", "tls")}
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    texts = [page.read_text() for page in pages]
+    named = {name for text in texts for name in re.findall(r"`(tests/[\w/]+\.py::\w+)`", text)}
+    assert len(named) > 40
+    there = {
+        f"{path}::{node.name}"
+        for path in sorted({name.partition("::")[0] for name in named})
+        if (ROOT / path).exists()
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert sorted(named - there) == []
+
+
 @pytest.mark.parametrize(
     "page", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda p: p.name
 )

@@ -82,6 +82,8 @@ class NodeFacts:
     interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
     npus: Answer[NpuMap] = NOT_ASKED
     npu_list: Answer[NpuList] = NOT_ASKED
+    super_pod: Answer[int | None] = NOT_ASKED
+    """The id of the node's super pod; None: it is no A3."""
     device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
     hccn_conf: Answer[HccnConf] = NOT_ASKED
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED

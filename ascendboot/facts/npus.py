@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.api import (
     ENDED_BY_TIMEOUT,
+    NOT_ASKED,
     Answer,
     Fact,
     attempt,
@@ -16,7 +17,7 @@ from ascendboot.facts.api import (
     value_of,
 )
 from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
-from ascendboot.parse import hccn_tool, npu_smi
+from ascendboot.parse import hccn_tool, npu_smi, spod_info
 from ascendboot.parse.reading import ToolBusyError
 from ascendboot.transport.api import Command, Effect
 
@@ -45,6 +46,8 @@ class DeviceNetwork:
     """One per port; empty: no address is set."""
     link_up: Answer[bool]
     tls_enabled: Answer[bool]
+    vnic: Answer[str] = NOT_ASKED
+    """Its address inside a super pod; asked on A3 only."""
 
     @property
     def device_ip(self) -> str | None:
@@ -57,6 +60,7 @@ def npu_questions() -> dict[str, Fact[Any]]:
     return {
         "npus": Fact("npus", COMMAND, _npus, "list the NPUs"),
         "npu_list": Fact("npu_list", COMMAND, _npu_list, "count the NPUs"),
+        "super_pod": Fact("super_pod", COMMAND, _super_pod, "tell the super pod"),
         "device_networks": Fact(
             "device_networks", COMMAND, _device_networks, "read the network of the devices"
         ),
@@ -78,6 +82,12 @@ def _npu_smi_said(result: Result, name: str, tool: str) -> str:
     return part_of(sections, name, _SCRIPT)
 
 
+def _super_pod(result: Result) -> int | None:
+    """The super pod of the node's first chip; None where it is no A3."""
+    section = sections_of(result, _SCRIPT).get("spod")
+    return None if section is None else spod_info.parse(section.text).super_pod_id
+
+
 def _device_networks(result: Result) -> tuple[DeviceNetwork, ...]:
     sections = sections_of(result, _SCRIPT)
     part_of(sections, "hccn_tool", _SCRIPT)
@@ -97,6 +107,9 @@ def _device_network(device_id: int, sections: Mapping[str, Section]) -> DeviceNe
         addresses=answer("ip", "read the IP", hccn_tool.parse_ip),
         link_up=answer("link", "read the link", hccn_tool.parse_link),
         tls_enabled=answer("tls", "read the TLS switch", hccn_tool.parse_tls),
+        vnic=answer("vnic", "read the address in the super pod", hccn_tool.parse_vnic)
+        if f"{device_id}/vnic" in sections
+        else NOT_ASKED,
     )
 
 

@@ -140,6 +140,7 @@ NPUS = (
     + VENDOR_TOOLS
     + r"""
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
+  npu_smi=$found
   tell list '' timeout -k 1 30 "$found" info -l
   tell mapping '' timeout -k 1 30 "$found" info -m
 else
@@ -147,7 +148,7 @@ else
     section $name 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
   done
 fi
-ids=; column=; ifs=$IFS; IFS=$'\n'; lines=($said); IFS=$ifs
+ids=; column=; card=; chip=; vnic=; ifs=$IFS; IFS=$'\n'; lines=($said); IFS=$ifs
 for line in "${lines[@]}"; do
   case $line in *'NPU ID'*'Chip Name'*)
     line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
@@ -161,6 +162,11 @@ for line in "${lines[@]}"; do
   [ "$column" ] || continue
   cells=($line)
   [ "${cells[0]}" != -1 ] || continue
+  case $line in *Ascend910_93* | *' Ascend910' | *' Ascend910 '*)
+    if [ -z "$card" ]; then card=${cells[0]} chip=${cells[1]}; fi
+    # A3 has two chips on a card; a single one of that name is a 910
+    case $line in *Ascend910_93*) vnic=vnic ;; *) [ "${cells[1]}" = 0 ] || vnic=vnic ;; esac ;;
+  esac
   case ${cells[column]-} in '' | *[!0-9]*) ;; *) ids="$ids ${cells[column]}" ;; esac
 done
 if [ -z "$column" ]; then
@@ -172,12 +178,18 @@ if [ -z "$column" ]; then
   set -f
 fi
 section ids 0 "${ids# }"
+[ -z "$vnic" ] ||
+"""
+    + rf"""  tell spod merged timeout -k 1 {CALL_TIMEOUT_S} "$npu_smi" info -t spod-info \
+    -i "$card" -c "$chip"
+"""
+    + r"""
 if locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
 """
     + rf"""
   for id in $ids; do
-    for what in ip link tls; do
+    for what in ip link tls $vnic; do
       tell "$id/$what" merged timeout -k 1 {CALL_TIMEOUT_S} "$found" -i "$id" -$what -g
     done
   done

@@ -12,7 +12,7 @@ from ascendboot.judge.hccl_ports import hccl_ports
 from ascendboot.judge.resources import product_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
@@ -22,6 +22,8 @@ Coverage: TypeAlias = Literal["once", "ring", "all-pairs"]
 a few more at random. `all-pairs`: every device every device of every other node."""
 
 _SAMPLES: dict[Coverage, int] = {"once": 2, "ring": 4, "all-pairs": 0}
+_DRAWS = 200
+"""So often a sample is drawn at most: some may be there already, or lead nowhere."""
 _ANY_PORT = 40000
 """Inside of what Linux gives to outgoing connections unless told otherwise."""
 
@@ -38,12 +40,17 @@ class Npu:
         return f"device {self.device_id} of {self.node} ({self.address})"
 
 
+Way: TypeAlias = Literal["ping", "hccs_ping"]
+"""What hccn_tool calls it: over the devices' network, or over the fabric of a super pod (A3)."""
+
+
 @dataclass(frozen=True)
 class Ends:
     """A ping from a device to an address of a device of another node."""
 
     source: Npu
     target: Npu
+    way: Way = "ping"
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,8 @@ class Attempts:
     pings: tuple[Ends, ...] = ()
     knocks: tuple[Knock, ...] = ()
     pings_decide: bool = True
-    """False on A3: inside a super pod devices reach each other without the network of the pings."""
+    """False on A3 where super pods are not known: inside one of them devices reach each other
+    without the network of the plain pings."""
 
 
 def attempts(
@@ -81,14 +89,15 @@ def attempts(
     `ssh_ports` holds the nodes on which the cluster's own sshd runs, with its port.
     """
     nodes = [node for node in cluster.nodes if node.name in facts]
-    npus = {node.name: _npus(node, facts[node.name]) for node in nodes}
+    devices = {node.name: _devices(node, facts[node.name]) for node in nodes}
     knocks = _knocks(cluster, nodes, facts, coverage, ssh_ports)
-    names = [name for name in npus if npus[name]]
+    names = [name for name in devices if devices[name]]
+    pods_known = all(value_of(facts[name].super_pod) is not None for name in names)
     return {
         node.name: Attempts(
-            pings=tuple(_pings(cluster.name, names, node.name, npus, coverage)),
+            pings=tuple(_pings(cluster.name, names, node.name, devices, coverage)),
             knocks=tuple(knock for knock in knocks if knock.source == node.name),
-            pings_decide=not _is_a3(cluster, facts[node.name]),
+            pings_decide=pods_known or not _is_a3(cluster, facts[node.name]),
         )
         for node in nodes
     }
@@ -98,42 +107,76 @@ def _is_a3(cluster: Cluster, facts: NodeFacts) -> bool:
     return "a3" in (cluster.product, product_of(facts))
 
 
-def _npus(node: Node, facts: NodeFacts) -> tuple[Npu, ...]:
+@dataclass(frozen=True)
+class _Device:
+    """A device with one of its addresses, and where it is in which super pod."""
+
+    node: str
+    device_id: int
+    address: str
+    vnic: str | None
+    super_pod: int | None
+
+    def to(self, other: _Device) -> Ends | None:
+        """The ping to a device of another node; None where no way leads there."""
+        if self.vnic and other.vnic and self.super_pod == other.super_pod is not None:
+            return Ends(self._at(self.vnic), other._at(other.vnic), "hccs_ping")
+        if self.address and other.address:
+            return Ends(self._at(self.address), other._at(other.address))
+        return None
+
+    def _at(self, address: str) -> Npu:
+        return Npu(self.node, self.device_id, address)
+
+
+def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
     """Without IPv6 addresses: how the tool is told to ping those is documented nowhere."""
-    return tuple(
-        Npu(node.name, device_id, address)
+    networks = value_of(facts.device_networks) or ()
+    vnics = {network.device_id: value_of(network.vnic) for network in networks}
+    pod = value_of(facts.super_pod)
+    found = (
+        _Device(node.name, device_id, "" if ":" in address else address, vnics.get(device_id), pod)
         for device_id, addresses in devices_of(node, facts)
         for address in (addresses or "").split(",")
-        if address and ":" not in address
     )
+    return tuple(device for device in found if device.address or device.vnic)
 
 
 def _pings(
     seed: str,
     names: Sequence[str],
     name: str,
-    npus: Mapping[str, tuple[Npu, ...]],
+    devices: Mapping[str, tuple[_Device, ...]],
     coverage: Coverage,
 ) -> Iterator[Ends]:
-    """Without doubles; none where no other node has an NPU with an address."""
+    """Without doubles; none where no other node has a device with an address."""
     if name not in names or len(names) == 1:
         return
-    others = [npu for other in names if other != name for npu in npus[other]]
+    mine = devices[name]
+    others = [device for other in names if other != name for device in devices[other]]
     if coverage == "all-pairs":
-        yield from (Ends(source, target) for source in npus[name] for target in others)
+        yield from _without_none(source.to(target) for source in mine for target in others)
         return
     place = names.index(name)
-    after, before = npus[names[(place + 1) % len(names)]], npus[names[place - 1]]
-    wanted = [Ends(s, after[i % len(after)]) for i, s in enumerate(npus[name])]
+    after, before = devices[names[(place + 1) % len(names)]], devices[names[place - 1]]
+    wanted = [source.to(after[i % len(after)]) for i, source in enumerate(mine)]
     if coverage == "ring":
         # one device further on: with two nodes both neighbours are the same
-        wanted += [Ends(s, before[(i + 1) % len(before)]) for i, s in enumerate(npus[name])]
-    chosen = dict.fromkeys(wanted)
-    enough = min(len(chosen) + _SAMPLES[coverage], len(npus[name]) * len(others))
+        wanted += [source.to(before[(i + 1) % len(before)]) for i, source in enumerate(mine)]
+    chosen = dict.fromkeys(_without_none(wanted))
+    enough = min(len(chosen) + _SAMPLES[coverage], len(mine) * len(others))
     chance = random.Random(f"{seed} {name}")  # noqa: S311 - the same again next time, no secret
-    while len(chosen) < enough:
-        chosen[Ends(chance.choice(npus[name]), chance.choice(others))] = None
+    for _ in range(_DRAWS):
+        if len(chosen) >= enough:
+            break
+        ping = chance.choice(mine).to(chance.choice(others))
+        if ping is not None:
+            chosen[ping] = None
     yield from chosen
+
+
+def _without_none(pings: Iterable[Ends | None]) -> Iterator[Ends]:
+    return (ping for ping in pings if ping is not None)
 
 
 def _knocks(

@@ -49,16 +49,18 @@ def _not_told(name: str, found: Tried) -> Iterator[Finding]:
     """Busy all the time, or an answer that nobody knows: nothing is proved, nothing refuted."""
     reasons: dict[str, set[int]] = defaultdict(set)
     first: dict[str, str] = {}
+    on_fabric: dict[str, bool] = {}
     for ping, answer in found.pings.items():
-        if isinstance(answer, Unanswered) and answer.kind != "failed":
+        if isinstance(answer, Unanswered) and not _is_refuted(ping, answer):
             _, _, why = answer.message.partition(": ")
             shape = why.replace(ping.target.address, "").replace(f"-i {ping.source.device_id} ", "")
             reasons[shape].add(ping.source.device_id)
             first.setdefault(shape, why)
+            on_fabric[shape] = on_fabric.get(shape, True) and ping.way == "hccs_ping"
     for shape, ids in reasons.items():
         yield Finding(
             id="mesh-unknown",
-            level="error",
+            level="warning" if on_fabric[shape] else "error",
             nodes=(name,),
             text=f"could not tell what {devices(sorted(ids))} reach{'es' * (len(ids) == 1)}: "
             f"{first[shape]}",
@@ -82,7 +84,7 @@ class _Mesh:
                 mesh.well.add(ping)
             elif isinstance(answer, Answered):
                 mesh.bad[ping] = answer.value.seen
-            elif answer.kind == "failed":
+            elif _is_refuted(ping, answer):
                 mesh.bad[ping] = _why(answer)
         mesh.failed = dict(mesh.bad)
         return mesh
@@ -209,6 +211,14 @@ class _Mesh:
                     text=f"{ping.source} cannot reach {ping.target}: {self.failed[ping]}{more}",
                     remedy=_LOOK.format(ping.source.device_id) + " at both ends",
                 )
+
+
+def _is_refuted(ping: Ends, answer: Unanswered) -> bool:
+    """Whether the tool's failure says that the device is not reached.
+
+    Of `-hccs_ping` only counts say so: which versions know it is documented nowhere.
+    """
+    return answer.kind == "failed" and ping.way == "ping"
 
 
 def _most_first(ends: Iterable[T]) -> list[T]:

@@ -45,7 +45,7 @@ knock() {{
 export -f knock
 knocks=; pings=(); until_s=$1; enough=$((until_s + 60))
 while read -r kind rest; do
-  case $kind in ping) pings+=("$rest") ;; knock) knocks+="$rest"$'\n' ;; esac
+  case $kind in *ping) pings+=("$kind $rest") ;; knock) knocks+="$rest"$'\n' ;; esac
 done
 exec 4< <(printf %s "$knocks" | xargs -r -P {_AT_ONCE} -L 1 bash -c 'knock "$@"' _)
 if [ "${{#pings[@]}}" = 0 ]; then section hccn_tool 0 'not needed'
@@ -53,9 +53,9 @@ elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
   for ping in "${{pings[@]}}"; do
     [ "$SECONDS" -lt "$until_s" ] || break
-    read -r number id address <<<"$ping"
+    read -r way number id address <<<"$ping"
     tell "ping/$number" merged timeout -k 1 {CALL_TIMEOUT_S} \
-      "$found" -i "$id" -ping -g address "$address"
+      "$found" -i "$id" "-$way" -g address "$address"
   done
 else
   section hccn_tool 127 'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
@@ -90,7 +90,7 @@ def command(attempts: Attempts) -> Command:
     It ends in time: after about two seconds for each ping the rest is left out.
     """
     pings = [
-        f"ping {number} {ping.source.device_id} {ping.target.address}\n"
+        f"{ping.way} {number} {ping.source.device_id} {ping.target.address}\n"
         for number, ping in enumerate(attempts.pings)
     ]
     knocks = [
@@ -130,7 +130,7 @@ def read(attempts: Attempts, result: Result) -> Tried:
 
 
 def _pinged(ping: Ends, section: Section) -> Answer[Ping]:
-    tool = f"hccn_tool -i {ping.source.device_id} -ping -g address {ping.target.address}"
+    tool = f"hccn_tool -i {ping.source.device_id} -{ping.way} -g address {ping.target.address}"
     return attempt(
         f"ping {ping.target}", lambda: hccn_ping.parse(hccn_tool_said(section, tool), tool)
     )

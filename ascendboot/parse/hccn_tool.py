@@ -45,6 +45,8 @@ _LOADER = re.compile(r"/?\S+: error while loading shared libraries: ")
 _TLS = re.compile(r"dev_id:\s*([0-9]+), tls switch\[([01])\]\(0:disable, 1:enable\)(,.*)?")
 _CERTIFICATE = re.compile(r"dev_id:\s*[0-9]+, \[.*\] info:|\s+[a-z_ ]+\[.*\](\(.*\))?\s*")
 _EXPECTED_IP = "ipaddr:ADDRESS and netmask:MASK"
+_VNIC = re.compile(r"vnic (link status|ipaddr|netmask):\s*(\S+)")
+_EXPECTED_VNIC = "vnic link status:, vnic ipaddr:ADDRESS and vnic netmask:"
 _EXPECTED_TLS = "dev_id:N, tls switch[0|1](0:disable, 1:enable)"
 
 
@@ -101,6 +103,29 @@ def parse_link(text: str, tool: str = "hccn_tool -link -g") -> bool:
     if match is None:
         raise line.not_understood(tool, expected)
     return match[1] == "UP"
+
+
+def parse_vnic(text: str, tool: str = "hccn_tool -vnic -g") -> str:
+    """The address of a device inside its super pod (A3).
+
+    Raises:
+        HccnToolError, ToolBusyError: the tool says that it could not tell.
+        NotUnderstoodError: a line is not in a known form.
+    """
+    refuse_failure(text, tool)
+    address = None
+    for line in lines_of(text):
+        match = _VNIC.fullmatch(line.text.strip())
+        if match is None:
+            raise line.not_understood(tool, _EXPECTED_VNIC)
+        if match[1] == "ipaddr":
+            try:
+                address = str(ipaddress.IPv4Address(match[2]))
+            except ValueError:
+                raise line.not_understood(tool, _EXPECTED_VNIC) from None
+    if address is None:
+        raise nothing_printed(tool, _EXPECTED_VNIC)
+    return address
 
 
 def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:

@@ -183,3 +183,14 @@ def test_the_port_that_our_sshd_listens_on_stays_when_another_becomes_free() -> 
 
 def _config(cluster: Simulation) -> bytes:
     return cluster.nodes[0].transport.files["/var/lib/ascendboot/lab/sshd/sshd_config"].content
+
+
+def test_the_cluster_s_sshd_listens_at_the_cluster_address_alone() -> None:
+    cluster = Simulation.of(2)
+    cluster.walk()
+    path = "/var/lib/ascendboot/lab/sshd/sshd_config"
+    texts = [node.transport.files[path].content.decode() for node in cluster.nodes]
+    addresses = [
+        [line for line in text.splitlines() if line.startswith("ListenAddress")] for text in texts
+    ]
+    assert addresses == [["ListenAddress 198.18.0.1"], ["ListenAddress 198.18.0.2"]]

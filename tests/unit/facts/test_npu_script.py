@@ -134,6 +134,53 @@ def test_ids_are_taken_from_the_right_column(stage: Stage, mapping: str, asked: 
     assert [found.device_id for found in networks.value] == asked
 
 
+A3 = (
+    PHYSICAL
+    + "".join(f"\t4  {i}  {i}  {8 + i}  Ascend910\n" for i in range(2))
+    + "\t4  2  -  -  Mcu\n"
+)
+SPOD = "SDID : 169082890\nSuper Pod Size : 384\nSuper Pod ID : 7\nServer Index : 40\n"
+
+
+def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: Stage) -> None:
+    stage.npu_smi(A3)
+    stage.put(
+        "npu-smi",
+        f'echo "$*" >>{stage.folder}/calls\ncase "$2 $3" in "-t spod-info") printf {SPOD!r} ;;\n'
+        f'"-m ") cat {stage.folder}/mapping ;; *) cat {stage.folder}/list ;; esac\n',
+    )
+    vnic = "vnic link status: UP\\nvnic ipaddr: 192.168.2.19$2\\nvnic netmask: 255.255.0.0\\n"
+    stage.put("hccn_tool", f'[ $3 != -vnic ] || {{ printf "{vnic}"; exit; }}\n{FINE}')
+    answers = stage.answers()
+    assert answers["super_pod"] == Answered(7)
+    assert answers["device_networks"] == Answered(
+        (network(8, vnic=Answered("192.168.2.198")), network(9, vnic=Answered("192.168.2.199")))
+    )
+    calls = (stage.folder / "calls").read_text().splitlines()
+    assert calls == ["info -l", "info -m", "info -t spod-info -i 4 -c 0"]
+
+
+def test_elsewhere_no_super_pod_is_asked_for(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put("hccn_tool", FINE)
+    assert stage.answers()["super_pod"] == Answered(None)
+
+
+def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
+    stage.npu_smi(A3)
+    stage.put(
+        "npu-smi",
+        'case "$2" in -t) echo "This device does not support querying spod-info."; exit 1 ;;\n'
+        f"-m) cat {stage.folder}/mapping ;; *) cat {stage.folder}/list ;; esac\n",
+    )
+    stage.put("hccn_tool", FINE)
+    assert stage.answers()["super_pod"] == Unanswered(
+        "failed",
+        "could not tell the super pod: npu-smi info -t spod-info: This device does not support "
+        "querying spod-info.",
+    )
+
+
 def test_two_ports_and_no_ip(stage: Stage) -> None:
     stage.npu_smi()
     stage.put(
@@ -218,6 +265,7 @@ def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
     assert stage.answers(enough="0") == {
         "npus": Unanswered("failed", f"could not list the NPUs: {late}"),
         "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
+        "super_pod": Answered(None),
         "device_networks": Answered(()),
     }
 
@@ -250,6 +298,7 @@ def test_no_npu_smi(stage: Stage) -> None:
     assert stage.answers() == {
         "npus": Unanswered("missing", f"could not list the NPUs: {nowhere}"),
         "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
+        "super_pod": Answered(None),
         "device_networks": Answered(()),
     }
 

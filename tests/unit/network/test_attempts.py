@@ -143,3 +143,65 @@ def test_an_unreachable_primary_does_not_keep_the_others_from_trying() -> None:
         ("lab-2", "lab-3"),
         ("lab-3", "lab-2"),
     }
+
+
+# ---------------------------------------------------------------------------------- super pods
+
+
+def in_pods(*pods: int | None, coverage: Coverage = "once") -> dict[str, Attempts]:
+    """Nodes of two devices of A3, each in one of these super pods."""
+    facts = {
+        f"lab-{n}": well.facts(
+            n,
+            **well.npus(0, 1),
+            super_pod=Answered(pod),
+            device_networks=Answered(
+                tuple(
+                    well.network(n, i, vnic=Answered(f"192.168.{n}.19{i}"), **no_ip(n, pod))
+                    for i in range(2)
+                )
+            ),
+        )
+        for n, pod in enumerate(pods, 1)
+    }
+    numbers = range(1, len(pods) + 1)
+    cluster = well.cluster(*(well.node(n) for n in numbers), product="a3")
+    return attempts(cluster, facts, coverage, ssh_ports={})
+
+
+def no_ip(number: int, pod: int | None) -> dict[str, Answered[tuple[()]]]:
+    """The third node has no addresses but those inside its super pod."""
+    return {"addresses": Answered(())} if number == 3 and pod is not None else {}
+
+
+def test_inside_a_super_pod_the_fabric_is_tried_and_the_answer_decides() -> None:
+    found = in_pods(0, 0)
+    inside = [(p.way, str(p.source), str(p.target)) for p in found["lab-1"].pings]
+    assert inside[:2] == [
+        (
+            "hccs_ping",
+            f"device {i} of lab-1 (192.168.1.19{i})",
+            f"device {i} of lab-2 (192.168.2.19{i})",
+        )
+        for i in range(2)
+    ]
+    assert {way for way, *_ in inside} == {"hccs_ping"}
+    assert len(inside) == 4
+    assert found["lab-1"].pings_decide
+
+
+def test_between_super_pods_the_network_is_tried_where_there_is_one() -> None:
+    found = in_pods(0, 1, 0, coverage="all-pairs")
+    ways = {(p.source.node, p.target.node): p.way for a in found.values() for p in a.pings}
+    assert ways == {
+        ("lab-1", "lab-2"): "ping",
+        ("lab-2", "lab-1"): "ping",
+        ("lab-1", "lab-3"): "hccs_ping",
+        ("lab-3", "lab-1"): "hccs_ping",
+    }
+
+
+def test_where_super_pods_are_not_known_plain_pings_only_warn() -> None:
+    found = in_pods(None, None)
+    assert {p.way for a in found.values() for p in a.pings} == {"ping"}
+    assert [a.pings_decide for a in found.values()] == [False, False]

@@ -139,3 +139,19 @@ def test_a_script_that_was_ended_is_an_error() -> None:
 def _sections(*sections: tuple[str, str]) -> bytes:
     whole = [*sections, ("end", "")]
     return "".join(f"@@ {n} 0 {len(text)}\n{text}\n" for n, text in whole).encode()
+
+
+def test_the_fabric_of_a_super_pod_is_tried_by_its_own_command(tool: Path) -> None:
+    source, target = Npu("lab-1", 0, "192.168.1.199"), Npu("lab-2", 3, "192.168.2.199")
+    fabric = Ends(source, target, "hccs_ping")
+    both = Attempts((fabric, FIRST))
+    (tool / "said").write_text(
+        "This pkt ping success!\n" * 3 + "3 packets transmitted, 3 received, 0.00% packets loss\n"
+    )
+    calls = 'echo "$*" >>"${0%/*}/calls"; cat "${0%/*}/said"\n'
+    (tool / "hccn_tool").write_text(f"#!/bin/bash\n{calls}")
+    assert read(both, run(both, tool)).pings[fabric] == Answered(Ping(3, 3))
+    assert (tool / "calls").read_text().splitlines() == [
+        "-i 0 -hccs_ping -g address 192.168.2.199",
+        "-i 0 -ping -g address 192.0.2.23",
+    ]

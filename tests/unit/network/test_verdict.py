@@ -139,6 +139,28 @@ def test_on_a3_pings_warn_because_a_super_pod_has_a_fabric_of_its_own() -> None:
     assert [(f.id, f.level) for f in verdict(wanted, tried)] == [("mesh-down", "warning")]
 
 
+def test_on_the_fabric_lost_packets_refute_and_an_old_tool_proves_nothing() -> None:
+    cluster = replace(well.TWO, product="a3")
+    vnics = {
+        n: tuple(well.network(n, i, vnic=Answered(f"192.168.{n}.{i}")) for i in range(8))
+        for n in (1, 2)
+    }
+    facts = {
+        f"lab-{n}": well.facts(n, super_pod=Answered(0), device_networks=Answered(vnics[n]))
+        for n in (1, 2)
+    }
+    wanted = attempts(cluster, facts, "ring", ssh_ports={})
+
+    def found(answer: Answer[Ping]) -> list[tuple[str, str]]:
+        tried = {name: Tried(dict.fromkeys(mine.pings, answer)) for name, mine in wanted.items()}
+        return [(f.id, f.level) for f in verdict(wanted, tried)]
+
+    assert found(WELL) == []
+    assert found(LOST) == [("mesh-down", "error")]
+    old = "could not ping a device: hccn_tool -hccs_ping: Get invalid major cmd."
+    assert found(Unanswered("failed", old)) == [("mesh-unknown", "warning")]
+
+
 def test_one_pair_is_told_with_both_ends_and_a_late_answer_is_a_failure() -> None:
     def pinged(ping: Ends) -> Answer[Ping]:
         ends = (ping.source.node, ping.source.device_id, ping.target.node, ping.target.device_id)
