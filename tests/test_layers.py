@@ -13,7 +13,7 @@ BELOW = {
     "errors": set(),
     "model": {"errors"},
     "profiles": set(),
-    "inventory": {"errors", "model", "profiles"},
+    "inventory": {"errors", "model", "profiles", "ranktable"},
     "parse": {"errors", "model"},
     "render": {"errors", "model"},
     "state": {"errors", "model"},

@@ -29,6 +29,11 @@ _WITHOUT_CM = {"a3": "A3", "a5": "950"}
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
     """Note every pair of keys that cannot both hold."""
     _report_mpi_args(sheet, keys.launcher.mpi_args)
+    if keys.resources.file is not None and resource_mode(keys) != "rank-table":
+        sheet.report(
+            sheet.spot.at("resources", "file"),
+            f"{resource_mode(keys)} has no use for a rank table; leave one of the two out",
+        )
     _report_timeouts(sheet, keys)
     if keys.code.source is not None and keys.code.path is None:
         sheet.report(

@@ -213,6 +213,12 @@ class ResourceKeys(Keys):
         "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only); "
         "root-info: PyTorch's ranks meet there (`MASTER_ADDR`, `MASTER_PORT`).",
     )
+    file: PathHere | None = _unset(
+        "none: made from what the devices say",
+        "hccl_json_16p_2_host.json",
+        "A rank table of yours, used as it is; a path from the folder in which ascendboot is "
+        "called. It decides which devices take part, in which order.",
+    )
     chief_port: ChiefPort = Field(
         default=61000,
         description="The port of the primary where ranks meet in the modes no-rank-table and "

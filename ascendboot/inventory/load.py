@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.inventory.build import build_nodes
 from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
+from ascendboot.inventory.own_table import read_own_table, with_devices
 from ascendboot.inventory.refused import why_not_env
 from ascendboot.inventory.sheet import Problem, read
 from ascendboot.inventory.words import no_such, validate
@@ -37,10 +38,11 @@ def load(path: Path) -> Cluster:
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
     _report_primary(sheet, keys, entries)
+    own_table = read_own_table(sheet, keys, nodes) if not sheet.problems else None
     sheet.refuse_if_problems()
     return Cluster(
         name=keys.cluster,
-        nodes=nodes,
+        nodes=with_devices(nodes, own_table),
         primary_name=keys.primary or nodes[0].name,
         source=file,
         product=keys.product,
@@ -48,6 +50,7 @@ def load(path: Path) -> Cluster:
         ssh_via=keys.ssh.via,
         trust=keys.ssh.trust,
         resource_mode=resource_mode(keys),
+        own_table=own_table,
         chief_port=keys.resources.chief_port,
         chief_device=keys.resources.chief_device,
         launcher=keys.launcher.kind,

@@ -69,6 +69,15 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnTable:
+    """A rank table of the operator's, used as it is."""
+
+    text: str
+    places: tuple[tuple[str, int, str | None], ...]
+    """`server_id`, device id and device IP of every rank, in rank order."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """The whole wish: nodes in inventory order and the settings they share."""
 
@@ -84,6 +93,8 @@ class Cluster:
     """How a login gets into a container: by our sshd in it, or by its engine from the host side."""
     trust: Trust = "ca"
     resource_mode: ResourceMode = "rank-table"
+    own_table: OwnTable | None = None
+    """In place of one made from what the devices say."""
     chief_port: int = CHIEF_PORT
     """Where the ranks meet on the primary without a rank table, and under torchrun."""
     chief_device: int = 0
@@ -130,7 +141,10 @@ class Cluster:
 
     @property
     def rank_order(self) -> tuple[Node, ...]:
-        """The nodes in the order in which ranks are given out: the primary first."""
+        """The nodes as ranks are given out: as in the own rank table, else the primary first."""
+        if self.own_table is not None:
+            order = list(dict.fromkeys(server for server, *_ in self.own_table.places))
+            return tuple(sorted(self.nodes, key=lambda node: order.index(node.server_id)))
         return (self.primary, *(n for n in self.nodes if n.name != self.primary_name))
 
     def serves_from_host(self, node: Node) -> bool:

@@ -431,6 +431,40 @@ RULES: tuple[Rule, ...] = (
         meaning="two ranks of one net instance of layer 0 have one local id",
         remedy="Give each its own",
     ),
+    # the devices of a cluster
+    Rule(
+        id="server-unknown",
+        about="1.x, group list",
+        meaning="with `--inventory`: no node has that `server_id`",
+        remedy="Correct it, or state it as `server_id` of the node",
+    ),
+    Rule(
+        id="device-gone",
+        about="1.x, group list",
+        meaning="with `--inventory`: the node has no such device now",
+        hccl="",
+        remedy="Look at npu-smi info -m, then correct the table or replace the NPU",
+    ),
+    Rule(
+        id="device-ip-stale",
+        about="1.x, group list",
+        meaning="with `--inventory`: the device has another address now, or none",
+        remedy="Correct the table, or set the address: hccn_tool -i ID -ip -s address ADDRESS "
+        "netmask MASK",
+    ),
+    Rule(
+        id="hccn-conf-stale",
+        about="1.x, group list",
+        level="warning",
+        meaning="with `--inventory`: `/etc/hccn.conf` has another address, that of the next boot",
+        remedy="Find out which is right, set it",
+    ),
+    Rule(
+        id="super-device-stale",
+        about=_V12,
+        meaning="with `--inventory`: the device has another super device id",
+        remedy="Write the table anew: ranktable.write",
+    ),
     # the job
     Rule(
         id="rec-sdk-devices",

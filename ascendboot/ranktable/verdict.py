@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import jsontext, source
+from ascendboot.ranktable.against import against
 from ascendboot.ranktable.rules import CALLED, RULE_OF
 from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF, generation_of, table_in, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from ascendboot.ranktable.against import ServerSeen
     from ascendboot.ranktable.problem import Problem
     from ascendboot.ranktable.rules import Job, Product
     from ascendboot.ranktable.validate import Generation
@@ -100,12 +102,22 @@ class Verdict:
         return f"{self.word}: {', '.join([of, *parts])}"
 
 
-def judge_file(name: str, *, product: Product | None = None, job: Job | None = None) -> Verdict:
-    """The verdict on a file."""
+def judge_file(
+    name: str,
+    *,
+    product: Product | None = None,
+    job: Job | None = None,
+    servers: Mapping[str, ServerSeen] | None = None,
+) -> Verdict:
+    """The verdict on a file; with `servers` also against the devices that these have."""
     try:
         read = source.read(name)
         problems = validate(read, product=product, job=job)
-        generation = generation_of(table_in(read))
+        document = table_in(read)
+        generation = generation_of(document)
+        if servers is not None:
+            stale = against(document, servers)
+            problems = tuple(sorted((*problems, *stale), key=lambda problem: problem.level))
     except RankTableError as error:
         return Verdict(file=name, message=str(error))
     at = jsontext.lines_of(read.text, [problem.path for problem in problems]) if problems else {}

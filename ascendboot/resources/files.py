@@ -15,8 +15,15 @@ def resource_files(cluster: Cluster, placement: Placement) -> dict[str, str]:
     """Name and text of every file below `resources/`, equal on all nodes."""
     files = {"hostfile": hostfile(placement)}
     if cluster.resource_mode == "rank-table":
-        files = {rank_table_name(placement): rank_table(placement).to_json(), **files}
+        files = {rank_table_name(placement): rank_table_text(cluster, placement), **files}
     return files
+
+
+def rank_table_text(cluster: Cluster, placement: Placement) -> str:
+    """The rank table as every node gets it: the operator's own as it is, else ours."""
+    if cluster.own_table is not None:
+        return cluster.own_table.text
+    return rank_table(placement).to_json()
 
 
 def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:

@@ -10,11 +10,12 @@ from ascendboot.facts.api import Unanswered, ask, value_of
 from ascendboot.facts.node import NodeFacts, questions
 from ascendboot.facts.super_pods import super_pod_question
 from ascendboot.judge.resources import product_of
+from ascendboot.ranktable.against import DeviceSeen, ServerSeen
 from ascendboot.ranktable.rules import PRODUCTS
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.parse.spod_info import SuperPodPlace
@@ -64,6 +65,32 @@ def product_among(cluster: Cluster, found: Mapping[str, Npus]) -> Product | None
             "for one, name its nodes with --nodes"
         )
     return next((product for product in PRODUCTS if [product] == known), None)
+
+
+def servers_seen(cluster: Cluster, found: Mapping[str, Npus]) -> dict[str, ServerSeen]:
+    """What the nodes say, by the ids under which rank tables have them."""
+    return {
+        node.server_id: ServerSeen(node.name, dict(_devices(found[node.name])))
+        for node in cluster.nodes
+        if node.name in found
+    }
+
+
+def _devices(npus: Npus) -> Iterator[tuple[int, DeviceSeen]]:
+    conf = value_of(npus.facts.hccn_conf)
+    networks = {n.device_id: n for n in value_of(npus.facts.device_networks) or ()}
+    known = value_of(npus.facts.npus)
+    for npu in known.npus if known else ():
+        place = npus.places.get(npu.device_id)
+        network = networks.get(npu.device_id)
+        yield (
+            npu.device_id,
+            DeviceSeen(
+                device_ip=network.device_ip if network else None,
+                in_conf=conf.addresses.get(npu.device_id) if conf else None,
+                super_device_id=place.super_device_id if place else None,
+            ),
+        )
 
 
 def _npus(host: Transport, cluster: Cluster, node: Node) -> Npus:

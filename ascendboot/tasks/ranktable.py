@@ -23,15 +23,21 @@ from ascendboot.ranktable.rules import JOBS, PRODUCTS
 from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.source import read
 from ascendboot.ranktable.verdict import judge_file
-from ascendboot.tasks.common import reports_errors
+from ascendboot.state import State
+from ascendboot.tasks.common import reports_errors, wanted_cluster
 from ascendboot.tasks.deliver import deliver
+from ascendboot.tasks.npus import ask_npus, product_among, servers_seen
 from ascendboot.tasks.ranktable_write import write
+from ascendboot.tasks.session import Session
 from ascendboot.tasks.words import GENERATIONS, among
+from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ascendboot.ranktable.against import ServerSeen
     from ascendboot.ranktable.reading import Table
+    from ascendboot.ranktable.rules import Product
 
 _JSON_HELP = "Print the answer as JSON on standard output"
 _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
@@ -42,6 +48,8 @@ _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 9
         "table": "The file",
         "file": "One more file; may be said again",
         "product": f"{_PRODUCT_HELP}. Without it, rules of one product only are warnings",
+        "inventory": "Also against the devices of this cluster: its nodes are asked, nothing is "
+        "changed",
         "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
         "json": _JSON_HELP,
     },
@@ -54,6 +62,7 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
     file: Sequence[str] | None = None,
     product: str | None = None,
     job: str | None = None,
+    inventory: str | None = None,
     json: bool = False,
 ) -> None:
     """Name everything for which HCCL, or a training stack, would refuse a rank table.
@@ -63,15 +72,22 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Examples:
       invoke ranktable.validate hccl_json_16p_2_host.json --product a2
+      invoke ranktable.validate hccl.json --inventory two-node.yaml     is it stale?
       invoke ranktable.validate node-1.json --file node-2.json
       invoke ranktable.validate hccl.json --job rec-sdk-tf --json | jq '.files[].problems[].id'
 
-    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or no rank table.
+    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or no rank table, 4 a
+    node of the inventory is unreachable.
     """
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
     names = (table, *(file or ()))
-    verdicts = [judge_file(name, product=wanted_product, job=wanted_job) for name in names]
+    servers = None
+    if inventory is not None:
+        wanted_product, servers = _cluster_of(inventory, wanted_product)
+    verdicts = [
+        judge_file(name, product=wanted_product, job=wanted_job, servers=servers) for name in names
+    ]
     code = max(verdict.exit_code for verdict in verdicts)
     screen = Screen(json_mode=json)
     if json:
@@ -196,6 +212,18 @@ def convert(  # noqa: PLR0917 - Invoke makes a flag of each
 
 
 collection = Collection("ranktable", validate, write, convert, diff, show)
+
+
+def _cluster_of(
+    inventory: str, product: Product | None
+) -> tuple[Product | None, Mapping[str, ServerSeen]]:
+    """The product of a cluster's NPUs, unless another is to be judged for, and its devices."""
+    _, cluster = wanted_cluster(inventory)
+    state = State.here()
+    run = state.new_run("ranktable-validate")
+    with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
+        found = ask_npus(session, cluster.nodes)
+    return product or product_among(cluster, found), servers_seen(cluster, found)
 
 
 def _gathered(names: Sequence[str], hccn_conf: Sequence[str]) -> Table:

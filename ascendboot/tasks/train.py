@@ -28,8 +28,8 @@ from ascendboot.ready import Readiness, look
 from ascendboot.resources.files import (
     chief_settings,
     meeting_settings,
-    rank_table,
     rank_table_name,
+    rank_table_text,
 )
 from ascendboot.state import State
 from ascendboot.tasks.common import (
@@ -278,7 +278,7 @@ def _request(
     placement = applied.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
     by_chief = cluster.resource_mode == "no-rank-table"
-    table = rank_table(placement).to_json()
+    table = rank_table_text(cluster, placement)
     primary = applied.nodes[cluster.primary_name]
     return LaunchRequest(
         job_id=job_id,

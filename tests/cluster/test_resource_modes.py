@@ -159,3 +159,63 @@ def test_a_rank_table_written_now_is_the_one_that_setup_wrote(operator: Operator
     refused = operator.call("ranktable.write", "--inventory", inventory, "--to", "group-list")
     assert (refused.code, refused.out) == (2, "")
     assert "a group list: it is for 910, and the NPUs are of A2" in refused.err
+
+
+def test_a_rank_table_of_the_operator_s_own_is_used_as_it_is(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    inventory = operator.lab.inventory
+    written = operator.call(
+        "ranktable.write", "--inventory", str(inventory), "--nodes", "lab-[1-2]"
+    )
+    table = {**json.loads(written.out), "note": "an operator's own"}
+    own = operator.lab.directory / "own.json"
+    own.write_text(json.dumps(table, indent=1))
+    wish = yaml.safe_load(inventory.read_text())
+    mine = operator.lab.directory / ".ascendboot/mine.yaml"
+    mine.write_text(yaml.safe_dump({**wish, "resources": {"file": "own.json"}}))
+
+    changed = operator.setup(inventory=mine)
+    assert changed.code == 0, changed.out
+    assert ("lab-2", "resources/hccl_json_4p_2_host.json", "changed") in changed.outcomes("changed")
+    name = f"{BASE}/resources/hccl_json_4p_2_host.json"
+    assert operator.sh("lab-2", f"cat {name}") == own.read_text()
+    assert operator.setup(inventory=mine).outcomes("changed") == []
+    assert "Demo done!" in trains(operator).out
+
+    table["server_list"][1]["device"][1]["device_ip"] = "198.51.100.1"
+    own.write_text(json.dumps(table, indent=1))
+    refused = operator.call("train", "main.py")
+    assert refused.code == 125
+    stale = operator.setup(inventory=mine)
+    assert stale.code == 1
+    assert ("lab-2", "device-ip-differs", "blocked") in stale.outcomes("blocked")
+    assert operator.setup().code == 0
+
+
+def test_a_rank_table_is_held_against_the_devices(operator: Operator) -> None:
+    inventory = ("--inventory", str(operator.lab.inventory))
+    written = operator.call("ranktable.write", *inventory)
+    table = json.loads(written.out)
+    path = operator.lab.directory / "table.json"
+    path.write_text(written.out)
+    fine = operator.call("ranktable.validate", "table.json", *inventory)
+    assert (fine.code, fine.out) == (0, "table.json: valid: version 1.0, judged for A2\n")
+
+    old = table["server_list"][1]["device"][1]["device_ip"]
+    table["server_list"][1]["device"][1]["device_ip"] = "198.51.100.1"
+    path.write_text(json.dumps(table))
+    operator.call("lab.fault", "lab-1", "stale-hccn-conf", "--device", "0")
+    try:
+        stale = operator.call("ranktable.validate", "table.json", *inventory, "--json")
+    finally:
+        operator.call("lab.fault", "lab-1", "stale-hccn-conf", "--device", "0", "--undo")
+    problems = stale.json["files"][0]["problems"]
+    assert stale.code == 1
+    assert [(p["id"], p["level"], p["path"]) for p in problems] == [
+        ("device-ip-stale", "error", "server_list[1].device[1].device_ip"),
+        ("hccn-conf-stale", "warning", "server_list[0].device[0].device_ip"),
+        ("hccn-conf-stale", "warning", "server_list[1].device[1].device_ip"),
+    ]
+    assert problems[0]["text"] == (
+        f"the table has 198.51.100.1, lab-2 device 1 has {old} (hccn_tool -i 1 -ip -g)"
+    )

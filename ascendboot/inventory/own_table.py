@@ -1,0 +1,131 @@
+"""The operator's own rank table in place of ours: judged when the inventory is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import RankTableError
+from ascendboot.model.cluster import Device, OwnTable
+from ascendboot.ranktable.jsontext import lines_of
+from ascendboot.ranktable.reading import table_of
+from ascendboot.ranktable.rows import rows_of
+from ascendboot.ranktable.source import read
+from ascendboot.ranktable.validate import generation_of, table_in, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ascendboot.inventory.keys import InventoryKeys
+    from ascendboot.inventory.sheet import Sheet
+    from ascendboot.model.cluster import Node
+    from ascendboot.ranktable.rows import Row
+    from ascendboot.ranktable.rules import Job
+    from ascendboot.ranktable.source import Source
+
+
+def read_own_table(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> OwnTable | None:
+    """The table that `resources.file` names, as it stands; what is wrong with it is reported."""
+    if keys.resources.file is None:
+        return None
+    spot = sheet.spot.at("resources", "file")
+    path = Path(keys.resources.file).expanduser()
+    try:
+        source = read(str(path))
+        problems = _problems(source, keys, nodes)
+    except RankTableError as error:
+        sheet.report(spot, str(error))
+        return None
+    for problem in problems:
+        sheet.report(spot, problem)
+    if problems:
+        return None
+    rows = rows_of(table_of(source))
+    places = tuple((row.server, row.device_id, ",".join(row.addresses) or None) for row in rows)
+    return OwnTable(text=source.text, places=places)
+
+
+def with_devices(nodes: tuple[Node, ...], own: OwnTable | None) -> tuple[Node, ...]:
+    """The nodes with the devices of the table, in rank order: what else they have is not used."""
+    if own is None:
+        return nodes
+    devices: dict[str, list[Device]] = {}
+    for server, device_id, device_ip in own.places:
+        devices.setdefault(server, []).append(Device(device_id, device_ip))
+    return tuple(replace(node, devices=tuple(devices[node.server_id])) for node in nodes)
+
+
+def _problems(source: Source, keys: InventoryKeys, nodes: tuple[Node, ...]) -> list[str]:
+    refusals = list(_refusals(source, keys))
+    try:
+        return [*refusals, *_unfit(source, keys, nodes)]
+    except RankTableError:
+        if refusals:
+            return refusals  # they say it better
+        raise
+
+
+def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
+    """What HCCL, or the profile's training stack, would refuse."""
+    product = None if keys.product == "auto" else keys.product
+    job: Job | None = "rec-sdk-tf" if keys.profile == "rec-sdk-tf" else None
+    # our copy on the nodes has a name, an owner and a mode of its own
+    content = replace(source, absolute="", is_symlink=False, mode=0o644)
+    problems = [p for p in validate(content, product=product, job=job) if p.level == "error"]
+    at = lines_of(source.text, [problem.path for problem in problems]) if problems else {}
+    for problem in problems:
+        yield f"{source.name}:{at[problem.path]}: {problem.id}: {problem.where}: {problem.text}"
+
+
+def _unfit(source: Source, keys: InventoryKeys, nodes: Sequence[Node]) -> Iterator[str]:
+    """Where the table and the inventory do not speak of the same cluster."""
+    if generation_of(table_in(source)) == "2.0":
+        yield f"{source.name}: a table of version 2.0 names no servers, by which nodes are known"
+        return
+    rows = rows_of(table_of(source))
+    by_id = {node.server_id: node for node in nodes}
+    servers = list(dict.fromkeys(row.server for row in rows))
+    for server in servers:
+        if server not in by_id:
+            known = ", ".join(by_id)
+            yield f'{source.name}: server_id "{server}" is no node\'s; they have {known}'
+    for server, node in by_id.items():
+        if server not in servers:
+            yield f'{source.name}: {node.name}, whose server_id is "{server}", is not in the table'
+    yield from _order(source, rows, by_id, keys)
+    for server in servers:
+        yield from _devices(source, server, rows, by_id)
+
+
+def _order(
+    source: Source, rows: Sequence[Row], by_id: Mapping[str, Node], keys: InventoryKeys
+) -> Iterator[str]:
+    changes = Counter(
+        row.server
+        for row, before in zip(rows, (None, *rows), strict=False)
+        if before is None or before.server != row.server
+    )
+    for server, count in changes.items():
+        if count > 1:
+            yield f'{source.name}: the ranks of "{server}" are not one after the other'
+    first = by_id.get(rows[0].server) if rows else None
+    primary = keys.primary or next(iter(by_id.values())).name
+    if first is not None and first.name != primary:
+        yield (
+            f"{source.name}: rank 0 is on {first.name}, and the primary is {primary}; write "
+            f"`primary: {first.name}`"
+        )
+
+
+def _devices(
+    source: Source, server: str, rows: Sequence[Row], by_id: Mapping[str, Node]
+) -> Iterator[str]:
+    stated = [device.device_id for device in by_id[server].devices] if server in by_id else []
+    listed = [row.device_id for row in rows if row.server == server]
+    if stated and stated != listed:
+        yield (
+            f"{source.name}: {by_id[server].name} has the devices {listed} there and {stated} in "
+            "the inventory; leave `devices` out, or state the same"
+        )
