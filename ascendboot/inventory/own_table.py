@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ascendboot.inventory.sheet import Sheet
     from ascendboot.model.cluster import Node
     from ascendboot.ranktable.rows import Row
-    from ascendboot.ranktable.rules import Job
+    from ascendboot.ranktable.rule import Job
     from ascendboot.ranktable.source import Source
 
 

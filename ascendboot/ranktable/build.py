@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.convert import convert, in_order, numbered
-from ascendboot.ranktable.rules import CALLED
+from ascendboot.ranktable.rule import CALLED
 from ascendboot.ranktable.servers import RankedDevice, RankTable, Server, SuperPod
 from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ascendboot.ranktable.convert import Order
     from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.rule import Product
     from ascendboot.ranktable.validate import Generation
 
 

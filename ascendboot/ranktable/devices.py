@@ -15,7 +15,7 @@ from ascendboot.ranktable.fields import (
     port_of,
     text_of,
 )
-from ascendboot.ranktable.rules import CALLED, Level, Product
+from ascendboot.ranktable.rule import CALLED, Level, Product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from ascendboot.ranktable.fields import (
     placeholder,
     text_of,
 )
-from ascendboot.ranktable.rules import CALLED
+from ascendboot.ranktable.rule import CALLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

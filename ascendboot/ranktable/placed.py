@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ascendboot.ranktable.jsontext import Path
     from ascendboot.ranktable.problem import Judging
-    from ascendboot.ranktable.rules import Level
+    from ascendboot.ranktable.rule import Level
 
 RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
 """The devices of a 910 server that are joined with each other."""

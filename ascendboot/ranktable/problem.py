@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.ranktable.jsontext import shown
-from ascendboot.ranktable.rules import RULE_OF, Job, Level, Product
+from ascendboot.ranktable.rules import RULE_OF
 
 if TYPE_CHECKING:
     from ascendboot.ranktable.jsontext import Path
+    from ascendboot.ranktable.rule import Job, Level, Product
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ascendboot.ranktable.jsontext import Path
     from ascendboot.ranktable.problem import Judging
-    from ascendboot.ranktable.rules import Level
+    from ascendboot.ranktable.rule import Level
 
 MOST_SERVER_ID = 64
 SUPER_PODS = "1.2"

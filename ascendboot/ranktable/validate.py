@@ -8,7 +8,7 @@ from ascendboot.errors import RankTableError
 from ascendboot.ranktable import grouplist, ranklist, serverlist
 from ascendboot.ranktable.fields import cut, kind
 from ascendboot.ranktable.problem import Judging, Problem
-from ascendboot.ranktable.rules import CALLED, Job, Level, Product
+from ascendboot.ranktable.rule import CALLED, Job, Level, Product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import jsontext, source
 from ascendboot.ranktable.against import against
-from ascendboot.ranktable.rules import CALLED, RULE_OF
+from ascendboot.ranktable.rule import CALLED
+from ascendboot.ranktable.rules import RULE_OF
 from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF, generation_of, table_in, validate
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from ascendboot.ranktable.against import ServerSeen
     from ascendboot.ranktable.problem import Problem
-    from ascendboot.ranktable.rules import Job, Product
+    from ascendboot.ranktable.rule import Job, Product
     from ascendboot.ranktable.validate import Generation
 
 MOST_SHOWN = 8

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ascendboot.console import Screen
     from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.rules import Job, Product
+    from ascendboot.ranktable.rule import Job, Product
 
 
 def deliver(

@@ -11,7 +11,7 @@ from ascendboot.facts.node import NodeFacts, questions
 from ascendboot.facts.super_pods import super_pod_question
 from ascendboot.judge.resources import product_of
 from ascendboot.ranktable.against import DeviceSeen, ServerSeen
-from ascendboot.ranktable.rules import PRODUCTS
+from ascendboot.ranktable.rule import PRODUCTS
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.parse.spod_info import SuperPodPlace
-    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.rule import Product
     from ascendboot.tasks.session import Session
     from ascendboot.transport.api import Transport
 

@@ -19,7 +19,7 @@ from ascendboot.ranktable.convert import ORDERS, Converted, from_hostfile, in_or
 from ascendboot.ranktable.convert import convert as change
 from ascendboot.ranktable.reading import table_of
 from ascendboot.ranktable.rows import rows_of
-from ascendboot.ranktable.rules import JOBS, PRODUCTS
+from ascendboot.ranktable.rule import JOBS, PRODUCTS
 from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.source import read
 from ascendboot.ranktable.verdict import judge_file
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ascendboot.ranktable.against import ServerSeen
     from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.rule import Product
 
 _JSON_HELP = "Print the answer as JSON on standard output"
 _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"

@@ -13,7 +13,7 @@ from ascendboot.judge import devices_of, judge
 from ascendboot.model.names import expand
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.convert import ORDERS
-from ascendboot.ranktable.rules import JOBS, PRODUCTS
+from ascendboot.ranktable.rule import JOBS, PRODUCTS
 from ascendboot.state import State
 from ascendboot.tasks.common import FORKS_HELP, INVENTORY_HELP, reports_errors, wanted_cluster
 from ascendboot.tasks.deliver import deliver

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.rule import Product
     from ascendboot.ranktable.servers import RankTable
 
 SOME = settings(

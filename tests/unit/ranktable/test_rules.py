@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.ranktable.rules import RULES, Job, Product, reference_markdown
+from ascendboot.ranktable.rules import RULES, reference_markdown
 from ascendboot.ranktable.validate import validate
 from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
 
 if TYPE_CHECKING:
     from ascendboot.ranktable.problem import Problem
+    from ascendboot.ranktable.rule import Job, Product
 
 ROOT = Path(__file__).parent.parent.parent.parent
 RANK0 = "server_list/0/device/0"

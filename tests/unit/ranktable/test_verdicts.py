@@ -10,7 +10,7 @@ import pytest
 from ascendboot.ranktable.verdict import judge_file
 
 if TYPE_CHECKING:
-    from ascendboot.ranktable.rules import Job, Product
+    from ascendboot.ranktable.rule import Job, Product
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 

@@ -17,7 +17,7 @@ from ascendboot.tasks.ranktable_write import write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ascendboot.ranktable.rules import Product
+    from ascendboot.ranktable.rule import Product
     from ascendboot.ranktable.validate import Generation
 
 INVENTORY = """\
