@@ -59,7 +59,7 @@ def _there(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
     if code is None or code.readable:
         return
     is_sent = cluster.code_source is not None and (
-        cluster.code_source != PRIMARY or node != cluster.primary
+        cluster.code_source != PRIMARY or node.name != cluster.primary_name
     )
     if is_sent and not code.exists:
         return

@@ -63,15 +63,13 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
     for node, seen in nodes:
         if cluster.launcher == "torchrun":
             yield from unanswered("torch-missing", node, seen.torch, _INSTALL_TORCH)
-        if cluster.launcher == "torchrun" and node == cluster.primary:
+        if node.name == cluster.primary_name:  # whatever starts ranks reaches the nodes by ssh
             yield from unanswered("ssh-missing", node, seen.ssh, "Install openssh-client")
     if cluster.launcher != "horovod":
         return
     for node, seen in nodes:
         yield from unanswered("horovod-missing", node, seen.horovod, _INSTALL)
         horovod = value_of(seen.horovod)
-        if node == cluster.primary:
-            yield from unanswered("ssh-missing", node, seen.ssh, "Install openssh-client")
         if horovod is not None and horovod.has_mpi is False:
             yield Finding(
                 id="horovod-without-mpi",

@@ -108,3 +108,8 @@ def test_what_the_primary_could_not_send_is_named() -> None:
     assert [finding.split(":")[0] for finding in well.judged(wish, *facts)] == [
         "code-missing error lab-1"
     ]
+
+
+def test_code_that_is_to_be_sent_is_awaited_also_where_the_primary_is_unreachable() -> None:
+    wish = replace(WISH, code_source="primary", nodes=(well.node(2),))
+    assert well.judged(wish, well.facts(2, code=ABSENT)) == []
