@@ -45,8 +45,8 @@ class Surroundings:
 
     @classmethod
     def of_this_process(cls, directory: Path, project: Path | None) -> Surroundings:
-        """The surroundings in which this interpreter runs."""
-        prefixes = (Path(sys.prefix), Path(sys.base_prefix))
+        """The surroundings in which this interpreter runs, and those beside it in the checkout."""
+        prefixes = (Path(sys.prefix), Path(sys.base_prefix), *_other_interpreters(project))
         return cls(directory, project, Path(sys.executable), prefixes)
 
     def binds(self) -> tuple[Path, ...]:
@@ -203,6 +203,18 @@ def _separate_file_systems_here() -> tuple[str, ...]:
 
 def _array(name: str, values: Iterable[object]) -> str:
     return f"{name}=({shlex.join(str(value) for value in values)})\n"
+
+
+def _other_interpreters(project: Path | None) -> tuple[Path, ...]:
+    """Where the interpreters of the checkout's other virtual environments are installed."""
+    if project is None:
+        return ()
+    lines = (
+        line.partition("=")
+        for record in sorted(project.glob(".venv*/pyvenv.cfg"))
+        for line in record.read_text(errors="replace").splitlines()
+    )
+    return tuple(Path(home.strip()).parent for key, _, home in lines if key.strip() == "home")
 
 
 def _can_be_bound(place: Path) -> bool:

@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Seen:
-    """An event as it came from a node."""
+    """An event as it came from a node; None: nothing will come from there any more."""
 
     node: str
-    event: Event
+    event: Event | None
 
 
 class NodeFollower:
     """Takes the stream of one node apart as it comes."""
 
     def __init__(
-        self, files: Mapping[str, LogCopy], nonce: str, on_event: Callable[[Event], None]
+        self, files: Mapping[str, LogCopy], nonce: str, on_event: Callable[[Event | None], None]
     ) -> None:
         self._files = files
         self._on_event = on_event
@@ -55,7 +55,10 @@ class NodeFollower:
         self._heard_at = time.monotonic()
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the node's stream."""
+        """Take the next bytes of the node's stream; none: it has ended."""
+        if not data:
+            self._on_event(None)
+            return
         self._busy = True
         try:
             with self._changed:
@@ -197,7 +200,7 @@ class Followers:
         )
         self._streams[node] = transport.stream(command, follower.feed)
 
-    def _teller(self, node: str) -> Callable[[Event], None]:
+    def _teller(self, node: str) -> Callable[[Event | None], None]:
         return lambda event: self._on_seen(Seen(node, event))
 
     def _files(self, node: str) -> dict[str, LogCopy]:

@@ -135,6 +135,8 @@ class NodeGathering:
         self.is_absent = False
         self.is_lost = False
         self.ended = threading.Event()
+        self.is_cut = False
+        """Whether the stream has ended, be it before or after all was said."""
         self.problem = ""
 
     @property
@@ -155,6 +157,7 @@ class NodeGathering:
     def feed(self, data: bytes) -> None:
         """Take the next bytes; once they are not understood, nothing more is taken."""
         self._heard_at = time.monotonic()
+        self.is_cut = not data
         if self.problem:
             return
         try:
@@ -276,11 +279,14 @@ class Gathering:
         with suppress(queue.Empty):
             self._box.get(timeout=seconds)
         for name, node in self.nodes.items():
-            if name not in self.errors and not node.ended.is_set() and node.silent_s > SILENCE_S:
+            if name in self.errors or node.ended.is_set():
+                continue
+            if node.is_cut or node.silent_s > SILENCE_S:
+                seen = f"nothing came for {node.silent_s:.0f} s"
                 self.errors[name] = UnreachableError(
                     name,
-                    f"could not gather logs of job {self._job.job_id}: nothing came for "
-                    f"{node.silent_s:.0f} s",
+                    f"could not gather logs of job {self._job.job_id}: "
+                    f"{'its connection has ended' if node.is_cut else seen}",
                 )
 
     def _open(self, *, follow: bool) -> list[Stream]:
@@ -297,6 +303,7 @@ class Gathering:
     def _stream(self, name: str, *, follow: bool) -> Stream:
         node = self.nodes[name]
         node.ended.clear()
+        node.is_cut = False
         words = [word for file, size in node.sizes.items() for word in (file, str(size))]
         command = Command(
             argv=(

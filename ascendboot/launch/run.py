@@ -229,8 +229,10 @@ class _Job:
     def _take(self, seen: Seen | None) -> None:
         if seen is None:
             self._be_interrupted()
-        else:
+        elif seen.event is not None:
             self._note(seen.event)
+        elif seen.node == self._plan.primary:
+            raise self._out_of_sight("its connection has ended")
 
     def _note(self, event: Event) -> None:
         course, ranks = self._course, len(self._plan.ranks)
@@ -262,11 +264,7 @@ class _Job:
     def _be_overdue(self, silent_s: float) -> None:
         now = time.monotonic()
         if silent_s >= self._limits.silence_s:
-            raise UnreachableError(
-                self._plan.primary,
-                f"could not follow job {self._plan.job_id} any longer: nothing came for "
-                f"{silent_s:.0f} s; the job goes on; invoke status",
-            )
+            raise self._out_of_sight(f"nothing came for {silent_s:.0f} s")
         if self._start_by is not None and now >= self._start_by:
             self._start_by = None
             self._course.not_started = self._who_is_missing()
@@ -276,6 +274,11 @@ class _Job:
                 self._over = True
             else:
                 self._stop()
+
+    def _out_of_sight(self, seen: str) -> UnreachableError:
+        job = f"job {self._plan.job_id}"
+        reason = f"could not follow {job} any longer: {seen}; the job goes on; invoke status"
+        return UnreachableError(self._plan.primary, reason)
 
     def _stop(self) -> None:
         """Have the launcher end the job; when that cannot be, the sweep will."""
@@ -322,7 +325,7 @@ class _Job:
         while not self._box.empty():
             late.append(self._box.get())
         for seen in late:
-            if seen is not None:
+            if seen is not None and seen.event is not None:
                 course.note(seen.event)
 
     def _swept(self) -> tuple[dict[str, Swept | NodeError], list[Seen | None]]:

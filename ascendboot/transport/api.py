@@ -134,6 +134,7 @@ class Transport(Protocol):
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
         """Start one command and hand its output to `on_bytes` (another thread) as it comes.
 
+        No bytes at all mean that the output has ended, whoever or whatever ended it.
         The command sees the end of its stdin when the stream or the connection closes.
         """
         ...

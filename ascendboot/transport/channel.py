@@ -188,6 +188,7 @@ class ChannelStream:
         self._drain()
         if self._stderr:
             _LOG.debug("%s: stream said: %s", self._node, self._stderr.decode(errors="replace"))
+        self._on_bytes(b"")
 
     def _drain(self) -> None:
         # What is not read here would in the end hold up standard output too.

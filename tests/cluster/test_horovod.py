@@ -45,7 +45,7 @@ def python(pytestconfig: pytest.Config) -> Path:
     """The interpreter beside which Horovod lies."""
     found = pytestconfig.rootpath / ".venv-horovod/bin/python"
     if not found.with_name("horovodrun").exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
     return found
 
 

@@ -292,7 +292,20 @@ def test_a_cluster_without_jobs(operator: Operator, tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------------- the killing
 
-VICTIMS = ("operator", "mpirun", "orted", "rank-exec", "python3")
+VICTIMS = ("operator", "mpirun", "orted", "rank-exec", "python*")
+KILL_ONE = """\
+for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do
+  case $(cat "${f%/*}/comm") in
+    $1) pid=${f%/*}; kill -9 "${pid#/proc/}" && echo killed && break ;;
+  esac
+done 2>/dev/null
+true"""
+
+
+def one_was_killed(operator: Operator, node: str, name: str) -> bool:
+    """Kill a process of the job, if there is one of this name."""
+    done = operator.lab.exec(node, ["bash", "-c", KILL_ONE, "kill", name])
+    return done.stdout == b"killed\n"
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
@@ -309,12 +322,7 @@ def test_nothing_is_left_when_something_was_killed_and_the_job_stopped(
         process.kill()
     else:
         place = {"mpirun": "lab-1", "orted": "lab-2"}.get(victim, node)
-        operator.sh(
-            place,
-            "for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do "
-            f'd=${{f%/*}}; [ "$(cat $d/comm)" = {victim} ] && kill -9 ${{d#/proc/}} && break; '
-            "done 2>/dev/null; true",
-        )
+        wait_until(lambda: one_was_killed(operator, place, victim))  # it may not have begun yet
 
     ended = operator.call("stop", "--grace", "1")
     left = operator.job_processes()

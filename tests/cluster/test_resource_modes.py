@@ -27,10 +27,21 @@ print(json.dumps([os.environ["RANK"], mine], sort_keys=True))
 """
 
 
+BOTH = {"RANK_TABLE_FILE": "/tmp/old.json", "RANK_SIZE": "8", "CM_WORKER_IP": "192.0.2.1"}  # noqa: S108
+"""Variables of both families, as somebody's earlier attempts may have left them."""
+
+
 @pytest.fixture(scope="module")
 def operator(bring_up_once: Callable[..., Lab]) -> Operator:
-    """Two nodes of two devices."""
-    return Operator(bring_up_once(nodes=2, devices=2))
+    """Two nodes of two devices, where logins set variables of both families."""
+    operator = Operator(bring_up_once(nodes=2, devices=2))
+    for node in operator.lab.nodes:
+        lines = "\n".join(f"{name}={value}" for name, value in BOTH.items())
+        operator.sh(node.name, f"cat >>/etc/environment <<'END'\n{lines}\nEND\n")
+        before = operator.sh(node.name, "cat /root/.bashrc")
+        exports = "".join(f"export {name}={value}\n" for name, value in BOTH.items())
+        operator.put(node.name, "/root/.bashrc", exports + before, "644")
+    return operator
 
 
 def without_table(operator: Operator) -> Path:
@@ -42,7 +53,9 @@ def without_table(operator: Operator) -> Path:
 
 def families(operator: Operator) -> dict[str, dict[str, str]]:
     (operator.lab.directory / "families.py").write_text(FAMILIES)
-    ended = operator.call("train", "families.py")
+    process = operator.start("train", "families.py", env=BOTH)
+    out, err = process.communicate(timeout=120)
+    ended = Ended(process.returncode, out, err)
     assert ended.code == 0, ended.err
     return dict(json.loads(line) for line in re.findall(r"lab-\d:\d+ \| (\[.*)", ended.out))
 

@@ -42,6 +42,7 @@ class LocalStream:
         assert self.process.stdout is not None
         while data := os.read(self.process.stdout.fileno(), 1 << 16):
             self._on_bytes(data)
+        self._on_bytes(b"")
 
     def close(self) -> None:
         if self.process.stdin is not None and not self.process.stdin.closed:

@@ -19,7 +19,7 @@ from ascendboot.launch.prepare import discard, prepare, start
 from ascendboot.launch.run import Limits, run
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.sweep import Leftover, Swept, stop_job, sweep, terminate_launcher
-from tests.integration.launch_cluster import LocalCluster, LocalTransport
+from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,6 +212,36 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     assert "exit" not in Path(plan.job_folder, "events").read_text()
     found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
     assert isinstance(found["lab-1"], Swept)
+    assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
+
+
+def test_a_job_goes_on_when_the_connection_to_the_primary_ends(cluster: LocalCluster) -> None:
+    plan = cluster.job("import time; print('ready'); time.sleep(600)")
+    screen = Screenful()
+
+    def cut() -> None:
+        screen.wait_for(b"ready", times=2)
+        [stream] = cluster.transport.streams
+        stream._on_bytes(b"")  # as a transport does when its connection ends
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    with pytest.raises(UnreachableError) as lost:
+        run(
+            plan,
+            {"lab-1": cluster.transport},
+            folder=cluster.runs / plan.job_id,
+            sink=screen,
+            limits=Limits(silence_s=600.0),
+        )
+    cutter.join()
+    assert str(lost.value) == (
+        f"lab-1: could not follow job {plan.job_id} any longer: its connection has ended; "
+        "the job goes on; invoke status"
+    )
+    assert "exit" not in Path(plan.job_folder, "events").read_text()
+    transports = {"lab-1": cluster.transport}
+    stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
     assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
 
 

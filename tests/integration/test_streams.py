@@ -107,6 +107,7 @@ def test_a_stream_ends_when_its_server_dies(bench: Bench) -> None:
     for pid in server.sessions():
         os.kill(pid, 9)
     assert stream.wait(10)
+    assert sink.parts == [b"one\n", b""]
 
 
 def test_a_login_that_ends_early_gives_no_stream(bench: Bench) -> None:

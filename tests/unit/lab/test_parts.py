@@ -163,6 +163,16 @@ def test_checkout_and_interpreter_are_bound_and_our_own_files_hidden(tree: Path)
     assert seen.masks() == (tree / "checkout/.ascendboot",)
 
 
+def test_interpreters_of_other_environments_in_the_checkout_are_bound(tree: Path) -> None:
+    (tree / "pythons/3.7/bin").mkdir(parents=True)
+    (tree / "checkout/.venv-tf").mkdir()
+    (tree / "checkout/.venv-tf/pyvenv.cfg").write_text(
+        f"home = {tree}/pythons/3.7/bin\ninclude-system-site-packages = false\nversion = 3.7.16\n"
+    )
+    seen = Surroundings.of_this_process(tree / "work", tree / "checkout")
+    assert set(seen.binds()) >= {tree / "checkout", tree / "pythons/3.7"}
+
+
 def test_a_link_to_the_interpreter_is_bound_under_both_names(tree: Path) -> None:
     (tree / "link").symlink_to(tree / "pythons/3.11")
     seen = Surroundings(tree / "work", None, tree / "link/bin/python", (tree / "link",))

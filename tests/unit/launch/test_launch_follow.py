@@ -68,6 +68,9 @@ def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path:
     assert (tmp_path / "rank.0.log").read_bytes() == b""
     assert (tmp_path / "launcher.log").read_bytes() == b"hm\n"
 
+    feed(b"")
+    assert seen[1:] == [Seen("a-1", None)]
+
 
 def test_what_is_short_of_its_size(tmp_path: Path) -> None:
     followers, node = followed(tmp_path, [], [])

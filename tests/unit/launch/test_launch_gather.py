@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,16 @@ import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.copies import LogCopy, Screen, show_copy
-from ascendboot.launch.gather import Frames
+from ascendboot.launch.gather import Frames, Gathering
+from ascendboot.launch.plan import plan
+from ascendboot.launch.record import PLAN_FILE, read_record, record_of
+from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from ascendboot.transport.api import Command
 
 SENT = (
     b"beat\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
@@ -79,3 +86,36 @@ def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -
     copy.close()
     assert path.read_bytes() == b"one\n"
     assert copy.problem.startswith("could not keep the whole output: ")
+
+
+class Cut:
+    """A transport whose stream says a little and ends."""
+
+    node = "a-1"
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
+        on_bytes(b"bytes 4 rank.0.log\none\n")
+        on_bytes(b"")
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_connection_that_ends_is_told_at_once(tmp_path: Path) -> None:
+    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clock_offsets={})
+    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
+    job = read_record(tmp_path)
+    assert job is not None
+    transports = {"a-1": Cut()}
+    gathering = Gathering(
+        job,
+        transports,  # type: ignore[arg-type]  # see Cut
+        folder=tmp_path,
+        screen=Screen(lambda _: None),
+    )
+    gathering.follow()
+    gathering.close()
+    [error] = gathering.errors.values()
+    assert str(error) == "a-1: could not gather logs of job job-1: its connection has ended"
+    assert (tmp_path / "rank.0.log").read_bytes() == b"one\n"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
+
+from ascendboot.errors import InventoryError
+from ascendboot.inventory import load
 from ascendboot.launch.planning import plan
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.placement import Placement, Slot
 from tests.unit.launch.wanted import BASE, REQUEST, command_of, node
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WANTED = replace(
     REQUEST,
@@ -61,3 +71,22 @@ def test_mpirun_gets_the_words_of_the_inventory_too() -> None:
     assert command[at - 1 : at + 4] == (
         *("--mca", "btl_tcp_links", "2", "-x", "ASCENDBOOT_JOB_ID"),
     )
+
+
+WRITTEN_BY_HOROVODRUN = {"pml", "btl", "plm_rsh_args", "btl_tcp_if_include"}
+"""Horovod 0.28.1, mpi_run.py."""
+
+
+def test_no_parameter_of_ours_can_be_given_again_in_mpi_args(tmp_path: Path) -> None:
+    """Mpirun ends a job whose command line has a parameter twice."""
+    words = [*plan(REQUEST).command, *shlex.split(plan(WANTED).command[11])]
+    ours = {words[i + 1] for i, word in enumerate(words) if re.fullmatch("--?mca", word)}
+    assert ours > WRITTEN_BY_HOROVODRUN
+    for name in sorted(ours):
+        path = tmp_path / "i.yaml"
+        path.write_text(
+            "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\n"
+            f"launcher: {{mpi_args: [--mca, {name}, x]}}\n"
+        )
+        with pytest.raises(InventoryError, match=f"sets {name} itself, and mpirun refuses it"):
+            load(path)

@@ -1,0 +1,234 @@
+"""Jobs and servers that are out of order, on the practice cluster; each test is one bad input."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, PROGRAM, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+MB = 1_000_000
+FLOOD = 100 * MB
+MOST_MEMORY_MB = 400
+"""Of the operator's process: several times what it needs for itself, less than the flood."""
+
+# Rank 0: very many lines. Rank 1: one line without an end. Rank 2: no text at all.
+TALKS = f"""\
+import os, random
+rank = int(os.environ["RANK"])
+random.seed(rank)
+block = {{
+    0: b"".join(b"%07d %s\\n" % (i, b"x" * 91) for i in range(10_000)) * 100,
+    1: b"y" * {20 * MB},
+    2: random.randbytes({10 * MB}),
+    3: b"done\\n",
+}}[rank]
+done = 0
+while done < len(block):
+    done += os.write(1, block[done : done + 65536])
+"""
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(300)\n"
+ENDS = f"""\
+import os, pathlib, time
+print("ready", flush=True)
+while not pathlib.Path("{BASE}/go").exists(): time.sleep(0.05)
+print("last words of", os.environ["RANK"])
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
+    """Two nodes of two devices."""
+    operator = Operator(bring_up_once(nodes=2, devices=2))
+    for name, text in (("talks.py", TALKS), ("waits.py", WAITS), ("ends.py", ENDS)):
+        (operator.lab.directory / name).write_text(text)
+    return operator
+
+
+@pytest.fixture
+def operator(cluster: Operator) -> Iterator[Operator]:
+    """The cluster that is set up; what a test breaks is mended afterwards."""
+    ended = cluster.setup()
+    assert ended.code == 0, ended.err
+    yield cluster
+    cluster.lab.heal()
+    assert cluster.job_processes() == {}
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+# ------------------------------------------------------------------------------- what a job prints
+
+
+def talked(rank: int) -> str:
+    """The digest of what a rank prints, by its own words."""
+    scope: dict[str, object] = {}
+    words = TALKS.partition("done = 0")[0].replace('os.environ["RANK"]', str(rank))
+    exec(words, scope)  # noqa: S102 - the script of this test
+    block = scope["block"]
+    assert isinstance(block, bytes)
+    return hashlib.sha256(block).hexdigest()
+
+
+def test_a_flood_of_lines_a_line_without_end_and_bytes_that_are_no_text(
+    operator: Operator,
+) -> None:
+    screen = operator.lab.directory / "screen"
+    with screen.open("wb") as out, (operator.lab.directory / "errors").open("wb") as err:
+        process = subprocess.Popen(
+            [PROGRAM, "train", "talks.py"],
+            cwd=operator.lab.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    errors = (operator.lab.directory / "errors").read_text()
+    assert process.returncode == 0, errors
+    assert usage.ru_maxrss / 1024 < MOST_MEMORY_MB
+    [folder] = (operator.lab.directory / ".ascendboot/runs").glob("*/rank.0.log")
+    for rank in range(4):
+        log = folder.with_name(f"rank.{rank}.log").read_bytes()
+        assert hashlib.sha256(log).hexdigest() == talked(rank), rank
+    shown = {b"lab-1:0": 0, b"lab-1:1": 0, b"lab-2:2": 0, b"lab-2:3": 0}
+    with screen.open("rb") as lines:
+        for line in lines:
+            who, _, text = line.partition(b" | ")
+            shown[who] += len(text)
+    assert shown[b"lab-1:0"] == FLOOD
+    assert shown[b"lab-1:1"] == 20 * MB + 20  # a line of more than 1 MiB is shown in pieces
+    assert shown[b"lab-2:3"] == len(b"done\n")
+
+
+# ------------------------------------------------------------------------- the way to the primary
+
+CUT = 'for pid in $(ps -o pid= --ppid "$(cat /run/sshd.pid)"); do kill -9 "$pid"; done'
+"""Ends every login that somebody has from outside; the servers themselves stay."""
+
+
+def test_a_connection_that_is_lost_ends_the_view_and_not_the_job(operator: Operator) -> None:
+    train = operator.start("train", "ends.py")
+    assert train.stderr is not None
+    assert train.stdout is not None
+    match = re.match(r"job (\S+): starting", train.stderr.readline())
+    assert match
+    assert "ready" in train.stdout.readline()
+
+    operator.sh("lab-1", CUT)
+    _, errors = train.communicate(timeout=60)
+
+    assert train.returncode == 4
+    assert errors == (
+        f"lab-1: could not follow job {match[1]} any longer: its connection has ended; the job "
+        "goes on; invoke status\n"
+    )
+    assert operator.call("status", "--json").json["state"] == "running"
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"touch {BASE}/go")
+    logs = operator.call("logs", "--follow")
+    assert sorted(logs.out.splitlines()) == sorted(
+        f"lab-{1 + rank // 2}:{rank} | {line}"
+        for rank in range(4)
+        for line in ("ready", f"last words of {rank}")
+    )
+    assert operator.call("status", "--json").json["state"] == "succeeded"
+
+
+# ------------------------------------------------------------------------------- a node's own disk
+
+
+def test_a_full_disk_on_one_node_starts_nothing_and_setup_names_it(operator: Operator) -> None:
+    jobs = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
+    operator.lab.fault("lab-2", "disk-full")
+    refused = operator.call("train", "waits.py")
+    setup = operator.setup()
+    operator.lab.undo("lab-2", "disk-full")
+    assert refused.code == 125
+    assert re.match(r"lab-2: .*No space left on device", refused.err), refused.err
+    assert operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true") == jobs
+    assert setup.code == 1
+    assert any("free" in detail for detail in setup.details("blocked")), setup.details("blocked")
+    assert operator.call("train", "ends.py", "--plan").code == 0
+
+
+def test_a_home_that_is_read_only_on_one_node_is_no_obstacle(operator: Operator) -> None:
+    operator.sh("lab-2", "mount --bind /root /root && mount -o remount,bind,ro /root")
+    try:
+        assert operator.sh("lab-2", "echo >/root/x; true") == ""
+        again = operator.setup()
+        job = operator.call("train", "main.py", "--", "--steps", "10")
+    finally:
+        operator.sh("lab-2", "umount /root")
+    assert (again.code, again.outcomes("changed")) == (0, [])
+    assert "Demo done!" in job.out
+
+
+def test_a_place_of_ours_that_is_read_only_on_one_node_is_named(operator: Operator) -> None:
+    operator.sh("lab-2", f"mount --bind {BASE} {BASE} && mount -o remount,bind,ro {BASE}")
+    try:
+        refused = operator.call("train", "waits.py")
+        operator.sh("lab-2", "true")
+        setup = operator.setup()
+    finally:
+        operator.sh("lab-2", f"umount {BASE}")
+    assert refused.code == 125
+    assert re.match(r"lab-2: .*Read-only file system", refused.err), refused.err
+    assert setup.code == 1
+    assert operator.setup().code == 0
+
+
+# ----------------------------------------------------------------------- servers that are not alike
+
+
+def test_another_open_mpi_on_one_node_is_named(operator: Operator) -> None:
+    operator.put("lab-2", "/usr/local/bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.0.5'\n")
+    try:
+        setup = operator.setup()
+    finally:
+        operator.sh("lab-2", "rm /usr/local/bin/mpirun")
+    assert setup.code == 1
+    assert any("4.0.5" in d for d in setup.details("blocked")), setup.details("blocked")
+
+
+def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["defaults"]["interface"] = "roce7"
+    other: Path = operator.lab.directory / "nic.yaml"
+    other.write_text(yaml.safe_dump(document))
+    operator.sh("lab-1", "ip link set dev eth0 name roce7")
+    try:
+        stated = operator.setup(inventory=other)
+        unstated = operator.setup()
+        job = operator.call("train", "main.py", "--", "--steps", "10")
+    finally:
+        operator.sh("lab-1", "ip link set dev roce7 name eth0")
+    address = operator.lab.nodes[1].address
+    assert stated.code == 1
+    [said] = [detail for detail in stated.details("blocked") if "roce7" in detail]
+    assert said == (
+        f"the inventory states interface roce7, but eth0 carries the cluster address {address}. "
+        "Correct `interface` or `cluster_address`."
+    )
+    assert unstated.code == 0
+    assert "Demo done!" in job.out
