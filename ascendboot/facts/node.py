@@ -95,6 +95,8 @@ class NodeFacts:
     horovod: Answer[Horovod] = NOT_ASKED
     torch: Answer[Torch] = NOT_ASKED
     disk: Answer[Disk] = NOT_ASKED
+    place: Answer[str] = NOT_ASKED
+    """The cluster's folder, or the first one above it that is there: we can write in it."""
     code: Answer[Code] = NOT_ASKED
     code_tree: Answer[CodeTree] = NOT_ASKED
     """The files below the code's path; where this side sends them, those of the source alone."""
@@ -141,6 +143,7 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "python": Fact("python", work, _python, f"find {cluster.python}{place}"),
         "openmpi": Fact("openmpi", work, _openmpi, f"find Open MPI{place}"),
         "disk": Fact("disk", work, _disk, f"measure the free disk space{place}"),
+        "place": Fact("place", work, _place, f"use the cluster's folder{place}"),
         **code_questions(cluster),
         **launcher_questions(cluster, node),
     }
@@ -233,6 +236,10 @@ def _python(result: Result) -> Python:
 def _openmpi(result: Result) -> OpenMpi:
     path = system.parse_path(_part(result, "mpirun"), "path of mpirun")
     return OpenMpi(path, openmpi.parse_version(_part(result, "mpirun_version")))
+
+
+def _place(result: Result) -> str:
+    return system.parse_path(_part(result, "place"), "the cluster's folder")
 
 
 def _disk(result: Result) -> Disk:

@@ -84,6 +84,8 @@ else section mpirun 127 'mpirun is neither on PATH nor in /usr/local/openmpi/bin
 base=/var/lib/ascendboot/$2; [ "$EUID" = 0 ] || base=$HOME/.ascendboot/$2
 while [ ! -e "$base" ] && [ -n "$base" ]; do base=${base%/*}; done
 ask disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${base:-/}" /tmp
+if [ -w "${base:-/}" ]; then section place 0 "${base:-/}"
+else section place 1 "${USER:-this user} cannot write in ${base:-/}; is it mounted read-only?"; fi
 if [ -n "$3" ]; then
   state=absent
   if [ -e "$3" ]; then

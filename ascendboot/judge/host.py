@@ -65,6 +65,7 @@ def _openmpi(node: Node, seen: NodeFacts) -> Iterator[Finding]:
 
 
 def _disk(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("place-read-only", node, seen.place)
     yield from unanswered("disk-unknown", node, seen.disk)
     disk = value_of(seen.disk)
     for system in dict.fromkeys((disk.base, disk.tmp) if disk else ()):

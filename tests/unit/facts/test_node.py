@@ -125,8 +125,8 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
         *("hccn_conf", "npus", "npu_list", "device_networks", "super_pod"),
     }
     assert set(work) == {
-        *("system", "work_machine", "python", "openmpi", "disk", "code", "sshd"),
-        *("ssh", "horovod", "code_tree"),
+        *("system", "work_machine", "python", "openmpi", "disk", "place"),
+        *("code", "sshd", "ssh", "horovod", "code_tree"),
     }
 
 
@@ -290,6 +290,12 @@ def test_hccn_conf_that_we_may_not_read() -> None:
 def test_hccn_conf_is_read() -> None:
     answer = canned({"hccn_conf": (0, "address_0=198.19.0.10")}, "hccn_conf")
     assert answer.value.addresses == {0: "198.19.0.10"}
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_words() -> None:
+    words = "root cannot write in /var/lib; is it mounted read-only?"
+    answer = canned({"place": (1, words)}, "place")
+    assert answer == Unanswered("failed", f"could not use the cluster's folder: {words}")
 
 
 def test_disk_of_base_and_of_tmp() -> None:

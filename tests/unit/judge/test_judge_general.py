@@ -77,6 +77,7 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
         ("python", "python-missing error"),
         ("sshd", "sshd-missing error"),
         ("interfaces", "interfaces-unknown error"),
+        ("place", "place-read-only error"),
         ("disk", "disk-unknown error"),
         ("code", "code-unknown error"),
         ("system", "system-unknown warning"),

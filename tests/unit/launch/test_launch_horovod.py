@@ -79,7 +79,7 @@ WRITTEN_BY_HOROVODRUN = {"pml", "btl", "plm_rsh_args", "btl_tcp_if_include"}
 
 def test_no_parameter_of_ours_can_be_given_again_in_mpi_args(tmp_path: Path) -> None:
     """Mpirun ends a job whose command line has a parameter twice."""
-    words = [*plan(REQUEST).command, *shlex.split(plan(WANTED).command[11])]
+    words = [*command_of(REQUEST), *shlex.split(command_of(WANTED)[11])]
     ours = {words[i + 1] for i, word in enumerate(words) if re.fullmatch("--?mca", word)}
     assert ours > WRITTEN_BY_HOROVODRUN
     for name in sorted(ours):
