@@ -95,7 +95,7 @@ ALONE = (
 )
 NO_SSHD = (
     "could not find the OpenSSH server in the container rec-sdk: sshd is neither on PATH nor in"
-    " /usr/sbin. Install openssh-server in the image of rec-sdk."
+    " /usr/sbin. Install openssh-server in the image of rec-sdk, or state `ssh: {via: engine}`."
 )
 
 
