@@ -12,7 +12,7 @@ from ascendboot.code.scripts import CARRY, RECEIVE, UNPACK
 from ascendboot.code.source import OnPrimary
 from ascendboot.errors import CommandError
 from ascendboot.facts.code import files_question
-from ascendboot.model.code import CodeTree, unlike
+from ascendboot.model.code import CodeTree, unlike, why_not_sent
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.transport.api import Command, Effect
 
@@ -84,8 +84,10 @@ class Sending:
     def work(self, there: CodeTree) -> Work:
         """What is to be done where this is there."""
         wanted = self.source.tree
-        others = {*there.entries, *there.others} - {*wanted.entries}
-        return Work(unlike(wanted, there), tuple(sorted(others)) if self.deletes else ())
+        others = {*there.entries, *there.others} - {*wanted.entries} if self.deletes else set()
+        # a name that a line cannot hold would be taken for two
+        delete = tuple(sorted(path for path in others if not why_not_sent(path, None)))
+        return Work(unlike(wanted, there), delete)
 
     def planned(self, node: str, there: CodeTree) -> StepResult:
         """What would be sent to a node, every file by name."""

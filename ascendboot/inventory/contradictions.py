@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 from ascendboot.inventory.refused import why_not_env, why_not_with_torch
@@ -22,6 +23,12 @@ _OPTIONS_SET_BY_US = {
     *("np", "n", "c", "H", "host", "hostfile", "machinefile", "default-hostfile", "app", "wdir"),
     *("bind-to", "map-by", "prefix", "allow-run-as-root", "tag-output", "output-filename"),
 }
+_NOT_FOR_CODE = {
+    *("/", "/home", "/mnt", "/opt", "/root", "/srv", "/tmp"),  # noqa: S108 - to be refused
+    *("/usr", "/usr/local", "/var", "/var/lib", "/var/log"),
+}
+_OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys"}
+_OUR_FOLDER = "/var/lib/ascendboot"
 _CONNECT, _EXEC = "HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT"
 _WITHOUT_CM = {"a3": "A3", "a5": "950"}
 
@@ -35,11 +42,8 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
             f"{resource_mode(keys)} has no use for a rank table; leave one of the two out",
         )
     _report_timeouts(sheet, keys)
-    if keys.code.source is not None and keys.code.path is None:
-        sheet.report(
-            sheet.spot.at("code", "source"),
-            "code.path is missing: where the code belongs on the nodes; state it",
-        )
+    if keys.code.source is not None:
+        _report_source(sheet, keys.code.path)
     mode = resource_mode(keys)
     if mode == "no-rank-table":
         _report_without_table(sheet, keys)
@@ -87,6 +91,23 @@ def _report_port(sheet: Sheet, keys: InventoryKeys) -> None:
         sheet.report(
             sheet.spot.at("ssh", "port"),
             f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another",
+        )
+
+
+def _report_source(sheet: Sheet, path: str | None) -> None:
+    if path is None:
+        sheet.report(
+            sheet.spot.at("code", "source"),
+            "code.path is missing: where the code belongs on the nodes; state it",
+        )
+        return
+    plain = f"/{posixpath.normpath(path).strip('/')}"
+    first = plain.split("/")[1]
+    if plain in _NOT_FOR_CODE or first in _OF_THE_SYSTEM or plain.startswith(_OUR_FOLDER):
+        sheet.report(
+            sheet.spot.at("code", "path"),
+            f"{path} is a folder of the system, and setup would make it equal to code.source; "
+            "state a folder that holds the code alone",
         )
 
 

@@ -10,7 +10,7 @@ import yaml
 from tests.cluster.operating import Ended, Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ascendboot.lab import Lab
@@ -160,3 +160,21 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     operator.put("lab-2", f"{PATH}/main.py", MAIN_2.upper())
     refused = operator.call("train", "main.py", "--plan")
     assert "lab-2: not ready: main.py is not as in lab-1; run setup" in refused.err
+
+
+def test_code_goes_into_containers_and_out_again(bring_up: Callable[..., Lab]) -> None:
+    operator = Operator(bring_up(nodes=2, devices=1, containers=True))
+    folder = operator.lab.directory / "little_demo"
+    folder.mkdir()
+    (folder / "main.py").write_text(MAIN)
+    (folder / "helper.py").write_text("WORD = 'inside'\n")
+    inventory = stated(operator, source=str(folder))
+    done = operator.setup(inventory=inventory)
+    assert done.code == 0, done.err
+    assert {outcome for _, outcome, _ in code_results(done)} == {"changed"}
+    assert operator.sh("lab-2", "ls /srv") == ""
+    job = operator.call("train", "main.py")
+    assert sorted(job.out.splitlines()) == [f"lab-{n}:{n - 1} | inside {PATH}" for n in (1, 2)]
+    reset = operator.call("reset", "--inventory", str(inventory), "--yes", "--json")
+    told = [r["detail"] for r in reset.json["results"] if r["step"] == "code"]
+    assert told == ["removed in the container rec-sdk, 2 files of the code that setup sent"] * 2

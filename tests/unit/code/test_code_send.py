@@ -143,6 +143,14 @@ def test_what_a_job_left_stays_unless_its_deletion_is_asked_for(place: Place) ->
     assert place.send(deletes=True).outcome is Outcome.OK
 
 
+def test_a_name_that_a_line_cannot_hold_is_never_deleted(place: Place) -> None:
+    place.send()
+    for name in ("a\nmain.py", "a"):
+        (place.there / name).write_text("theirs")
+    assert place.send(deletes=True).detail == "deleted a"
+    assert set(place.files()) == {"a\nmain.py", "main.py", "pkg/model.py"}
+
+
 def test_big_files_go_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "PIECE", 1000)
     place.put("big", "0123456789" * 1234)
