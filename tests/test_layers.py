@@ -19,7 +19,7 @@ BELOW = {
     "state": {"errors", "model"},
     "transport": {"errors", "model"},
     "facts": {"errors", "model", "parse", "transport", "profiles"},
-    "judge": {"errors", "model", "parse", "facts"},
+    "judge": {"errors", "model", "parse", "facts", "ranktable"},
     "ranktable": {"errors", "model"},
     "resources": {"errors", "model", "ranktable"},
     "steps": {"errors", "model", "transport", "facts", "render"},

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ascendboot.ranktable.source import Source
 
 
+LEVELS = "2.0"
+
+
 def read_own_table(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -> OwnTable | None:
     """The table that `resources.file` names, as it stands; what is wrong with it is reported."""
     if keys.resources.file is None:
@@ -42,14 +45,25 @@ def read_own_table(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -
         sheet.report(spot, problem)
     if problems:
         return None
+    return OwnTable(
+        text=source.text,
+        generation=generation_of(table_in(source)),
+        places=_places(source, nodes),
+    )
+
+
+def _places(source: Source, nodes: tuple[Node, ...]) -> tuple[tuple[str, int, str | None], ...]:
     rows = rows_of(table_of(source))
-    places = tuple((row.server, row.device_id, ",".join(row.addresses) or None) for row in rows)
-    return OwnTable(text=source.text, places=places)
+    if generation_of(table_in(source)) != LEVELS:
+        return tuple((row.server, row.device_id, ",".join(row.addresses) or None) for row in rows)
+    return tuple(
+        (node.server_id, device.device_id, None) for node in nodes for device in node.devices
+    )
 
 
 def with_devices(nodes: tuple[Node, ...], own: OwnTable | None) -> tuple[Node, ...]:
     """The nodes with the devices of the table, in rank order: what else they have is not used."""
-    if own is None:
+    if own is None or own.generation == LEVELS:
         return nodes
     devices: dict[str, list[Device]] = {}
     for server, device_id, device_ip in own.places:
@@ -81,10 +95,10 @@ def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
 
 def _unfit(source: Source, keys: InventoryKeys, nodes: Sequence[Node]) -> Iterator[str]:
     """Where the table and the inventory do not speak of the same cluster."""
-    if generation_of(table_in(source)) == "2.0":
-        yield f"{source.name}: a table of version 2.0 names no servers, by which nodes are known"
-        return
     rows = rows_of(table_of(source))
+    if generation_of(table_in(source)) == LEVELS:
+        yield from _unfit_levels(source, rows, nodes, keys)
+        return
     by_id = {node.server_id: node for node in nodes}
     servers = list(dict.fromkeys(row.server for row in rows))
     for server in servers:
@@ -97,6 +111,30 @@ def _unfit(source: Source, keys: InventoryKeys, nodes: Sequence[Node]) -> Iterat
     yield from _order(source, rows, by_id, keys)
     for server in servers:
         yield from _devices(source, server, rows, by_id)
+
+
+def _unfit_levels(
+    source: Source, rows: Sequence[Row], nodes: Sequence[Node], keys: InventoryKeys
+) -> Iterator[str]:
+    """Version 2.0 names no servers: rank N is the N-th device that the inventory states."""
+    if not all(node.devices for node in nodes):
+        yield (
+            f"{source.name}: a table of version 2.0 names no servers; state the `devices` of every "
+            "node, in rank order"
+        )
+        return
+    stated = [device.device_id for node in nodes for device in node.devices]
+    listed = [row.device_id for row in rows]
+    if stated != listed:
+        yield (
+            f"{source.name}: the device ids are {listed} in rank order, and {stated} in the "
+            "inventory"
+        )
+    if keys.primary and keys.primary != nodes[0].name:
+        yield (
+            f"{source.name}: a table of version 2.0 names no servers: rank 0 is on the first node, "
+            f"{nodes[0].name}, which must be the primary"
+        )
 
 
 def _order(

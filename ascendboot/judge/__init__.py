@@ -13,6 +13,7 @@ from ascendboot.judge.host import host_rules
 from ascendboot.judge.launcher import choose_launcher, launcher_rules
 from ascendboot.judge.network import carrier_of, common_networks, network_rules
 from ascendboot.judge.ports import port_rules
+from ascendboot.judge.rank_table import rank_table_rules
 from ascendboot.judge.resources import logic_ids, resource_rules
 
 if TYPE_CHECKING:
@@ -43,6 +44,6 @@ def judge(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ..
     """
     rules = (
         *(container_rules, host_rules, code_rules, network_rules, device_rules, port_rules),
-        *(hccl_port_rules, resource_rules, launcher_rules),
+        *(hccl_port_rules, resource_rules, rank_table_rules, launcher_rules),
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

@@ -23,6 +23,8 @@ _CHIPS = {
 }
 """Names of chips by product. Ascend910B without a digit was a 910 once: it tells nothing."""
 
+MOST_RANKS, MOST_RANKS_OF_REC_SDK = 32768, 512
+
 WITHOUT_CM = {"a3": "A3", "a5": "950"}
 """Products whose HCCL reads no CM_ variables, by their word in the inventory."""
 
@@ -42,6 +44,23 @@ def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
     yield from _ephemeral(cluster, primary)
     if by_chief:
         yield from _chief_device(cluster, primary)
+        yield from _size(cluster, facts)
+
+
+def _size(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """CM_WORKER_SIZE, which counts all ranks, has a limit of HCCL and a smaller one of Rec SDK."""
+    size = sum(len(device_ids(node, seen)) for node, seen in judged_nodes(cluster, facts))
+    rec_sdk = cluster.profile == "rec-sdk-tf"
+    most = MOST_RANKS_OF_REC_SDK if rec_sdk else MOST_RANKS
+    if size > most:
+        yield Finding(
+            id="worker-size",
+            level="error",
+            nodes=(cluster.primary_name,),
+            text=f"the job has {size} ranks, and {'Rec SDK' if rec_sdk else 'HCCL'} takes {most} "
+            "without a rank table (CM_WORKER_SIZE)",
+            remedy="State `resources: {mode: rank-table}`, or use fewer devices",
+        )
 
 
 def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:

@@ -73,6 +73,8 @@ class OwnTable:
     """A rank table of the operator's, used as it is."""
 
     text: str
+    generation: str
+    """1.0, 1.2, 2.0 or group list."""
     places: tuple[tuple[str, int, str | None], ...]
     """`server_id`, device id and device IP of every rank, in rank order."""
 

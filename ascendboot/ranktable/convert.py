@@ -88,19 +88,28 @@ def numbered(servers: Sequence[Server]) -> tuple[Server, ...]:
     return tuple(result)
 
 
-def merge(tables: Sequence[Table]) -> RankTable:
-    """One table with the servers of all, in the order given, and ranks numbered anew.
+def merge(tables: Sequence[Table]) -> Table:
+    """One table with the servers, or the ranks, of all in the order given, numbered anew.
 
     Raises:
-        RankTableError: they are not all of one generation that has servers.
+        RankTableError: they are not all of one generation, or they are group lists.
     """
-    parts = [table for table in tables if isinstance(table, RankTable)]
+    of_servers = [table for table in tables if isinstance(table, RankTable)]
+    of_ranks = [table for table in tables if isinstance(table, LevelTable)]
     versions = sorted({version_of(table) for table in tables})
-    if len(parts) != len(tables) or len(versions) > 1:
-        raise RankTableError(
-            f"could not be merged: the tables are {' and '.join(versions)}; convert all of them "
-            "to 1.0 or to 1.2 first"
-        )
+    if len(versions) == 1 and of_servers:
+        return _merged_servers(of_servers)
+    if len(versions) == 1 and of_ranks:
+        ranks = [rank for table in of_ranks for rank in table.ranks]
+        numbers = tuple(replace(rank, rank_id=index) for index, rank in enumerate(ranks))
+        return LevelTable(numbers, of_ranks[0].extra)
+    raise RankTableError(
+        f"could not be merged: the tables are {' and '.join(versions)}; convert all of them to one "
+        "version first"
+    )
+
+
+def _merged_servers(parts: Sequence[RankTable]) -> RankTable:
     servers = [server for table in parts for server in table.servers]
     pods: dict[str, list[str]] = {}
     for table in parts:

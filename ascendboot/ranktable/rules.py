@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (*GENERAL, *SPECIAL)
 RULE_OF: dict[str, Rule] = {rule.id: rule for rule in RULES}
 
+BY_PRODUCT = frozenset(
+    {"device-id", "device-set", "device-count", "address-family", "address-count"}
+)
+"""What a table made from sound facts may still be refused for, by some products."""
+
 
 def reference_markdown() -> str:
     """The page `docs/reference/rank-table-rules.md`."""

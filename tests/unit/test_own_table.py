@@ -126,8 +126,25 @@ def test_devices_stated_twice_must_agree(here: Path) -> None:
     )
 
 
-def test_tables_without_servers_and_files_that_are_none_are_refused(here: Path) -> None:
-    assert "names no servers" in problems(here, v20())[0]
+def test_a_table_of_950_goes_by_the_devices_that_the_inventory_states(here: Path) -> None:
+    assert "names no servers; state the `devices` of every node" in problems(here, v20())[0]
+    one_each = INVENTORY.replace("node_1}", "node_1, devices: [1]}").replace(
+        "node_0}", "node_0, devices: [0]}"
+    )
+    cluster = load(put(here, v20(), one_each))
+    assert cluster.own_table is not None
+    assert cluster.own_table.generation == "2.0"
+    assert cluster.own_table.places == (("node_0", 0, None), ("node_1", 1, None))
+    assert [node.name for node in cluster.rank_order] == ["n1", "n2"]
+    swapped = one_each.replace("devices: [1]", "devices: [3]")
+    assert (
+        "the device ids are [0, 1] in rank order, and [0, 3] in"
+        in problems(here, v20(), swapped)[0]
+    )
+    assert "n1, which must be the primary" in problems(here, v20(), one_each + "primary: n2\n")[0]
+
+
+def test_files_that_are_none_are_refused(here: Path) -> None:
     path = put(here, v10())
     (here / "tables/own.json").unlink()
     with pytest.raises(InventoryError, match=r"own\.json: could not be read: No such file"):

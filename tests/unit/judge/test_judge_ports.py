@@ -138,7 +138,8 @@ def test_links_that_are_down() -> None:
     )
     assert second(**networks(2, *down)) == [f"link-down error {words}"]
     a3 = replace(TWO, product="a3")
-    assert judged(a3, facts(1), facts(2, **networks(2, *down))) == [f"link-down warning {words}"]
+    found = judged(a3, facts(1), facts(2, **networks(2, *down)))
+    assert [text for text in found if "link" in text] == [f"link-down warning {words}"]
 
 
 def test_devices_that_the_job_does_not_use_are_not_judged() -> None:

@@ -157,3 +157,16 @@ def test_devices_that_torch_would_take_in_another_order() -> None:
             "those of devices 3,1 are 3,1. State `devices` in that order."
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "devices", "said"),
+    [("rec-sdk-tf", 512, 0), ("rec-sdk-tf", 513, 1), ("none", 513, 0)],
+)
+def test_a_job_without_a_rank_table_has_a_largest_size(
+    profile: Any, devices: int, said: int
+) -> None:
+    npus = {"npus": Answered(NpuMap(tuple(map(well.npu, range(devices)))))}
+    wish = replace(well.cluster(well.node(1)), resource_mode="no-rank-table", profile=profile)
+    found = well.judged(wish, well.facts(1, kernel_ports=LINUX, **npus))
+    assert len([text for text in found if text.startswith("worker-size error lab-1")]) == said

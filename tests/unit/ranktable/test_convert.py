@@ -99,6 +99,7 @@ def test_super_pods_of_parts_are_joined() -> None:
             pod["server_list"] = [{"server_id": server["server_id"]}]
         parts.append(table(document))
     merged = merge(parts)
+    assert isinstance(merged, RankTable)
     assert [(pod.super_pod_id, pod.server_ids) for pod in merged.super_pods] == [
         ("0", ("node_0_0", "node_0_1")),
         ("1", ("node_1_0", "node_1_1")),
@@ -108,8 +109,26 @@ def test_super_pods_of_parts_are_joined() -> None:
 def test_tables_of_different_generations_are_not_merged() -> None:
     with pytest.raises(RankTableError, match=r"the tables are 1\.0 and 2\.0"):
         merge([table(v10()), table(v20())])
-    with pytest.raises(RankTableError, match=r"the tables are 2\.0; convert"):
-        merge([table(v20()), table(v20())])
+    with pytest.raises(RankTableError, match="the tables are group list; convert"):
+        merge([table(groups()), table(groups())])
+
+
+def test_tables_of_single_servers_of_950_become_one() -> None:
+    parts = [v20(2), v20(2)]
+    for rank in parts[1]["rank_list"]:
+        for level in rank["level_list"]:
+            level["net_instance_id"] += "b"
+            level["rank_addr_list"][0]["addr"] = (
+                f"192.0.2.{10 * level['net_layer'] + rank['rank_id']}"
+            )
+    merged = merge([table(part) for part in parts])
+    assert [(row.rank, row.server, row.local_id) for row in rows_of(merged)] == [
+        (0, "az0-rack0", 0),
+        (1, "az0-rack0", 1),
+        (2, "az0-rack0b", 0),
+        (3, "az0-rack0b", 1),
+    ]
+    assert validate(source_of(json.loads(merged.to_json()))) == ()
 
 
 def test_servers_of_some_generations_have_no_order_to_change() -> None:
