@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,6 @@ from tests.cluster.operating import BASE, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ascendboot.lab import Lab
 
@@ -117,6 +117,35 @@ def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -
     operator.lab.undo("lab-1", "no-container-sshd")
     differs = f"lab-1 has Python {version}, lab-2 has 3.7.5. Install the same version on all nodes."
     assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
+
+
+IS_TRAINER = (
+    "s|--network host|& --user 1234:1234 -v /srv/trainer:/home/trainer"
+    " --passwd-entry=trainer:x:1234:1234::/home/trainer:/bin/bash|"
+)
+PYTHON = "/usr/bin/python3"
+"""One that others than its owner may run."""
+
+
+@pytest.mark.skipif(not Path(PYTHON).exists(), reason=f"there is no {PYTHON}")
+def test_an_image_may_have_a_user_of_its_own(operator: Operator) -> None:
+    home = "install -d -o 1234 -g 1234 /srv/trainer"
+    for node in NODES:
+        operator.sh(node, f"{home}; {start(IS_TRAINER)}")
+    stated = operator.inventory_with("other.yaml", ("code:\n", f"code:\n  python: {PYTHON}\n"))
+    assert operator.setup(inventory=stated).code == 0
+    assert operator.setup(inventory=stated).outcomes("changed", "blocked") == []
+    path = operator.lab.directory / "who.py"
+    path.write_text("import os; print(os.getuid(), os.environ['HOME'], os.getcwd())\n")
+    ended = operator.call("train", "who.py")
+    assert ended.code == 0, ended.err
+    said = {line.partition(" | ")[2] for line in ended.out.splitlines()}
+    [(user, user_home, place)] = [line.split() for line in said]
+    assert (user, user_home) == ("1234", "/home/trainer")
+    assert place.startswith("/home/trainer/.ascendboot/lab/jobs/")
+    assert operator.call("reset", "--yes", "--inventory", str(stated)).code == 0
+    left = "find /srv/trainer -mindepth 1; rm -r /srv/trainer"
+    assert [operator.sh(node, left) for node in NODES] == ["", ""]
 
 
 def test_a_container_that_is_killed_in_the_middle_of_a_job_is_named(operator: Operator) -> None:
