@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ascendboot.hccl import VARIABLES
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,12 @@ REC_SDK_TF: tuple[Variable, ...] = (
 )
 
 LIMITS: dict[str, tuple[int, int, str]] = {
-    "HCCL_CONNECT_TIMEOUT": (120, 7200, "seconds"),
-    "HCCL_BUFFSIZE": (1, 65536, "MB"),
-    "HCCL_IF_BASE_PORT": (1024, 65520, ""),
-    "HCCL_RDMA_SL": (0, 7, ""),
-    "HCCL_RDMA_RETRY_CNT": (1, 7, ""),
-    "ASCEND_GLOBAL_LOG_LEVEL": (0, 4, ""),
     "GLOG_stderrthreshold": (-2, 2, ""),
     "MULTI_LOOKUP_TIMES": (1, 127, ""),
     "KEY_PROCESS_THREAD_NUM": (1, 10, ""),
 }
-"""Smallest and largest value, and the unit, of variables that HCCL or Rec SDK checks itself."""
+"""Smallest and largest value, and the unit, of variables that Rec SDK checks itself; those of HCCL
+are in `ascendboot.hccl`."""
 
 
 def profile_env(profile: str) -> dict[str, str]:
@@ -100,17 +93,16 @@ def why_not_value(name: str, value: str) -> str | None:
 
 def reference_markdown() -> str:
     """The page `docs/reference/rec-sdk-tf.md`."""
-    rows = [
-        f"| `{v.name}` | `{v.default}` | {_limits(v.name, LIMITS)} | {v.meaning} |"
-        for v in REC_SDK_TF
-    ]
+    rows = [f"| `{v.name}` | `{v.default}` | {_limits(v.name)} | {v.meaning} |" for v in REC_SDK_TF]
     return _PAGE.format(rows="\n".join(rows))
 
 
-def _limits(name: str, limits: Mapping[str, tuple[int, int, str]]) -> str:
-    if name not in limits:
+def _limits(name: str) -> str:
+    if name in VARIABLES:
+        return VARIABLES[name].kind.words
+    if name not in LIMITS:
         return ""
-    least, most, unit = limits[name]
+    least, most, unit = LIMITS[name]
     return f"{least} to {most} {unit}".rstrip()
 
 

@@ -6,7 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from ascendboot.inventory.refused import why_not_env, why_not_with_torch
-from ascendboot.profiles import profile_env, why_not_value
+from ascendboot.inventory.settings import report_settings
 
 if TYPE_CHECKING:
     from ascendboot.inventory.keys import InventoryKeys
@@ -29,7 +29,6 @@ _NOT_FOR_CODE = {
 }
 _OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys"}
 _OUR_FOLDER = "/var/lib/ascendboot"
-_CONNECT, _EXEC = "HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT"
 _WITHOUT_CM = {"a3": "A3", "a5": "950"}
 
 
@@ -41,7 +40,6 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
             sheet.spot.at("resources", "file"),
             f"{resource_mode(keys)} has no use for a rank table; leave one of the two out",
         )
-    _report_timeouts(sheet, keys)
     if keys.code.source is not None:
         _report_source(sheet, keys.code.path)
     mode = resource_mode(keys)
@@ -49,8 +47,10 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
         _report_without_table(sheet, keys)
     if mode == "root-info" or keys.launcher.kind == "torchrun":
         _report_torch(sheet, keys, mode)
-    if mode != "rank-table" or keys.launcher.kind == "torchrun":
+    has_meeting_port = mode != "rank-table" or keys.launcher.kind == "torchrun"
+    if has_meeting_port:
         _report_port(sheet, keys)
+    report_settings(sheet, keys, has_meeting_port=has_meeting_port)
 
 
 def resource_mode(keys: InventoryKeys) -> ResourceMode:
@@ -109,24 +109,6 @@ def _report_source(sheet: Sheet, path: str | None) -> None:
             f"{path} is a folder of the system, and setup would make it equal to code.source; "
             "state a folder that holds the code alone",
         )
-
-
-def _report_timeouts(sheet: Sheet, keys: InventoryKeys) -> None:
-    """HCCL's manual (debug_thinking): ranks must wait longer for a step than for each other."""
-    env = {**profile_env(keys.profile), **keys.env}
-    connect, execute = env.get(_CONNECT, "120"), env.get(_EXEC, "1836")
-    stated = next((name for name in (_EXEC, _CONNECT) if name in keys.env), None)
-    if stated is None or not (connect.isdecimal() and execute.isdecimal()):
-        return
-    never_ends = int(execute) == 0
-    if never_ends or int(connect) < int(execute) or why_not_value(_CONNECT, connect):
-        return
-    sheet.report(
-        sheet.spot.at("env", stated),
-        f"{_CONNECT} ({connect} s) must be less than {_EXEC} ({execute} s): else ranks give up a "
-        "step while others are still being waited for at the start; raise the second or lower the "
-        "first",
-    )
 
 
 def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:

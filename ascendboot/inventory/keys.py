@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from ascendboot.hccl import VARIABLES
 from ascendboot.inventory.kinds import (
     ENV_NAME,
     NAME,
@@ -281,6 +282,20 @@ class CodeKeys(Keys):
     )
 
 
+def _hccl_schema() -> dict[str, Any]:
+    """Each variable with its limits, for editors."""
+    return {
+        variable.name: {
+            **variable.kind.schema,
+            "description": f"{variable.meaning}. Read by: {variable.product_names}.",
+            "examples": [variable.example],
+            "x-kind": variable.kind.words,
+            "x-default": variable.default or "none",
+        }
+        for variable in VARIABLES.values()
+    }
+
+
 class InventoryKeys(Keys):
     """A cluster of Ascend servers, as its operator wants it."""
 
@@ -356,4 +371,11 @@ class InventoryKeys(Keys):
             examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
             json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
         )
+    )
+    hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = Field(
+        default_factory=dict,
+        description="Variables of HCCL and the NPU software, checked against what is documented "
+        "(docs/reference/hccl.md); they count before `env`.",
+        examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
+        json_schema_extra={"properties": _hccl_schema(), "additionalProperties": False},
     )

@@ -9,11 +9,10 @@ from ascendboot.inventory.build import build_nodes
 from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
 from ascendboot.inventory.own_table import read_own_table, with_devices
-from ascendboot.inventory.refused import why_not_env
+from ascendboot.inventory.settings import environment, report_one_address
 from ascendboot.inventory.sheet import Problem, read
 from ascendboot.inventory.words import no_such, validate
 from ascendboot.model.cluster import Cluster
-from ascendboot.profiles import profile_env, why_not_value
 
 if TYPE_CHECKING:
     from ascendboot.inventory.entries import Entry
@@ -30,13 +29,13 @@ def load(path: Path) -> Cluster:
         InventoryError: the file cannot be read or has problems; carries all of them by line.
     """
     file = _short(path)
-    sheet = read(path, file=file, verbatim=frozenset({"env"}))
+    sheet = read(path, file=file, verbatim=frozenset({"env", "hccl"}))
     keys = validate(sheet)
     _report_missing(sheet, keys)
-    _report_env(sheet, keys)
     report_contradictions(sheet, keys)
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
+    report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
     _report_primary(sheet, keys, entries)
     own_table = read_own_table(sheet, keys, nodes) if not sheet.problems else None
     sheet.refuse_if_problems()
@@ -60,7 +59,7 @@ def load(path: Path) -> Cluster:
         code_exclude=tuple(keys.code.exclude),
         python=keys.code.python,
         profile=keys.profile,
-        env={**profile_env(keys.profile), **keys.env},
+        env=environment(keys),
     )
 
 
@@ -79,13 +78,6 @@ def _report_missing(sheet: Sheet, keys: InventoryKeys) -> None:
     nodes = sheet.spot.at("nodes")
     if "nodes" in keys.model_fields_set and not nodes.keys:
         sheet.report(nodes, f"names no node; write for example `{_REQUIRED['nodes']}`")
-
-
-def _report_env(sheet: Sheet, keys: InventoryKeys) -> None:
-    for name, value in keys.env.items():
-        reason = why_not_env(name) or why_not_value(name, value)
-        if reason:
-            sheet.report(sheet.spot.at("env", name), reason)
 
 
 def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> None:

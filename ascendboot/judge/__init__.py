@@ -9,6 +9,7 @@ from ascendboot.judge.container import container_rules, obstacles
 from ascendboot.judge.devices import device_rules, devices_of
 from ascendboot.judge.finding import Finding, Level, in_order
 from ascendboot.judge.hccl_ports import hccl_port_rules
+from ascendboot.judge.hccl_settings import hccl_setting_rules
 from ascendboot.judge.host import host_rules
 from ascendboot.judge.launcher import choose_launcher, launcher_rules
 from ascendboot.judge.network import carrier_of, common_networks, network_rules
@@ -44,6 +45,7 @@ def judge(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ..
     """
     rules = (
         *(container_rules, host_rules, code_rules, network_rules, device_rules, port_rules),
-        *(hccl_port_rules, resource_rules, rank_table_rules, launcher_rules),
+        *(hccl_port_rules, hccl_setting_rules, resource_rules),
+        *(rank_table_rules, launcher_rules),
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

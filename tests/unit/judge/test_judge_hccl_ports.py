@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ascendboot.facts.api import Answered
 from ascendboot.judge.hccl_ports import hccl_ports
 from ascendboot.parse.kernel_ports import KernelPorts
+from ascendboot.parse.npu_smi import NpuMap
 from ascendboot.parse.ss import Listener
 from tests.unit.judge import well
 
@@ -70,3 +73,18 @@ def test_one_node_alone_needs_none() -> None:
     alone = well.cluster(well.node(1))
     seen = well.facts(1, kernel_ports=Answered(KernelPorts(32768, 60999)))
     assert well.judged(alone, seen) == []
+
+
+def test_values_that_are_wrong_for_the_product_the_nodes_report() -> None:
+    wish = replace(well.TWO, env={"HCCL_EXEC_TIMEOUT": "0", "HCCL_INTER_HCCS_DISABLE": "TRUE"})
+    first = well.facts(1, npus=Answered(NpuMap((well.npu(0, "Ascend 910A"),))))
+    found = [f for f in well.judged(wish, first, well.facts(2)) if f.startswith("hccl-setting")]
+    where = "HCCL_INTER_HCCS_DISABLE: is read on A3 only, not on"
+    assert found == [
+        (
+            'hccl-setting error lab-1: HCCL_EXEC_TIMEOUT: "0" is not a whole number from 1 to '
+            "17340, in seconds on 910. Correct it in the inventory."
+        ),
+        f"hccl-setting warning lab-1: {where} 910; remove it. Correct it in the inventory.",
+        f"hccl-setting warning lab-2: {where} A2; remove it. Correct it in the inventory.",
+    ]

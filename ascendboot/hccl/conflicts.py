@@ -1,0 +1,87 @@
+"""Variables that are right by themselves and contradict each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.hccl.kinds import Ports
+from ascendboot.hccl.variables import why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PORTS_OF_BASE = 32
+_LONGEST_IN_AIV_S = 1091
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Two or more variables that contradict each other."""
+
+    names: tuple[str, ...]
+    """Those concerned; the first that somebody stated is to blame."""
+    text: str
+
+
+def conflicts(env: Mapping[str, str]) -> Iterator[Problem]:
+    """What contradicts what in the whole environment of a job; single wrong values are left out."""
+    sound = {name: value for name, value in env.items() if why_not(name, value) is None}
+    yield from _timeouts(sound)
+    yield from _whitelist(sound)
+    yield from _roads(sound)
+    yield from _ports(sound)
+
+
+def hccl_ports(env: Mapping[str, str]) -> list[range]:
+    """The ports of the host that HCCL will take, where it does not choose them itself."""
+    stated = env.get("HCCL_HOST_SOCKET_PORT_RANGE")
+    if stated is not None:
+        return Ports().ranges(stated) or []
+    base = env.get("HCCL_IF_BASE_PORT", "60000")
+    if why_not("HCCL_IF_BASE_PORT", base):
+        return []
+    return [range(int(base), int(base) + _PORTS_OF_BASE)]
+
+
+def _timeouts(env: Mapping[str, str]) -> Iterator[Problem]:
+    """HCCL's manual (debug_thinking): ranks must wait longer for a step than for each other."""
+    connect, execute = "HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT"
+    wait, step = int(env.get(connect, "120")), int(env.get(execute, "1836"))
+    if step and wait >= step:
+        yield Problem(
+            (execute, connect),
+            f"{connect} ({wait} s) must be less than {execute} ({step} s): else ranks give up a "
+            "step while others are still being waited for at the start; raise the second or lower "
+            "the first",
+        )
+    if env.get("HCCL_OP_EXPANSION_MODE") == "AIV" and step > _LONGEST_IN_AIV_S and execute in env:
+        yield Problem(
+            (execute,),
+            f"{step} s is more than the {_LONGEST_IN_AIV_S} s that HCCL_OP_EXPANSION_MODE AIV "
+            "allows; write less, or another mode",
+        )
+
+
+def _whitelist(env: Mapping[str, str]) -> Iterator[Problem]:
+    if env.get("HCCL_WHITELIST_DISABLE") == "0" and "HCCL_WHITELIST_FILE" not in env:
+        yield Problem(
+            ("HCCL_WHITELIST_DISABLE",),
+            "0 turns the list of allowed addresses on, and HCCL_WHITELIST_FILE does not say which; "
+            "state it, or write 1",
+        )
+
+
+def _roads(env: Mapping[str, str]) -> Iterator[Problem]:
+    """Inside a server: RoCE or PCIe, exactly one."""
+    roce, pcie = "HCCL_INTRA_ROCE_ENABLE", "HCCL_INTRA_PCIE_ENABLE"
+    if env.get(roce) == "1" and env.get(pcie) == "1":
+        yield Problem((roce, pcie), f"{pcie} is 1 as well; set one of the two to 0")
+    if env.get(pcie) == "0" and env.get(roce, "0") == "0":
+        yield Problem((pcie,), f"0 leaves no way between NPUs of a server; set {roce} to 1")
+
+
+def _ports(env: Mapping[str, str]) -> Iterator[Problem]:
+    ports, base = "HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"
+    if ports in env and base in env:
+        yield Problem((base,), f"{ports} counts before it; keep one of the two")

@@ -1,0 +1,62 @@
+"""The page of the reference about HCCL's variables."""
+
+from __future__ import annotations
+
+from ascendboot.hccl.variables import VARIABLES
+
+
+def reference_markdown() -> str:
+    """The page `docs/reference/hccl.md`."""
+    rows = [
+        f"| `{v.name}` | {_cell(v.kind.words)} | {f'`{v.default}`' if v.default else ''} "
+        f"| {v.product_names} | {_cell(v.meaning)} |"
+        for v in VARIABLES.values()
+    ]
+    return _PAGE.format(rows="\n".join(rows))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+_PAGE = """\
+# HCCL settings
+
+The section `hccl` of an inventory takes these variables by their names, and gives them to every
+rank:
+
+```yaml
+hccl:
+  HCCL_CONNECT_TIMEOUT: 1200
+  HCCL_BUFFSIZE: 400
+```
+
+What HCCL would refuse, misread or not read at all is refused here, with file, line, key and what is
+documented; a name that is not in this list is refused too. The same variables may stand under
+`env`: their values are checked as well, and each stands in one place. Other variables belong under
+`env`. This page is made from `ascendboot/hccl/variables.py`.
+
+Where `product` is stated, its limits count, and variables of other products are refused; with
+`product: auto` the widest limits count, and `setup` and `check` judge again by what the nodes
+report (finding `hccl-setting`).
+
+| variable | value | default | read by | meaning |
+|---|---|---|---|---|
+{rows}
+
+## What contradicts what
+
+* `HCCL_CONNECT_TIMEOUT` must be less than `HCCL_EXEC_TIMEOUT`.
+* `HCCL_WHITELIST_DISABLE: 0` wants `HCCL_WHITELIST_FILE`.
+* Of `HCCL_INTRA_ROCE_ENABLE` and `HCCL_INTRA_PCIE_ENABLE` exactly one is 1.
+* `HCCL_IF_BASE_PORT` and `HCCL_HOST_SOCKET_PORT_RANGE` do not stand together; neither may take
+  `resources.chief_port`, where ranks meet, or a stated `ssh.port`. `HCCL_IF_BASE_PORT: 29500` is
+  PyTorch's own port.
+
+## What ascendboot sets
+
+`RANK_TABLE_FILE`, `RANK_ID`, `RANK_SIZE`, `DEVICE_ID` and `CM_…`: never stated, and never of both
+families at once ([inventory](inventory.md), `resources`). Neither is `ASCEND_DEVICE_ID`, an older
+name for `DEVICE_ID`, nor `ASCEND_VISIBLE_DEVICES`, which the container runtime reads when a
+container is made: for ranks it means nothing.
+"""

@@ -1,0 +1,86 @@
+"""The variables that an inventory states, under `hccl` and under `env`: what each may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.hccl import VARIABLES, conflicts, hccl_ports, why_not, why_not_read
+from ascendboot.inventory.refused import why_not_env
+from ascendboot.inventory.words import did_you_mean
+from ascendboot.profiles import profile_env, why_not_value
+
+if TYPE_CHECKING:
+    from ascendboot.inventory.keys import InventoryKeys
+    from ascendboot.inventory.sheet import Sheet
+
+_NOT_HERE = {
+    "ASCEND_VISIBLE_DEVICES": "the container runtime reads it when a container is made, ranks "
+    "never do; remove it",
+    "ASCEND_DEVICE_ID": "ascendboot tells every rank its DEVICE_ID; remove it",
+}
+
+
+def environment(keys: InventoryKeys) -> dict[str, str]:
+    """What every rank gets: the profile's variables, and those stated, which count before them."""
+    return {**profile_env(keys.profile), **keys.env, **keys.hccl}
+
+
+def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool) -> None:
+    """Note every variable that its software would refuse, misread or not read."""
+    for name, value in keys.env.items():
+        reason = why_not_env(name) or why_not_value(name, value)
+        reason = reason or why_not(name, value, keys.product)
+        if reason is None and name in keys.hccl:
+            reason = "stands under `hccl` as well; keep one"
+        if reason:
+            sheet.report(sheet.spot.at("env", name), reason)
+    for name, value in keys.hccl.items():
+        if reason := _why_not_here(name) or _why_not(name, value, keys.product):
+            sheet.report(sheet.spot.at("hccl", name), reason)
+    for problem in conflicts(environment(keys)):
+        _report_first(sheet, keys, problem.names, problem.text)
+    _report_ports(sheet, keys, has_meeting_port=has_meeting_port)
+
+
+def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
+    """An address for all nodes is right for one of them at most."""
+    if nodes > 1:
+        text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
+        _report_first(sheet, keys, ("HCCL_IF_IP",), f"{text}remove it")
+
+
+def _why_not_here(name: str) -> str | None:
+    if name in VARIABLES:
+        return None
+    reason = _NOT_HERE.get(name) or why_not_env(name)
+    hint = did_you_mean(name, VARIABLES) or "; other variables belong under `env`"
+    return reason or f"no variable of HCCL has this name{hint}"
+
+
+def _why_not(name: str, value: str, product: str) -> str | None:
+    return why_not(name, value, product) or why_not_read(name, product)
+
+
+def _report_first(sheet: Sheet, keys: InventoryKeys, names: tuple[str, ...], text: str) -> None:
+    """At the first of `names` that the inventory states; the profile's own are never to blame."""
+    for name in names:
+        for section, stated in (("hccl", keys.hccl), ("env", keys.env)):
+            if name in stated:
+                sheet.report(sheet.spot.at(section, name), text)
+                return
+
+
+def _report_ports(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool) -> None:
+    taken = {
+        "resources.chief_port, where the ranks meet": keys.resources.chief_port
+        if has_meeting_port
+        else None,
+        "ssh.port": keys.ssh.port if isinstance(keys.ssh.port, int) else None,
+    }
+    names = ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT")
+    for ports in hccl_ports(environment(keys)):
+        for what, port in taken.items():
+            if port is not None and port in ports:
+                last = f"{ports.start}-{ports.stop - 1}"
+                text = f"HCCL takes {last}, and {port} of them is {what}; move one of the two"
+                _report_first(sheet, keys, names, text)
