@@ -25,7 +25,7 @@ xargs -0 -r cat -- | ssh -F "$1/trust/ssh_config" -o LogLevel=INFO "$3" "$4"
 with the contents of the files whose names stand, each ended by a NUL, on stdin."""
 
 UNPACK = r"""
-set -e; umask 022; export LC_ALL=C
+set -e -o pipefail; umask 022; export LC_ALL=C
 notes=$1/code total=$2 path=$3
 mkdir -p -- "$notes"; touch "$notes"/{pushed,links,folders,incoming}
 there=$(stat -c %s -- "$notes/incoming")
@@ -48,7 +48,6 @@ need_folder() {
     [ -d "$way" ] || stop "$PWD/$way is no folder, but code lies in it"
   done
   known[/$1]=1
-  rm -f -- "$1"/.ascendboot.?????? # what a setup that was cut off was writing
 }
 make_root() {
   local way=$path missing=()
@@ -61,26 +60,38 @@ cd -P -- "$path"
 declare -A ours
 while IFS= read -r line; do ours[${line#*  }]=1; done <"$notes/pushed"
 while IFS= read -r line; do ours[${line#*$'\t'}]=1; done <"$notes/links"
-need_folder .
+rm -rf -- .ascendboot-sending.?????? # what a setup that was cut off was writing
+stage=$(mktemp -d -- .ascendboot-sending.XXXXXX)
+trap 'rm -rf -- "$PWD/$stage"' EXIT
+declare -A of_mode of_folder
+gone=
 exec 3<"$notes/incoming"
+# All is laid out beside first, then moved folder by folder: many files, few programs.
 while IFS=$'\t' read -r kind size mode what name; do
-  case $name in */*) need_folder "${name%/*}" ;; esac
+  folder=.
+  case $name in */*) folder=${name%/*} ;; esac
+  need_folder "$folder"
   [ ! -d "$name" ] || [ -L "$name" ] || stop "$PWD/$name is a folder, but a file in the source"
   is_ours=; [ -n "${ours[$PWD/$name]-}" ] || { [ ! -e "$name" ] && [ ! -L "$name" ]; } || is_ours=no
-  beside=./${name%"${name##*/}"}.ascendboot.XXXXXX
+  [ -d "$stage/$folder" ] || mkdir -p -- "$stage/$folder"
   case $kind in
     f)
       [ "$is_ours" ] || printf '%s  %s\n' "$what" "$PWD/$name" >>"$notes/pushed"
-      t=$(mktemp -- "$beside")
-      head -c "$size" <&3 >"$t"
-      chmod "$mode" -- "$t"; mv -fT -- "$t" "$name" ;;
+      if [ "$size" = 0 ]; then : >"$stage/$name"; else head -c "$size" <&3 >"$stage/$name"; fi
+      of_mode[$mode]+=$stage/$name$'\n' ;;
     l)
       [ "$is_ours" ] || printf '%s\t%s\n' "$what" "$PWD/$name" >>"$notes/links"
-      t=$(mktemp -u -- "$beside")
-      ln -s -- "$what" "$t"; mv -fT -- "$t" "$name" ;;
-    d) rm -f -- "$name" ;;
+      ln -s -- "$what" "$stage/$name" ;;
+    d) gone+=$name$'\n'; continue ;;
   esac
+  of_folder[/$folder]+=$stage/$name$'\n'
 done
+lines() { printf %s "$1" | tr '\n' '\0'; }
+for mode in "${!of_mode[@]}"; do lines "${of_mode[$mode]}" | xargs -0 chmod "$mode" --; done
+for folder in "${!of_folder[@]}"; do
+  lines "${of_folder[$folder]}" | xargs -0 mv -f -t "./${folder#/}" --
+done
+[ -z "$gone" ] || lines "$gone" | xargs -0 rm -f --
 rm -f -- "$notes/incoming"
 """
 """Arguments: the cluster's folder, how many bytes have come, the root. On stdin one line per file:

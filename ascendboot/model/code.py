@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot.??????")
-"""Names that are no code; the last is a file that we were writing."""
+ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot-sending.??????")
+"""Names that are no code; the last is where we were writing."""
 MOST_FILES = 10_000
 MOST_BYTES = 512 * 1024**2
 """Code is looked at before every job: a tree that is larger holds data, which is to be left out."""

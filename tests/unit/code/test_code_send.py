@@ -212,7 +212,9 @@ def test_bytes_that_did_not_arrive_are_not_put_in_place(place: Place) -> None:
 
 def test_what_a_killed_setup_left_is_cleared_and_no_code(place: Place) -> None:
     place.send()
-    (place.there / "pkg/.ascendboot.abc123").write_text("half")
+    stage = place.there / ".ascendboot-sending.abc123"
+    stage.mkdir()
+    (stage / "main.py").write_text("half")
     (place.base / "code/incoming").write_text("rest of another try")
     assert place.send().outcome is Outcome.OK
     place.put("pkg/model.py", "x = 3\n")
