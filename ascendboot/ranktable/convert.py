@@ -119,12 +119,18 @@ def _merged_servers(parts: Sequence[RankTable]) -> RankTable:
     return RankTable(numbered(servers), parts[0].version, joined, parts[0].extra)
 
 
-def from_hostfile(
-    text: str, name: str, addresses: Mapping[str, Mapping[int, str | None]]
-) -> RankTable:
+@dataclass(frozen=True)
+class Host:
+    """A host that a hostfile may name: its `server_id`, and the addresses of its devices."""
+
+    server_id: str
+    devices: Mapping[int, str | None]
+
+
+def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> RankTable:
     """A table of version 1.0 for the hosts of an Open MPI or DeepSpeed hostfile.
 
-    A host with `slots=N` gets its first N devices. `addresses` are those of each host's devices.
+    A host with `slots=N` gets its first N devices. `hosts` are known by each of their names.
 
     Raises:
         RankTableError: a line is not understood, or devices of a host are not known.
@@ -137,13 +143,14 @@ def from_hostfile(
         if match is None:
             words = f'"{line.strip()}" is not understood; expected HOST slots=N'
             raise RankTableError(f"{name}:{line_number}: {words}")
-        devices = addresses.get(match["host"])
-        if devices is None:
-            known = ", ".join(addresses) or "none"
+        host = hosts.get(match["host"])
+        if host is None:
+            known = ", ".join(hosts) or "none"
             raise RankTableError(
                 f"{name}:{line_number}: the devices of {match['host']} are not known; known are "
                 f"those of {known}. Give its hccn.conf: --hccn-conf {match['host']}=FILE"
             )
+        devices = host.devices
         slots = int(match["slots"]) if match["slots"] else len(devices)
         if slots > len(devices):
             raise RankTableError(
@@ -152,7 +159,7 @@ def from_hostfile(
             )
         first = sorted(devices.items())[:slots]
         ranked = tuple(RankedDevice(device, address, 0) for device, address in first)
-        servers.append(Server(match["host"], ranked))
+        servers.append(Server(host.server_id, ranked))
     return RankTable(numbered(servers))
 
 

@@ -60,6 +60,15 @@ def read(name: str) -> Source:
     )
 
 
+def text_of(name: str) -> str:
+    """The text of a file that is no table, such as a hostfile.
+
+    Raises:
+        RankTableError: it cannot be read, is too large, or is no text.
+    """
+    return _text(name, _content(Path(name), name)).removeprefix(_BOM)
+
+
 def from_text(name: str, text: str) -> Source:
     """The JSON in a text; `name` says where it came from.
 
@@ -86,7 +95,7 @@ def _content(path: Path, name: str) -> bytes:
     except OSError as error:
         raise RankTableError(f"{name}: could not be read: {error.strerror}") from None
     if not content.strip():
-        raise RankTableError(f"{name}: could not be read as JSON: the file is empty")
+        raise RankTableError(f"{name}: could not be read: the file is empty")
     return content
 
 

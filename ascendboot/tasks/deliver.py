@@ -39,8 +39,13 @@ def deliver(
         Exit: HCCL would refuse it; nothing is written.
         UsageError: the file is there and holds something else.
     """
-    text = table.to_json()
-    source = from_text("the new table", text)
+    try:
+        text = table.to_json()
+        source = from_text("the new table", text)
+    except RecursionError:
+        raise UsageError(
+            "the table: a member that HCCL does not know is nested too deeply"
+        ) from None
     if output is not None:
         source = replace(source, absolute=str(Path(output).absolute()))
     problems = validate(source, product=product, job=job)

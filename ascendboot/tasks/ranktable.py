@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.collection import Collection
@@ -12,16 +11,17 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from ascendboot.console import Screen
-from ascendboot.errors import UsageError
+from ascendboot.errors import NotUnderstoodError, RankTableError, UsageError
+from ascendboot.judge import devices_of
 from ascendboot.parse.hccn_conf import parse as hccn_conf_parser
 from ascendboot.ranktable.compare import differences, version_of
-from ascendboot.ranktable.convert import ORDERS, Converted, from_hostfile, in_order, merge
+from ascendboot.ranktable.convert import ORDERS, Converted, Host, from_hostfile, in_order, merge
 from ascendboot.ranktable.convert import convert as change
 from ascendboot.ranktable.reading import table_of
 from ascendboot.ranktable.rows import rows_of
 from ascendboot.ranktable.rule import JOBS, PRODUCTS
 from ascendboot.ranktable.show import lines_of, rows_json
-from ascendboot.ranktable.source import read
+from ascendboot.ranktable.source import read, text_of
 from ascendboot.ranktable.verdict import judge_file
 from ascendboot.state import State
 from ascendboot.tasks.common import reports_errors, wanted_cluster
@@ -35,9 +35,11 @@ from ascendboot.transport.pool import FORKS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ascendboot.model.cluster import Cluster
     from ascendboot.ranktable.against import ServerSeen
     from ascendboot.ranktable.reading import Table
     from ascendboot.ranktable.rule import Product
+    from ascendboot.tasks.npus import Npus
 
 _JSON_HELP = "Print the answer as JSON on standard output"
 _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
@@ -161,6 +163,7 @@ def diff(c: Context, first: str, second: str, json: bool = False) -> None:
         "to": f"The generation wanted: {', '.join(GENERATIONS)}; default: the one it has",
         "order": f"How servers are numbered: {', '.join(ORDERS)}; server-id is MindSpore's",
         "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; may be said again",
+        "inventory": "The hostfile's hosts are nodes of this cluster, which are asked",
         "product": f"{_PRODUCT_HELP}; the result must be right for it",
         "output": "Where to write it; default: standard output",
         "force": "Overwrite a file that holds something else",
@@ -176,6 +179,7 @@ def convert(  # noqa: PLR0917 - Invoke makes a flag of each
     to: str | None = None,
     order: str = "given",
     hccn_conf: Sequence[str] | None = None,
+    inventory: str | None = None,
     product: str | None = None,
     output: str | None = None,
     force: bool = False,
@@ -192,13 +196,16 @@ def convert(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke ranktable.convert super-pod.json --to 1.0
       invoke ranktable.convert hccl.json --order server-id          as MindSpore numbers
       invoke ranktable.convert hostfile --hccn-conf n1=n1.conf --hccn-conf n2=n2.conf
+      invoke ranktable.convert hostfile --inventory two-node.yaml
 
     Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing.
     """
     wanted_order = among("--order", order, ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
     generation = None if to is None else GENERATIONS[among("--to", to, tuple(GENERATIONS)) or "1.0"]
-    whole = _gathered((table, *(file or ())), hccn_conf or ())
+    hosts = {} if inventory is None else _hosts_of(inventory)
+    hosts |= _hosts_in(hccn_conf or ())
+    whole = _gathered((table, *(file or ())), hosts)
     ordered = in_order(whole, wanted_order)
     converted = change(ordered, generation) if generation else Converted(ordered)
     deliver(
@@ -218,25 +225,49 @@ def _cluster_of(
     inventory: str, product: Product | None
 ) -> tuple[Product | None, Mapping[str, ServerSeen]]:
     """The product of a cluster's NPUs, unless another is to be judged for, and its devices."""
-    _, cluster = wanted_cluster(inventory)
-    state = State.here()
-    run = state.new_run("ranktable-validate")
-    with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
-        found = ask_npus(session, cluster.nodes)
+    cluster, found = _asked(inventory)
     return product or product_among(cluster, found), servers_seen(cluster, found)
 
 
-def _gathered(names: Sequence[str], hccn_conf: Sequence[str]) -> Table:
-    """The tables as one; a hostfile as a table."""
-    if hccn_conf:
+def _asked(inventory: str) -> tuple[Cluster, Mapping[str, Npus]]:
+    _, cluster = wanted_cluster(inventory)
+    state = State.here()
+    run = state.new_run("ranktable")
+    with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
+        return cluster, ask_npus(session, cluster.nodes)
+
+
+def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
+    """The tables as one; with `hosts` a hostfile as a table."""
+    if hosts:
         if len(names) > 1:
-            raise UsageError("--hccn-conf: a hostfile is wanted, and --file names a table")
-        addresses = {}
-        for word in hccn_conf:
-            host, equals, path = word.partition("=")
-            if not equals:
-                raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
-            addresses[host] = hccn_conf_parser(Path(path).read_text(encoding="utf-8")).addresses
-        return from_hostfile(Path(names[0]).read_text(encoding="utf-8"), names[0], addresses)
+            raise UsageError("--file: names a table, and a hostfile is wanted with hosts")
+        return from_hostfile(text_of(names[0]), names[0], hosts)
     tables = [table_of(read(name)) for name in names]
     return tables[0] if len(tables) == 1 else merge(tables)
+
+
+def _hosts_in(words: Sequence[str]) -> dict[str, Host]:
+    """The hosts whose hccn.conf is there."""
+    hosts = {}
+    for word in words:
+        host, equals, path = word.partition("=")
+        if not equals:
+            raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
+        try:
+            conf = hccn_conf_parser(text_of(path))
+        except NotUnderstoodError as error:
+            raise RankTableError(f"{path}: could not be read: {error}") from None
+        hosts[host] = Host(host, conf.addresses)
+    return hosts
+
+
+def _hosts_of(inventory: str) -> dict[str, Host]:
+    """The nodes of a cluster by name, addresses and server id."""
+    cluster, found = _asked(inventory)
+    hosts: dict[str, Host] = {}
+    for node in cluster.nodes:
+        host = Host(node.server_id, dict(devices_of(node, found[node.name].facts)))
+        names = (node.name, node.address, node.cluster_address, node.server_id)
+        hosts |= dict.fromkeys(names, host)
+    return hosts

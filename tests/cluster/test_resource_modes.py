@@ -169,6 +169,10 @@ def test_a_rank_table_written_now_is_the_one_that_setup_wrote(operator: Operator
         *("--output", "part.json"),
     )
     assert (part.code, part.out) == (0, "part.json: written, 1 rank\n")
+    hostfile = operator.lab.directory / "hosts"
+    hostfile.write_text("".join(f"{node.name} slots=2\n" for node in operator.lab.nodes))
+    converted = operator.call("ranktable.convert", "hosts", "--inventory", inventory)
+    assert (converted.code, converted.out) == (0, on_node)
     refused = operator.call("ranktable.write", "--inventory", inventory, "--to", "group-list")
     assert (refused.code, refused.out) == (2, "")
     assert "a group list: it is for 910, and the NPUs are of A2" in refused.err

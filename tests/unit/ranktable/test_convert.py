@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.convert import convert, from_hostfile, in_order, merge
+from ascendboot.ranktable.convert import Host, convert, from_hostfile, in_order, merge
 from ascendboot.ranktable.reading import table_of
 from ascendboot.ranktable.rows import rows_of
 from ascendboot.ranktable.servers import RankTable
@@ -146,12 +146,14 @@ def test_servers_of_some_generations_have_no_order_to_change() -> None:
 )
 def test_a_line_of_a_hostfile_that_cannot_be_is_named(text: str, problem: str) -> None:
     with pytest.raises(RankTableError) as caught:
-        from_hostfile(text, "h", {"n1": {0: "192.0.2.1", 3: None}})
+        from_hostfile(text, "h", {"n1": Host("n1", {0: "192.0.2.1", 3: None})})
     assert str(caught.value).startswith(problem)
 
 
 def test_a_host_gets_its_first_devices() -> None:
-    made = from_hostfile("n1 slots=1 max_slots=8  # here", "h", {"n1": {5: None, 3: "192.0.2.1"}})
+    made = from_hostfile(
+        "n1 slots=1 max_slots=8  # here", "h", {"n1": Host("n1", {5: None, 3: "192.0.2.1"})}
+    )
     assert isinstance(made, RankTable)
     assert [(row.device_id, row.addresses) for row in rows_of(made)] == [(3, ("192.0.2.1",))]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXTS = {
-    b"": "could not be read as JSON: the file is empty",
-    b" \n": "could not be read as JSON: the file is empty",
+    b"": "could not be read: the file is empty",
+    b" \n": "could not be read: the file is empty",
     b'{"a": 1, // why\n "b": 2}': "line 1, column 10: a comment; JSON has none, take it out",
     b'{"a": 1\n# why\n}': "line 2, column 1: a comment; JSON has none, take it out",
     b'{"a": [1, 2 /* why */]}': "line 1, column 13: a comment; JSON has none, take it out",

@@ -181,6 +181,12 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
     ]
     with pytest.raises(Exit, match=r"hostfile:3: the devices of n1 are not known; known are those"):
         ranktable.convert(Context(), str(hostfile), hccn_conf=words[1:])
+    (tmp_path / "n1.conf").write_text("address=\n", encoding="utf-8")
+    with pytest.raises(Exit, match=r"n1\.conf: could not be read: .*line 1 not understood"):
+        ranktable.convert(Context(), str(hostfile), hccn_conf=words)
+    (tmp_path / "n1.conf").write_bytes(b"address_0=\xff\n")
+    with pytest.raises(Exit, match=r"n1\.conf: could not be read: line 1: byte 0xff is not UTF-8"):
+        ranktable.convert(Context(), str(hostfile), hccn_conf=words)
     with pytest.raises(Exit, match='"n1" is not HOST=FILE'):
         ranktable.convert(Context(), str(hostfile), hccn_conf=["n1"])
 
