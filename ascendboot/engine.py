@@ -23,6 +23,7 @@ from ascendboot.phases import ASK, CODE, JUDGE, NETWORK, PROVE, REACH, Phase
 from ascendboot.proofs import Proofs
 from ascendboot.prove import Expectation
 from ascendboot.settling import Settled, current_texts, halves, settle
+from ascendboot.transport.api import Sides
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ascendboot.render import Templates
     from ascendboot.settling import Half
     from ascendboot.steps.lock import Lock
-    from ascendboot.transport.api import HostSide, Sides
+    from ascendboot.transport.api import HostSide
 
 _SENDERS = 8
 """To so many nodes code is sent at once: each has some megabytes of it in memory."""
@@ -81,7 +82,7 @@ class Walk:
     transports: Mapping[str, HostSide] = field(default_factory=dict)
     """The host sides of all nodes that were reached."""
     sides: dict[str, Sides] = field(default_factory=dict)
-    """Both sides of all nodes that answered."""
+    """Both sides of all nodes that were reached; the host's alone where no way in is known."""
     decisions: Decisions | None = None
     _outdated: threading.Event = field(default_factory=threading.Event)
     """Somebody else held the lock while the nodes were asked."""
@@ -244,7 +245,8 @@ class Walk:
                 asked[node.name] = answer
                 results.append(ok(node.name, "ask", "questions", "answered", took))
         self.end_phase(ASK, results)
-        self.sides = {name: answer.sides for name, answer in asked.items()}
+        self.sides = {name: Sides(host, host) for name, host in self.transports.items()}
+        self.sides |= {name: answer.sides for name, answer in asked.items()}
         return Seen(
             facts={name: answer.facts for name, answer in asked.items()},
             own={name: answer.own for name, answer in asked.items()},

@@ -9,6 +9,7 @@ from ascendboot.model.container import Inside
 from ascendboot.model.report import Outcome, Report
 from ascendboot.parse.container import Engines
 from ascendboot.parse.ss import Listener
+from ascendboot.transport.fake import Answer
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
 from tests.unit.judge import well
 
@@ -93,6 +94,16 @@ def test_check_tells_of_a_stopped_container_and_of_all_else() -> None:
     report = cluster.check()
     causes = {(r.node, r.cause.id) for r in report.results if r.cause}
     assert causes == {("lab-3", "container-stopped")}
+
+
+def test_check_goes_on_after_a_node_that_could_not_be_asked() -> None:
+    cluster = Simulation.with_containers(3)
+    cluster.walk()
+    for side in (cluster.nodes[0], cluster.nodes[2].work):
+        side.broken["look at what ascendboot"] = Answer(stderr="no more processes", exit_code=1)
+    report = cluster.check()
+    failed = [(r.node, r.phase) for r in report.results if r.outcome is Outcome.FAILED]
+    assert failed == [("lab-1", "ask"), ("lab-3", "ask")]
 
 
 def test_a_plan_enters_the_containers_and_writes_nothing() -> None:
