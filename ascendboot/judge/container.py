@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.facts.api import value_of
 from ascendboot.facts.container import ENGINES
 from ascendboot.judge.finding import Finding, judged_nodes, unanswered
-from ascendboot.model.container import Inside
+from ascendboot.model.container import OWN_ONLY, Inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +65,10 @@ def _absent(node: Node, name: str, others: tuple[str, ...]) -> Finding:
     named = ", ".join(others[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     there = f"there are {named}" if others else "there is none at all"
     text = f"there is no container {name}; {there}"
-    return _error("container-absent", node, text, "Start it, or correct `container`")
+    remedy = "Start it, or correct `container`"
+    if node.ssh.user != "root" and node.engine != "docker":
+        remedy += f", or log in as the user who started it: {OWN_ONLY}"
+    return _error("container-absent", node, text, remedy)
 
 
 def _network(node: Node, seen: NodeFacts) -> Iterator[Finding]:

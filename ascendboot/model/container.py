@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+OWN_ONLY = "podman shows each user nothing but his own containers"
+
 
 @dataclass(frozen=True)
 class Inside:
@@ -36,7 +38,8 @@ class Inside:
             (_PAUSED, f"let it go on: {engine} unpause {name}"),
             (_STOPPED, f"start it: {engine} start {name}"),
             (_ABSENT, "start it, or correct `container`"),
-            (_NO_PROGRAM, "install bash in its image"),
+            (_ROOTLESS, f"log in as the user who started it; {OWN_ONLY}"),
+            (_NO_BASH, "install bash in its image"),
             (_NO_ENGINE, f"is {engine} still on the host side? Run setup, which looks again"),
         ):
             if any(mark in said for mark in marks):
@@ -50,7 +53,8 @@ _NO_SERVICE = ("cannot connect to the docker daemon", "is the docker daemon runn
 _PAUSED = ("is paused", "state paused", "unpause")
 _STOPPED = ("is not running", "running containers", "state improper", "is restarting")
 _ABSENT = ("no such container", "no container with name or id", "no such object")
-_NO_PROGRAM = ("executable file",)
+_ROOTLESS = ("rootless",)
+_NO_BASH = ('"bash": executable file', "executable file `bash`")
 _NO_ENGINE = ("no such file or directory", "not found")
 
 

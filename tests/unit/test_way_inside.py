@@ -7,6 +7,11 @@ import pytest
 from ascendboot.model.container import Inside
 from ascendboot.transport.script import launch_line
 
+# podman 4.3.1, of a user without ranges of ids
+ROOTLESS = (
+    "Error: command required for rootless mode with multiple IDs: "
+    'exec: "newuidmap": executable file not found in $PATH'
+)
 WAY = Inside("/usr/bin/podman", "rec-sdk")
 
 
@@ -18,6 +23,8 @@ WAY = Inside("/usr/bin/podman", "rec-sdk")
         ("can only create exec sessions on running containers", "start it: podman start rec-sdk"),
         ("Error: No such container: rec-sdk", "start it, or correct `container`"),
         ("crun: executable file `bash` not found in $PATH: No such file", "install bash in its"),
+        ('exec: "bash": executable file not found in $PATH: unknown', "install bash in its"),
+        (ROOTLESS, "log in as the user who started it; podman shows each user nothing but his own"),
         ("/usr/bin/podman: No such file or directory", "is podman still on the host side?"),
         ("something new", "look at it: podman ps -a"),
     ],

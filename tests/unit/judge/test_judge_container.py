@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.model.cluster import SshAccess
 from ascendboot.parse.container import Container, Engines
 from tests.unit.judge.well import cluster, facts, judged, node
 
@@ -89,6 +90,17 @@ def test_a_container_that_cannot_be_used(
     answer: Answered[Engines] | Unanswered, id_: str, message: str
 ) -> None:
     assert both(answer) == [f"{id_} error lab-[1-2]: {message}"]
+
+
+def test_a_user_may_not_see_the_container_that_there_is() -> None:
+    access = SshAccess(user="ann")
+    wish = cluster(node(1, container="rec-sdk", ssh=access))
+    [message] = judged(wish, facts(1, container=Answered(Engines())))
+    assert message == (
+        "container-absent error lab-1: there is no container rec-sdk; there is none at all. Start "
+        "it, or correct `container`, or log in as the user who started it: podman shows each user "
+        "nothing but his own containers."
+    )
 
 
 def test_a_network_of_its_own_is_refused() -> None:
