@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from ascendboot.parse import openmpi
 from tests.cluster.operating import BASE, PROGRAM, Operator
 
 if TYPE_CHECKING:
@@ -206,14 +207,29 @@ def test_a_place_of_ours_that_is_read_only_on_one_node_is_named(operator: Operat
 # ----------------------------------------------------------------------- servers that are not alike
 
 
-def test_another_open_mpi_on_one_node_is_named(operator: Operator) -> None:
-    operator.put("lab-2", "/usr/local/bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.0.5'\n")
+def test_another_open_mpi_and_another_horovod_on_one_node_are_named(operator: Operator) -> None:
+    """The programs are stand-ins that say what the real ones of these versions say."""
+    for node, horovod in (("lab-1", "0.28.1"), ("lab-2", "0.27.0")):
+        operator.put(node, "/opt/py/bin/python3", '#!/bin/sh\nexec /usr/local/bin/python3 "$@"\n')
+        operator.put(node, "/opt/py/bin/horovodrun", f"#!/bin/sh\necho {horovod}\n")
+    says = "mpirun (Open MPI) 4.0.5\n\nReport bugs to http://www.open-mpi.org/community/help/"
+    operator.put("lab-2", "/usr/local/bin/mpirun", f"#!/bin/sh\necho '{says}'\n")
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["code"]["python"] = "/opt/py/bin/python3"
+    document["launcher"] = {"kind": "mpirun"}
+    other = operator.lab.directory / "versions.yaml"
+    other.write_text(yaml.safe_dump(document))
     try:
-        setup = operator.setup()
+        setup = operator.setup(inventory=other)
     finally:
         operator.sh("lab-2", "rm /usr/local/bin/mpirun")
-    assert setup.code == 1
-    assert any("4.0.5" in d for d in setup.details("blocked")), setup.details("blocked")
+    assert (setup.code, setup.outcomes("changed")) == (1, [])
+    install = "Install the same version on all nodes."
+    here = openmpi.parse_version(operator.sh("lab-1", "mpirun --version"))
+    assert set(setup.details("blocked")) == {
+        f"lab-[1-2]: lab-1 has Horovod 0.28.1, lab-2 has 0.27.0. {install}",
+        f"lab-[1-2]: lab-1 has Open MPI {here}, lab-2 has 4.0.5. {install}",
+    }
 
 
 def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:

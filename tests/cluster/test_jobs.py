@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 
 KILLS = int(
     os.environ.get(
-        "ASCENDBOOT_KILLS", "30" if os.environ.get("ASCENDBOOT_LONG_TESTS") == "1" else "10"
+        "ASCENDBOOT_KILLS", "30" if os.environ.get("ASCENDBOOT_LONG_TESTS") == "1" else "5"
     )
 )
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"

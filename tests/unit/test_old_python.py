@@ -1,0 +1,26 @@
+"""What runs on nodes with Python 3.7, Rec SDK's, says nothing that only later ones understand."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from ascendboot.facts.launchers import TORCH
+
+DEMO = Path(__file__).parents[2] / "examples/little_demo"
+PROGRAMS = {
+    "the question about torch": TORCH,
+    **{path.name: path.read_text() for path in sorted(DEMO.glob("*.py"))},
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_is_python_3_7(name: str) -> None:
+    ast.parse(PROGRAMS[name], feature_version=(3, 7))
+
+
+def test_a_later_word_would_be_noticed() -> None:
+    with pytest.raises(SyntaxError):
+        ast.parse("if (n := 1): pass", feature_version=(3, 7))
