@@ -180,7 +180,7 @@ def _of_code(cluster: Cluster, trees: Mapping[str, CodeTree], sending: Sending |
     sending = sending.after(trees)
     lacking: dict[tuple[str, ...], list[str]] = {}
     for name, tree in trees.items():
-        if send := sending.work(tree).send:
+        if send := sending.needed(tree):
             lacking.setdefault(send, []).append(name)
     return [
         f"{fold(nodes)}: not ready: {send[0]} is not as in {sending.source.shown}"

@@ -12,7 +12,7 @@ from ascendboot.code.scripts import CARRY, RECEIVE, UNPACK
 from ascendboot.code.source import OnPrimary
 from ascendboot.errors import CommandError
 from ascendboot.facts.code import files_question
-from ascendboot.model.code import CodeTree, unlike, why_not_sent
+from ascendboot.model.code import CodeTree, is_program, unlike, why_not_sent
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.transport.api import Command, Effect
 
@@ -88,6 +88,13 @@ class Sending:
         # a name that a line cannot hold would be taken for two
         delete = tuple(sorted(path for path in others if not why_not_sent(path, None)))
         return Work(unlike(wanted, there), delete)
+
+    def needed(self, there: CodeTree) -> tuple[str, ...]:
+        """What a job must not start without; of the primary's own tree its results are not."""
+        entries, send = self.source.tree.entries, self.work(there).send
+        if isinstance(self.source, OnPrimary):
+            return tuple(path for path in send if is_program(path, entries[path]))
+        return send
 
     def planned(self, node: str, there: CodeTree) -> StepResult:
         """What would be sent to a node, every file by name."""

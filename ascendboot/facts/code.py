@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _TOOL = "the script that looks at the code"
 _TIMEOUT_S = 120.0
+LARGE_BYTES = 32 * 1024**2
+"""Larger files are data: checkpoints that a job left, say."""
 
 # Records end with a NUL, so that any name passes; sha256sum escapes names in its own way.
 _SCRIPT = rf"""
@@ -28,6 +30,12 @@ take() {{
   local record rest kind
   while IFS= read -r -d '' record; do
     kind=${{record%% *}} rest=${{record#* * }}
+    if [ "$ways" = light ] && [ "${{rest%% *}}" -gt {LARGE_BYTES} ]; then
+      case $rest in
+        *.py | *.sh | *.so) ;;
+        *) kind=b record=b${{record#f}} rest="0 ${{rest#* }}" ;;
+      esac
+    fi
     count=$((count + 1)) bytes=$((bytes + ${{rest%% *}}))
     if [ "$count" -gt {MOST_FILES} ] || [ "$bytes" -gt {MOST_BYTES} ]; then
       printf 'excess %s %s\0' "$count" "$bytes"; return 1
@@ -47,7 +55,7 @@ for pattern; do
 done
 case $ways in
   '') find "${{files[@]}}" -printf "$show" ;;
-  all) take < <(find . -mindepth 1 \( "${{prune[@]}}" \) -prune -o -type f -printf "$show" \
+  all | light) take < <(find . -mindepth 1 \( "${{prune[@]}}" \) -prune -o -type f -printf "$show" \
     -o -type l -printf 'l 0 0 %p\0t 0 0 %l\0') || exit 0 ;;
   *)
     take < <(while IFS= read -r name; do
@@ -61,13 +69,14 @@ state sums
 [ "${{#files[@]}}" = 0 ] || printf '%s\0' "${{files[@]}}" | xargs -0 sha256sum -- 2>/dev/null
 echo end
 """
-"""Arguments: `all`, or `wished` or `names` and then paths, one a line, on stdin; the root; patterns
-to be left out. `names` lists, beside the wished files, all others by name."""
+"""Arguments: what to tell, the root, patterns to be left out. `all` and `light` tell the tree,
+`light` large files by size alone; `wished` the files whose paths stand on stdin, one a line;
+`names` these and, of all others, the names."""
 
 
-def code_question(path: str, exclude: Sequence[str]) -> Fact[CodeTree]:
-    """Asks for the whole tree at `path`."""
-    return _fact("all", path, exclude, b"")
+def code_question(path: str, exclude: Sequence[str], *, light: bool) -> Fact[CodeTree]:
+    """Asks for the whole tree at `path`; `light` tells large files, unless programs, by size."""
+    return _fact("light" if light else "all", path, exclude, b"")
 
 
 def files_question(
@@ -115,6 +124,8 @@ def parse_code(result: Result) -> CodeTree:
             others.append(name)
         elif kind == "l":
             entries[name] = Entry(target=mode)
+        elif kind == "b":
+            entries[name] = Entry(f"{size} bytes", int(mode, 8), size=int(size))
         else:
             entries[name] = Entry(sums.get(name, ""), int(mode, 8), size=int(size))
     ordered = dict(sorted(entries.items()))
@@ -126,8 +137,8 @@ def _read(records: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
     rest = iter(records)
     for number, record in enumerate(rest, 1):
         kind, *numbers, name = record.split(" ", 3)
-        if kind not in {"f", "l", "n"} or len(numbers) != 2:  # noqa: PLR2004 - mode and size
-            raise NotUnderstoodError(_TOOL, number, record, "f, l or n, mode, size and name")
+        if kind not in {"f", "b", "l", "n"} or len(numbers) != 2:  # noqa: PLR2004 - mode and size
+            raise NotUnderstoodError(_TOOL, number, record, "f, b, l or n, mode, size and name")
         target = next(rest, "").split(" ", 3)[-1] if kind == "l" else ""
         yield kind, target or numbers[0], numbers[1], name.removeprefix("./")
 

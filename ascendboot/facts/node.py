@@ -163,7 +163,8 @@ def code_questions(cluster: Cluster) -> dict[str, Fact[Any]]:
     """What lies below the code's path, unless this side knows what should."""
     if cluster.code_path is None or cluster.code_folder is not None:
         return {}
-    return {"code_tree": code_question(cluster.code_path, cluster.code_exclude)}
+    is_light = cluster.code_source is None
+    return {"code_tree": code_question(cluster.code_path, cluster.code_exclude, light=is_light)}
 
 
 def node_facts(transport: Transport, cluster: Cluster, node: Node) -> NodeFacts:

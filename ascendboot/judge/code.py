@@ -114,10 +114,10 @@ def _different(primary: str, name: str, reference: CodeTree, tree: CodeTree) -> 
         )
     if rest:
         yield Finding(
-            id="code-incomplete",
+            id="code-others-differ",
             level="warning",
             nodes=(name,),
             text=told(rest, primary),
-            remedy="If a job needs it, put it on every node; if a job left it, leave it out with "
+            remedy="If jobs read it, make it equal; if a job left it, leave it out with "
             "`code.exclude`",
         )

@@ -18,7 +18,10 @@ MOST_BYTES = 512 * 1024**2
 PRIMARY = "primary"
 """The `code.source` that is the primary's own tree."""
 
-_PROGRAMS = (".py", ".sh", ".so")
+_PROGRAMS = (".py", ".sh", ".so", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".conf")
+"""Programs and their settings. A job leaves files of other kinds where it runs, on every node other
+ones: logs, checkpoints, what the NPU software compiled."""
+_EXECUTABLE = 0o111
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,8 @@ class Difference:
 
     path: str
     kind: Literal["differs", "missing", "extra", "unreadable"]
-
-    @property
-    def is_code(self) -> bool:
-        """Whether a job could run other code for it; else it may be a result that a job left."""
-        is_program = self.path.endswith(_PROGRAMS)
-        return self.kind in {"differs", "unreadable"} or is_program
+    is_code: bool = True
+    """A job could run other code for it; else it may be a result that a job left."""
 
     def words(self, reference: str) -> str:
         """`main.py differs from lab-1`."""
@@ -83,15 +82,28 @@ def differences(reference: CodeTree, tree: CodeTree) -> tuple[Difference, ...]:
     found = []
     for path in sorted({*reference.entries, *tree.entries}):
         wanted, there = reference.entries.get(path), tree.entries.get(path)
-        if there is None:
-            found.append(Difference(path, "missing"))
-        elif not there.is_readable:
-            found.append(Difference(path, "unreadable"))
-        elif wanted is None:
-            found.append(Difference(path, "extra"))
-        elif not there.has_content_of(wanted):
-            found.append(Difference(path, "differs"))
+        kind = _difference(wanted, there)
+        if kind is not None:
+            found.append(Difference(path, kind, is_program(path, wanted, there)))
     return tuple(found)
+
+
+def is_program(path: str, *entries: Entry | None) -> bool:
+    """Whether a file is a program or its settings, by its name or because it can be executed."""
+    modes = [entry.mode for entry in entries if entry is not None]
+    return path.endswith(_PROGRAMS) or any(mode & _EXECUTABLE for mode in modes)
+
+
+def _difference(
+    wanted: Entry | None, there: Entry | None
+) -> Literal["differs", "missing", "extra", "unreadable"] | None:
+    if there is None:
+        return "missing"
+    if not there.is_readable:
+        return "unreadable"
+    if wanted is None:
+        return "extra"
+    return None if there.has_content_of(wanted) else "differs"
 
 
 def unlike(reference: CodeTree, tree: CodeTree) -> tuple[str, ...]:

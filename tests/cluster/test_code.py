@@ -145,17 +145,13 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     operator.put("lab-1", f'"{PATH}/pkg/it\'s new.py"', "x = 1\n", mode="640")
     words = f"2 files, {len(MAIN_2) + 6} bytes: main.py, pkg/it's new.py"
     has = f"{PATH} has the 2 files of lab-1"
-    planned = operator.setup("--plan", inventory=inventory)
-    assert code_results(planned) == [
-        ("lab-1", "ok", has),
-        ("lab-2", "would_change", f"would send {words}"),
-    ]
     sent = operator.setup(inventory=inventory)
     assert sent.code == 0, sent.err
     assert code_results(sent) == [("lab-1", "ok", has), ("lab-2", "changed", f"sent {words}")]
     assert operator.sh("lab-2", f"cd {PATH} && stat -c '%a %n' */* && cat main.py") == (
         f"640 pkg/it's new.py\n{MAIN_2}"
     )
+    operator.put("lab-1", f"{PATH}/checkpoint", "weights", mode="644")
     assert operator.call("train", "main.py", "--plan").code == 0
     operator.put("lab-2", f"{PATH}/main.py", MAIN_2.upper())
     refused = operator.call("train", "main.py", "--plan")

@@ -284,7 +284,7 @@ def test_the_primary_sends_its_own_by_the_trust_of_the_cluster(
         "pkg/model.py": ("x = 1\n", 0o644),
     }
     (place.there / "more").write_text("theirs")
-    whole = code_question(str(place.there), ())
+    whole = code_question(str(place.there), (), light=False)
     found = whole.parse(place.node.run(whole.command))
     assert wish.work(found) == Work(send=(), delete=("more",))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.code import code_question, files_question
+from ascendboot.facts.code import LARGE_BYTES, code_question, files_question
 from ascendboot.model.code import (
     MOST_BYTES,
     MOST_FILES,
@@ -56,7 +56,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
     os.mkfifo(tree / "fifo")
-    found = asked(code_question(str(tree), ()))
+    found = asked(code_question(str(tree), (), light=False))
     names = ("-dash", "main.py", "pkg/a b.py", "pkg/deep/x.log", "we\nird\\.py")
     wanted = {name: entry(name, 0o755 if name == "main.py" else 0o644) for name in names}
     wanted["link"] = Entry(target="pkg/a b.py")
@@ -66,12 +66,12 @@ def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
 
 
 def test_a_file_a_missing_tree_and_one_with_nothing(tree: Path) -> None:
-    assert asked(code_question(str(tree / "main.py"), ())) == CodeTree(
+    assert asked(code_question(str(tree / "main.py"), (), light=False)) == CodeTree(
         entries={"main.py": entry("main.py", 0o755)}
     )
-    assert asked(code_question(str(tree / "none"), ())) == CodeTree(exists=False)
+    assert asked(code_question(str(tree / "none"), (), light=False)) == CodeTree(exists=False)
     (tree / "none").mkdir()
-    assert asked(code_question(str(tree / "none"), ())) == CodeTree()
+    assert asked(code_question(str(tree / "none"), (), light=False)) == CodeTree()
 
 
 def test_only_wished_files_are_read_and_others_named_on_demand(tree: Path) -> None:
@@ -87,7 +87,7 @@ def test_only_wished_files_are_read_and_others_named_on_demand(tree: Path) -> No
 
 @pytest.mark.parametrize("limit", [MOST_FILES, MOST_BYTES])
 def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
-    question = code_question(str(tree), ())
+    question = code_question(str(tree), (), light=False)
     argv = tuple(word.replace(f"-gt {limit} ", "-gt 3 ") for word in question.command.argv)
     assert argv != question.command.argv
     found = question.parse(node_here().run(replace(question.command, argv=argv)))
@@ -96,8 +96,21 @@ def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
     assert max(found.excess) > 3
 
 
+def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> None:
+    question = code_question(str(tree), (), light=True)
+    small = tuple(word.replace(f"-gt {LARGE_BYTES} ", "-gt 6 ") for word in question.command.argv)
+    tight = tuple(word.replace(f"-gt {MOST_BYTES} ", "-gt 60 ") for word in small)
+    (tree / "ckpt").write_text("x" * 100)
+    (tree / "huge.py").write_text("y" * 10)
+    found = question.parse(node_here().run(replace(question.command, argv=tight)))
+    assert found.entries["ckpt"] == Entry("100 bytes", 0o644)
+    assert found.entries["huge.py"] == entry("y" * 10)
+    assert found.entries["-dash"] == entry("-dash")
+    assert found.entries["pkg/deep/x.log"] == Entry("14 bytes", 0o644)
+
+
 def test_an_answer_without_its_end_is_not_taken(tree: Path) -> None:
-    question = code_question(str(tree), ())
+    question = code_question(str(tree), (), light=False)
     result = node_here().run(question.command)
     for cut in (result.stdout[:-4], result.stdout[:40], b""):
         with pytest.raises(NotUnderstoodError):
@@ -109,15 +122,15 @@ PATTERNS = ("*.log", "pkg", "pkg/*.py", "pkg/d*/x*", "[a-m]*.py", "?dash", "x.lo
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_patterns_mean_the_same_on_both_sides(tree: Path, pattern: str) -> None:
-    whole = asked(code_question(str(tree), ()))
-    found = asked(code_question(str(tree), (pattern,)))
+    whole = asked(code_question(str(tree), (), light=False))
+    found = asked(code_question(str(tree), (pattern,), light=False))
     assert set(found.entries) == {n for n in whole.entries if not is_left_out(n, (pattern,))}
 
 
 def test_what_differs_is_told_with_the_first_names() -> None:
     lab_1 = CodeTree(
         entries={name: entry("1") for name in ("main.py", "model.py", "ckpt", "a.py")}
-        | {"link": Entry(target="x"), "secret.py": entry("s")}
+        | {"link": Entry(target="x"), "secret.py": entry("s"), "run": entry("1")}
     )
     lab_2 = CodeTree(
         entries={
@@ -126,20 +139,22 @@ def test_what_differs_is_told_with_the_first_names() -> None:
             "ckpt": entry("1"),
             "left.log": entry("x"),
             "link": Entry(target="y"),
+            "run": entry("2", 0o755),
             "secret.py": Entry("", 0o600),
         }
     )
     found = differences(lab_1, lab_2)
     assert [(d.path, d.kind, d.is_code) for d in found] == [
         ("left.log", "extra", False),
-        ("link", "differs", True),
+        ("link", "differs", False),
         ("main.py", "differs", True),
         ("model.py", "missing", True),
+        ("run", "differs", True),
         ("secret.py", "unreadable", True),
     ]
-    assert told(found, "lab-1") == ("left.log is not in lab-1, link differs from lab-1; 3 more")
+    assert told(found, "lab-1") == ("left.log is not in lab-1, link differs from lab-1; 4 more")
     assert told(found[2:4], "lab-1") == (
         "main.py differs from lab-1, model.py is missing, which lab-1 has"
     )
-    assert told(found[4:], "lab-1") == "secret.py cannot be read"
-    assert unlike(lab_1, lab_2) == ("main.py", "model.py", "a.py", "link", "secret.py")
+    assert told(found[5:], "lab-1") == "secret.py cannot be read"
+    assert unlike(lab_1, lab_2) == ("main.py", "model.py", "a.py", "link", "secret.py", "run")

@@ -45,10 +45,19 @@ def test_a_node_that_differs_is_named_with_its_first_files() -> None:
     assert judged(good, tree(a_py="1", main_py="1")) == [
         f"code-differs error lab-2: b.py is missing, which lab-1 has. {EQUAL}",
         (
-            "code-incomplete warning lab-2: ckpt is missing, which lab-1 has. If a job needs it, "
-            "put it on every node; if a job left it, leave it out with `code.exclude`."
+            "code-others-differ warning lab-2: ckpt is missing, which lab-1 has. If jobs read it, "
+            "make it equal; if a job left it, leave it out with `code.exclude`."
         ),
     ]
+
+
+def test_what_jobs_left_where_they_ran_is_no_error() -> None:
+    first, second = tree(main_py="a", fusion_result_json="1"), tree(main_py="a", rank_log="2")
+    [found] = judged(first, second)
+    assert found.startswith("code-others-differ warning lab-2: fusion.result.json is missing")
+    equal = {"main_py": "a"}
+    [found] = judged(tree(**equal, train_log="1"), tree(**equal, train_log="2"))
+    assert found.startswith("code-others-differ warning lab-2: train.log differs from lab-1.")
 
 
 def test_nodes_that_differ_alike_are_folded() -> None:
