@@ -34,7 +34,8 @@ class _Seen:
     ranks: dict[int, int] = field(default_factory=dict)
     local_ids: set[int] = field(default_factory=set)
     replaced: list[tuple[int, Path]] = field(default_factory=list)
-    places: set[tuple[str, int]] = field(default_factory=set)
+    places: dict[tuple[str, int], Path] = field(default_factory=dict)
+    """The rank that has a local id in a net instance of layer 0."""
     sizes: dict[tuple[int, str], int] = field(default_factory=dict)
     addresses: dict[str, Path] = field(default_factory=dict)
 
@@ -182,10 +183,10 @@ def _level(
         )
         judging.say("instance-addresses", (*path, "rank_addr_list"), words, value=instance)
     if layer == 0 and local is not None:
-        if (instance, local) in seen.places:
+        rank = path[:2]
+        if seen.places.setdefault((instance, local), rank) != rank:
             words = f'local_id {local} is there twice in net instance "{cut(instance)}"'
             judging.say("local-id-twice", (*path[:-2], "local_id"), words)
-        seen.places.add((instance, local))
     return layer
 
 

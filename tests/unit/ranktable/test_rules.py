@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ascendboot.errors import RankTableError
 from ascendboot.ranktable.rules import RULES, reference_markdown
 from ascendboot.ranktable.validate import validate
 from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
@@ -161,6 +162,60 @@ CASES: list[tuple[str, str, object, str]] = [
     ),
 ]
 
+# what is no list, no object, no text, or too much of it
+CASES += [
+    ("1.2", f"{RANK0}/backup_device_ip", "{ip}", "placeholder"),
+    ("1.2", f"{RANK0}/backup_device_ip", "", ""),
+    ("1.2", f"{RANK0}/backup_device_ip", 5, "not-a-string"),
+    ("1.2", f"{RANK0}/super_device_id", "<SDID>", "placeholder"),
+    ("1.2", "super_pod_list/0", 7, "wrong-type pod-servers"),
+    ("1.2", "super_pod_list/0/server_list/0", 7, "wrong-type pod-servers"),
+    ("1.2", "super_pod_list/0/server_list", 7, "wrong-type pod-servers"),
+    ("1.2", "super_pod_list", 7, "wrong-type"),
+    ("1.2", "super_pod_list/0/super_pod_id", DROP, "missing"),
+    ("1.2", "super_pod_list/0/super_pod_id", "<pod>", "placeholder"),
+    ("1.2", "super_pod_list/0/server_list/0/server_id", "<node>", "placeholder pod-servers"),
+    ("2.0", "rank_list", 7, "wrong-type"),
+    ("2.0", "rank_list/0", 7, "wrong-type"),
+    ("2.0", "rank_list/0/level_list/0", 7, "wrong-type"),
+    ("2.0", "rank_list/0/control_plane", 7, "wrong-type"),
+    ("2.0", f"{LEVEL0}/net_instance_id", 7, "wrong-type"),
+    ("2.0", f"{LEVEL0}/net_attr", 7, "wrong-type"),
+    ("2.0", f"{LEVEL0}/rank_addr_list", 7, "wrong-type"),
+    ("2.0", f"{ADDRESS}", 7, "wrong-type"),
+    ("2.0", f"{ADDRESS}/addr_type", 7, "wrong-type"),
+    ("2.0", f"{ADDRESS}/plane_id", "p" * 1025, "out-of-range"),
+    ("2.0", f"{ADDRESS}/ports", "0/0", "wrong-type"),
+    ("2.0", f"{ADDRESS}/ports", [7], "wrong-type"),
+    ("2.0", f"{ADDRESS}/ports", ["0/0"] * 17, "out-of-range"),
+    ("2.0", f"{ADDRESS}/backup_addr", "203.0.113.9", "wrong-type"),
+    ("2.0", f"{ADDRESS}/backup_addr", [7], "wrong-type"),
+    ("2.0", f"{ADDRESS}/backup_addr", ["203.0.113.9"] * 17, "out-of-range"),
+    (
+        "2.0",
+        f"{LEVEL0}/rank_addr_list",
+        [v20()["rank_list"][0]["level_list"][0]["rank_addr_list"][0]] * 25,
+        "out-of-range instance-addresses",
+    ),
+    (
+        "2.0",
+        "rank_list/0/level_list",
+        v20()["rank_list"][0]["level_list"][:1] * 9,
+        "out-of-range layers",
+    ),
+    ("group list", "group_list", 7, "wrong-type"),
+    ("group list", "group_list/0", 7, "wrong-type"),
+    ("group list", "group_list/0/group_name", DROP, "missing"),
+    ("group list", "group_list/0/group_name", "g" * 128, "too-long"),
+    ("group list", "group_list/0/group_name", "<group>", "placeholder"),
+    ("group list", INSTANCE, 7, "wrong-type count"),
+    ("group list", f"{INSTANCE}/server_id", "<id>", "placeholder"),
+    ("group list", f"{INSTANCE}/devices/0", 7, "wrong-type"),
+    ("group list", f"{INSTANCE}/devices", [], "empty count device-count"),
+    ("group list", f"{INSTANCE}/devices/0/device_ip", "<ip>", "placeholder"),
+    ("group list", f"{INSTANCE}/devices/0/device_ip", "192.0.2.300", "address"),
+]
+
 # more than one field, or a product, or a job
 WIDER: list[tuple[dict[str, Any], Product | None, Job | None, str]] = [
     (v10(2, 3), None, None, "w:device-set"),
@@ -238,6 +293,20 @@ WIDER: list[tuple[dict[str, Any], Product | None, Job | None, str]] = [
     ),
     (
         changed(
+            changed(
+                changed(changed(v20(), "rank_list/0/local_id", 64), "rank_list/1/local_id", 64),
+                "rank_list/0/replaced_local_id",
+                0,
+            ),
+            "rank_list/1/replaced_local_id",
+            1,
+        ),
+        None,
+        None,
+        "e:replaced w:local-id-twice",
+    ),
+    (
+        changed(
             v20(), "rank_list/0/control_plane", {"addr_type": "x", "addr": "y", "listen_port": 0}
         ),
         None,
@@ -276,6 +345,23 @@ def test_products_and_jobs_decide_how_much_a_rule_weighs(
 ) -> None:
     problems = validate(source_of(document), product=product, job=job)
     assert {f"{problem.level[0]}:{problem.id}" for problem in problems} == set(said.split())
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [([], "a list"), ("x", 'the string "x"'), (None, "null"), (True, "true"), (3, "the number 3")],
+)
+def test_what_is_no_object_is_no_rank_table(document: object, what: str) -> None:
+    with pytest.raises(RankTableError) as caught:
+        validate(source_of(document))
+    assert str(caught.value) == (
+        f"table.json: not a rank table: the document is {what}, not an object"
+    )
+
+
+def test_an_object_without_any_of_the_lists_is_no_rank_table() -> None:
+    with pytest.raises(RankTableError, match="none of server_list, rank_list and group_list is"):
+        validate(source_of({"status": "completed", "version": "1.0"}))
 
 
 def test_a_problem_says_where_what_and_in_hccl_s_words() -> None:
