@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MOST_U32 = 4294967295
 MOST_PORT = 65535
 
+_LEADING_NUMBER = re.compile(r"[ \t\n\v\f\r]*\+?([0-9]+)")
 _PLACEHOLDER = re.compile(r"[{}<>]|\.\.\.|…|\*\*|^\s*$|\b[xX]{1,3}(\.[xX]{1,3})+\b|\b[xX]{2,}\b")
 
 
@@ -83,6 +84,7 @@ def number_of(
             "not-digits",
             (*path, name),
             f'{name} is "{cut(text)}"; a whole number is wanted',
+            hccl="" if taken_by_hccl(text) else None,
             name=name,
             value=cut(text),
         )
@@ -96,6 +98,12 @@ def number(text: str) -> int | None:
     digits = text.lstrip("0") or "0"
     value = int(digits) if len(digits) <= len(str(MOST_U32)) else MOST_U32 + 1
     return value if value <= MOST_U32 else None
+
+
+def taken_by_hccl(text: str) -> bool:
+    """Whether HCCL's reader makes a number of a text that is none: of "8x" it takes the 8."""
+    match = _LEADING_NUMBER.match(text)
+    return match is not None and number(match[1]) is not None
 
 
 def port_of(judging: Judging, members: Mapping[str, object], name: str, path: Path) -> int | None:

@@ -112,7 +112,7 @@ GENERAL: tuple[Rule, ...] = (
         id="not-digits",
         about=_STRINGS,
         meaning="the text of a number is not made of the digits 0 to 9 alone, or is above "
-        "4294967295",
+        "4294967295. Rec SDK refuses it; HCCL takes the digits that it begins with",
         hccl="{name}[{value}] is invalid",
         remedy="Write a whole number",
     ),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ascendboot.ranktable.fields import cut, kind, list_of, number, placeholder, text_of
+from ascendboot.ranktable.fields import (
+    cut,
+    kind,
+    list_of,
+    number,
+    placeholder,
+    taken_by_hccl,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,7 +128,8 @@ def _super_devices(rows: Sequence[Row], pod_of: Mapping[int, str], judging: Judg
         elif (value := number(text)) is None:
             if not placeholder(judging, text, "super_device_id", row.path):
                 words = f'super_device_id is "{cut(text)}"; a whole number is wanted'
-                judging.say("not-digits", where, words, name="super_device_id", value=cut(text))
+                hccl = "" if taken_by_hccl(text) else None
+                judging.say("not-digits", where, words, hccl=hccl, name=where[-1], value=cut(text))
         else:
             pod = pod_of.get(row.server)
             _super_device(value, row, seen[pod] if pod else set(), where, judging)

@@ -348,6 +348,22 @@ def test_products_and_jobs_decide_how_much_a_rule_weighs(
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x", "rank_id[x] is invalid"),
+        ("", "rank_id[] is invalid"),
+        ("4294967296", "rank_id[4294967296] is invalid"),
+        (" 0", ""),
+        ("0x0", ""),
+        ("+0", ""),
+    ],
+)
+def test_hccl_s_words_are_quoted_where_hccl_refuses(text: str, words: str) -> None:
+    (problem,) = validate(source_of(changed(v10(), f"{RANK0}/rank_id", text)))
+    assert (problem.id, problem.hccl) == ("not-digits", words)
+
+
+@pytest.mark.parametrize(
     ("document", "what"),
     [([], "a list"), ("x", 'the string "x"'), (None, "null"), (True, "true"), (3, "the number 3")],
 )
