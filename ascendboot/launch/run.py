@@ -35,6 +35,7 @@ from ascendboot.launch.sweep import (
 )
 from ascendboot.launch.verdict import Course, report_on
 from ascendboot.model.names import fold
+from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Transport
 
 _SHOWN_LEFTOVERS = 5
+_ANSWER = Command(
+    argv=("true",),
+    purpose="see whether it still answers",
+    effect=Effect.READ,
+    timeout_s=10.0,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +239,7 @@ class _Job:
         elif seen.event is not None:
             self._note(seen.event)
         elif seen.node == self._plan.primary:
-            raise self._out_of_sight("its connection has ended")
+            raise self._cut()
 
     def _note(self, event: Event) -> None:
         course, ranks = self._course, len(self._plan.ranks)
@@ -275,9 +282,19 @@ class _Job:
             else:
                 self._stop()
 
-    def _out_of_sight(self, seen: str) -> UnreachableError:
+    def _cut(self) -> UnreachableError:
+        """The primary asked once more: its container may have ended where it has not itself."""
+        try:
+            self._transports[self._plan.primary].run(_ANSWER)
+        except UnreachableError:
+            pass
+        except NodeError as error:
+            return self._out_of_sight(error.message, and_so="nobody sees what became of the job")
+        return self._out_of_sight("its connection has ended")
+
+    def _out_of_sight(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
         job = f"job {self._plan.job_id}"
-        reason = f"could not follow {job} any longer: {seen}; the job goes on; invoke status"
+        reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
         return UnreachableError(self._plan.primary, reason)
 
     def _stop(self) -> None:

@@ -24,6 +24,7 @@ from ascendboot.transport.api import Command, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ascendboot.errors import NodeError
     from ascendboot.launch.plan import LaunchPlan
 
 MPIRUN = shutil.which("mpirun")
@@ -61,6 +62,8 @@ class LocalTransport:
         self.way = way
         self.ran: list[Command] = []
         self.streams: list[LocalStream] = []
+        self.gone: NodeError | None = None
+        """What it says when it is asked to run anything."""
 
     def run(self, command: Command) -> Result:
         return self.run_all((command,))[0]
@@ -69,6 +72,8 @@ class LocalTransport:
         return tuple(self._run(command) for command in commands)
 
     def _run(self, command: Command) -> Result:
+        if self.gone is not None:
+            raise self.gone
         self.ran.append(command)
         began = time.monotonic()
         done = subprocess.run(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.errors import UnreachableError
+from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prepare import discard, prepare, start
 from ascendboot.launch.run import Limits, run
@@ -215,12 +215,36 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
 
 
-def test_a_job_goes_on_when_the_connection_to_the_primary_ends(cluster: LocalCluster) -> None:
+STOPPED = (
+    "could not see whether it still answers in the container rec-sdk: docker exec ended with"
+    " exit 1: Container 1f is not running; start it: docker start rec-sdk"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (None, "its connection has ended; the job goes on; invoke status"),
+        (
+            UnreachableError("lab-1", "could not open a session"),
+            "its connection has ended; the job goes on; invoke status",
+        ),
+        (
+            CommandError("lab-1", STOPPED),
+            f"{STOPPED}; nobody sees what became of the job; invoke status",
+        ),
+    ],
+    ids=["the-stream-alone", "the-connection", "the-container"],
+)
+def test_a_job_goes_on_when_what_follows_it_ends(
+    cluster: LocalCluster, error: NodeError | None, says: str
+) -> None:
     plan = cluster.job("import time; print('ready'); time.sleep(600)")
     screen = Screenful()
 
     def cut() -> None:
         screen.wait_for(b"ready", times=2)
+        cluster.transport.gone = error
         [stream] = cluster.transport.streams
         stream._on_bytes(b"")  # as a transport does when its connection ends
 
@@ -235,10 +259,8 @@ def test_a_job_goes_on_when_the_connection_to_the_primary_ends(cluster: LocalClu
             limits=Limits(silence_s=600.0),
         )
     cutter.join()
-    assert str(lost.value) == (
-        f"lab-1: could not follow job {plan.job_id} any longer: its connection has ended; "
-        "the job goes on; invoke status"
-    )
+    cluster.transport.gone = None
+    assert str(lost.value) == f"lab-1: could not follow job {plan.job_id} any longer: {says}"
     assert "exit" not in Path(plan.job_folder, "events").read_text()
     transports = {"lab-1": cluster.transport}
     stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
