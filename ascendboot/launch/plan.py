@@ -94,6 +94,8 @@ class LaunchPlan:
     rank_table: PurePosixPath | None = None
     rank_table_sha256: str = ""
     launcher: LauncherChoice = MPIRUN
+    alone: bool = True
+    """No other job may run on its nodes."""
     meeting_point: str = ""
     """ADDRESS/PORT on the primary where ranks without a rank table meet."""
 

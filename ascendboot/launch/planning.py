@@ -56,6 +56,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         rank_table=request.rank_table,
         rank_table_sha256=request.rank_table_sha256,
         grace_s=request.grace_s,
+        alone=request.alone,
         launcher=request.launcher,
         meeting_point=_meeting_point(request),
     )

@@ -102,6 +102,7 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
         plan.rank_table_sha256,
         plan.meeting_point if node == plan.primary else "",
         plan.module,
+        "alone" if plan.alone else "",
         shlex.join(write.argv),
     )
     return Command(

@@ -68,6 +68,8 @@ class LaunchRequest:
     """Set for the launcher: `OMPI_MCA_…` and `LAUNCHER_NAMES`, nothing else."""
     path: str = ""
     """The launcher's PATH, but for what goes before it; empty: the usual one."""
+    alone: bool = True
+    """Refused on nodes where another job runs, of whatever cluster."""
     grace_s: float = 3.0
     """How long ranks have between SIGTERM and SIGKILL."""
 

@@ -6,13 +6,26 @@ from typing import Final
 
 PREPARE: Final = r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
-chief=$9 module=${10} write=${11}
-shift 11
+chief=$9 module=${10} alone=${11} write=${12}
+shift 12
 bad=0
 refuse() { printf '%s\n' "$1"; bad=1; }
 if [ -n "$mpirun" ]; then
   for program in "$mpirun" "${mpirun%/*}/orted"; do
     [ -x "$program" ] || refuse "no program $program; install Open MPI or run setup"
+  done
+fi
+others() {
+  grep -sazohx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ |
+    while IFS= read -r -d '' entry; do printf '%s\n' "${entry#*=}"; done
+  find "$base/jobs" -mindepth 2 -maxdepth 2 -name open -newermt '-30 seconds' 2>/dev/null |
+    while IFS= read -r open; do
+      [ -s "${open%/open}/events" ] || basename -- "${open%/open}"
+    done
+}
+if [ -n "$alone" ]; then
+  for other in $(others | sort -u); do
+    refuse "job $other runs on this node; wait for its end, or end it: stop --job $other"
   done
 fi
 [ -x "$base/env/rank-exec" ] || refuse "no program $base/env/rank-exec; run setup"
@@ -54,8 +67,9 @@ exit 1
 
 Arguments: base, job folder, mpirun ("" where none takes part), python, script ("" when it is
 copied), working directory, rank table ("" without one), its digest, ADDRESS/PORT where the ranks
-will meet ("" on other nodes and where they do not), a module that python must have ("": none), a
-script that writes the job's files from stdin, then the names of the logs.
+will meet ("" on other nodes and where they do not), a module that python must have ("": none),
+something where no other job may run or be about to start on the node, a script that writes the
+job's files from stdin, then the names of the logs.
 What is missing is printed, one reason per line; then nothing was written."""
 
 DISCARD: Final = 'rm -rf -- "$1"'

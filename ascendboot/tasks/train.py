@@ -16,7 +16,6 @@ from invoke.tasks import task
 from ascendboot.applied import Applied
 from ascendboot.console import Screen
 from ascendboot.errors import AscendbootError, LaunchError, UnreachableError, UsageError
-from ascendboot.launch.look import living, look_at
 from ascendboot.launch.planning import plan as plan_launch
 from ascendboot.launch.record import PLAN_FILE, record_of
 from ascendboot.launch.request import LAUNCHER_NAMES, LaunchRequest, Login
@@ -125,7 +124,6 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         if plan:
             _show(screen, launch, as_json=json)
             return
-        _warn_of_others(session, applied, screen)
         started = now().isoformat(timespec="milliseconds")
         run.write_json(PLAN_FILE, record_of(launch, started=started, clock_offsets=offsets))
         if detach:
@@ -165,17 +163,6 @@ def _planned(
     job_id = session.run.run_id
     request = _request(cluster, applied, ready, script=script, job_id=job_id, grace_s=grace_s)
     return plan_launch(request), ready.clock_offsets
-
-
-def _warn_of_others(session: Session, applied: Applied, screen: Screen) -> None:
-    """Say which jobs of ascendboot run on the cluster already; a job is known on its primary."""
-    primary = session.cluster.primary_name
-    transports = {primary: session.transports[primary]}
-    for job_id in living(look_at(transports, applied.base / "jobs", ())):
-        screen.error(
-            f"{session.cluster.name}: job {job_id} runs on the same devices; "
-            f"stop it with: stop --job {job_id}"
-        )
 
 
 def _detach(

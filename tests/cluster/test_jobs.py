@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.cluster.operating import BASE, Operator
 
@@ -213,17 +214,41 @@ def test_a_train_that_follows_is_told_of_a_stop(operator: Operator) -> None:
     assert (report["state"], report["message"]) == ("stopped", "somebody stopped the job")
 
 
-def test_a_second_job_is_told_of_the_first_and_stop_ends_one_alone(operator: Operator) -> None:
+def test_a_second_job_on_the_same_nodes_is_refused_naming_the_first(operator: Operator) -> None:
     first = detached(operator, "waits.py")
     wait_until(lambda: all_ready(operator, first))
-    ended = operator.call("train", "waits.py", "--detach")
-    assert f"lab: job {first} runs on the same devices" in ended.err
-    second = ended.out.strip()
-    wait_until(lambda: all_ready(operator, second))
-    assert operator.call("stop", "--job", second).code == 0
-    assert status(operator, "--job", first)["nodes"][1]["ranks_alive"] == [2, 3]
-    assert status(operator)["job_id"] == first
-    assert operator.call("stop", "--grace", "0.5").code == 0
+    only_lab_2 = of_one_node(operator, "lab-2")
+    assert operator.setup(inventory=only_lab_2).code == 0
+    refused = operator.call("train", "waits.py", "--inventory", str(only_lab_2), "--detach")
+    whole = operator.call("train", "waits.py", "--inventory", str(operator.lab.inventory))
+    names = f"job {first} runs on this node; wait for its end, or end it: stop --job {first}"
+    for ended, nodes in ((refused, ["lab-2"]), (whole, ["lab-1", "lab-2"])):
+        assert ended.code == 125
+        lines = [line for line in ended.err.splitlines() if names in line]
+        assert [line.split(":")[0] for line in lines] == nodes
+    assert status(operator, "--inventory", str(operator.lab.inventory))["state"] == "running"
+
+    assert operator.call("stop", "--inventory", str(operator.lab.inventory)).code == 0
+    own = of_one_node(operator, "lab-1")
+    assert operator.setup(inventory=own).code == 0
+    both = {"lab-1": own, "lab-2": only_lab_2}
+    for path in both.values():
+        words = ("train", "waits.py", "--inventory", str(path), "--detach")
+        assert operator.call(*words).code == 0
+    assert operator.call("stop", "--inventory", str(own), "--grace", "0.5").code == 0
+    assert status(operator, "--inventory", str(only_lab_2))["state"] == "running"
+    assert operator.call("stop", "--inventory", str(only_lab_2), "--grace", "0.5").code == 0
+    assert operator.setup().code == 0
+
+
+def of_one_node(operator: Operator, node: str) -> Path:
+    """An inventory of one node of the lab, as a cluster of its own."""
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["cluster"], document["nodes"] = node, {node: document["nodes"][node]}
+    document.pop("primary", None)
+    path = operator.lab.directory / f"{node}.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
 
 
 def test_a_job_that_vanished_is_lost(operator: Operator) -> None:

@@ -191,6 +191,8 @@ class LocalCluster:
             "script_content": source.encode() if isinstance(source, str) else source,
             "script_args": args,
             "grace_s": 1.0,
+            # Other tests run jobs on the same machine.
+            "alone": False,
             **changes,
         }
         return LaunchRequest(**values)  # type: ignore[arg-type]  # a test may change any of them
