@@ -1,0 +1,223 @@
+"""What a launcher can be asked to do, row by row of the table of launchers that users compare.
+
+One cluster, three jobs and what they left; each test carries the number of its row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, Ended, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+PORT = 7722
+GOOD = """\
+import os, sys
+for number in range(200):
+    for part in (f"line {number} ", "of rank ", os.environ["RANK"], "\\n"):
+        sys.stdout.write(part); sys.stdout.flush()
+print("own address", os.environ["ASCENDBOOT_NODE_ADDRESS"])
+print("secret", os.environ.get("OF_THE_OPERATOR"), "stated", os.environ["STATED"])
+"""
+FAILS = """\
+import os, sys, time
+if os.environ["RANK"] == "2": sys.exit(print("no more memory") or 3)
+time.sleep(600)
+"""
+SAVES = f"""\
+import os, signal, sys, time
+def save(*_):
+    time.sleep(0.5)
+    open("{BASE}/saved." + os.environ["RANK"], "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What was done once, and what was seen."""
+
+    operator: Operator
+    setup: Ended
+    plan: Any
+    after_plan: str
+    good: Ended
+    failed: Ended
+    left_by_failed: dict[str, str]
+    stopped: int
+    left_by_stopped: dict[str, str]
+
+    def run_of(self, ended: Ended) -> Path:
+        """The folder of the job of a `train`."""
+        match = re.search(r"^job (\S+): starting", ended.err, re.MULTILINE)
+        assert match
+        return self.operator.lab.directory / ".ascendboot/runs" / match[1]
+
+
+@pytest.fixture(scope="module")
+def story(bring_up_once: Callable[..., Lab]) -> Story:
+    operator = Operator(bring_up_once(nodes=2, devices=2))
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document |= {"ssh": {"port": PORT}, "launcher": {"kind": "mpirun"}}
+    document["env"] = {**document.get("env", {}), "STATED": "a b"}
+    path = operator.lab.directory / "rows.yaml"
+    path.write_text(yaml.safe_dump(document))
+    for name, text in (("good.py", GOOD), ("fails.py", FAILS), ("saves.py", SAVES)):
+        (operator.lab.directory / name).write_text(text)
+    setup = operator.setup(inventory=path)
+    plan = operator.call("train", "good.py", "--plan", "--json")
+    after_plan = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
+    process = operator.start("train", "good.py", env={"OF_THE_OPERATOR": "x"})
+    out, err = process.communicate(timeout=120)
+    good = Ended(process.returncode, out, err)
+    failed = operator.call("train", "fails.py")
+    left_by_failed = operator.job_processes()
+    process = operator.start("train", "saves.py", "--grace", "10")
+    assert process.stdout is not None
+    for _ in range(4):
+        assert "up" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    return Story(
+        operator=operator,
+        setup=setup,
+        plan=plan.json,
+        after_plan=after_plan,
+        good=good,
+        failed=failed,
+        left_by_failed=left_by_failed,
+        stopped=process.returncode,
+        left_by_stopped=operator.job_processes(),
+    )
+
+
+def test_row_01_all_hosts_are_started_with_one_command(story: Story) -> None:
+    assert {line.split(" ")[0] for line in story.good.out.splitlines()} == {
+        *("lab-1:0", "lab-1:1", "lab-2:2", "lab-2:3"),
+    }
+
+
+def test_row_02_and_04_an_sshd_of_its_own_listens_on_the_chosen_port_everywhere(
+    story: Story,
+) -> None:
+    assert story.setup.code == 0, story.setup.err
+    for node in story.operator.lab.nodes:
+        assert f":{PORT} " in story.operator.sh(node.name, f"ss -Hltn sport = :{PORT}")
+
+
+def test_row_03_keys_and_known_hosts_are_done_for_the_user(story: Story) -> None:
+    other = story.operator.lab.nodes[1].address
+    words = f"ssh -F {BASE}/trust/ssh_config {other} hostname; ls /root/.ssh/known_hosts; true"
+    assert story.operator.sh("lab-1", words) == "lab-2\n"
+
+
+def test_row_07_a_login_to_every_host_is_tried_before(story: Story) -> None:
+    proven = {
+        (r["node"], r["outcome"]) for r in story.setup.json["results"] if r["step"] == "login"
+    }
+    assert {("lab-1", "ok"), ("lab-2", "ok")} <= proven
+
+
+def test_row_09_a_script_that_is_nowhere_starts_nothing(story: Story) -> None:
+    ended = story.operator.call("train", "nowhere.py")
+    assert ended.code == 125
+    assert "nowhere.py: is neither" in ended.err
+
+
+def test_row_12_and_13_the_network_is_found_and_given_as_a_cidr(story: Story) -> None:
+    command = story.plan["command"]
+    assert re.fullmatch(r"198\.18\.\d+\.0/\d+", command[command.index("btl_tcp_if_include") + 1])
+
+
+def test_row_14_only_what_is_stated_reaches_the_ranks(story: Story) -> None:
+    assert story.good.out.count("| secret None stated a b\n") == 4
+
+
+def test_row_15_a_value_of_its_own_for_each_host(story: Story) -> None:
+    found = re.findall(r"^(lab-\d):\d \| own address (\S+)$", story.good.out, re.MULTILINE)
+    assert sorted(found) == sorted(
+        (node.name, str(node.address)) for node in story.operator.lab.nodes for _ in range(2)
+    )
+
+
+def test_row_16_the_rank_table_is_made_and_equal_everywhere(story: Story) -> None:
+    tables = {
+        story.operator.sh(node.name, f"cat {BASE}/resources/hccl_json_4p_2_host.json")
+        for node in story.operator.lab.nodes
+    }
+    assert len(tables) == 1
+    assert json.loads(tables.pop())["server_count"] == "2"
+
+
+def test_row_17_whole_lines_behind_host_and_rank(story: Story) -> None:
+    for rank in range(4):
+        prefix = f"lab-{1 + rank // 2}:{rank} | line "
+        lines = [line for line in story.good.out.splitlines() if line.startswith(prefix)]
+        assert lines == [f"{prefix}{number} of rank {rank}" for number in range(200)]
+
+
+def test_row_18_and_19_logs_of_all_hosts_in_one_folder_shown_by_rank(story: Story) -> None:
+    folder = story.run_of(story.good)
+    assert sorted(path.name for path in folder.glob("rank.*.log")) == [
+        f"rank.{rank}.log" for rank in range(4)
+    ]
+    shown = story.operator.call("logs", "--job", folder.name, "--rank", "3")
+    assert {line.split(" ")[0] for line in shown.out.splitlines()} == {"lab-2:3"}
+
+
+def test_row_20_the_true_exit_code(story: Story) -> None:
+    assert (story.failed.code, story.stopped) == (3, 130)
+
+
+def test_row_21_the_first_failing_rank_with_host_and_last_words(story: Story) -> None:
+    report = json.loads((story.run_of(story.failed) / "job.json").read_text())
+    first = report["first_failure"]
+    assert (first["rank"], first["node"], first["message"]) == (2, "lab-2", "no more memory")
+    assert "lab-2: rank 2 on device 0 failed first, with exit code 3" in story.failed.err
+
+
+def test_row_22_and_24_a_failure_ends_all_hosts_and_leaves_nothing(story: Story) -> None:
+    assert story.left_by_failed == {}
+
+
+def test_row_23_and_25_ctrl_c_ends_all_hosts_and_gives_time_to_save(story: Story) -> None:
+    assert story.left_by_stopped == {}
+    saved = [story.operator.sh(f"lab-{n}", f"ls {BASE} | grep saved") for n in (1, 2)]
+    assert saved == ["saved.0\nsaved.1\n", "saved.2\nsaved.3\n"]
+
+
+def test_row_28_a_plan_shows_everything_and_runs_nothing(story: Story) -> None:
+    assert story.after_plan == ""
+    assert {"command", "env", "files", "ranks", "starts"} <= set(story.plan)
+
+
+def test_row_30_progress_while_starting(story: Story) -> None:
+    assert "starting 4 ranks on 2 nodes" in story.good.err
+    assert "Run the cluster's own sshd" in story.setup.err
+
+
+def test_row_31_a_report_for_machines(story: Story) -> None:
+    report = json.loads((story.run_of(story.failed) / "job.json").read_text())
+    assert {"job_id", "state", "exit_code", "first_failure", "ranks", "duration_s"} <= set(report)
+    assert [rank["node"] for rank in report["ranks"]] == ["lab-1", "lab-1", "lab-2", "lab-2"]
+
+
+def test_row_32_no_disk_in_common(story: Story) -> None:
+    story.operator.sh("lab-1", f"touch {BASE}/mine")
+    assert story.operator.sh("lab-2", f"ls {BASE}/mine 2>/dev/null; true") == ""

@@ -1,0 +1,52 @@
+"""Real torchrun with the ranks in containers."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import Operator
+
+if TYPE_CHECKING:
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+SCRIPT = """\
+import os, sys, time
+print("host", os.uname().nodename, "nic", os.environ["GLOO_SOCKET_IFNAME"], flush=True)
+if "fail" in sys.argv and os.environ["RANK"] == "3":
+    sys.exit(7)
+if "fail" in sys.argv:
+    time.sleep(600)
+"""
+
+
+LONG = pytest.mark.skipif(
+    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
+)
+
+
+@pytest.mark.parametrize("via", [pytest.param("sshd", marks=LONG), "engine"])
+def test_ranks_in_containers(container_cluster: Lab, pytestconfig: pytest.Config, via: str) -> None:
+    python = pytestconfig.rootpath / ".venv-horovod/bin/python"
+    if not python.exists():
+        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+    operator = Operator(container_cluster)
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document |= {"launcher": {"kind": "torchrun"}, "code": {"python": str(python)}}
+    document["ssh"] = {"via": via}
+    path = operator.lab.directory / "torchrun.yaml"
+    path.write_text(yaml.safe_dump(document))
+    (operator.lab.directory / "job.py").write_text(SCRIPT)
+    setup = operator.setup(inventory=path)
+    assert setup.code == 0, setup.out + setup.err
+    job = operator.call("train", "job.py")
+    assert job.code == 0, job.err + job.out
+    assert job.out.count("host") == 4
+    failed = operator.call("train", "job.py", "--", "fail")
+    assert failed.code == 7, failed.err + failed.out
+    assert "rank 3 on device 1 failed first, with exit code 7" in failed.err
+    assert operator.call("reset", "--yes").code == 0
