@@ -33,7 +33,7 @@ is_ours() {
   case $1 in
     made | lock | trust/cluster_key | trust/.new.??????/*) return 0 ;;
     sshd/@(made|sshd.pid|started|started.new|sshd.log|host_key) | sshd/.new.??????/*) return 0 ;;
-    code/@(pushed|links|folders|incoming)) return 0 ;;
+    code/@(pushed|links|folders|incoming|stage)) return 0 ;;
     jobs/*/*)
       rest=${1#jobs/}
       is_of_job "${rest%%/*}" "${rest#*/}"

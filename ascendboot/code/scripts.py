@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-NOTES = ("pushed", "links", "folders", "incoming")
-"""The files in `code/` of the cluster's folder: what was sent, and what is on its way."""
-
 RECEIVE = r"""
 set -e; umask 022
 f=$1/code/incoming offset=$2
@@ -28,6 +25,7 @@ UNPACK = r"""
 set -e -o pipefail; umask 022; export LC_ALL=C
 notes=$1/code total=$2 path=$3
 mkdir -p -- "$notes"; touch "$notes"/{pushed,links,folders,incoming}
+[ "$total" != 0 ] || : >"$notes/incoming" # nothing was to come
 there=$(stat -c %s -- "$notes/incoming")
 [ "$there" = "$total" ] || { echo "$there bytes have arrived, not $total" >&2; exit 1; }
 stop() { printf '%s\n' "$1" >&2; exit 1; }
@@ -62,7 +60,8 @@ while IFS= read -r line; do ours[${line#*  }]=1; done <"$notes/pushed"
 while IFS= read -r line; do ours[${line#*$'\t'}]=1; done <"$notes/links"
 rm -rf -- .ascendboot-sending.?????? # what a setup that was cut off was writing
 stage=$(mktemp -d -- .ascendboot-sending.XXXXXX)
-trap 'rm -rf -- "$PWD/$stage"' EXIT
+printf '%s\n' "$PWD/$stage" >"$notes/stage"
+trap 'rm -rf -- "$PWD/$stage" "$notes/stage"' EXIT
 declare -A of_mode of_folder
 gone=
 exec 3<"$notes/incoming"
@@ -114,6 +113,8 @@ done < <({ sed 's/^[^ ]*  //' pushed; sed 's/^[^\t]*\t//' links; } 2>/dev/null |
 echo "files ${#unchanged[@]}"
 for path in "${left[@]}"; do printf 'changed %s\n' "$path"; done
 if [ "$mode" = remove ]; then
+  stage=; { read -r stage <stage; } 2>/dev/null
+  case $stage in /*/.ascendboot-sending.??????) rm -rf -- "$stage" ;; esac
   [ "${#unchanged[@]}" = 0 ] || printf '%s\0' "${!unchanged[@]}" | xargs -0 rm -f --
   sort -ru folders 2>/dev/null | while IFS= read -r folder; do
     [ -L "$folder" ] || rmdir -- "$folder" 2>/dev/null

@@ -222,6 +222,17 @@ def test_what_a_killed_setup_left_is_cleared_and_no_code(place: Place) -> None:
     assert set(place.files()) == {"main.py", "pkg/model.py"}
 
 
+def test_what_has_no_bytes_is_sent_past_the_rest_of_another_try(place: Place) -> None:
+    place.send()
+    (place.base / "code/incoming").write_text("rest of another try")
+    (place.here / "link").symlink_to("main.py")
+    place.put("empty", "")
+    assert place.send().detail == "sent 2 files, 0 bytes: empty, link"
+    (place.base / "code/incoming").write_text("rest of another try")
+    (place.there / "left").write_text("theirs")
+    assert place.send(deletes=True).detail == "deleted left"
+
+
 def test_a_source_that_changes_while_it_is_sent_is_named(place: Place) -> None:
     sending = place.sending()
     place.put("main.py", "")
@@ -314,6 +325,16 @@ def test_after_a_reset_nothing_is_left_where_nothing_was(place: Place, tmp_path:
     place.send()
     place.put("main.py", "newer\n")
     place.send()
+    assert place.reset() == SentCode(2)
+    assert not (tmp_path / "srv").exists()
+
+
+def test_what_a_setup_that_was_cut_off_left_is_taken_back_too(place: Place, tmp_path: Path) -> None:
+    place.send()
+    stage = place.there / ".ascendboot-sending.abc123"
+    stage.mkdir()
+    (stage / "half").write_text("")
+    (place.base / "code/stage").write_text(f"{stage}\n")
     assert place.reset() == SentCode(2)
     assert not (tmp_path / "srv").exists()
 
