@@ -70,9 +70,11 @@ find_sshd() {
 # The first process of a container may be one that never asks how others ended.
 is_zombie() { case $(cut -d')' -f2- "/proc/$1/stat" 2>/dev/null) in ' Z'*) ;; *) return 1 ;; esac; }
 some_sshd_runs() {
-  local comm
-  for comm in /proc/[0-9]*/comm; do
-    case $(cat "$comm" 2>/dev/null) in sshd*) return 0 ;; esac
+  local process
+  for process in /proc/[0-9]*; do
+    case $(cat "$process/comm" 2>/dev/null) in
+      sshd*) is_zombie "${process#/proc/}" || return 0 ;;
+    esac
   done
   return 1
 }

@@ -226,7 +226,12 @@ def _sshd(result: Result) -> Sshd:
     version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
     if version is None or complaints is None:
         raise NotUnderstoodError(_SCRIPT, len(sections), "", "sections sshd_version, sshd_test")
-    return Sshd(path, sshd.parse_version(version.text), sshd.missing_folder(complaints.text))
+    return Sshd(
+        path,
+        sshd.parse_version(version.text),
+        sshd.missing_folder(complaints.text),
+        lets_us_in=part_of(sections, "account", _SCRIPT) != "locked",
+    )
 
 
 def _python(result: Result) -> Python:

@@ -28,6 +28,7 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
         yield from unanswered("system-unknown", node, seen.system, level="warning")
         yield from unanswered("machine-unknown", node, seen.machine, level="warning")
         yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(cluster, node))
+        yield from _account(cluster, node, seen)
         if needs_openmpi(cluster, facts):
             yield from _openmpi(node, seen)
         yield from unanswered(
@@ -47,6 +48,28 @@ def _sshd_remedy(cluster: Cluster, node: Node) -> str:
         return "Install openssh-server on the host side"
     return (
         f"Install openssh-server in the image of {node.container}, or state `ssh: {{via: engine}}`"
+    )
+
+
+def _account(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    server = value_of(seen.sshd)
+    if server is None or server.lets_us_in:
+        return
+    from_host = cluster.serves_from_host(node)
+    in_container = node.container is not None and not from_host
+    system = value_of(seen.host if from_host else seen.system)
+    user, place = system.user if system else "root", ""
+    remedy = f"Forbid passwords without locking it: usermod -p '*' {user}"
+    if in_container:
+        place = f" in the container {node.container}"
+        remedy += ", in the image; or state `ssh: {via: engine}`"
+    yield Finding(
+        id="account-locked",
+        level="error",
+        nodes=(node.name,),
+        text=f"the account {user}{place} is locked (its password in /etc/shadow begins with !): "
+        "the cluster's sshd would let nobody in",
+        remedy=remedy,
     )
 
 

@@ -23,6 +23,8 @@ class Sshd:
     version: str
     missing_folder: str | None = None
     """The folder without which it does not start (`/run/sshd`), where that is missing."""
+    lets_us_in: bool = True
+    """False where our account is locked: sshd without PAM takes no key for it."""
 
 
 def parse_version(text: str) -> str:

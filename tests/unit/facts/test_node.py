@@ -245,8 +245,15 @@ SSHD = {"sshd": (0, "/usr/sbin/sshd"), "sshd_version": (1, "OpenSSH_9.2p1")}
 
 
 def test_sshd_tells_the_folder_that_it_misses() -> None:
-    sections = {**SSHD, "sshd_test": (255, "Missing privilege separation directory: /run/sshd")}
+    missing = {"sshd_test": (255, "Missing privilege separation directory: /run/sshd")}
+    sections = {**SSHD, **missing, "account": (0, "open")}
     assert canned(sections, "sshd") == Answered(Sshd("/usr/sbin/sshd", "9.2p1", "/run/sshd"))
+
+
+def test_sshd_tells_of_an_account_that_it_lets_nobody_into() -> None:
+    sections = {**SSHD, "sshd_test": (255, "no hostkeys"), "account": (0, "locked")}
+    found = Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False)
+    assert canned(sections, "sshd") == Answered(found)
 
 
 SCRIPT = "the script that asks the node: line"

@@ -7,6 +7,7 @@ import pytest
 from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.model.cluster import SshAccess
 from ascendboot.parse.container import Container, Engines
+from ascendboot.parse.sshd import Sshd
 from tests.unit.judge.well import cluster, facts, judged, node
 
 DOCKER = "/usr/bin/docker"
@@ -112,6 +113,20 @@ def test_a_network_of_its_own_is_refused() -> None:
         "other nodes do not reach its ranks at the cluster address. Start it anew with --network "
         "host."
     )
+
+
+def test_a_locked_account_is_named_before_a_login_fails() -> None:
+    locked = Answered(Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False))
+    same = {"container": found(), "work_machine": facts(1).machine, "sshd": locked}
+    wish = cluster(node(1, container="rec-sdk"))
+    text = (
+        "account-locked error lab-1: the account root{} is locked (its password in /etc/shadow "
+        "begins with !): the cluster's sshd would let nobody in. Forbid passwords without locking "
+        "it: usermod -p '*' root{}."
+    )
+    image = ", in the image; or state `ssh: {via: engine}`"
+    assert judged(wish, facts(1, **same)) == [text.format(" in the container rec-sdk", image)]
+    assert judged(cluster(node(1)), facts(1, sshd=locked)) == [text.format("", "")]
 
 
 def test_what_the_image_lacks_is_named() -> None:
