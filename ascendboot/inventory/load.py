@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
 
 
-def load(path: Path) -> Cluster:
+def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     """The cluster that the inventory at `path` describes.
+
+    Without its own table `resources.file` is not even read: it may be what is to be written.
 
     Raises:
         InventoryError: the file cannot be read or has problems; carries all of them by line.
@@ -37,7 +39,9 @@ def load(path: Path) -> Cluster:
     nodes = build_nodes(sheet, entries)
     report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
     _report_primary(sheet, keys, entries)
-    own_table = read_own_table(sheet, keys, nodes) if not sheet.problems else None
+    own_table = None
+    if with_own_table and not sheet.problems:
+        own_table = read_own_table(sheet, keys, nodes)
     sheet.refuse_if_problems()
     return Cluster(
         name=keys.cluster,

@@ -88,10 +88,10 @@ def seconds(flag: str, text: str) -> float:
     return value
 
 
-def wanted_cluster(inventory: str | None) -> tuple[Path, Cluster]:
+def wanted_cluster(inventory: str | None, *, with_own_table: bool = True) -> tuple[Path, Cluster]:
     """The inventory file that a verb works with, and the cluster in it."""
     path = locate(inventory, cwd=Path.cwd(), environ=os.environ)
-    return path, load(path)
+    return path, load(path, with_own_table=with_own_table)
 
 
 def wanted_sending(

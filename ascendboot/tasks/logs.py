@@ -73,7 +73,7 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Exit codes: 0 done, 2 no such job, rank or node, 4 a node is unreachable, 130 after Ctrl-C.
     """
-    _, cluster = wanted_cluster(inventory)
+    _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=True)
     run = state.new_run("logs")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:

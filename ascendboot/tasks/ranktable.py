@@ -230,7 +230,7 @@ def _cluster_of(
 
 
 def _asked(inventory: str) -> tuple[Cluster, Mapping[str, Npus]]:
-    _, cluster = wanted_cluster(inventory)
+    _, cluster = wanted_cluster(inventory, with_own_table=False)
     state = State.here()
     run = state.new_run("ranktable")
     with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:

@@ -81,7 +81,7 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
-    _, cluster = wanted_cluster(inventory)
+    _, cluster = wanted_cluster(inventory, with_own_table=False)
     chosen = _chosen(cluster, nodes)
     ids = None if devices is None else _ids(devices)
     screen = Screen(json_mode=json)

@@ -76,7 +76,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 done, 1 a job runs or something could not be taken back, 2 wrong use, 4 a node is
     unreachable, 130 interrupted.
     """
-    path, cluster = wanted_cluster(inventory)
+    path, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("reset")
     guard = nullcontext() if plan else state.locked(cluster.name, run.run_id)

@@ -58,7 +58,7 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Exit codes: 0 told, 2 no such job, 4 a node of it is unreachable.
     """
-    _, cluster = wanted_cluster(inventory)
+    _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("status")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:

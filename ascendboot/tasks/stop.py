@@ -61,7 +61,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     such job, 4 a node could not be asked.
     """
     grace_s = None if grace is None else _seconds(grace)
-    _, cluster = wanted_cluster(inventory)
+    _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("stop")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:

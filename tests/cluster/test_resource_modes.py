@@ -206,6 +206,12 @@ def test_a_rank_table_of_the_operator_s_own_is_used_as_it_is(operator: Operator)
     stale = operator.setup(inventory=mine)
     assert stale.code == 1
     assert ("lab-2", "device-ip-differs", "blocked") in stale.outcomes("blocked")
+    own.unlink()
+    assert operator.setup(inventory=mine).code == 2
+    looked = operator.call("status", "--inventory", str(mine))  # a lost table is no reason
+    assert looked.code == 0, looked.err
+    again = operator.call("ranktable.write", "--inventory", str(mine), "--output", "own.json")
+    assert again.code == 0, again.err
     assert operator.setup().code == 0
 
 

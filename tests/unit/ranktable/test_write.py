@@ -10,6 +10,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from ascendboot.errors import RankTableError
+from ascendboot.inventory import load
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.rows import rows_of
 from ascendboot.tasks.ranktable_write import write
@@ -173,6 +174,16 @@ def test_what_cannot_be_written_is_said(flags: dict[str, str], code: int, proble
         write(Context(), inventory="i.yaml", offline=True, **flags)
     assert caught.value.code == code
     assert problem in str(caught.value)
+
+
+def test_the_own_table_of_the_inventory_may_be_what_is_written(here: Path) -> None:
+    with (here / "i.yaml").open("a", encoding="utf-8") as file:
+        file.write("resources: {file: own.json}\n")
+    write(Context(), inventory="i.yaml", offline=True, output="own.json")
+    assert load(here / "i.yaml").own_table is not None
+    (here / "own.json").write_text("{", encoding="utf-8")
+    write(Context(), inventory="i.yaml", offline=True, output="own.json", force=True)
+    assert load(here / "i.yaml").own_table is not None
 
 
 def test_offline_wants_devices_that_are_stated(here: Path) -> None:
