@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PHASE = "code"
 STEP = "files"
 _MOST_NAMED = 5
+_MOST_LISTED = 500
+"""Of files to be sent; what would be deleted is always listed whole."""
 _SECONDS_A_FILE = 0.05
 _SLOWEST_PER_S = 10**6
 """So many bytes a second the primary sends at least."""
@@ -97,14 +99,16 @@ class Sending:
         return send
 
     def planned(self, node: str, there: CodeTree) -> StepResult:
-        """What would be sent to a node, every file by name."""
+        """What would be sent to a node, and all that would be deleted there, by name."""
         work = self.work(there)
         if work.is_done:
             return self._result(node, Outcome.OK, self._as_is)
         words = " and ".join(
             part for part in (self._to_send(work, "send"), _deleted(work, "delete")) if part
         )
-        lines = [f"{self._how(path, there)} {path}" for path in work.send]
+        lines = [f"{self._how(path, there)} {path}" for path in work.send[:_MOST_LISTED]]
+        if len(work.send) > _MOST_LISTED:
+            lines.append(f"and {len(work.send) - _MOST_LISTED} more to send")
         lines += [f"delete {path}" for path in work.delete]
         return self._result(node, Outcome.WOULD_CHANGE, f"would {words}", diff="\n".join(lines))
 

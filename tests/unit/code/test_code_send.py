@@ -114,6 +114,16 @@ def test_what_is_missing_is_sent_with_its_mode_and_then_nothing_is(place: Place)
     )
 
 
+def test_a_plan_lists_some_hundred_files_and_all_deletions(place: Place) -> None:
+    for number in range(501):
+        place.put(f"n/{number:03}", "")
+    there = CodeTree(others=tuple(f"x/{number:03}" for number in range(600)))
+    lines = place.sending(deletes=True).planned("lab-1", there).diff.splitlines()
+    assert lines[:2] == ["new main.py", "new n/000"]
+    assert lines[499:502] == ["new n/498", "and 3 more to send", "delete x/000"]
+    assert len(lines) == 500 + 1 + 600
+
+
 def test_only_what_changed_is_sent(place: Place) -> None:
     place.send()
     place.put("main.py", "print()\n", mode=0o700)
