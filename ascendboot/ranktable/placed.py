@@ -141,8 +141,6 @@ class PlacedRules:
                 ("server_list", server, "device"),
                 f"{words}; 910 wants 1, 2, 4 or 8 of one ring",
                 level=level,
-                devices=len(self.rows),
-                servers=len(by_server),
             )
 
 

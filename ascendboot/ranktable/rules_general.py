@@ -105,7 +105,7 @@ GENERAL: tuple[Rule, ...] = (
         id="wrong-type",
         about=_ANY,
         meaning="a value is no list, no object or no text, where HCCL wants one",
-        hccl='error occurs when parser object of propName "{name}"',
+        hccl_v2='error occurs when parser object of propName "{name}"',
         remedy="Compare with the example of the generation in HCCL's manual",
     ),
     Rule(
@@ -251,9 +251,8 @@ GENERAL: tuple[Rule, ...] = (
         id="device-set",
         about=_STRINGS,
         level="warning",
-        meaning="a 910 server takes part with 1, 2, 4 or 8 devices; 2 or 4 are of one ring, 0-3 or "
-        "4-7",
-        hccl="device / server is invalid, uDeviceNum[{devices}], uServerNum[{servers}]",
+        meaning="HCCL's manual: a 910 server takes part with 1, 2, 4 or 8 devices; 2 or 4 are of "
+        "one ring, 0-3 or 4-7",
         remedy="Use 1, 2, 4 or 8, of one ring",
     ),
     Rule(
