@@ -87,9 +87,10 @@ def look(
         for problem in answer.problems:
             problems.setdefault(f"not ready: {problem}; run setup", []).append(name)
     told = [f"{fold(nodes)}: {problem}" for problem, nodes in problems.items()]
-    told += _of_code(cluster, trees, sending)
     is_copied = not with_script and Path(script).is_file()
-    told += _without_script(list(offsets), with_script, path, script, is_copied=is_copied)
+    told += _of_code(cluster, trees, sending) or _without_script(
+        list(offsets), with_script, path, script, is_copied=is_copied
+    )
     return Readiness(
         script=PurePosixPath(Path(script).name) if is_copied else path,
         is_copied=is_copied,

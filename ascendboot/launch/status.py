@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.look import JobLook
     from ascendboot.launch.record import JobRecord
+
+
+_OF_A_LOST_LAUNCHER = (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGKILL)
+"""What ends ranks whose launcher is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +139,16 @@ def _state(
         return JobState.LOST, "its folder is not on the primary (any more)"
     if not primary.events:
         return JobState.NOT_STARTED, "it was made ready and not started"
-    unseen = course.launcher_code is None and report.first_failure is None
+    unseen = course.launcher_code is None and not _failed_by_itself(report)
     if unseen and not course.stopped:
         return JobState.LOST, "the launcher is gone and nobody saw how it ended"
     return report.state, report.message
+
+
+def _failed_by_itself(report: JobReport) -> bool:
+    """Whether a rank failed, and not because of the launcher's end: that ends ranks by a signal."""
+    failure = report.first_failure
+    return failure is not None and failure.end.signal not in _OF_A_LOST_LAUNCHER
 
 
 def _node_status(job: JobRecord, node: str, look: JobLook | NodeError) -> NodeStatus:
