@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.decide import our_ports
 from ascendboot.facts.api import value_of
-from ascendboot.judge import Finding
+from ascendboot.judge.finding import Finding
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.network import attempts
 from ascendboot.outcomes import checked, found

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge import Finding, choose_launcher, common_networks, devices_of
+from ascendboot.judge.devices import devices_of
+from ascendboot.judge.finding import Finding
+from ascendboot.judge.launcher import choose_launcher
+from ascendboot.judge.network import common_networks
 from ascendboot.model.names import fold
 from ascendboot.model.placement import Placement, Slot
 from ascendboot.profiles import packages_of, profile_paths

@@ -14,7 +14,7 @@ from ascendboot.context import Context
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import ask, value_of
-from ascendboot.judge import judge
+from ascendboot.judge.whole import judge
 from ascendboot.model.code import CodeTree
 from ascendboot.model.report import Outcome, Report
 from ascendboot.network import attempts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ascendboot.asking import Asked, Asker
     from ascendboot.code.send import Sending
     from ascendboot.facts.api import Fact
-    from ascendboot.judge import Finding
+    from ascendboot.judge.finding import Finding
     from ascendboot.model.certificate import Authority
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.report import StepResult

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ascendboot.errors import NodeError
     from ascendboot.facts.own import Own
-    from ascendboot.judge import Finding
+    from ascendboot.judge.finding import Finding
     from ascendboot.model.cluster import Node
     from ascendboot.phases import Phase
     from ascendboot.steps.api import Step, Verdict

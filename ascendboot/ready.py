@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import Fact, Unanswered, ask, value_of
-from ascendboot.facts.node import code_questions
+from ascendboot.facts.code import code_questions
 from ascendboot.facts.own import own_question, parse_own
-from ascendboot.judge import code_findings, in_order
+from ascendboot.judge.code import code_findings
+from ascendboot.judge.finding import in_order
 from ascendboot.model.names import fold
 from ascendboot.transport.api import Command, Effect, Sides
 from ascendboot.transport.pool import for_each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.api import Fact, output_of
@@ -12,6 +12,7 @@ from ascendboot.transport.api import Command, Effect
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ascendboot.model.cluster import Cluster
     from ascendboot.transport.api import Result
 
 _TOOL = "the script that looks at the code"
@@ -72,6 +73,14 @@ echo end
 """Arguments: what to tell, the root, patterns to be left out. `all` and `light` tell the tree,
 `light` large files by size alone; `wished` the files whose paths stand on stdin, one a line;
 `names` these and, of all others, the names."""
+
+
+def code_questions(cluster: Cluster) -> dict[str, Fact[Any]]:
+    """What lies below the code's path, unless this side knows what should."""
+    if cluster.code_path is None or cluster.code_folder is not None:
+        return {}
+    is_light = cluster.code_source is None
+    return {"code_tree": code_question(cluster.code_path, cluster.code_exclude, light=is_light)}
 
 
 def code_question(path: str, exclude: Sequence[str], *, light: bool) -> Fact[CodeTree]:

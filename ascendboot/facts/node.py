@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, ask, part_of, sections_of
-from ascendboot.facts.code import code_question
+from ascendboot.facts.code import code_questions
 from ascendboot.facts.container import container_question
 from ascendboot.facts.launchers import launcher_questions
 from ascendboot.facts.npus import DeviceNetwork, npu_questions
@@ -157,14 +157,6 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         purpose = f"tell the network{place} from others"
         facts["work_machine"] = Fact("work_machine", _SYSTEM, _machine, purpose)
     return facts
-
-
-def code_questions(cluster: Cluster) -> dict[str, Fact[Any]]:
-    """What lies below the code's path, unless this side knows what should."""
-    if cluster.code_path is None or cluster.code_folder is not None:
-        return {}
-    is_light = cluster.code_source is None
-    return {"code_tree": code_question(cluster.code_path, cluster.code_exclude, light=is_light)}
 
 
 def node_facts(transport: Transport, cluster: Cluster, node: Node) -> NodeFacts:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ascendboot.inventory.build import build_nodes
 from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
-from ascendboot.inventory.own_table import read_own_table, with_devices
 from ascendboot.inventory.settings import environment, report_one_address
 from ascendboot.inventory.sheet import Problem, read
 from ascendboot.inventory.words import no_such, validate
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from ascendboot.inventory.entries import Entry
     from ascendboot.inventory.keys import InventoryKeys
     from ascendboot.inventory.sheet import Sheet
+    from ascendboot.model.cluster import Node, OwnTable
 
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
 
@@ -40,12 +40,12 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
     _report_primary(sheet, keys, entries)
     own_table = None
-    if with_own_table and not sheet.problems:
-        own_table = read_own_table(sheet, keys, nodes)
+    if with_own_table and keys.resources.file is not None and not sheet.problems:
+        own_table, nodes = _own_table(sheet, keys, nodes)
     sheet.refuse_if_problems()
     return Cluster(
         name=keys.cluster,
-        nodes=with_devices(nodes, own_table),
+        nodes=nodes,
         primary_name=keys.primary or nodes[0].name,
         source=file,
         product=keys.product,
@@ -73,6 +73,17 @@ def _short(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def _own_table(
+    sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]
+) -> tuple[OwnTable | None, tuple[Node, ...]]:
+    """The table that `resources.file` names, and the nodes with the devices that it gives them."""
+    # Few inventories name one, and every job would wait for the import of all that reads tables.
+    from ascendboot.inventory.own_table import read_own_table, with_devices  # noqa: PLC0415
+
+    table = read_own_table(sheet, keys, nodes)
+    return table, with_devices(nodes, table)
 
 
 def _report_missing(sheet: Sheet, keys: InventoryKeys) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge import devices_of
+from ascendboot.judge.devices import devices_of
 from ascendboot.judge.hccl_ports import hccl_ports
 from ascendboot.judge.resources import product_of
 

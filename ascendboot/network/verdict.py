@@ -12,7 +12,7 @@ from ascendboot.network.mesh import mesh_findings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.judge import Finding
+    from ascendboot.judge.finding import Finding
     from ascendboot.network.attempts import Attempts
     from ascendboot.network.script import Tried
 

@@ -16,7 +16,7 @@ from ascendboot.errors import CommandError
 from ascendboot.facts.api import answer_to, value_of
 from ascendboot.facts.container import container_question, way_into
 from ascendboot.facts.own import BASE_SCRIPT
-from ascendboot.judge import obstacles
+from ascendboot.judge.container import obstacles
 from ascendboot.launch.look import LOOK, look_command, looked
 from ascendboot.model.report import Cause, Outcome, StepResult
 from ascendboot.takeback import leftovers_question, parse_leftovers, removal

@@ -12,7 +12,7 @@ from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import NotUnderstoodError, RankTableError, UsageError
-from ascendboot.judge import devices_of
+from ascendboot.judge.devices import devices_of
 from ascendboot.parse.hccn_conf import parse as hccn_conf_parser
 from ascendboot.ranktable.compare import differences, version_of
 from ascendboot.ranktable.convert import ORDERS, Converted, Host, from_hostfile, in_order, merge

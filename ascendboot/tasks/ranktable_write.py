@@ -9,7 +9,8 @@ from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import AscendbootError, UsageError
-from ascendboot.judge import devices_of, judge
+from ascendboot.judge.devices import devices_of
+from ascendboot.judge.whole import judge
 from ascendboot.model.names import expand
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.convert import ORDERS

@@ -15,7 +15,7 @@ from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, CommandError, NodeError
 from ascendboot.facts.api import ask
 from ascendboot.facts.container import container_question, way_into
-from ascendboot.judge import obstacles
+from ascendboot.judge.container import obstacles
 from ascendboot.model.container import Inside
 from ascendboot.transport.guard import ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys

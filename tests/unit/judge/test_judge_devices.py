@@ -6,7 +6,7 @@ import pytest
 
 from ascendboot.facts.api import Answered
 from ascendboot.facts.node import NodeFacts
-from ascendboot.judge import devices_of
+from ascendboot.judge.devices import devices_of
 from ascendboot.model.cluster import Device
 from ascendboot.parse.hccn_tool import DeviceAddress
 from ascendboot.parse.npu_smi import NpuList, NpuMap

@@ -8,8 +8,8 @@ import pytest
 
 from ascendboot.facts.api import Unanswered
 from ascendboot.facts.node import NodeFacts
-from ascendboot.judge import Finding, judge
-from ascendboot.judge.finding import numbers
+from ascendboot.judge.finding import Finding, numbers
+from ascendboot.judge.whole import judge
 from tests.unit.judge.well import TWO, cluster, facts, judged, node, second
 
 MISSING = Unanswered("missing", "could not X: there is no x")

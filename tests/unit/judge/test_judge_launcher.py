@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ascendboot.facts.api import Answered, Unanswered
-from ascendboot.judge import choose_launcher
+from ascendboot.judge.launcher import choose_launcher
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.parse.horovod import Horovod
 from ascendboot.parse.torch import Torch

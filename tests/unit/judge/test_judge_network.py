@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ascendboot.facts.api import Answered
-from ascendboot.judge import common_networks
+from ascendboot.judge.network import common_networks
 from tests.unit.judge.well import TWO, cluster, facts, interfaces, judged, node, second
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ascendboot.facts.api import Answered, Clock
 from ascendboot.facts.node import Disk, NodeFacts
 from ascendboot.facts.npus import DeviceNetwork
-from ascendboot.judge import judge
+from ascendboot.judge.whole import judge
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.parse.disk import FileSystem
 from ascendboot.parse.hccn_conf import HccnConf
