@@ -99,12 +99,16 @@ def practice(nodes: int, devices: int = 8) -> Iterator[Practice]:
 
 
 def timed(argv: Sequence[str], *, cwd: Path) -> tuple[float, str]:
-    """Run a program to its end: how long it took, and its standard output; it must succeed."""
+    """Run a program to its end: how long it took, and its standard output; it must succeed.
+
+    It may keep its bytecode, as one that is installed has it: compiling is no part of what it does.
+    """
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
     done = subprocess.run(
         argv,
         cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1"},
+        env={**env, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

@@ -26,8 +26,9 @@ pytestmark = pytest.mark.cluster
 
 MB = 1_000_000
 FLOOD = 100 * MB
-MOST_MEMORY_MB = 120
-"""Of the operator's process: less than the flood, more than the 90 it was seen to need."""
+MOST_MEMORY_MB = 170
+"""Of the operator's process: 90 to 140 were seen, what is on its way included; a process that kept
+the flood would need 190 and more."""
 
 # Rank 0: very many lines. Rank 1: one line without an end. Rank 2: no text at all.
 TALKS = f"""\
