@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from hashlib import sha256
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NoReturn, ParamSpec
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -18,18 +16,11 @@ from ascendboot.console import Screen
 from ascendboot.errors import AscendbootError, LaunchError, UnreachableError, UsageError
 from ascendboot.launch.planning import plan as plan_launch
 from ascendboot.launch.record import PLAN_FILE, record_of
-from ascendboot.launch.request import LAUNCHER_NAMES, LaunchRequest, Login
 from ascendboot.launch.run import Interrupts, start_detached
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.model.job import JobReport, JobState
-from ascendboot.ready import Readiness, look
-from ascendboot.resources.files import (
-    chief_settings,
-    meeting_settings,
-    rank_table_name,
-    rank_table_text,
-)
+from ascendboot.ready import look
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -42,6 +33,7 @@ from ascendboot.tasks.common import (
     wanted_sending,
     whole_number,
 )
+from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
 from ascendboot.tasks.limits import allow_open_files
 from ascendboot.tasks.session import Session
@@ -161,7 +153,7 @@ def _planned(
     if ready.problems:
         _refuse(ready.problems)
     job_id = session.run.run_id
-    request = _request(cluster, applied, ready, script=script, job_id=job_id, grace_s=grace_s)
+    request = job_request(cluster, applied, ready, script=script, job_id=job_id, grace_s=grace_s)
     return plan_launch(request), ready.clock_offsets
 
 
@@ -251,69 +243,6 @@ def _applied(cluster: Cluster, state: State) -> Applied:
     if outdated is not None:
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     return applied
-
-
-def _request(
-    cluster: Cluster,
-    applied: Applied,
-    ready: Readiness,
-    *,
-    script: str,
-    job_id: str,
-    grace_s: float,
-) -> LaunchRequest:
-    placement = applied.placement(cluster)
-    with_table = cluster.resource_mode == "rank-table"
-    by_chief = cluster.resource_mode == "no-rank-table"
-    table = rank_table_text(cluster, placement)
-    primary = applied.nodes[cluster.primary_name]
-    return LaunchRequest(
-        job_id=job_id,
-        cluster=cluster.name,
-        placement=placement,
-        base=applied.base,
-        login=Login(user=primary.user, uid=primary.uid, home=PurePosixPath(primary.home)),
-        mpirun=PurePosixPath(applied.mpirun),
-        networks=applied.networks,
-        rank_table=applied.base / "resources" / rank_table_name(placement) if with_table else None,
-        rank_table_sha256=sha256(table.encode()).hexdigest() if with_table else "",
-        chief=chief_settings(cluster, placement) if by_chief else {},
-        meeting={} if by_chief else meeting_settings(cluster, placement),
-        python=cluster.python,
-        script=ready.script,
-        script_args=script_arguments(sys.argv),
-        script_content=Path(script).read_bytes() if ready.is_copied else None,
-        workdir=None
-        if ready.is_copied
-        else PurePosixPath(cluster.code_path or ready.script.parent),
-        launcher=applied.launcher,
-        ssh_port=applied.port,
-        mpi_args=cluster.mpi_args,
-        launcher_env=_launcher_env(cluster, applied, ready.image),
-        path=ready.image.get("PATH", ""),
-        grace_s=grace_s,
-    )
-
-
-def _launcher_env(cluster: Cluster, applied: Applied, image: Mapping[str, str]) -> dict[str, str]:
-    """What of the image, before it of the profile, over both of the inventory, is for the launcher.
-
-    So do the ranks see it.
-    """
-    launcher = applied.launcher
-    names = LAUNCHER_NAMES if launcher.horovodrun or launcher.torchrun else ()
-    of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
-    of_profile = {
-        name: f"{value}:{of_image[name]}" if of_image.get(name) else value
-        for name, value in applied.launcher_env.items()
-    }
-    stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
-    return {**of_image, **of_profile, **stated}
-
-
-def script_arguments(argv: list[str]) -> tuple[str, ...]:
-    """What stands after `--`: Invoke joins these words, the command line still has them apart."""
-    return tuple(argv[argv.index("--") + 1 :]) if "--" in argv else ()
 
 
 def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:

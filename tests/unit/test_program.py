@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ascendboot.tasks.job_request import script_arguments
 from ascendboot.tasks.program import namespace, with_help_first
-from ascendboot.tasks.train import script_arguments
 
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
 ALL = set(namespace().task_names)

@@ -1,0 +1,87 @@
+"""What `train` asks of a launch: the cluster as it was set up, and the script as it was found."""
+
+from __future__ import annotations
+
+import sys
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.request import LAUNCHER_NAMES, LaunchRequest, Login
+from ascendboot.resources.files import (
+    chief_settings,
+    meeting_settings,
+    rank_table_name,
+    rank_table_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.applied import Applied
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.ready import Readiness
+
+
+def job_request(
+    cluster: Cluster,
+    applied: Applied,
+    ready: Readiness,
+    *,
+    script: str,
+    job_id: str,
+    grace_s: float,
+) -> LaunchRequest:
+    """The request for a job in which every node was found ready."""
+    placement = applied.placement(cluster)
+    with_table = cluster.resource_mode == "rank-table"
+    by_chief = cluster.resource_mode == "no-rank-table"
+    table = rank_table_text(cluster, placement)
+    primary = applied.nodes[cluster.primary_name]
+    return LaunchRequest(
+        job_id=job_id,
+        cluster=cluster.name,
+        placement=placement,
+        base=applied.base,
+        login=Login(user=primary.user, uid=primary.uid, home=PurePosixPath(primary.home)),
+        mpirun=PurePosixPath(applied.mpirun),
+        networks=applied.networks,
+        rank_table=applied.base / "resources" / rank_table_name(placement) if with_table else None,
+        rank_table_sha256=sha256(table.encode()).hexdigest() if with_table else "",
+        chief=chief_settings(cluster, placement) if by_chief else {},
+        meeting={} if by_chief else meeting_settings(cluster, placement),
+        python=cluster.python,
+        script=ready.script,
+        script_args=script_arguments(sys.argv),
+        script_content=Path(script).read_bytes() if ready.is_copied else None,
+        workdir=None
+        if ready.is_copied
+        else PurePosixPath(cluster.code_path or ready.script.parent),
+        launcher=applied.launcher,
+        ssh_port=applied.port,
+        mpi_args=cluster.mpi_args,
+        launcher_env=_launcher_env(cluster, applied, ready.image),
+        path=ready.image.get("PATH", ""),
+        grace_s=grace_s,
+    )
+
+
+def _launcher_env(cluster: Cluster, applied: Applied, image: Mapping[str, str]) -> dict[str, str]:
+    """What of the image, before it of the profile, over both of the inventory, is for the launcher.
+
+    So do the ranks see it.
+    """
+    launcher = applied.launcher
+    names = LAUNCHER_NAMES if launcher.horovodrun or launcher.torchrun else ()
+    of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
+    of_profile = {
+        name: f"{value}:{of_image[name]}" if of_image.get(name) else value
+        for name, value in applied.launcher_env.items()
+    }
+    stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
+    return {**of_image, **of_profile, **stated}
+
+
+def script_arguments(argv: list[str]) -> tuple[str, ...]:
+    """What stands after `--`: Invoke joins these words, the command line still has them apart."""
+    return tuple(argv[argv.index("--") + 1 :]) if "--" in argv else ()
