@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot import errors
+from ascendboot.launch.verdict import HUNG
 from ascendboot.model.job import JobState
 from ascendboot.model.report import Outcome
 from ascendboot.phases import SETUP
@@ -41,7 +42,7 @@ def test_every_exit_code_is_in_the_table() -> None:
     kinds = inspect.getmembers(errors, inspect.isclass)
     codes = {kind.exit_code for _, kind in kinds if issubclass(kind, errors.AscendbootError)}
     table = {int(c) for c in re.findall(r"^\| (\d+) \|", COMMANDS, re.MULTILINE)}
-    assert codes | {0, 3} == table
+    assert codes | {0, 3, HUNG} == table
 
 
 def test_every_outcome_state_and_phase_is_named() -> None:

@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError
@@ -16,6 +17,7 @@ from ascendboot.launch.events import parse_event
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import FOLLOW
+from ascendboot.launch.usage import parse_sample
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.events import Event
     from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.usage import NodeSample
     from ascendboot.transport.api import Stream, Transport
 
 _EVENTS = "events"
+_BEAT = "beat"
 log = logging.getLogger(__name__)
 
 
@@ -42,14 +46,21 @@ class NodeFollower:
     """Takes the stream of one node apart as it comes."""
 
     def __init__(
-        self, files: Mapping[str, LogCopy], nonce: str, on_event: Callable[[Event | None], None]
+        self,
+        files: Mapping[str, LogCopy],
+        nonce: str,
+        on_event: Callable[[Event | None], None],
+        on_sample: Callable[[NodeSample], None] | None = None,
     ) -> None:
         self._files = files
         self._on_event = on_event
+        self._on_sample = on_sample
         self._demux = Demux(nonce, self._give, self._line_may_end)
         self._event_bytes = 0
         self._event_rest = b""
         self._event_number = 0
+        self._beat_rest = b""
+        self._wrote = False
         self._changed = threading.Condition()
         self._busy = False
         self._heard_at = time.monotonic()
@@ -115,7 +126,10 @@ class NodeFollower:
         if name == _EVENTS:
             self._event_bytes += len(data)
             self._read_events(data)
+        elif name == _BEAT:
+            self._read_beat(data)
         elif name in self._files:
+            self._wrote = self._wrote or name.startswith("rank.")
             self._files[name].give(data)
 
     def _line_may_end(self, name: str) -> None:
@@ -123,6 +137,8 @@ class NodeFollower:
             # Each event is one write that ends its line, so the newline held back has been written.
             self._take_event(self._event_rest)
             self._event_rest = b""
+        elif name == _BEAT:
+            self._read_beat(b"\n")
         elif name in self._files:
             self._files[name].end_line()
 
@@ -130,6 +146,14 @@ class NodeFollower:
         *lines, self._event_rest = (self._event_rest + data).split(b"\n")
         for line in lines:
             self._take_event(line)
+
+    def _read_beat(self, data: bytes) -> None:
+        *lines, self._beat_rest = (self._beat_rest + data).split(b"\n")
+        for line in lines:
+            sample = parse_sample(line.decode(errors="replace"), wrote=self._wrote)
+            if sample is not None and self._on_sample is not None:
+                self._wrote = False
+                self._on_sample(sample)
 
     def _take_event(self, line: bytes) -> None:
         if not line:
@@ -153,10 +177,15 @@ class Followers:
         folder: Path,
         sink: Callable[[bytes], None],
         on_seen: Callable[[Seen], None],
+        on_sample: Callable[[str, NodeSample], None] | None = None,
+        sample_s: int = 0,
     ) -> None:
+        """`on_sample` is told what the ranks of a node use, every `sample_s` seconds or so."""
         self._plan = plan
         self._folder = folder
         self._on_seen = on_seen
+        self._on_sample = on_sample
+        self._sample_s = sample_s
         self._streams: dict[str, Stream] = {}
         self.screen = Screen(sink)
         self.nodes: dict[str, NodeFollower] = {}
@@ -190,9 +219,11 @@ class Followers:
 
     def _open(self, transport: Transport, beat_s: float) -> None:
         node, nonce = transport.node, secrets.token_hex(16)
-        follower = NodeFollower(self._files(node), nonce, self._teller(node))
+        told = self._on_sample
+        on_sample = None if told is None else partial(told, node)
+        follower = NodeFollower(self._files(node), nonce, self._teller(node), on_sample)
         self.nodes[node] = follower
-        words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", _EVENTS)
+        words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", f"{self._sample_s}", _EVENTS)
         command = Command(
             argv=("bash", "-c", FOLLOW, "follow", *words, *self._plan.logs_on(node)),
             purpose=f"follow job {self._plan.job_id}",

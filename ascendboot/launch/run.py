@@ -34,6 +34,7 @@ from ascendboot.launch.sweep import (
     terminate_launcher,
 )
 from ascendboot.launch.verdict import Course, report_on
+from ascendboot.launch.watch import HangRules, Standing, Watch
 from ascendboot.model.names import fold
 from ascendboot.transport.api import Command, Effect
 
@@ -74,7 +75,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
-        self._box: queue.SimpleQueue[Seen | None] | None = None
+        self._box: queue.SimpleQueue[Seen | Standing | None] | None = None
 
     def press(self) -> None:
         """Note one more interrupt; may be called from a signal handler or another thread."""
@@ -82,7 +83,7 @@ class Interrupts:
         if self._box is not None:
             self._box.put(None)
 
-    def wake(self, box: queue.SimpleQueue[Seen | None]) -> None:
+    def wake(self, box: queue.SimpleQueue[Seen | Standing | None]) -> None:
         """Put None into `box` at every press from now on."""
         self._box = box
 
@@ -96,17 +97,20 @@ def run(
     interrupts: Interrupts | None = None,
     clock_offsets: Mapping[str, float] | None = None,
     limits: Limits | None = None,
+    hangs: HangRules | None = None,
 ) -> JobReport:
     """Start the job, follow it and see that nothing of it is left; one report, however it went.
 
     `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
     whole lines `NODE:RANK | text`, one block at a time, from other threads. `clock_offsets` says by
-    how many seconds each node's clock is ahead of a common one.
+    how many seconds each node's clock is ahead of a common one. `hangs` says what is done about a
+    job that stands still: nothing by default.
 
     Raises:
         UnreachableError: the primary was lost while the job ran; the job goes on there.
     """
-    job = _Job(plan, {n: transports[n] for n in plan.nodes}, interrupts, limits or Limits())
+    nodes = {n: transports[n] for n in plan.nodes}
+    job = _Job(plan, nodes, interrupts, limits or Limits(), hangs or HangRules())
     began, started = time.monotonic(), datetime.now(timezone.utc)
     course = job.through(folder, sink)
     return report_on(
@@ -156,12 +160,14 @@ class _Job:
         transports: Mapping[str, Transport],
         interrupts: Interrupts | None,
         limits: Limits,
+        hangs: HangRules,
     ) -> None:
         self._plan = plan
         self._transports = transports
         self._limits = limits
+        self._hangs = hangs
         self._course = Course()
-        self._box: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
+        self._box: queue.SimpleQueue[Seen | Standing | None] = queue.SimpleQueue()
         self._interrupts = interrupts or Interrupts()
         self._interrupts.wake(self._box)
         self._start_by: float | None = None
@@ -176,7 +182,15 @@ class _Job:
             self._course.not_started = str(error)
             return self._course
         outlet = Outlet(sink, is_hurried=lambda: self._interrupts.count > 0)
-        followers = Followers(self._plan, folder=folder, sink=outlet, on_seen=self._box.put)
+        watch = Watch(self._hangs, self._plan, self._transports, folder, self._box.put)
+        followers = Followers(
+            self._plan,
+            folder=folder,
+            sink=outlet,
+            on_seen=self._box.put,
+            on_sample=watch.take,
+            sample_s=self._hangs.sample_s,
+        )
         settled = False
         try:
             started = self._started(followers)
@@ -207,7 +221,7 @@ class _Job:
 
     def _started(self, followers: Followers) -> bool:
         try:
-            followers.open(self._transports, beat_s=self._limits.beat_s)
+            followers.open(self._transports, beat_s=self._hangs.beat_s(self._limits.beat_s))
             if not self._interrupts.count:
                 start(self._plan, self._transports)
                 self._start_by = time.monotonic() + self._limits.start_s
@@ -233,9 +247,11 @@ class _Job:
             else:
                 self._take(seen)
 
-    def _take(self, seen: Seen | None) -> None:
+    def _take(self, seen: Seen | Standing | None) -> None:
         if seen is None:
             self._be_interrupted()
+        elif isinstance(seen, Standing):
+            self._stand_still(seen)
         elif seen.event is not None:
             self._note(seen.event)
         elif seen.node == self._plan.primary:
@@ -260,6 +276,16 @@ class _Job:
                 self._over = True
             case SupervisorStarted() | AgentStarted() | AgentEnded():
                 pass
+
+    def _stand_still(self, seen: Standing) -> None:
+        if self._end_by is not None:
+            return  # it ends already, for a better reason
+        self._hangs.tell(seen.words)
+        if seen.is_hang and self._hangs.stops:
+            self._course.hung = seen.words
+            self._stop()
+        else:
+            self._course.notes += (seen.words,)
 
     def _be_interrupted(self) -> None:
         self._course.interrupted = True
@@ -342,16 +368,16 @@ class _Job:
         while not self._box.empty():
             late.append(self._box.get())
         for seen in late:
-            if seen is not None and seen.event is not None:
+            if isinstance(seen, Seen) and seen.event is not None:
                 course.note(seen.event)
 
-    def _swept(self) -> tuple[dict[str, Swept | NodeError], list[Seen | None]]:
+    def _swept(self) -> tuple[dict[str, Swept | NodeError], list[Seen | Standing | None]]:
         """Sweep all nodes, and what came meanwhile; a second Ctrl-C cuts all waiting short."""
         kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
         if self._interrupts.count > 1:
             return kill_now(), []
         linger_s = LINGER_S if self._course.launcher_over else 0.0
-        late: list[Seen | None] = []
+        late: list[Seen | Standing | None] = []
         with ThreadPoolExecutor(1) as pool:
             going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._plan.grace_s)
             going.add_done_callback(lambda _: self._box.put(None))

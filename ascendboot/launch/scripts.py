@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ascendboot.launch.usage import SAMPLE, USAGE
+
 PREPARE: Final = r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
 chief=$9 module=${10} alone=${11} write=${12}
@@ -142,7 +144,7 @@ needs `RUNS`."""
 
 FOLLOW: Final = (
     r"""
-job=$1 nonce=$2 beat=$3; shift 3
+job=$1 nonce=$2 beat=$3 every=$4; shift 4
 cd -- "$job" && mkdir -- "$nonce" && : >"$nonce/beat" || exit 1
 names=()
 for name; do names+=("$nonce/../$name"); done
@@ -154,18 +156,30 @@ trap 'kill "$tail" 2>/dev/null; rm -rf -- "$nonce"' EXIT
 """
     + RUNS
     + IS_LOST
+    + USAGE
+    + SAMPLE
     + r"""
+said= bytes=0 next=0
 while :; do
   IFS= read -r -t "$beat" _
   [ "$?" -gt 128 ] || break
-  echo >>"$nonce/beat"
+  said=
+  if [ "$every" -gt 0 ] && [ "$SECONDS" -ge "$next" ]; then
+    sample
+    next=$((SECONDS + every))
+  fi
+  # A job of weeks: tail goes on from the beginning of a file that has become shorter.
+  bytes=$((bytes + ${#said} + 1))
+  if [ "$bytes" -gt 65536 ]; then bytes=${#said}; : >"$nonce/beat"; fi
+  printf '%s\n' "$said" >>"$nonce/beat"
   if is_lost; then echo "$lost lost" >>events; fi
 done
 """
 )
 """Sends what is in some files of the job's folder and all that is added, until its stdin closes.
 
-Arguments: job folder, a name that nobody can guess, seconds between signs of life, file names.
+Arguments: job folder, a name that nobody can guess, seconds between signs of life, after how many
+whole seconds such a sign also says what the ranks use (0: never), file names.
 Notes in the events when a launcher that began is gone without having recorded its end."""
 
 TERMINATE: Final = (

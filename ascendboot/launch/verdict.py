@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NOT_STARTED = 125
 INTERRUPTED = 130
 STOPPED = 143
+HUNG = 124
 _LAST_LINES = 5
 _TAIL_BYTES = 16_384
 _SIGNALLED = 128
@@ -63,6 +64,8 @@ class Course:
     interrupted: bool = False
     stopped: bool = False
     """Somebody asked for its end with `stop`."""
+    hung: str = ""
+    """Why it was stopped when it stood still; empty when it was not."""
     not_started: str = ""
     """Why the job has to be called not started; empty when it was."""
     unsure: tuple[str, ...] = ()
@@ -103,7 +106,7 @@ def report_on(
     ends = _killed_with_wrapper(_ends(plan, course), said.values())
     words = _words_of_the_first(plan, course, said, clock_offsets)
     lost = _lost_nodes(ends, words)
-    nothing_failed = course.interrupted or course.stopped or lost
+    nothing_failed = course.interrupted or course.stopped or course.hung or lost
     failure = None if nothing_failed else _first_failure(plan, course, ends, clock_offsets)
     state, exit_code, message = _judged(course, failure, lost or words)
     return JobReport(
@@ -264,6 +267,8 @@ def _judged(
         return JobState.NOT_STARTED, NOT_STARTED, course.not_started
     if course.stopped:
         return JobState.STOPPED, STOPPED, "somebody stopped the job"
+    if course.hung:
+        return JobState.HUNG, HUNG, course.hung
     if failure is not None:
         return JobState.FAILED, failure.exit_code or 1, ""
     return _judged_without_failure(course, launcher_words)

@@ -19,6 +19,8 @@ class JobState(str, Enum):
     INTERRUPTED = "interrupted"
     STOPPED = "stopped"
     """By `stop`, from another terminal."""
+    HUNG = "hung"
+    """It stood still, and was stopped for that."""
     LOST = "lost"
     """It began, its launcher is gone, and nobody saw how it ended."""
     NOT_STARTED = "not_started"

@@ -15,6 +15,7 @@ from ascendboot.code.send import Sending
 from ascendboot.code.source import read_source
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.inventory import load, locate
+from ascendboot.model.spans import parse_span
 
 if TYPE_CHECKING:
     import threading
@@ -86,6 +87,18 @@ def seconds(flag: str, text: str) -> float:
     if not 0 <= value <= _LONGEST_S:
         raise UsageError(f'{flag}: "{text}" is not a number of seconds from 0 to {_LONGEST_S:g}')
     return value
+
+
+def duration(flag: str, text: str) -> float:
+    """The value of a flag that is a time such as `90s` or `10m`, in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return parse_span(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from error
 
 
 def wanted_cluster(inventory: str | None, *, with_own_table: bool = True) -> tuple[Path, Cluster]:

@@ -33,6 +33,7 @@ from ascendboot.tasks.common import (
     wanted_sending,
     whole_number,
 )
+from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, hang_rules
 from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
 from ascendboot.tasks.limits import allow_open_files
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.watch import HangRules
     from ascendboot.model.cluster import Cluster
 
 P = ParamSpec("P")
@@ -73,6 +75,8 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         "plan": "Show command, environment and files, and start nothing",
         "detach": "Start the job and return at once; status, logs and stop go on with it",
         "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped",
+        "hang-timeout": HANG_TIMEOUT_HELP,
+        "on-hang": ON_HANG_HELP,
         "forks": FORKS_HELP,
         "json": JSON_HELP,
     }
@@ -85,6 +89,8 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     plan: bool = False,
     detach: bool = False,
     grace: str = "3",
+    hang_timeout: str = "30m",
+    on_hang: str = "tell",
     forks: str = "32",
     json: bool = False,
 ) -> None:
@@ -100,15 +106,17 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke train main.py --plan             the exact mpirun command, and what it would run with
       invoke train main.py --detach           start it and come back later: status, logs, stop
 
-    Exit codes: the job's own, 128+n when signal n ended it, 125 when it was not started, 4 when the
-    primary was lost and the job goes on without us, 130 after Ctrl-C; with --detach 0.
+    Exit codes: the job's own, 128+n when signal n ended it, 124 when it hung and was stopped, 125
+    when it was not started, 4 when the primary was lost and the job goes on without us, 130 after
+    Ctrl-C; with --detach 0.
     """
     at_once, grace_s = whole_number("--forks", forks, at_least=1), seconds("--grace", grace)
+    hangs = hang_rules(hang_timeout, on_hang, screen := Screen(json_mode=True))
     if script.startswith("-"):
         raise UsageError(f'train: "{script}" is not a script; flags of ascendboot come before `--`')
     allow_open_files()
     _, cluster = wanted_cluster(inventory)
-    state, screen = State.here(), Screen(json_mode=True)
+    state = State.here()
     applied = _applied(cluster, state)
     run = state.new_run("train")
     with Session.opened(cluster, state, run, accept_new=False, forks=at_once) as session:
@@ -122,7 +130,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
             _detach(session, launch, screen, started=started, as_json=json)
             return
         with folder_held(run.folder):
-            report = _run(session, launch, offsets, screen, as_json=json)
+            report = _run(session, launch, offsets, screen, hangs=hangs, as_json=json)
             _keep_report(session, report, screen)
     screen.job(report, run.shown)
     if json:
@@ -182,6 +190,7 @@ def _run(
     offsets: Mapping[str, float],
     screen: Screen,
     *,
+    hangs: HangRules,
     as_json: bool,
 ) -> JobReport:
     """Start the job and follow it to its end."""
@@ -201,6 +210,7 @@ def _run(
                 sink=Screen.raw(to_stderr=as_json),
                 interrupts=interrupts,
                 clock_offsets=offsets,
+                hangs=hangs,
             )
         except UnreachableError as error:  # the job was started and goes on without us
             raise Exit(str(error), code=error.exit_code) from error

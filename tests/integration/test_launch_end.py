@@ -88,7 +88,8 @@ def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Swept:
 
 
 def test_a_follower_ends_with_its_stdin_and_leaves_nothing(folder: PurePosixPath) -> None:
-    argv = ["/bin/bash", "-c", FOLLOW, "follow", str(folder), "nonce", "60", "events", "rank.0.log"]
+    words = (str(folder), "nonce", "60", "0", "events", "rank.0.log")
+    argv = ["/bin/bash", "-c", FOLLOW, "follow", *words]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,0 +1,36 @@
+"""What `train` is told about hangs, as rules for a launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import UsageError
+from ascendboot.launch.watch import HangRules
+from ascendboot.tasks.common import duration
+
+if TYPE_CHECKING:
+    from ascendboot.console import Screen
+
+HANG_TIMEOUT_HELP: Final = (
+    "A job hangs when no rank has put out anything or used its processor for so long (10m, 2h; 0:"
+    " never)"
+)
+ON_HANG_HELP: Final = "What is done about a job that hangs: tell, or stop (exit code 124)"
+_LEAST_S: Final = 2.0
+
+
+def hang_rules(timeout: str, on_hang: str, screen: Screen) -> HangRules:
+    """The rules that the two flags stand for.
+
+    Raises:
+        UsageError: a flag has a value that it does not take.
+    """
+    timeout_s = duration("--hang-timeout", timeout)
+    if 0 < timeout_s < _LEAST_S:
+        raise UsageError(
+            f'--hang-timeout: "{timeout}" is less than {_LEAST_S:g} s; every rank waits so long now'
+            " and then"
+        )
+    if on_hang not in ("tell", "stop"):
+        raise UsageError(f'--on-hang: "{on_hang}" is neither tell nor stop')
+    return HangRules(timeout_s=timeout_s, stops=on_hang == "stop", tell=screen.error)
