@@ -79,7 +79,17 @@ class Watch:
             threading.Thread(target=self._look, args=(found,), name="hang", daemon=True).start()
 
     def _look(self, found: Standstill) -> None:
-        self._on_found(Standing(headline(self._plan.job_id, found), found.is_hang))
+        # A job that goes on needs nothing of this.
+        from ascendboot.launch.whereabouts import look_at_ranks  # noqa: PLC0415
+
+        plan = self._plan
+        seen = look_at_ranks(
+            self._transports, plan.job_folder, plan.python, folder=self._folder, why="hang"
+        )
+        words = [headline(plan.job_id, found), *(f"  {line}" for line in seen.lines)]
+        if seen.file is not None:
+            words.append(f"  All of it is in {seen.file}")
+        self._on_found(Standing("\n".join(words), found.is_hang))
 
 
 def headline(job_id: str, found: Standstill) -> str:

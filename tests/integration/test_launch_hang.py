@@ -1,47 +1,148 @@
-"""Jobs that stand still, with the real mpirun on one node, which is this machine."""
+"""Jobs that stand still, with the real mpirun and py-spy on one node, which is this machine."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.run import run
+from ascendboot.launch.run import Interrupts, run
 from ascendboot.launch.watch import HangRules
-from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, Screenful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from ascendboot.launch.plan import LaunchPlan
 
 pytestmark = pytest.mark.integration
+
+SPY = Path(sys.executable).with_name("py-spy")
+HAS_SPY = SPY.exists() or shutil.which("py-spy") is not None
+
+STUCK = """\
+import os, signal, sys, threading
+rank = int(os.environ["RANK"])
+def load(path):
+    with open(path, "r+b", buffering=0) as data:
+        data.read(1)
+def allreduce():
+    threading.Event().wait()
+print("up")
+if rank == 1:
+    load(sys.argv[1])
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGSTOP)
+allreduce()
+"""
+
+SPIN = """\
+import os, time
+print("up")
+while os.environ["RANK"] == "0":
+    pass
+time.sleep(600)
+"""
+
+DIES = """\
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.environ["RANK"] == "0":
+    sys.exit(3)
+time.sleep(600)
+"""
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    made = LocalCluster(tmp_path / "base", tmp_path / "runs", ranks=4)
     yield made
     made.transport.close()
 
 
-def ran(cluster: LocalCluster, plan: LaunchPlan, hangs: HangRules) -> JobReport:
-    folder = cluster.runs / plan.job_id
-    return run(plan, {"lab-1": cluster.transport}, folder=folder, sink=Screenful(), hangs=hangs)
-
-
-WAIT = "import time\nprint('up')\ntime.sleep(600)\n"
-
-
-def test_a_job_that_hangs_is_stopped(cluster: LocalCluster) -> None:
-    told: list[str] = []
-    plan = cluster.job(WAIT)
-    report = ran(cluster, plan, HangRules(timeout_s=2, stops=True, tell=told.append))
+@pytest.mark.skipif(not HAS_SPY, reason="py-spy is not installed")
+def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    os.mkfifo(data)
+    plan = cluster.job(STUCK, str(data))
+    folder, told = cluster.runs / plan.job_id, list[str]()
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=folder,
+        sink=Screenful(),
+        hangs=HangRules(timeout_s=2, stops=True, tell=told.append),
+    )
     assert (report.state, report.exit_code) == (JobState.HUNG, 124)
-    assert report.first_failure is None
-    assert report.message.startswith(
+    assert (report.first_failure, report.notes) == (None, ())
+    (kept,) = folder.glob("hang-*.txt")
+    first, *lines = report.message.splitlines()
+    assert first.startswith(
         f"job {plan.job_id} hangs: no rank has put out or computed anything for "
     )
+    wait = lines.pop(2)
+    assert lines == [
+        f"  rank 1 on lab-1 waits in load (main.py:5): read of {data}",
+        "  rank 2 on lab-1 is stopped by a signal (state T) in <module> (main.py:12)",
+        f"  All of it is in {kept}",
+    ]
+    inner = r"(Condition\.)?wait \(threading\.py:\d+\)"  # the class since Python 3.11
+    assert re.fullmatch(rf"  ranks 0, 3 wait in {inner}, called in allreduce \(main\.py:7\)", wait)
     assert told == [report.message]
+    assert kept.read_text().count("<module> (main.py:13)") == 2
+
+
+def test_ranks_that_spin_without_a_word_are_told_and_go_on(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python3"  # nobody has a py-spy there
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    (cluster.base / "env" / "node.env").write_text("export PATH=/usr/bin:/bin\n")
+    plan = cluster.job(SPIN, python=str(python))
+    told, interrupts = list[str](), Interrupts()
+
+    def tell(words: str) -> None:
+        told.append(words)
+        interrupts.press()
+
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=Screenful(),
+        interrupts=interrupts,
+        hangs=HangRules(timeout_s=2, stops=True, tell=tell),
+    )
+    assert report.state is JobState.INTERRUPTED
+    assert list(report.notes) == told
+    first, *lines = told[0].splitlines()
+    assert first.endswith(" they compute, or spin in a collective that does not end")
+    assert lines[:-1] == [
+        "  rank 0 on lab-1 is busy",
+        "  ranks 1-3 wait in clock_nanosleep",
+        (
+            "  the Python lines of rank 0-3 are not known: py-spy is neither beside code.python "
+            "nor on PATH; install it there to see Python lines"
+        ),
+    ]
+
+
+def test_a_job_that_ends_because_a_rank_failed_does_not_hang(cluster: LocalCluster) -> None:
+    plan = cluster.job(DIES, grace_s=4.0)
+    told: list[str] = []
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=Screenful(),
+        hangs=HangRules(timeout_s=2, stops=True, tell=told.append),
+    )
+    assert (report.state, report.exit_code) == (JobState.FAILED, 3)
+    assert told == []
