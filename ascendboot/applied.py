@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError
-from ascendboot.facts.api import value_of
-from ascendboot.facts.own import OwnFile
 from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.own_file import OwnFile
 from ascendboot.model.placement import Placement, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from ascendboot.decide import Decisions, Seen
     from ascendboot.facts.own import Own
     from ascendboot.model.cluster import Cluster
 
@@ -83,38 +81,9 @@ class Applied:
     """Node, device id and device IP of every rank, in rank order."""
     nodes: Mapping[str, OnNode]
 
-    @classmethod
-    def of(
-        cls,
-        cluster: Cluster,
-        decisions: Decisions,
-        seen: Seen,
-        wished: Mapping[str, Collection[str]],
-    ) -> Applied:
-        """What is to be remembered of a setup that ended well.
-
-        `wished` holds, by node, the paths of the files that setup wished for: what else lies in
-        the cluster's folder may come and go.
-        """
-        return cls(
-            cluster=cluster.name,
-            version=__version__,
-            inventory_digest=_digest(cluster),
-            base=decisions.base,
-            port=decisions.port,
-            networks=decisions.networks,
-            mpirun=decisions.mpirun,
-            launcher=decisions.launcher,
-            launcher_env=decisions.launcher_env,
-            slots=tuple((s.node.name, s.device_id, s.device_ip) for s in decisions.placement.slots),
-            nodes={
-                node.name: _on_node(node.name, seen, wished[node.name]) for node in cluster.nodes
-            },
-        )
-
     def why_outdated(self, cluster: Cluster) -> str | None:
         """Why this is not what the inventory asks for now; None where it still is."""
-        if self.inventory_digest == _digest(cluster):
+        if self.inventory_digest == digest(cluster):
             return None
         if self.version == __version__:
             return "the inventory has changed since the cluster was set up"
@@ -182,7 +151,7 @@ def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:
     return {path: OwnFile(**file) for path, file in document.items()}
 
 
-def _digest(cluster: Cluster) -> str:
+def digest(cluster: Cluster) -> str:
     """Of what the inventory asks for, however it is written and wherever it lies."""
     wish = {key: value for key, value in _stated(cluster).items() if key != "source"}
     return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
@@ -203,24 +172,3 @@ def _has_default(of: Field[Any], value: object) -> bool:
     if of.default_factory is not MISSING:
         return bool(value == of.default_factory())
     return bool(value == of.default)
-
-
-def _on_node(name: str, seen: Seen, wished: Collection[str]) -> OnNode:
-    own, served, facts = seen.own[name], seen.served.get(name), seen.facts[name]
-    system, engines = value_of(facts.system), value_of(facts.container)
-    container = engines.container if engines else None
-    return OnNode(
-        files=_those(own, wished),
-        sshd=own.daemon.identity if own.daemon else "",
-        host_files=_those(served, wished) if served else {},
-        host_sshd=served.daemon.identity if served and served.daemon else "",
-        uid=system.uid if system else 0,
-        user=system.user if system else "root",
-        home=system.home if system else "/root",
-        engine=container.engine if container else "",
-        container_id=container.id if container else "",
-    )
-
-
-def _those(own: Own, wished: Collection[str]) -> dict[str, OwnFile]:
-    return {path: file for path, file in own.files.items() if path in wished}

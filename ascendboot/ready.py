@@ -17,7 +17,7 @@ from ascendboot.judge.code import code_findings
 from ascendboot.judge.finding import in_order
 from ascendboot.model.names import fold
 from ascendboot.transport.api import Command, Effect, Sides
-from ascendboot.transport.pool import for_each
+from ascendboot.transport.pool import for_each, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,17 +59,18 @@ def look(
     hosts: Mapping[str, HostSide],
     forks: int,
     sending: Sending | None = None,
+    meanwhile: Callable[[], object] = nothing,
 ) -> Readiness:
     """Hold every node against what setup left there, in one execution each.
 
     Where our sshd serves a container from the host side, that is asked, too. `sending`
-    holds the code that the nodes should have from this side.
+    holds the code that the nodes should have from this side. `meanwhile` is called while they look.
     """
     path = PurePosixPath(cluster.code_path or "/") / script
     questions = partial(_questions, cluster, path, sending)
     sides = {name: Sides(hosts[name], transports[name]) for name in transports}
     work = partial(_ask, applied, sides, questions)
-    answers = for_each(cluster.nodes, work, forks=forks)
+    answers = for_each(cluster.nodes, work, forks=forks, meanwhile=meanwhile)
     problems: dict[str, list[str]] = {}
     with_script: list[str] = []
     offsets: dict[str, float] = {}

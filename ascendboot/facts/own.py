@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.model.own_file import OwnFile
 from ascendboot.parse.ssh_certificate import parse_certificate
 from ascendboot.transport.api import Command, Effect
 
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
 
     from ascendboot.model.certificate import Certificate
     from ascendboot.transport.api import Result
-
-
-@dataclass(frozen=True)
-class OwnFile:
-    """One of our files on a node: SHA-256 of its content and its mode as in chmod."""
-
-    sha256: str
-    mode: int
 
 
 @dataclass(frozen=True)

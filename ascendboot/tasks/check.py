@@ -23,8 +23,8 @@ from ascendboot.tasks.common import (
     on_interrupt,
     reports_errors,
     wanted_cluster,
-    wanted_sending,
 )
+from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.setup import OnScreen
 

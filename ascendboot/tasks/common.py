@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from invoke.exceptions import Exit
 
-from ascendboot.code.send import Sending
-from ascendboot.code.source import read_source
 from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.inventory import load, locate
 from ascendboot.model.spans import parse_span
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator
     from types import FrameType
 
@@ -105,24 +102,6 @@ def wanted_cluster(inventory: str | None, *, with_own_table: bool = True) -> tup
     """The inventory file that a verb works with, and the cluster in it."""
     path = locate(inventory, cwd=Path.cwd(), environ=os.environ)
     return path, load(path, with_own_table=with_own_table)
-
-
-def wanted_sending(
-    cluster: Cluster, interrupted: threading.Event, *, deletes: bool = False
-) -> Sending | None:
-    """The code that setup sends to the nodes, as far as it is known; None where it sends none.
-
-    Raises:
-        InventoryError: it cannot be read or sent.
-        UsageError: something is to be deleted although nothing is sent.
-    """
-    source = read_source(cluster)
-    if source is None and deletes:
-        raise UsageError(
-            f"--delete-code: {cluster.source} states no code.source, so there is nothing that the "
-            "nodes could be made equal to; state one"
-        )
-    return Sending(cluster, source, deletes, interrupted) if source else None
 
 
 @contextmanager

@@ -1,15 +1,12 @@
-"""What `train` is told about hangs, as rules for a launch."""
+"""What `train` is told about hangs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from ascendboot.errors import UsageError
-from ascendboot.launch.watch import HangRules
 from ascendboot.tasks.common import duration
-
-if TYPE_CHECKING:
-    from ascendboot.console import Screen
 
 HANG_TIMEOUT_HELP: Final = (
     "A job hangs when no rank has put out anything or used its processor for so long (10m, 2h; 0:"
@@ -19,8 +16,18 @@ ON_HANG_HELP: Final = "What is done about a job that hangs: tell, or stop (exit 
 _LEAST_S: Final = 2.0
 
 
-def hang_rules(timeout: str, on_hang: str, screen: Screen) -> HangRules:
-    """The rules that the two flags stand for.
+@dataclass(frozen=True, kw_only=True)
+class HangWish:
+    """What is to be done about a job that stands still."""
+
+    timeout_s: float
+    """0: nothing, whatever it does."""
+    stops: bool
+    """It is stopped then; otherwise it is only told."""
+
+
+def wanted_hangs(timeout: str, on_hang: str) -> HangWish:
+    """What the two flags stand for.
 
     Raises:
         UsageError: a flag has a value that it does not take.
@@ -33,4 +40,4 @@ def hang_rules(timeout: str, on_hang: str, screen: Screen) -> HangRules:
         )
     if on_hang not in ("tell", "stop"):
         raise UsageError(f'--on-hang: "{on_hang}" is neither tell nor stop')
-    return HangRules(timeout_s=timeout_s, stops=on_hang == "stop", tell=screen.error)
+    return HangWish(timeout_s=timeout_s, stops=on_hang == "stop")

@@ -12,18 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.applied import Applied
-from ascendboot.errors import AscendbootError, CommandError, NodeError
-from ascendboot.facts.api import ask
-from ascendboot.facts.container import container_question, way_into
-from ascendboot.judge.container import obstacles
+from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.model.container import Inside
 from ascendboot.transport.guard import ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys
-from ascendboot.transport.pool import connect_all, for_each
+from ascendboot.transport.pool import connect_all, for_each, nothing
 from ascendboot.transport.ssh import SshOpener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.state import Run, State
@@ -70,11 +67,14 @@ class Session:
                 handler.close()
 
     def connect_hosts(
-        self, nodes: Sequence[Node]
+        self, nodes: Sequence[Node], *, meanwhile: Callable[[], object] = nothing
     ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
-        """Connect to the host sides of all nodes at once; in the second who was not reached."""
+        """Connect to the host sides of all nodes at once; in the second who was not reached.
+
+        `meanwhile` is called while that goes on.
+        """
         opener = SshOpener(self.host_keys, nodes=self.cluster.nodes, ask=_ask, on_result=self.keep)
-        hosts, errors = connect_all(nodes, opener, forks=self.forks)
+        hosts, errors = connect_all(nodes, opener, forks=self.forks, meanwhile=meanwhile)
         self.hosts.update(hosts)
         return hosts, errors
 
@@ -86,13 +86,14 @@ class Session:
         return {name: ReadOnlyHost(host) for name, host in hosts.items()}, errors
 
     def connect(
-        self, nodes: Sequence[Node]
+        self, nodes: Sequence[Node], *, meanwhile: Callable[[], object] = nothing
     ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
         """Connect to the workload sides of all nodes at once, as the last setup found the way.
 
-        Where that is not remembered, the host side is asked.
+        Where that is not remembered, the host side is asked. `meanwhile` is called while the nodes
+        are being reached.
         """
-        hosts, errors = self.connect_hosts(nodes)
+        hosts, errors = self.connect_hosts(nodes, meanwhile=meanwhile)
         engines = _engines(self.state, self.cluster)
         found = for_each(
             [node for node in nodes if node.name in hosts],
@@ -105,10 +106,10 @@ class Session:
         return sides, {**errors, **lost}
 
     def connect_to_look(
-        self, nodes: Sequence[Node]
+        self, nodes: Sequence[Node], *, meanwhile: Callable[[], object] = nothing
     ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
         """As `connect`, but nothing that writes gets through."""
-        transports, errors = self.connect(nodes)
+        transports, errors = self.connect(nodes, meanwhile=meanwhile)
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
 
     @property
@@ -146,12 +147,10 @@ def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
         return host
     if engine:
         return host.inside(Inside(engine, node.container))
-    answer = ask(host, dict(container_question(node)))["container"]
-    way = way_into(node, answer)
-    if way is None:
-        found = next(iter(obstacles(node, answer)))
-        raise CommandError(node.name, f"{found.text}; {found.remedy}")
-    return host.inside(way)
+    # Rarely: as a rule the last setup remembers it, and what asks would be loaded before each job.
+    from ascendboot.tasks.way_in import way_in  # noqa: PLC0415
+
+    return host.inside(way_in(node, host))
 
 
 def _engines(state: State, cluster: Cluster) -> dict[str, str]:

@@ -11,7 +11,7 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from ascendboot.applied import Applied
+from ascendboot.applying import applied_by
 from ascendboot.authority import Keys
 from ascendboot.console import Screen
 from ascendboot.engine import Stopped, Walk
@@ -27,9 +27,9 @@ from ascendboot.tasks.common import (
     on_interrupt,
     reports_errors,
     wanted_cluster,
-    wanted_sending,
     whole_number,
 )
+from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _walk(
                 context = walk.apply(context)
                 walk.prove(context)
                 wished = {node.name: wished_names(context, node) for node in cluster.nodes}
-                applied = Applied.of(cluster, context.decisions, context.seen, wished)
+                applied = applied_by(cluster, context.decisions, context.seen, wished)
                 state.remember_applied(cluster.name, applied.to_json())
                 state.remember_current(inventory)
         except Stopped:

@@ -21,30 +21,46 @@ FORKS = 32
 R = TypeVar("R")
 
 
+def nothing() -> None:
+    """Do nothing while the nodes work."""
+
+
 def connect_all(
-    nodes: Sequence[Node], opener: Callable[[Node], HostSide], *, forks: int = FORKS
+    nodes: Sequence[Node],
+    opener: Callable[[Node], HostSide],
+    *,
+    forks: int = FORKS,
+    meanwhile: Callable[[], object] = nothing,
 ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
     """A transport for every node that can be reached, and why the others cannot.
 
-    Both are in the order of `nodes`.
+    Both are in the order of `nodes`. `meanwhile` as in `for_each`.
     """
-    answers = for_each(nodes, opener, forks=forks)
+    answers = for_each(nodes, opener, forks=forks, meanwhile=meanwhile)
     errors = {name: a for name, a in answers.items() if isinstance(a, NodeError)}
     opened = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     return opened, errors
 
 
 def for_each(
-    nodes: Sequence[Node], work: Callable[[Node], R], *, forks: int = FORKS
+    nodes: Sequence[Node],
+    work: Callable[[Node], R],
+    *,
+    forks: int = FORKS,
+    meanwhile: Callable[[], object] = nothing,
 ) -> Mapping[str, R | NodeError]:
     """What `work` gives for each node, or the error that it ended with, in the order of `nodes`.
 
-    At most `forks` run at once. A KeyboardInterrupt is passed on at once: what has not begun
-    never will, and what runs ends with the connections, which whoever opened them closes.
+    At most `forks` run at once. `meanwhile` is called once while they do: what takes time on this
+    side, such as to import what comes next, takes none of it then.
+
+    A KeyboardInterrupt is passed on at once: what has not begun never will, and what runs ends
+    with the connections, which whoever opened them closes.
     """
     pool = ThreadPoolExecutor(max(1, min(forks, len(nodes))), "node")
     futures = [pool.submit(_guarded, node, work) for node in nodes]
     try:
+        meanwhile()
         return {node.name: f.result() for node, f in zip(nodes, futures, strict=True)}
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

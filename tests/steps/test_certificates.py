@@ -7,8 +7,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ascendboot.facts.own import Daemon, Own, OwnFile, own_question, parse_own
+from ascendboot.facts.own import Daemon, Own, own_question, parse_own
 from ascendboot.model.certificate import DAY_S, Certificate, Claims
+from ascendboot.model.own_file import OwnFile
 from ascendboot.steps.api import Blocked, Change, Satisfied
 from ascendboot.steps.certificates import CertificateFile, Clocks, difference
 from ascendboot.transport.api import Command, Effect, FileWrite, Result

@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from ascendboot.facts.own import Daemon as RunningDaemon
-from ascendboot.facts.own import Own, OwnFile
+from ascendboot.facts.own import Own
+from ascendboot.model.own_file import OwnFile
 from ascendboot.steps.api import Change, Satisfied
 from ascendboot.steps.daemon import Daemon
 from ascendboot.steps.files import Absent, FileContent, Later

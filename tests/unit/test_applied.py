@@ -11,9 +11,11 @@ import pytest
 
 from ascendboot import __version__, applied
 from ascendboot.applied import Applied
+from ascendboot.applying import applied_by
 from ascendboot.decide import Decisions, Seen, decide, place
-from ascendboot.facts.own import Own, OwnFile
+from ascendboot.facts.own import Own
 from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.own_file import OwnFile
 from tests.unit.judge import well
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def remembered(cluster: Cluster = well.TWO, **files: OwnFile) -> Applied:
         launcher_env={"PYTHONPATH": "/opt/mx_rec/libasc"},
     )
     wished = {"lab-1": {"env/node"}, "lab-2": {"env/node", "env/other"}}
-    return Applied.of(cluster, decisions, seen, wished)
+    return applied_by(cluster, decisions, seen, wished)
 
 
 def test_only_files_that_setup_wished_for_are_remembered() -> None:

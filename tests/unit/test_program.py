@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from ascendboot.tasks.job_request import script_arguments
@@ -35,6 +38,28 @@ def test_a_line_that_begins_with_a_verb_loads_the_verbs_that_it_names(
 
 def test_without_a_line_there_are_all_verbs() -> None:
     assert {"setup", "train", *LAB} <= ALL
+
+
+LATER = {
+    *("console", "ready", "launch", "facts", "judge", "parse", "code", "resources", "ranktable"),
+    *("render", "engine", "phases", "network", "lab"),
+}
+"""Rooms that `train` needs once its nodes were asked, or never."""
+
+
+def test_train_connects_before_it_imports_what_comes_later() -> None:
+    listing = "\n".join(
+        (
+            "import sys",
+            "from ascendboot.tasks.program import namespace",
+            "namespace(['train', 'main.py'])",
+            "print(*sys.modules)",
+        )
+    )
+    out = subprocess.run([sys.executable, "-c", listing], capture_output=True, check=True, text=True)
+    loaded = [name.split(".") for name in out.stdout.split()]
+    assert {parts[1] for parts in loaded if parts[0] == "ascendboot" and parts[1:]} & LATER == set()
+    assert "rich" not in {parts[0] for parts in loaded}
 
 
 @pytest.mark.parametrize(

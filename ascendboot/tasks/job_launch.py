@@ -1,0 +1,156 @@
+"""Launching a job on nodes that are ready: shown, left to itself or followed to its end.
+
+`train` loads this, and all that a launch needs with it, while the nodes look.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from invoke.exceptions import Exit
+
+from ascendboot.console import Screen
+from ascendboot.errors import LaunchError, UnreachableError
+from ascendboot.launch.planning import plan as plan_launch
+from ascendboot.launch.record import PLAN_FILE, record_of
+from ascendboot.launch.run import Interrupts, start_detached
+from ascendboot.launch.run import run as run_launch
+from ascendboot.launch.verdict import running_report
+from ascendboot.launch.watch import HangRules
+from ascendboot.model.job import JobReport, JobState
+from ascendboot.tasks.common import on_interrupt
+from ascendboot.tasks.job_request import job_request
+from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.applied import Applied
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.ready import Readiness
+    from ascendboot.tasks.session import Session
+    from ascendboot.tasks.train import Order
+
+
+def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -> None:
+    """Plan the job, then show the plan, or start the job and leave or follow it.
+
+    Raises:
+        LaunchError: it cannot be, or nothing of it was started.
+        Exit: it was not to end with 0.
+    """
+    screen, run = Screen(json_mode=True), session.run
+    request = job_request(
+        session.cluster,
+        applied,
+        ready,
+        script=order.script,
+        job_id=run.run_id,
+        grace_s=order.grace_s,
+    )
+    plan, offsets = plan_launch(request), ready.clock_offsets
+    if order.plan:
+        _show(screen, plan, as_json=order.json)
+        return
+    started = now().isoformat(timespec="milliseconds")
+    run.write_json(PLAN_FILE, record_of(plan, started=started, clock_offsets=offsets))
+    if order.detach:
+        _detach(session, plan, screen, started=started, as_json=order.json)
+        return
+    with folder_held(run.folder):
+        report = _run(session, plan, offsets, screen, order)
+        _keep_report(session, report, screen)
+    screen.job(report, run.shown)
+    if order.json:
+        screen.json(report.to_json())
+    if report.exit_code:
+        raise Exit(code=report.exit_code)
+
+
+def say_no_job(message: str) -> None:
+    """The report of a job that was not started, as JSON."""
+    Screen(json_mode=True).json(_no_job(message).to_json())
+
+
+def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
+    if as_json:
+        screen.json(launch.to_json())
+    else:
+        sys.stdout.write(launch.describe() + "\n")
+
+
+def _detach(
+    session: Session, launch: LaunchPlan, screen: Screen, *, started: str, as_json: bool
+) -> None:
+    """Start the job, or nothing of it, and say how to go on."""
+    try:
+        start_detached(launch, session.transports)
+    except LaunchError:
+        (session.run.folder / PLAN_FILE).unlink()
+        raise
+    job = launch.job_id
+    screen.say(f"job {job}: started. It goes on without you:")
+    for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
+        screen.say(f"  invoke {verb}")
+    if as_json:
+        screen.json(running_report(launch, started, str(session.run.folder)).to_json())
+    else:
+        sys.stdout.write(f"{job}\n")
+
+
+def _run(
+    session: Session,
+    launch: LaunchPlan,
+    offsets: Mapping[str, float],
+    screen: Screen,
+    order: Order,
+) -> JobReport:
+    """Start the job and follow it to its end."""
+    ranks, nodes = len(launch.ranks), len(launch.nodes)
+    screen.say(f"job {launch.job_id}: starting {ranks} ranks on {nodes} nodes")
+    interrupts = Interrupts()
+    promises = (
+        "stopping the job on all nodes; press Ctrl-C again to kill it",
+        "killing the job on all nodes; press Ctrl-C again to leave it as it is",
+    )
+    with on_interrupt(interrupts.press, screen, *promises):
+        try:
+            return run_launch(
+                launch,
+                session.transports,
+                folder=session.run.folder,
+                sink=Screen.raw(to_stderr=order.json),
+                interrupts=interrupts,
+                clock_offsets=offsets,
+                hangs=HangRules(
+                    timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
+                ),
+            )
+        except UnreachableError as error:  # the job was started and goes on without us
+            raise Exit(str(error), code=error.exit_code) from error
+
+
+def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
+    """The job is over: what cannot be kept of it here changes nothing of its exit code."""
+    try:
+        session.run.write_json(REPORT_FILE, report.to_json())
+    except OSError as error:
+        screen.error(f"could not keep the report: {error}")
+    if session.problem:
+        screen.error(session.problem)
+
+
+def _no_job(message: str) -> JobReport:
+    return JobReport(
+        job_id="",
+        state=JobState.NOT_STARTED,
+        exit_code=LaunchError.exit_code,
+        started="",
+        command="",
+        first_failure=None,
+        ranks=(),
+        duration_s=0.0,
+        folder="",
+        message=message,
+    )
