@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from ascendboot.model.job import JobReport
+    from ascendboot.model.job import FirstFailure, JobReport
     from ascendboot.model.report import Report, StepResult
 
 _STYLE = {
@@ -106,21 +106,34 @@ class Screen:
         """How a job ended: the first failing rank with its last words, or that all went well."""
         for note in report.notes:
             self.say(note, "yellow")
-        if failure := report.first_failure:
+        if cause := report.cause:
+            title, *rest = cause.lines()
+            self.say(title, "red")
+            for line in rest:
+                self.say(line)
+            if failure := report.first_failure:
+                self._last_words(failure)
+        elif failure := report.first_failure:
             end = failure.end
             how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
             self.say(
-                f"{end.node}: rank {end.rank} on device {end.device} failed first, with {how}. "
-                f"Its last lines ({failure.log}):",
+                f"{end.node}: rank {end.rank} on device {end.device} failed first, with {how}",
                 "red",
             )
-            self.say(_indented(failure.message))
+            self._last_words(failure)
         elif report.message:
             self.say(report.message, "red")
         style = "green" if report.exit_code == 0 else "red"
         words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
         self.say(f"{words} {took}. Logs in {folder}", style)
+
+    def _last_words(self, failure: FirstFailure) -> None:
+        if not failure.message:
+            self.say(f"  it wrote nothing into its log ({failure.log})")
+            return
+        self.say(f"  its last lines ({failure.log}):")
+        self.say(_indented(failure.message))
 
     def summary(self, report: Report, folder: str, *, planned: bool) -> None:
         """The last line of a run: what was done, or what to read."""

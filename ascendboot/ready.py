@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ascendboot.applied import Applied
     from ascendboot.code.send import Sending
+    from ascendboot.facts.api import Clock
     from ascendboot.facts.own import Own
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.code import CodeTree
@@ -46,6 +47,8 @@ class Readiness:
     """Why nothing may be started, nodes folded; empty when all are ready."""
     clock_offsets: Mapping[str, float]
     """By how many seconds each node's clock is ahead of the operator's."""
+    clock_uncertainty_s: float
+    """By how much that may be wrong."""
     image: Mapping[str, str]
     """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
 
@@ -74,13 +77,15 @@ def look(
     problems: dict[str, list[str]] = {}
     with_script: list[str] = []
     offsets: dict[str, float] = {}
+    uncertain_s = 0.0
     image: Mapping[str, str] = {}
     trees: dict[str, CodeTree] = {}
     for name, answer in answers.items():
         if isinstance(answer, NodeError):
             problems.setdefault(answer.message, []).append(name)
             continue
-        offsets[name] = answer.clock_offset_s
+        offsets[name] = answer.clock.offset_s
+        uncertain_s = max(uncertain_s, answer.clock.uncertainty_s)
         image = answer.image or image
         if answer.code is not None:
             trees[name] = answer.code
@@ -98,6 +103,7 @@ def look(
         is_copied=is_copied,
         problems=tuple(told),
         clock_offsets=offsets,
+        clock_uncertainty_s=uncertain_s,
         image=image,
     )
 
@@ -113,7 +119,7 @@ _IMAGE = Command(
 class _Answer:
     problems: tuple[str, ...]
     has_script: bool
-    clock_offset_s: float
+    clock: Clock
     image: Mapping[str, str]
     code: CodeTree | None
 
@@ -159,7 +165,7 @@ def _ask(
     return _Answer(
         problems=problems,
         has_script=values["script"],
-        clock_offset_s=values["clock"].offset_s,
+        clock=values["clock"],
         image=values.get("image", {}),
         code=values.get("code_tree"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +13,11 @@ _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d
 _STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
 _ENDING = re.compile(r"(launcher|agent) (\d+|-) ends at (\d+\.\d+)")
 _LOST = re.compile(r"agent (\d+) lost")
-_EXIT = re.compile(r"(rank|launcher|agent) (\d+|-) exit (\d+) at (\d+\.\d+)")
+_EXIT = re.compile(
+    r"(rank|launcher|agent) (\d+|-) exit (\d+) at (\d+\.\d+)"
+    r"(?: zone ([+-])(\d\d)(\d\d))?(?: oom (\d+))?"
+)
+_TOLD = re.compile(r"rank (\d+) error ([A-Za-z0-9+/=]*)")
 _NUMBERED = ("rank", "agent")
 
 
@@ -32,6 +37,19 @@ class RankEnded:
     rank: int
     exit_code: int
     at: float
+    zone_s: int | None = None
+    """How far its local time was ahead of UTC."""
+    out_of_memory: bool = False
+    """While it ran the kernel ended processes of its node for want of memory."""
+
+
+@dataclass(frozen=True)
+class RankTold:
+    """A rank left an error file, as scripts with torchelastic's `@record` do."""
+
+    rank: int
+    error: bytes
+    """The file as it was, up to its first 32 kB."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +115,7 @@ class SupervisorStarted:
 Event: TypeAlias = (
     RankStarted
     | RankEnded
+    | RankTold
     | LauncherStarted
     | LauncherEnded
     | AgentStarted
@@ -141,16 +160,33 @@ def _ended(line: str) -> Event | None:
         return StopAsked(float(match[1]))
     if match := _LOST.fullmatch(line):
         return AgentEnded(int(match[1]), None)
+    if match := _TOLD.fullmatch(line):
+        return _told(match)
+    return _ended_at(line)
+
+
+def _ended_at(line: str) -> Event | None:
     match = _ENDING.fullmatch(line) or _EXIT.fullmatch(line)
     if match is None or (match[1] in _NUMBERED) == (match[2] == "-"):
         return None
     number = 0 if match[2] == "-" else int(match[2])
     if match.re is _ENDING:
         return EndingBegan(number, float(match[3]))
-    return _exited(match[1], number, int(match[3]), float(match[4]))
+    code, at = int(match[3]), float(match[4])
+    if match[1] == "rank":
+        return RankEnded(number, code, at, _zone_s(match), match[8] not in (None, "0"))
+    return AgentEnded(number, code, at) if match[1] == "agent" else LauncherEnded(code, at)
 
 
-def _exited(who: str, number: int, code: int, at: float) -> Event:
-    if who == "rank":
-        return RankEnded(number, code, at)
-    return AgentEnded(number, code, at) if who == "agent" else LauncherEnded(code, at)
+def _zone_s(match: re.Match[str]) -> int | None:
+    if match[5] is None:
+        return None
+    seconds = int(match[6]) * 3600 + int(match[7]) * 60
+    return -seconds if match[5] == "-" else seconds
+
+
+def _told(match: re.Match[str]) -> Event | None:
+    try:
+        return RankTold(int(match[1]), base64.b64decode(match[2], validate=True))
+    except ValueError:
+        return None

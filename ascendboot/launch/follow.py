@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.launch.arrivals import Arrivals
 from ascendboot.launch.copies import LogCopy, Screen
 from ascendboot.launch.demux import Demux
 from ascendboot.launch.events import parse_event
@@ -56,6 +57,7 @@ class NodeFollower:
         self._on_event = on_event
         self._on_sample = on_sample
         self._demux = Demux(nonce, self._give, self._line_may_end)
+        self.arrivals = {name: Arrivals() for name in files}
         self._event_bytes = 0
         self._event_rest = b""
         self._event_number = 0
@@ -131,6 +133,7 @@ class NodeFollower:
         elif name in self._files:
             self._wrote = self._wrote or name.startswith("rank.")
             self._files[name].give(data)
+            self.arrivals[name].note(self._files[name].size, time.time())
 
     def _line_may_end(self, name: str) -> None:
         if name == _EVENTS:
@@ -189,6 +192,12 @@ class Followers:
         self._streams: dict[str, Stream] = {}
         self.screen = Screen(sink)
         self.nodes: dict[str, NodeFollower] = {}
+        self._arrivals: dict[str, Arrivals] = {}
+
+    @property
+    def arrivals(self) -> Mapping[str, Arrivals]:
+        """When which part of which log came in; live, also for nodes not followed yet."""
+        return self._arrivals
 
     def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
         """Begin to follow all nodes.
@@ -223,6 +232,7 @@ class Followers:
         on_sample = None if told is None else partial(told, node)
         follower = NodeFollower(self._files(node), nonce, self._teller(node), on_sample)
         self.nodes[node] = follower
+        self._arrivals.update(follower.arrivals)
         words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", f"{self._sample_s}", _EVENTS)
         command = Command(
             argv=("bash", "-c", FOLLOW, "follow", *words, *self._plan.logs_on(node)),

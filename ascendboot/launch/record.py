@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ascendboot.errors import AscendbootError
 from ascendboot.launch.plan import PlannedRank, rank_log, start_log
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from ascendboot.launch.plan import LaunchPlan
 
 PLAN_FILE = "plan.json"
+
+
+class Clocks(TypedDict):
+    """How the nodes' clocks stand against the operator's when a job is started."""
+
+    clock_offsets: Mapping[str, float]
+    """By how many seconds each node's clock is ahead."""
+    clock_uncertainty_s: float
+    """By how much that may be wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,8 @@ class JobRecord:
     """When it was about to be started, ISO 8601, UTC."""
     clock_offsets: Mapping[str, float]
     """By how many seconds each node's clock was ahead."""
+    clock_uncertainty_s: float = 0.0
+    """By how much that may be wrong."""
 
     @property
     def primary(self) -> str:
@@ -54,7 +65,11 @@ class JobRecord:
 
 
 def record_of(
-    plan: LaunchPlan, *, started: str, clock_offsets: Mapping[str, float]
+    plan: LaunchPlan,
+    *,
+    started: str,
+    clock_offsets: Mapping[str, float],
+    clock_uncertainty_s: float = 0.0,
 ) -> dict[str, object]:
     """The plan as it is kept beside the job's logs; `read_record` reads it."""
     return {
@@ -62,6 +77,7 @@ def record_of(
         "grace_s": plan.grace_s,
         "started": started,
         "clock_offsets": dict(clock_offsets),
+        "clock_uncertainty_s": clock_uncertainty_s,
     }
 
 
@@ -99,4 +115,5 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         grace_s=document["grace_s"],
         started=document["started"],
         clock_offsets=document["clock_offsets"],
+        clock_uncertainty_s=document.get("clock_uncertainty_s", 0.0),
     )

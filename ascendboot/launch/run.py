@@ -19,6 +19,7 @@ from ascendboot.launch.events import (
     LauncherStarted,
     RankEnded,
     RankStarted,
+    RankTold,
     StopAsked,
     SupervisorStarted,
 )
@@ -96,6 +97,7 @@ def run(
     sink: Callable[[bytes], None],
     interrupts: Interrupts | None = None,
     clock_offsets: Mapping[str, float] | None = None,
+    clock_uncertainty_s: float = 0.0,
     limits: Limits | None = None,
     hangs: HangRules | None = None,
 ) -> JobReport:
@@ -103,8 +105,8 @@ def run(
 
     `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
     whole lines `NODE:RANK | text`, one block at a time, from other threads. `clock_offsets` says by
-    how many seconds each node's clock is ahead of a common one. `hangs` says what is done about a
-    job that stands still: nothing by default.
+    how many seconds each node's clock is ahead of a common one, `clock_uncertainty_s` how much that
+    may be wrong. `hangs` says what is done about a job that stands still: nothing by default.
 
     Raises:
         UnreachableError: the primary was lost while the job ran; the job goes on there.
@@ -120,6 +122,7 @@ def run(
         started=started.isoformat(timespec="milliseconds"),
         duration_s=time.monotonic() - began,
         clock_offsets=clock_offsets or {},
+        clock_uncertainty_s=clock_uncertainty_s,
     )
 
 
@@ -191,6 +194,7 @@ class _Job:
             on_sample=watch.take,
             sample_s=self._hangs.sample_s,
         )
+        self._course.arrivals = followers.arrivals
         settled = False
         try:
             started = self._started(followers)
@@ -274,7 +278,7 @@ class _Job:
                 self._expect_end()
             case LauncherEnded():
                 self._over = True
-            case SupervisorStarted() | AgentStarted() | AgentEnded():
+            case SupervisorStarted() | AgentStarted() | AgentEnded() | RankTold():
                 pass
 
     def _stand_still(self, seen: Standing) -> None:

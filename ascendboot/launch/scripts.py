@@ -59,6 +59,8 @@ esac
 [ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
 bash -c "$write" && cd -- "$job" && {
   for file in "$@" events made open; do : >"$file" || break; done
+  # A rank that is killed is held against this number: was it the kernel, for want of memory?
+  grep -s '^oom_kill ' /proc/vmstat >memory
   # What is not on this list when the job is over is the user's: checkpoints, caches.
   [ -e open ] && rm making && find . -type f >made
 } && exit 0

@@ -101,6 +101,7 @@ def status_of(
         started=job.started,
         duration_s=duration_of(job, course, now),
         clock_offsets=job.clock_offsets,
+        clock_uncertainty_s=job.clock_uncertainty_s,
     )
     state, message = _state(course, report, primary, nodes)
     if state is JobState.RUNNING:

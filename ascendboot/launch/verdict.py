@@ -14,6 +14,7 @@ from ascendboot.launch.events import (
     LauncherStarted,
     RankEnded,
     RankStarted,
+    RankTold,
     StopAsked,
     SupervisorStarted,
 )
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from ascendboot.launch.arrivals import Arrivals
+    from ascendboot.launch.cause.merge import Failure
     from ascendboot.launch.events import Event
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
@@ -53,6 +56,10 @@ class Course:
 
     started: set[int] = field(default_factory=set)
     ended: dict[int, RankEnded] = field(default_factory=dict)
+    told: dict[int, bytes] = field(default_factory=dict)
+    """The error files that ranks left."""
+    arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
+    """When which part of which log came in, where somebody followed."""
     launcher_over: bool = False
     launcher_code: int | None = None
     launcher_ended_at: float | None = None
@@ -72,6 +79,15 @@ class Course:
     """Why it cannot be said that nothing of the job is left."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_trouble(self) -> bool:
+        """Whether anything of it was seen to fail."""
+        return bool(
+            (self.launcher_over and self.launcher_code != 0)
+            or self.endings
+            or any(end.exit_code for end in self.ended.values())
+        )
+
     def note(self, event: Event) -> None:
         """Take in an event of any node."""
         match event:
@@ -80,6 +96,8 @@ class Course:
             case RankEnded(rank=rank):
                 self.started.add(rank)
                 self.ended[rank] = event
+            case RankTold(rank=rank, error=error):
+                self.told[rank] = error
             case LauncherEnded(exit_code=code, at=at):
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
             case AgentEnded(node_rank=node_rank):
@@ -100,27 +118,45 @@ def report_on(
     started: str,
     duration_s: float,
     clock_offsets: Mapping[str, float],
+    clock_uncertainty_s: float = 0.0,
 ) -> JobReport:
-    """The report of a job that is over; `clock_offsets` says by how much each node is ahead."""
+    """The report of a job that is over; `clock_offsets` says by how much each node is ahead.
+
+    Two nodes' times may be wrong against each other by twice `clock_uncertainty_s`.
+    """
     said = {node: tuple(_lines(folder / log)) for node, log in _start_logs(plan).items()}
     ends = _killed_with_wrapper(_ends(plan, course), said.values())
     words = _words_of_the_first(plan, course, said, clock_offsets)
-    lost = _lost_nodes(ends, words)
-    nothing_failed = course.interrupted or course.stopped or course.hung or lost
-    failure = None if nothing_failed else _first_failure(plan, course, ends, clock_offsets)
-    state, exit_code, message = _judged(course, failure, lost or words)
+    lost = lost_nodes(ends, words)
+    failure, cause = None, None
+    if course.has_trouble and not (course.interrupted or course.stopped or course.hung):
+        # Most jobs need none of it.
+        from ascendboot.launch.cause.merge import Merged  # noqa: PLC0415
+
+        merged = Merged(
+            plan,
+            course,
+            ends,
+            folder=folder,
+            clock_offsets=clock_offsets,
+            clock_uncertainty_s=clock_uncertainty_s,
+        )
+        cause = merged.cause(words, lost)
+        failure = None if lost else merged.first_failure(cause)
+    state, exit_code, message = _judged(course, failure, _lost_words(lost) or words)
     return JobReport(
         job_id=plan.job_id,
         state=state,
         exit_code=exit_code,
         started=started,
         command=plan.command_line,
-        first_failure=None if failure is None else _explained(failure, folder),
+        first_failure=None if failure is None else _explained(failure.end, folder),
         ranks=ends,
         duration_s=duration_s,
         folder=str(folder),
         message=message,
         notes=(*course.unsure, *course.notes),
+        cause=cause,
     )
 
 
@@ -197,49 +233,34 @@ def _killed_with_wrapper(
     )
 
 
-def _lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
-    """A line on each node that the launcher lost: none of its ranks was seen to end.
+def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> dict[str, str]:
+    """The nodes that mpirun lost, each with its ranks: none of them was seen to end.
 
     Then the ranks of other nodes were ended because of that, or failed at talking to it.
     """
     if not any(_LOST in line for line in launcher_words):
-        return ()
+        return {}
     ranks: dict[str, list[RankEnd]] = {}
     for end in ends:
         ranks.setdefault(end.node, []).append(end)
-    return tuple(
-        f"{node}: was lost in the middle of the job, with {_range(of_node)}: the launcher has no"
-        " contact with it any more; see whether the node, and its container, still run"
+    return {
+        node: _range(of_node)
         for node, of_node in ranks.items()
         if all(end.exit_code is None for end in of_node)
+    }
+
+
+def _lost_words(lost: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        f"{node}: was lost in the middle of the job, with {ranks}: the launcher has no"
+        " contact with it any more; see whether the node, and its container, still run"
+        for node, ranks in lost.items()
     )
 
 
 def _range(ends: list[RankEnd]) -> str:
     first, last = ends[0].rank, ends[-1].rank
     return f"rank {first}" if first == last else f"ranks {first}-{last}"
-
-
-def _first_failure(
-    plan: LaunchPlan | JobRecord,
-    course: Course,
-    ends: tuple[RankEnd, ...],
-    clock_offsets: Mapping[str, float],
-) -> RankEnd | None:
-    endings = {plan.nodes[number]: at for number, at in course.endings.items()}
-
-    def only_followed(end: RankEnd) -> bool:
-        seen = course.ended.get(end.rank)
-        return seen is not None and seen.at >= endings.get(end.node, float("inf"))
-
-    def ended_at(end: RankEnd) -> tuple[float, int]:
-        # Without a record of its end the launcher named this rank: then it was the first.
-        seen = course.ended.get(end.rank)
-        at = 0.0 if seen is None else seen.at - clock_offsets.get(end.node, 0.0)
-        return (at, end.rank)
-
-    failed = (end for end in ends if end.exit_code and not only_followed(end))
-    return min(failed, key=ended_at, default=None)
 
 
 def _words_of_the_first(
@@ -259,7 +280,7 @@ def _words_of_the_first(
 
 
 def _judged(
-    course: Course, failure: RankEnd | None, launcher_words: tuple[str, ...]
+    course: Course, failure: Failure | None, launcher_words: tuple[str, ...]
 ) -> tuple[JobState, int, str]:
     if course.interrupted:
         return JobState.INTERRUPTED, INTERRUPTED, ""
@@ -270,7 +291,7 @@ def _judged(
     if course.hung:
         return JobState.HUNG, HUNG, course.hung
     if failure is not None:
-        return JobState.FAILED, failure.exit_code or 1, ""
+        return JobState.FAILED, failure.job_exit_code, ""
     return _judged_without_failure(course, launcher_words)
 
 

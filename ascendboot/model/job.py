@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ascendboot.model.cause import Cause
+
 
 class JobState(str, Enum):
     """How a job ended, or that it has not."""
@@ -84,6 +86,8 @@ class JobReport:
     """Why it failed when no single rank is to blame."""
     notes: tuple[str, ...] = ()
     """What else the operator should know: processes ended or left behind, logs that are short."""
+    cause: Cause | None = None
+    """Why it failed, over all ranks and nodes; None where that is not known, or it did not."""
 
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""
@@ -99,6 +103,7 @@ class JobReport:
             "folder": self.folder,
             "message": self.message,
             "notes": list(self.notes),
+            "cause": self.cause.to_json() if self.cause else None,
         }
 
     @classmethod
@@ -125,6 +130,7 @@ class JobReport:
             folder=document["folder"],
             message=document["message"],
             notes=tuple(document["notes"]),
+            cause=_cause(document.get("cause")),
         )
 
 
@@ -136,3 +142,11 @@ def _rank_end(document: Mapping[str, Any]) -> RankEnd:
         exit_code=document["exit_code"],
         signal=document["signal"],
     )
+
+
+def _cause(document: Mapping[str, Any] | None) -> Cause | None:
+    if document is None:
+        return None
+    from ascendboot.model.cause import Cause  # noqa: PLC0415 - a start has no use for it
+
+    return Cause.from_json(document)

@@ -13,7 +13,7 @@ from invoke.exceptions import Exit
 from ascendboot.console import Screen
 from ascendboot.errors import LaunchError, UnreachableError
 from ascendboot.launch.planning import plan as plan_launch
-from ascendboot.launch.record import PLAN_FILE, record_of
+from ascendboot.launch.record import PLAN_FILE, Clocks, record_of
 from ascendboot.launch.run import Interrupts, start_detached
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
@@ -24,8 +24,6 @@ from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ascendboot.applied import Applied
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.ready import Readiness
@@ -49,17 +47,20 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         job_id=run.run_id,
         grace_s=order.grace_s,
     )
-    plan, offsets = plan_launch(request), ready.clock_offsets
+    plan = plan_launch(request)
+    clocks = Clocks(
+        clock_offsets=ready.clock_offsets, clock_uncertainty_s=ready.clock_uncertainty_s
+    )
     if order.plan:
         _show(screen, plan, as_json=order.json)
         return
     started = now().isoformat(timespec="milliseconds")
-    run.write_json(PLAN_FILE, record_of(plan, started=started, clock_offsets=offsets))
+    run.write_json(PLAN_FILE, record_of(plan, started=started, **clocks))
     if order.detach:
         _detach(session, plan, screen, started=started, as_json=order.json)
         return
     with folder_held(run.folder):
-        report = _run(session, plan, offsets, screen, order)
+        report = _run(session, plan, clocks, screen, order)
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
     if order.json:
@@ -102,7 +103,7 @@ def _detach(
 def _run(
     session: Session,
     launch: LaunchPlan,
-    offsets: Mapping[str, float],
+    clocks: Clocks,
     screen: Screen,
     order: Order,
 ) -> JobReport:
@@ -122,7 +123,7 @@ def _run(
                 folder=session.run.folder,
                 sink=Screen.raw(to_stderr=order.json),
                 interrupts=interrupts,
-                clock_offsets=offsets,
+                **clocks,
                 hangs=HangRules(
                     timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
                 ),

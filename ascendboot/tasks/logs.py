@@ -154,6 +154,7 @@ def _write_report(found: FoundJob, gathering: Gathering) -> None:
         started=record.started,
         duration_s=duration_of(record, gathering.course, now()),
         clock_offsets=record.clock_offsets,
+        clock_uncertainty_s=record.clock_uncertainty_s,
     )
     if report.state is not JobState.NOT_STARTED and found.status.report.state is not (
         JobState.NOT_STARTED

@@ -83,7 +83,10 @@ def _show(screen: Screen, found: JobStatus) -> None:
     )
     if report.message:
         screen.say(f"  {report.message}")
-    if failure := report.first_failure:
+    if report.cause is not None:
+        for line in report.cause.lines():
+            screen.say(f"  {line}")
+    elif failure := report.first_failure:
         screen.say(f"  {failure.end.node}: rank {failure.end.rank} failed first")
     ends = {end.rank: end for end in report.ranks}
     for node in found.nodes:

@@ -14,6 +14,7 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.launch.run import Interrupts, Limits, run
+from ascendboot.model.cause import Followed
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 
@@ -132,6 +133,35 @@ def test_a_rank_that_exits_3(cluster: LocalCluster) -> None:
     assert nothing_lives(plan)
 
 
+def test_a_rank_that_lingers_after_its_error_is_the_cause_and_not_the_one_that_died_of_it(
+    cluster: LocalCluster,
+) -> None:
+    """A thread holds the rank that raised; mpirun itself would name the other one."""
+    script = f"""{HEAD}
+import pathlib, threading
+told = pathlib.Path("told")
+def tell(*error):
+    sys.__excepthook__(*error)
+    told.touch()
+if rank == 0:
+    sys.excepthook = tell
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    raise ValueError("loss is nan")
+while not told.exists():
+    time.sleep(0.05)
+raise ConnectionResetError(104, "Connection reset by peer")
+"""
+    report = ran(cluster, cluster.job(script), Screenful())
+    cause = report.cause
+    assert cause is not None
+    assert (cause.rank, cause.words, cause.source) == (0, "ValueError: loss is nan", "rank.0.log")
+    assert cause.followed == (Followed((1,), "the connection to another rank broke"),)
+    assert cause.unsure == ""
+    assert cause.at is not None
+    assert report.first_failure is not None
+    assert (report.first_failure.end, report.exit_code) == (end(0, 143, 15), 1)
+
+
 @pytest.mark.parametrize("call", ["os.kill(os.getpid(), 9)", "os.killpg(0, 9)"])
 def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     """Alone, or with the wrapper that would have recorded it: then mpirun says so."""
@@ -141,6 +171,9 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     assert (report.state, report.exit_code) == (JobState.FAILED, 137)
     assert report.first_failure is not None
     assert report.first_failure.end == end(1, 137, 9)
+    assert report.cause is not None
+    assert (report.cause.rank, report.cause.unsure) == (1, "")
+    assert report.cause.meaning.startswith("SIGKILL, from outside")
     assert screen.of(1) == [b"x"]
     assert nothing_lives(plan)
 
@@ -397,6 +430,7 @@ def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
         "launch.sh",
         "launcher.log",
         "made",
+        "memory",
         "rank.0.log",
         "rank.1.log",
         "ranks",

@@ -127,6 +127,31 @@ def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
     assert nothing_lives(two, made)
 
 
+def test_a_rank_that_only_its_error_file_explains_is_told_from_those_that_lost_it(
+    two: TwoNodes, python: Path
+) -> None:
+    source = f"""{HEAD}
+from torch.distributed.elastic.multiprocessing.errors import record
+{GLOO.replace("dist.destroy_process_group()", "")}
+@record
+def main():
+    if rank == 2:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        raise ValueError("loss is nan")
+    dist.all_reduce(total)
+main()
+"""
+    made = job(two, python, source)
+    report = two.run(made, Screenful())
+    cause = report.cause
+    assert cause is not None
+    assert (cause.rank, cause.nodes, cause.words) == (2, ("lab-2",), "ValueError: loss is nan")
+    assert (cause.source, cause.device) == ("error file", 6)
+    assert report.first_failure is not None
+    assert report.first_failure.end.rank == 2
+    assert nothing_lives(two, made)
+
+
 def test_a_rank_killed_with_what_records_its_end_is_named_by_torchrun(
     two: TwoNodes, python: Path
 ) -> None:

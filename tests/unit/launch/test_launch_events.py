@@ -14,6 +14,7 @@ from ascendboot.launch.events import (
     LauncherStarted,
     RankEnded,
     RankStarted,
+    RankTold,
     StopAsked,
     SupervisorStarted,
     parse_event,
@@ -25,6 +26,9 @@ from ascendboot.launch.events import (
     [
         ("rank 3 pid 77 start 1234", RankStarted(3, 77, 1234)),
         ("rank 12 exit 137 at 1795251312.067779", RankEnded(12, 137, 1795251312.067779)),
+        ("rank 1 exit 9 at 1.5 zone +0530 oom 0", RankEnded(1, 9, 1.5, 19800)),
+        ("rank 1 exit 137 at 1.5 zone -0800 oom 2", RankEnded(1, 137, 1.5, -28800, True)),  # noqa: FBT003
+        ("rank 1 error eyJhIjogMX0=", RankTold(1, b'{"a": 1}')),
         ("launcher - pid 5 start 6", LauncherStarted(5, 6)),
         ("launcher - exit 0 at 1.5", LauncherEnded(0, 1.5)),
         ("launcher - stop at 2.5", StopAsked(2.5)),
@@ -58,6 +62,8 @@ def test_events(line: str, event: Event) -> None:
         "agent - lost",
         "launcher 0 ends at 1.0",
         "rank 1 ends at 1.0",
+        "rank 1 error eyJ",
+        "rank 1 error e y",
     ],
 )
 def test_what_is_not_an_event_is_refused(line: str) -> None:

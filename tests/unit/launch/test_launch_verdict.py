@@ -63,6 +63,7 @@ def test_success_as_json(tmp_path: Path) -> None:
         "folder": str(tmp_path),
         "message": "",
         "notes": [],
+        "cause": None,
     }
 
 

@@ -1,0 +1,130 @@
+"""One job's clues, collected and merged: its cause, and the rank that is called first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.cause.collect import Collector
+from ascendboot.launch.cause.decide import cause_of
+from ascendboot.launch.minding import ENDING
+from ascendboot.model.cause import Cause, CauseKind, Followed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Final
+
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.record import JobRecord
+    from ascendboot.launch.verdict import Course
+    from ascendboot.model.job import RankEnd
+
+_SIGTERM: Final = 15
+_LOST_BY_TORCHRUN: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing)")
+_OF_A_LOST_LAUNCHER: Final = (1, 9, 13, 15)
+_LOOK: Final = "see whether the node, and its container, still run: dmesg -T, docker ps -a"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The rank that is called first, and the code that the whole job ends with."""
+
+    end: RankEnd
+    job_exit_code: int
+
+
+class Merged:
+    """What is known of one job, on all nodes together."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan | JobRecord,
+        course: Course,
+        ends: tuple[RankEnd, ...],
+        *,
+        folder: Path,
+        clock_offsets: Mapping[str, float],
+        clock_uncertainty_s: float,
+    ) -> None:
+        self._plan = plan
+        self._course = course
+        self._ends = {end.rank: end for end in ends}
+        self._offsets = clock_offsets
+        self._uncertainty_s = 2 * clock_uncertainty_s
+        self._collector = Collector(plan, course, folder=folder, clock_offsets=clock_offsets)
+
+    def cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> Cause | None:
+        """Why the job failed; `lost` are the nodes that mpirun lost."""
+        words = next((w for w in launcher_words if _LOST_BY_TORCHRUN.search(w)), "")
+        if match := _LOST_BY_TORCHRUN.search(words):
+            return self._of_lost((match[1],), words)
+        if lost:
+            return self._of_lost(tuple(lost), "")
+        cause = cause_of(
+            self._plan.ranks,
+            self._collector.clues(tuple(self._ends.values())),
+            uncertainty_s=self._uncertainty_s,
+        )
+        return None if cause is None or self._went_with_launcher(cause) else cause
+
+    def first_failure(self, cause: Cause | None) -> Failure | None:
+        """The rank of the cause; where it ended well, or there is none, the first to fail."""
+        ends = [self._ends[rank] for rank in cause.ranks] if cause else []
+        earliest = self._first([end for end in self._ends.values() if not self._followed(end)])
+        if cause is not None and cause.kind is CauseKind.NODE:
+            ends = []
+        first = self._first(ends) or earliest
+        if first is None:
+            return None
+        own = first
+        if earliest is not None and (self._followed(first) or first.signal == _SIGTERM):
+            own = earliest
+        return Failure(first, own.exit_code or 1)
+
+    def _first(self, ends: list[RankEnd]) -> RankEnd | None:
+        failed = (end for end in ends if end.exit_code)
+        return min(failed, key=self._ended_at, default=None)
+
+    def _ended_at(self, end: RankEnd) -> tuple[float, int]:
+        # Without a record of its end the launcher named this rank: then it was the first.
+        seen = self._course.ended.get(end.rank)
+        at = 0.0 if seen is None else seen.at - self._offsets.get(end.node, 0.0)
+        return (at, end.rank)
+
+    def _followed(self, end: RankEnd) -> bool:
+        seen = self._course.ended.get(end.rank)
+        began = self._course.endings.get(self._plan.nodes.index(end.node))
+        return seen is not None and began is not None and seen.at >= began
+
+    def _went_with_launcher(self, cause: Cause) -> bool:
+        """Whether its rank only went with a launcher that is gone, and says nothing itself."""
+        gone = self._course.launcher_over and self._course.launcher_code is None
+        signals = {self._ends[rank].signal for rank in cause.ranks}
+        return gone and not cause.words and signals <= set(_OF_A_LOST_LAUNCHER)
+
+    def _of_lost(self, nodes: tuple[str, ...], words: str) -> Cause:
+        ranks = {node: tuple(r.rank for r in self._plan.ranks_on(node)) for node in nodes}
+        names = "; ".join(
+            f"{node}: was lost in the middle of the job, with {_span(ranks[node])}"
+            for node in nodes
+        )
+        gone = tuple(rank for node in nodes for rank in ranks[node])
+        others = tuple(end.rank for end in self._ends.values() if end.rank not in gone)
+        return Cause(
+            kind=CauseKind.NODE,
+            title=names,
+            ranks=gone,
+            nodes=nodes,
+            words=words,
+            source="launcher.log",
+            meaning="the launcher has no contact with it any more",
+            remedy=_LOOK,
+            why="no end of any of its ranks was seen",
+            followed=(Followed(others, "ended with the job"),) if others else (),
+        )
+
+
+def _span(ranks: tuple[int, ...]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"

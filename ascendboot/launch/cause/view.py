@@ -1,0 +1,134 @@
+"""View: all clues about one rank together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.cause.clues import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ascendboot.launch.cause.clues import Clue
+    from ascendboot.launch.plan import PlannedRank
+
+_SIGNALLED = 128
+_HIGHEST_SIGNAL = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What is known of one rank."""
+
+    rank: int
+    node: str
+    device: int
+    end: Clue | None
+    """None: nobody saw its end."""
+    own: Clue | None
+    """Its first words about an error of its own."""
+    peer: Clue | None
+    """Its first words about another rank, where it says nothing of its own before."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell reports it."""
+        return None if self.end is None else self.end.exit_code
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it."""
+        number = (self.exit_code or 0) - _SIGNALLED
+        return number if 0 < number <= _HIGHEST_SIGNAL else None
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if self.exit_code is None:
+            return "no end that was seen"
+        return f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+
+    @property
+    def is_ended_by_us(self) -> bool:
+        """Whether the ranks of its node were being ended on purpose when it ended."""
+        return self.end is not None and self.end.kind is Kind.ENDED_BY_US
+
+    @property
+    def is_killed_unseen(self) -> bool:
+        """Whether only the launcher saw its end."""
+        return self.end is not None and self.end.kind is Kind.KILLED
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it did all that it was to do."""
+        return self.exit_code == 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed, and not because it was ended on purpose."""
+        return bool(self.exit_code) and not self.is_ended_by_us
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel ran out of memory on its node meanwhile."""
+        return self.end is not None and self.end.out_of_memory
+
+    @property
+    def failed_at(self) -> float | None:
+        """When it failed: its first words or its end, whichever came first; None: not known."""
+        ended = self.end.at if self.end is not None and self.exit_code else None
+        said = [clue.at for clue in (self.own, self.peer) if clue is not None]
+        if self.is_ended_by_us:
+            ended = None
+        times = [at for at in (*said, ended) if at is not None]
+        return min(times, default=None)
+
+    @property
+    def precision_s(self) -> float:
+        """By how much it may have failed earlier than that."""
+        clue = self.own or self.peer or self.end
+        return 0.0 if clue is None else clue.precision_s
+
+    @property
+    def words(self) -> str:
+        """The words that count."""
+        clue = self.own or self.peer
+        return "" if clue is None else clue.words
+
+    @property
+    def source(self) -> str:
+        """Where they stand."""
+        clue = self.own or self.peer or self.end
+        return "" if clue is None else clue.source
+
+    @property
+    def blames(self) -> tuple[int, ...]:
+        """The ranks that it names as missing."""
+        return () if self.peer is None else self.peer.blames
+
+
+def views_of(ranks: Sequence[PlannedRank], clues: Iterable[Clue]) -> dict[int, View]:
+    """The clues by rank, in rank order, whatever order they came in."""
+    by_rank: dict[int, list[Clue]] = {rank.rank: [] for rank in ranks}
+    for clue in clues:
+        by_rank[clue.rank].append(clue)
+    return {
+        rank.rank: View(
+            rank=rank.rank,
+            node=rank.node,
+            device=rank.device_id,
+            end=_first(by_rank[rank.rank], Kind.ENDED, Kind.ENDED_BY_US, Kind.KILLED),
+            own=_first(by_rank[rank.rank], Kind.OWN),
+            peer=_first(by_rank[rank.rank], Kind.PEER),
+        )
+        for rank in ranks
+    }
+
+
+def _first(clues: list[Clue], *kinds: Kind) -> Clue | None:
+    def order(clue: Clue) -> tuple[float, str, str, int]:
+        at = float("inf") if clue.at is None else clue.at
+        return (at, clue.source, clue.words, clue.exit_code or 0)
+
+    return min((clue for clue in clues if clue.kind in kinds), key=order, default=None)

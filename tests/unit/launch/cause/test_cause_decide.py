@@ -1,0 +1,266 @@
+"""From clues to one verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascendboot.launch.cause.clues import Clue, Kind
+from ascendboot.launch.cause.decide import cause_of
+from ascendboot.launch.plan import PlannedRank
+from ascendboot.model.cause import Cause, CauseKind, Followed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RANKS = tuple(PlannedRank(n, "a-1" if n < 2 else "a-2", n % 2, n % 2) for n in range(4))
+RESET = "RuntimeError: Connection reset by peer"
+
+
+def ended(rank: int, code: int, at: float, **more: object) -> Clue:
+    return Clue(kind=Kind.ENDED, rank=rank, exit_code=code, at=at, source="events", **more)  # type: ignore[arg-type]
+
+
+def ended_by_us(rank: int, code: int, at: float) -> Clue:
+    return Clue(kind=Kind.ENDED_BY_US, rank=rank, exit_code=code, at=at, source="events")
+
+
+def own(rank: int, words: str, at: float | None = None, precision_s: float = 0.0) -> Clue:
+    return Clue(
+        kind=Kind.OWN,
+        rank=rank,
+        words=words,
+        at=at,
+        precision_s=precision_s,
+        source=f"rank.{rank}.log",
+    )
+
+
+def peer(rank: int, at: float | None = None, *blames: int) -> Clue:
+    return Clue(
+        kind=Kind.PEER, rank=rank, words=RESET, at=at, blames=blames, source=f"rank.{rank}.log"
+    )
+
+
+def judged(*clues: Clue, uncertainty_s: float = 0.0) -> Cause:
+    cause = cause_of(RANKS, clues, uncertainty_s=uncertainty_s)
+    assert cause is not None
+    return cause
+
+
+def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
+    cause = judged(ended(2, 3, 10.0), *(ended(rank, 143, 10.5) for rank in (0, 1, 3)))
+    assert cause == Cause(
+        kind=CauseKind.RANK,
+        title="a-2: rank 2 on device 0 failed first, with exit code 3, at 00:00:10.000 UTC",
+        ranks=(2,),
+        nodes=("a-2",),
+        device=0,
+        at="1970-01-01T00:00:10.000+00:00",
+        source="events",
+        why="no other rank failed by itself",
+        followed=(Followed((0, 1, 3), "ended with the job"),),
+    )
+
+
+def test_a_rank_that_lingers_after_its_error_while_the_others_die_of_it() -> None:
+    """As under Horovod: the exception waits for threads, and mpirun names another rank first."""
+    cause = judged(
+        *(ended(1, 143, 12.0), own(1, "ValueError: no", 9.0)),
+        *(ended(0, 1, 10.0), peer(0), ended(2, 1, 10.1), peer(2), ended(3, 143, 11.0)),
+    )
+    assert (cause.rank, cause.words, cause.source) == (1, "ValueError: no", "rank.1.log")
+    assert cause.at == "1970-01-01T00:00:09.000+00:00"
+    assert cause.followed == (
+        Followed((0, 2), "the connection to another rank broke"),
+        Followed((3,), "ended with the job"),
+    )
+
+
+def test_so_it_is_when_nobody_knows_when_it_said_so() -> None:
+    seen = (ended(0, 1, 10.0), peer(0), ended_by_us(1, 143, 12.0), own(1, "ValueError: no"))
+    cause = judged(*seen)
+    assert (cause.rank, cause.at) == (1, None)
+    assert cause.why == "no other rank tells of an error of its own; its time is not known"
+
+
+def test_the_earlier_of_two_that_failed_by_themselves() -> None:
+    cause = judged(ended(0, 1, 10.5), own(0, "KeyError: 1", 10.0), ended(3, 7, 10.25))
+    assert (cause.rank, cause.unsure) == (0, "")
+    assert cause.why == "0.250 s before a-2:3, the next that failed by itself"
+    assert cause.followed == (
+        Followed((1, 2), "no end was seen"),
+        Followed((3,), "failed later, with exit code 7"),
+    )
+
+
+def test_clocks_that_are_not_known_well_enough_are_said() -> None:
+    seen = (ended(0, 1, 10.0), ended(1, 1, 10.1), ended(3, 7, 10.2))
+    assert judged(*seen, uncertainty_s=0.3).unsure == ""  # the next is on the same node
+    two = (ended(0, 1, 10.0), ended(3, 7, 10.2))
+    assert judged(*two, uncertainty_s=0.3).unsure == (
+        "a-2:3 may have been first: their times are only known within 0.3 s"
+    )
+    assert judged(*two, uncertainty_s=0.1).unsure == ""
+
+
+def test_so_are_times_that_are_whole_seconds() -> None:
+    cause = judged(ended(0, 1, 10.0), ended(1, 1, 11.0), own(1, "KeyError: 1", 10.5, 1.0))
+    assert cause.unsure == "a-1:1 may have been first: their times are only known within 1 s"
+
+
+def test_all_ranks_fail_alike() -> None:
+    missing = "ModuleNotFoundError: No module named 'apex'"
+    seen = [clue for n in range(4) for clue in (ended(n, 1, 10 + n / 10), own(n, missing))]
+    cause = judged(*seen)
+    assert (cause.kind, cause.rank, cause.ranks, cause.device) == (
+        CauseKind.ALIKE,
+        None,
+        (0, 1, 2, 3),
+        None,
+    )
+    assert cause.title == (
+        "a-[1-2]: all 4 ranks failed alike, with exit code 1, at 00:00:10.000 UTC"
+    )
+    assert cause.meaning == "Python lacks a module there"
+    assert (cause.followed, cause.unsure) == ((), "")
+
+
+def test_the_ranks_of_one_node_fail_alike() -> None:
+    torch = "ImportError: libhccl.so: cannot open shared object file"
+    cause = judged(
+        *(clue for n in (2, 3) for clue in (ended(n, 1, 10.0 + n), own(n, torch))),
+        *(ended(n, 143, 13.5) for n in (0, 1)),
+    )
+    assert cause.title == "a-2: 2 of 4 ranks failed alike (ranks 2-3), at 00:00:12.000 UTC"
+    assert cause.followed == (Followed((0, 1), "ended with the job"),)
+
+
+def test_all_end_at_once_with_one_code_and_without_a_word() -> None:
+    assert judged(*(ended(n, 2, 10 + n / 10) for n in range(4))).kind is CauseKind.ALIKE
+    assert judged(*(ended(n, 2, 10.0 + n) for n in range(4))).kind is CauseKind.RANK
+
+
+def test_a_rank_that_only_the_launcher_saw_die_was_the_first() -> None:
+    killed = Clue(kind=Kind.KILLED, rank=3, exit_code=137, source="launcher.log")
+    cause = judged(killed, ended(0, 1, 10.0), own(0, "KeyError: 1", 9.0))
+    assert (cause.rank, cause.at) == (3, None)
+    assert cause.meaning.startswith("SIGKILL")
+    assert cause.unsure == ""
+
+
+def test_a_kill_for_want_of_memory_is_called_that() -> None:
+    cause = judged(ended(1, 137, 10.0, out_of_memory=True), ended(0, 1, 10.1), peer(0))
+    assert cause.rank == 1
+    assert cause.meaning.startswith("the kernel ended it")
+
+
+@pytest.mark.parametrize(("code", "word"), [(139, "native code"), (135, "SIGBUS")])
+def test_signals_in_words(code: int, word: str) -> None:
+    assert word in judged(ended(1, code, 10.0)).meaning
+
+
+def test_a_kill_within_the_error_of_the_clocks_comes_before_those_who_lost_a_peer() -> None:
+    cause = judged(ended(2, 137, 10.2), ended(0, 1, 10.0), peer(0), ended(1, 143, 10.3))
+    assert (cause.rank, cause.why) == (
+        2,
+        "all others only lost a peer; this one was killed, and says nothing",
+    )
+
+
+def test_a_rank_that_ended_well_while_others_needed_it() -> None:
+    cause = judged(ended(1, 0, 5.0), ended(0, 1, 10.0), peer(0), ended(2, 1, 10.1), peer(2))
+    assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,))
+    assert cause.title == "a-1: rank 1 ended well while others waited for it"
+
+
+def test_a_rank_that_the_others_name_as_missing() -> None:
+    cause = judged(ended(0, 1, 10.0), peer(0, 10.0, 3), ended(1, 1, 11.0), peer(1))
+    assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (3,))
+    assert cause.why == "the others name it as the one that is missing"
+
+
+def test_all_only_lost_another() -> None:
+    cause = judged(*(clue for n in range(4) for clue in (ended(n, 1, 10.0 + n), peer(n))))
+    assert (cause.rank, cause.why) == (
+        0,
+        "every rank only says that it lost another; this one said so first",
+    )
+
+
+def test_no_rank_failed_before_it_was_ended() -> None:
+    assert cause_of(RANKS, [ended_by_us(0, 143, 10.0), ended(1, 0, 9.0)]) is None
+    assert cause_of(RANKS, []) is None
+
+
+def test_somebody_ended_one_rank_from_outside() -> None:
+    cause = judged(ended(1, 143, 10.0), ended(0, 1, 10.1), peer(0))
+    assert (cause.rank, cause.meaning) == (1, "SIGTERM, from outside of the job")
+
+
+def test_the_verdict_fits_a_screen() -> None:
+    seen = (ended(0, 1, 10.0), own(0, "EI0011", 9.9), ended(3, 7, 10.0), ended(1, 143, 11.0))
+    remedy = "npu-smi info names what else runs on it; else a smaller batch"
+    followed = "rank 1: ended with the job; rank 2: no end was seen; rank 3: failed later"
+    assert judged(*seen, uncertainty_s=1.0).lines() == [
+        "a-1: rank 0 on device 0 failed first, with exit code 1, at 00:00:09.900 UTC",
+        "  it says: EI0011",
+        "  it means: the device has too little free memory",
+        f"  to do: {remedy}, or a smaller HCCL_BUFFSIZE",
+        "  chosen, as: 0.100 s before a-2:3, the next that failed by itself",
+        "  not certain: a-2:3 may have been first: their times are only known within 1 s",
+        f"  only followed: {followed}, with exit code 7",
+    ]
+
+
+def test_as_json_and_back() -> None:
+    cause = judged(ended(2, 3, 10.0), ended(0, 143, 10.5))
+    document = cause.to_json()
+    assert (document["rank"], document["node"], document["device"]) == (2, "a-2", 0)
+    assert Cause.from_json(document) == cause
+
+
+CODES = st.sampled_from((0, 1, 3, 137, 139, 143))
+TIMES = st.none() | st.integers(0, 40).map(lambda n: n / 4)
+ENDS: st.SearchStrategy[Callable[[int], Clue]] = st.builds(
+    lambda kind, code, at: lambda rank: Clue(kind=kind, rank=rank, exit_code=code, at=at),
+    st.sampled_from((Kind.ENDED, Kind.ENDED_BY_US)),
+    CODES,
+    TIMES,
+)
+SAID: st.SearchStrategy[Callable[[int], Clue]] = st.builds(
+    lambda is_own, word, at: lambda rank: own(rank, word, at) if is_own else peer(rank, at),
+    st.booleans(),
+    st.sampled_from(("KeyError: 1", "ValueError: 2 x")),
+    TIMES,
+)
+COURSES = st.lists(
+    st.builds(lambda make, rank: make(rank), ENDS | SAID, st.integers(0, 3)), max_size=10
+)
+
+
+@given(COURSES, st.randoms())
+def test_the_order_of_the_clues_does_not_matter(course: list[Clue], random: object) -> None:
+    other = list(course)
+    random.shuffle(other)  # type: ignore[attr-defined]
+    assert cause_of(RANKS, other) == cause_of(RANKS, course)
+
+
+@given(COURSES)
+def test_whoever_is_chosen_did_not_only_follow(course: list[Clue]) -> None:
+    cause = cause_of(RANKS, course)
+    if cause is not None:
+        followed = {rank for group in cause.followed for rank in group.ranks}
+        assert not followed & set(cause.ranks)
+        assert len(cause.lines()) <= 7
+
+
+@given(COURSES, st.integers(-4, 4))
+def test_a_clock_that_is_wrong_everywhere_changes_nobody(course: list[Clue], by: int) -> None:
+    later = [c if c.at is None else replace(c, at=c.at + 100 + by) for c in course]
+    first, second = cause_of(RANKS, course), cause_of(RANKS, later)
+    assert (first and first.ranks) == (second and second.ranks)

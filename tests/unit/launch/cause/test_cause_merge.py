@@ -1,0 +1,164 @@
+"""From the files and events of a job to the cause in its report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.arrivals import Arrivals
+from ascendboot.launch.events import RankEnded, RankTold
+from ascendboot.launch.planning import plan
+from ascendboot.launch.verdict import Course, report_on
+from ascendboot.model.cause import CauseKind, Followed
+from ascendboot.model.job import JobReport, JobState
+from tests.unit.launch.wanted import REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = plan(REQUEST)
+T = 1767323045.0  # 2026-01-02 03:04:05 UTC
+OWN = "Traceback (most recent call last):\n  x\nValueError: loss is nan\n"
+RESET = "Traceback (most recent call last):\n  y\nRuntimeError: Connection reset by peer\n"
+
+
+def course(*ended: RankEnded, launcher: int | None = 1) -> Course:
+    seen = Course(launcher_over=True, launcher_code=launcher)
+    for end in ended:
+        seen.note(end)
+    return seen
+
+
+def report(seen: Course, folder: Path, **clocks: object) -> JobReport:
+    values: dict[str, object] = {"clock_offsets": {}, **clocks}
+    return report_on(
+        PLAN,
+        seen,
+        folder=folder,
+        started="2026-01-02T03:04:05.678+00:00",
+        duration_s=1.0,
+        **values,  # type: ignore[arg-type]  # a test may change any of them
+    )
+
+
+def first(found: JobReport) -> tuple[int | None, str]:
+    assert found.cause is not None
+    return found.cause.rank, found.cause.words
+
+
+def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> None:
+    (tmp_path / "rank.2.log").write_text(OWN)
+    (tmp_path / "rank.0.log").write_text(RESET)
+    seen = course(RankEnded(0, 1, T), RankEnded(1, 143, T + 1), RankEnded(2, 143, T + 1))
+    found = report(seen, tmp_path)
+    assert first(found) == (2, "ValueError: loss is nan")
+    assert found.first_failure is not None
+    assert (found.first_failure.end.rank, found.first_failure.end.signal) == (2, 15)
+    assert found.first_failure.message.splitlines()[-1] == "ValueError: loss is nan"
+    # The job ends with the code of the rank that ended it.
+    assert (found.state, found.exit_code) == (JobState.FAILED, 1)
+    assert JobReport.from_json(found.to_json()) == found
+
+
+def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text("2026-01-02 11:04:03,500 ERROR: first a\n")
+    (tmp_path / "rank.2.log").write_text("2026-01-02 03:04:13,250 ERROR: first b\n")
+    seen = course(
+        RankEnded(0, 1, T, zone_s=28800), RankEnded(2, 1, T + 10, zone_s=0), RankEnded(1, 0, T)
+    )
+    assert first(report(seen, tmp_path))[0] == 0
+    ten_ahead = report(seen, tmp_path, clock_offsets={"a-2": 10.0}, clock_uncertainty_s=0.2)
+    assert first(ten_ahead)[0] == 2
+    assert ten_ahead.cause is not None
+    assert ten_ahead.cause.at == "2026-01-02T03:04:03.250+00:00"
+    assert ten_ahead.cause.unsure == (
+        "a-1:0 may have been first: their times are only known within 0.4 s"
+    )
+
+
+def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text("step 1\n" + OWN)
+    (tmp_path / "rank.2.log").write_text("step 1\n" + OWN.replace("nan", "inf"))
+    seen = course(RankEnded(0, 1, T + 9), RankEnded(2, 1, T + 8))
+    assert first(report(seen, tmp_path))[0] == 2
+    came = {"rank.0.log": Arrivals(), "rank.2.log": Arrivals()}
+    for name, at in (("rank.0.log", 5.0), ("rank.2.log", 7.0)):
+        came[name].note(7, T)
+        came[name].note(70, T + at)
+    found = report(replace(seen, arrivals=came), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.rank, found.cause.at) == (0, "2026-01-02T03:04:10.000+00:00")
+
+
+def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
+    document = {
+        "message": {
+            "message": "RuntimeError: boom on rank 3",
+            "extraInfo": {"py_callstack": "Traceback …", "timestamp": f"{T:.0f}"},
+        }
+    }
+    seen = course(RankEnded(0, 1, T + 3), RankEnded(3, 1, T + 4))
+    seen.note(RankTold(3, json.dumps(document).encode()))
+    found = report(seen, tmp_path)
+    assert first(found) == (3, "RuntimeError: boom on rank 3")
+    assert found.cause is not None
+    assert found.cause.source == "error file"
+    # A file that was cut off, or is none, is no clue.
+    seen.note(RankTold(3, b'{"message": '))
+    assert first(report(seen, tmp_path)) == (0, "")
+
+
+def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text(OWN + "x" * 100 + "\n" + "y" * 80_000 + "\n" + RESET)
+    seen = course(RankEnded(0, 1, T), RankEnded(1, 3, T + 1))
+    assert first(report(seen, tmp_path)) == (1, "")
+
+
+def test_a_node_that_was_lost(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("ORTE has lost communication with a remote daemon.\n")
+    found = report(course(RankEnded(0, 143, T), RankEnded(1, 1, T), launcher=205), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.nodes, found.cause.ranks) == (
+        CauseKind.NODE,
+        ("a-2",),
+        (2, 3),
+    )
+    assert found.cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
+    assert found.cause.followed == (Followed((0, 1), "ended with the job"),)
+    assert found.first_failure is None
+
+
+def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text(RESET)
+    found = report(course(RankEnded(0, 1, T), RankEnded(3, 0, T - 5)), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks, found.exit_code) == (CauseKind.LEFT, (3,), 1)
+    assert found.first_failure is not None
+    assert found.first_failure.end.rank == 0
+
+
+def test_ranks_that_went_with_their_launcher_are_no_cause(tmp_path: Path) -> None:
+    found = report(course(RankEnded(0, 143, T), launcher=None), tmp_path)
+    assert found.cause is None
+
+
+def test_a_job_that_succeeds_has_none(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text(OWN)
+    found = report(course(*(RankEnded(n, 0, T) for n in range(4)), launcher=0), tmp_path)
+    assert (found.cause, found.state) == (None, JobState.SUCCEEDED)
+
+
+def test_arrivals_become_sparse_but_never_wrong() -> None:
+    came = Arrivals()
+    assert came.of(0) is None
+    for second in range(2000):
+        came.note(second + 1, float(second))
+    assert len(came._sizes) <= 601
+    assert (came.of(1999), came.of(2000)) == (1999.0, None)
+    assert came.of(1800) == 1800.0
+    early = came.of(10)
+    assert early is not None
+    assert 10 <= early < 2000
+    came.note(5000, 1999.1)
+    assert came.of(4999) == 1999.1
