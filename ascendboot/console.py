@@ -34,7 +34,17 @@ _STYLE = {
     Outcome.NOT_RUN: "dim",
 }
 
-_TOLD_BY_DETAIL = {"reach", "ask", "judge", "compare", "code", "network", "prove", "reset"}
+_TOLD_BY_DETAIL = {
+    "reach",
+    "ask",
+    "judge",
+    "compare",
+    "code",
+    "network",
+    "prove",
+    "reset",
+    "collective",
+}
 """Phases without wishes: what was seen says more than the name of a step."""
 
 

@@ -21,7 +21,7 @@ COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
 TASKS = namespace()
 NO_FINDINGS = {
     *("all-pairs", "not-asked", "not-understood", "no-rank-table", "rank-table", "root-info"),
-    "rec-sdk-tf",
+    *("rec-sdk-tf", "dist-info", "egg-info"),
 }
 """Words of the same form in the same modules."""
 
@@ -60,7 +60,9 @@ def test_every_finding_is_in_the_list_and_every_id_there_exists() -> None:
 def finding_ids() -> set[str]:
     """Every text of the form of an id in the modules that make findings."""
     folder = ROOT / "ascendboot"
-    rooms = [*folder.glob("judge/*.py"), *folder.glob("network/*.py")]
+    rooms = [
+        file for room in ("judge", "network", "preflight") for file in folder.glob(f"{room}/*.py")
+    ]
     modules = [*rooms, folder / "decide.py", folder / "checkup.py"]
     texts = {
         node.value

@@ -55,6 +55,7 @@ BELOW = {
         *("network", "proofs", "asking", "settling", "code"),
     },
     "launch": {"errors", "model", "transport", "resources"},
+    "preflight": {"errors", "model", "launch", "transport", "judge"},
     "takeback": {"errors", "facts", "transport"},
     "lab": {"errors", "model", "render"},
     "console": {"errors", "model"},

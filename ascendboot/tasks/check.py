@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -36,20 +37,25 @@ if TYPE_CHECKING:
 @task(
     help={
         "inventory": INVENTORY_HELP,
+        "collective": "Then start a rank per device, let all meet, and name those that differ",
         "all-pairs": "Let every NPU ping every NPU of the other nodes, and every node every node",
         "forks": FORKS_HELP,
         "json": JSON_HELP,
     }
 )
 @reports_errors
-def check(
+def check(  # noqa: PLR0917 - Invoke makes a flag of each
     c: Context,
     inventory: str | None = None,
     all_pairs: bool = False,
+    collective: bool = False,
     forks: int = 32,
     json: bool = False,
 ) -> None:
     """Look at everything that setup would judge or prove, and change nothing.
+
+    --collective alone writes on the nodes, and takes it back: all ranks start as for a job, meet,
+    compare what they see, and add up a known sum.
 
     Goes on after findings, so that all problems come in one report: the nodes against the inventory
     and each other, what setup would change, logins from the primary, pings between NPUs, and TCP.
@@ -57,6 +63,7 @@ def check(
     Examples:
       invoke check --inventory two-node.yaml      is this cluster fit for a job?
       invoke check --all-pairs                    the whole mesh of NPUs, before acceptance
+      invoke check --collective                   and will a job's ranks meet and agree?
       invoke check --json | jq '.results[] | select(.level == "error")'
 
     Exit codes: 0 no error found (warnings allowed), 1 an error, 2 wrong inventory, 4 a node is
@@ -67,12 +74,24 @@ def check(
     run = state.new_run("check")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
         report = _walk(session, screen, "all-pairs" if all_pairs else "ring")
+        if collective and not report.interrupted:
+            report = _with_collective(session, screen, report)
     run.write_json("report.json", report.to_json())
     if json:
         screen.json(report.to_json())
     screen.verdict(report, run.shown)
     if report.exit_code:
         raise Exit(code=report.exit_code)
+
+
+def _with_collective(session: Session, screen: Screen, report: Report) -> Report:
+    # What launches jobs is not loaded by a check that starts none.
+    from ascendboot.tasks.preflight import check_collective  # noqa: PLC0415
+
+    results, interrupted = check_collective(session, screen)
+    screen.phase("Let all ranks meet", results)
+    whole = (*report.results, *results)
+    return replace(report, results=whole, interrupted=interrupted)
 
 
 def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:

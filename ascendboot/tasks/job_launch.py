@@ -26,6 +26,7 @@ from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
 if TYPE_CHECKING:
     from ascendboot.applied import Applied
     from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.request import LaunchRequest
     from ascendboot.ready import Readiness
     from ascendboot.tasks.session import Session
     from ascendboot.tasks.train import Order
@@ -54,6 +55,8 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
     if order.plan:
         _show(screen, plan, as_json=order.json)
         return
+    if order.preflight:
+        _pass_preflight(session, request, screen)
     started = now().isoformat(timespec="milliseconds")
     run.write_json(PLAN_FILE, record_of(plan, started=started, **clocks))
     if order.detach:
@@ -79,6 +82,12 @@ def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
         screen.json(launch.to_json())
     else:
         sys.stdout.write(launch.describe() + "\n")
+
+
+def _pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
+    from ascendboot.tasks.preflight import pass_preflight  # noqa: PLC0415 - only if asked for
+
+    pass_preflight(session, request, screen)
 
 
 def _detach(

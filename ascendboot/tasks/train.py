@@ -54,6 +54,7 @@ class Order:
     grace_s: float
     hangs: HangWish
     plan: bool
+    preflight: bool
     detach: bool
     json: bool
 
@@ -81,6 +82,7 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         "script": "The training script: under code.path on the nodes, else a file on this side",
         "inventory": INVENTORY_HELP,
         "plan": "Show command, environment and files, and start nothing",
+        "preflight": "Let all ranks meet before the job: it starts only if they agree",
         "detach": "Start the job and return at once; status, logs and stop go on with it",
         "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped",
         "hang-timeout": HANG_TIMEOUT_HELP,
@@ -95,6 +97,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     script: str,
     inventory: str | None = None,
     plan: bool = False,
+    preflight: bool = False,
     detach: bool = False,
     grace: str = "3",
     hang_timeout: str = "30m",
@@ -112,6 +115,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke train main.py                    the cluster that was set up last
       invoke train main.py -- --steps 100     arguments of the script come after --
       invoke train main.py --plan             the exact mpirun command, and what it would run with
+      invoke train main.py --preflight        start it only if all ranks meet and agree
       invoke train main.py --detach           start it and come back later: status, logs, stop
 
     Exit codes: the job's own, 128+n when signal n ended it, 124 when it hung and was stopped, 125
@@ -126,6 +130,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         grace_s=grace_s,
         hangs=wanted_hangs(hang_timeout, on_hang),
         plan=plan,
+        preflight=preflight,
         detach=detach,
         json=json,
     )

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from ascendboot.facts.launchers import TORCH
+from ascendboot.preflight import program
 
 DEMO = Path(__file__).parents[2] / "examples/little_demo"
 PROGRAMS = {
     "the question about torch": TORCH,
+    "the preflight": Path(program.__file__).read_text(),
     **{path.name: path.read_text() for path in sorted(DEMO.glob("*.py"))},
 }
 

@@ -1,0 +1,1 @@
+"""The collective preflight: all ranks meet before a job; every one that differs is named."""

@@ -1,0 +1,178 @@
+"""How the meeting of a preflight went: who did not come, failed, was not heard, or got a wrong sum.
+
+Pure: from the notes of the ranks and the launcher's report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.judge.finding import Finding
+from ascendboot.model.job import JobState
+from ascendboot.preflight.notes import STAGES
+from ascendboot.preflight.program import HEAR_S
+from ascendboot.preflight.who import nodes_of, ranks_shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ascendboot.judge.finding import Level
+    from ascendboot.model.job import JobReport
+    from ascendboot.preflight.notes import Place, Said
+
+_DOING = {
+    "start": "before it loaded the library of the collective",
+    "load": "while it loaded the library of the collective",
+    "meet": "while it met the others",
+    "neighbours": "while it talked with the next node",
+    "gather": "in the gather",
+    "sum": "in the allreduce",
+    "done": "at the very end",
+}
+_CONNECT = (
+    "Let all ports between the nodes through, and see with check whether they reach each other"
+)
+_LIBRARY = {
+    "mpi": "mpi4py, built with the Open MPI of mpirun (or torch, for gloo)",
+    "gloo": "torch with gloo",
+}
+
+
+def course(
+    places: Sequence[Place], said: Mapping[int, Said], report: JobReport, *, by: str
+) -> Iterator[Finding]:
+    """Everything for which the ranks did not meet, or not as they should; nothing if they did."""
+    if report.state is JobState.NOT_STARTED:
+        yield _not_started(places, report, by)
+        return
+    blamed = [
+        *_silences(places, said),
+        *_failures(places, said, by),
+        *_ended(places, said, report),
+    ]
+    yield from blamed or _hang(places, said, report)
+    yield from _strangers(places, said)
+    yield from _sums(places, said)
+
+
+def _not_started(places: Sequence[Place], report: JobReport, by: str) -> Finding:
+    lines = [line for line in report.message.splitlines() if "not started on any node" not in line]
+    lacks = any("no module" in line for line in lines)
+    return Finding(
+        id="preflight-not-run",
+        level="error",
+        nodes=nodes_of(range(len(places)), places),
+        text="the preflight could not be run: " + "; ".join(lines),
+        remedy=f"It needs {_LIBRARY[by]}" if lacks else "",
+    )
+
+
+def _silences(places: Sequence[Place], said: Mapping[int, Said]) -> Iterator[Finding]:
+    for rank, one in said.items():
+        if one.silent is not None:
+            here, there = places[rank].node, places[one.silent].node
+            who = f"{ranks_shown([rank], places)} of {here}"
+            whom = f"{ranks_shown([one.silent], places)} of {there}"
+            yield Finding(
+                id="preflight-silent",
+                level="error",
+                nodes=tuple(dict.fromkeys((here, there))),
+                text=f"{who}: heard nothing from {whom} within {HEAR_S:g} s",
+                remedy=_CONNECT,
+            )
+
+
+def _failures(places: Sequence[Place], said: Mapping[int, Said], by: str) -> Iterator[Finding]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for rank, one in said.items():
+        if one.failed and one.silent is None:
+            groups.setdefault((one.at, one.failed), []).append(rank)
+    for (at, why), ranks in groups.items():
+        remedy = f"Install {_LIBRARY[by]} there" if at == "load" else _CONNECT
+        yield _finding(places, ranks, f"failed {_DOING[at]}: {why}", remedy)
+
+
+def _ended(
+    places: Sequence[Place], said: Mapping[int, Said], report: JobReport
+) -> Iterator[Finding]:
+    """The rank that ended first, where it neither said why nor took too long."""
+    failure = report.first_failure
+    if failure is None:
+        return
+    end = failure.end
+    one = said[end.rank]
+    if one.failed or one.is_late:
+        return
+    how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+    where = _DOING.get(one.at, "before it said anything")
+    last = f": {one.others[-1]}" if one.others else ""
+    words = f"ended with {how} {where}{last}"
+    yield _finding(places, [end.rank], words, f"Read its log: {failure.log}")
+
+
+def _hang(
+    places: Sequence[Place], said: Mapping[int, Said], report: JobReport
+) -> Iterator[Finding]:
+    """The ranks that came least far, where the meeting did not end."""
+    first = min(STAGES.index(one.at) for one in said.values())
+    if report.exit_code == 0 and STAGES[first] == "done":
+        return
+    behind = [rank for rank, one in said.items() if STAGES.index(one.at) == first]
+    by_launcher = f" ({'; '.join(report.message.splitlines())})" if report.message else ""
+    level: Level = "error"
+    if not first:
+        words = "never came: nothing was heard of it"
+        remedy = "See whether the node runs, and read the launcher's log"
+    elif STAGES[first] == "done":
+        words, remedy = "had the sum, and the end took too long", "Read the launcher's log"
+        if all(end.exit_code == 0 for end in report.ranks):
+            level = "warning"
+    else:
+        words, remedy = f"came no further, {_DOING[STAGES[first]]}; nobody failed", _CONNECT
+    yield _finding(places, behind, words + by_launcher, remedy, level=level)
+
+
+def _strangers(places: Sequence[Place], said: Mapping[int, Said]) -> Iterator[Finding]:
+    """Ranks whose words came to rank 0 by the collective other than they stand in their logs."""
+    for one in said.values():
+        odd = [
+            rank
+            for rank, digest in enumerate(one.digests)
+            if rank in said and said[rank].digest != digest
+        ]
+        if odd:
+            words = "gave something else to the gather than it wrote into its log"
+            yield _finding(places, odd, words, "The launcher and the collective number otherwise")
+
+
+def _sums(places: Sequence[Place], said: Mapping[int, Said]) -> Iterator[Finding]:
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for rank, one in said.items():
+        if one.wrong:
+            groups.setdefault(one.wrong, []).append(rank)
+    for (place, value, right), ranks in groups.items():
+        words = f"got a wrong sum: number {place:.0f} is {value:g} and should be {right:g}"
+        yield Finding(
+            id="preflight-sum",
+            level="error",
+            nodes=nodes_of(ranks, places),
+            text=f"{ranks_shown(ranks, places)}: {words}",
+            remedy="Memory or network of these nodes alter data: take them out and test them",
+        )
+
+
+def _finding(
+    places: Sequence[Place],
+    ranks: Sequence[int],
+    words: str,
+    remedy: str,
+    *,
+    level: Level = "error",
+) -> Finding:
+    return Finding(
+        id="preflight-failed",
+        level=level,
+        nodes=nodes_of(ranks, places),
+        text=f"{ranks_shown(ranks, places)}: {words}",
+        remedy=remedy,
+    )

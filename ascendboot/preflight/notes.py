@@ -1,0 +1,128 @@
+"""What the ranks of a preflight said: one Said per rank, read from its log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.launch.plan import rank_log
+from ascendboot.preflight.program import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.model.placement import Placement
+
+STAGES = ("", "start", "load", "meet", "neighbours", "gather", "sum", "done")
+"""What a rank does, in this order; empty: nothing was heard of it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank should be."""
+
+    rank: int
+    node: str
+    server_id: str
+    device_id: int
+    local_rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """One rank's words."""
+
+    at: str = ""
+    """The last of `STAGES` that it began."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """As the program on the nodes gives them; empty: it never came so far."""
+    digest: str = ""
+    """Of the facts as they were written."""
+    library: str = ""
+    """Through which it met the others, with its version."""
+    digests: tuple[str, ...] = ()
+    """What all ranks gave to this one, in the order of the collective."""
+    wrong: tuple[float, ...] = ()
+    """Place, value and right value of the first wrong number of the sum."""
+    clock: float | None = None
+    """The time of its node just after the sum."""
+    failed: str = ""
+    """Why it gave up, in the stage `at`."""
+    silent: int | None = None
+    """The rank that it did not hear."""
+    is_late: bool = False
+    """It took too long for the stage, and so it ended itself."""
+    others: tuple[str, ...] = ()
+    """What else is in its log."""
+
+
+def places(placement: Placement) -> tuple[Place, ...]:
+    """Where every rank should be, in rank order."""
+    return tuple(
+        Place(rank, slot.node.name, slot.node.server_id, slot.device_id, slot.local_rank)
+        for rank, slot in enumerate(placement.slots)
+    )
+
+
+def read(folder: Path, ranks: Sequence[int]) -> dict[int, Said]:
+    """What each rank said, by the copies of the logs in a folder; a rank without one said nothing.
+
+    Raises:
+        NotUnderstoodError: a note has another form than the program on the nodes gives it.
+    """
+    return {rank: said(_text(folder / rank_log(rank))) for rank in ranks}
+
+
+def said(text: str) -> Said:
+    """What a rank said, by the text of its log; a last line that has no end yet does not count.
+
+    Raises:
+        NotUnderstoodError: as for `read`.
+    """
+    known: dict[str, Any] = {"at": ""}
+    others = []
+    for number, line in enumerate(text.split("\n")[:-1], 1):
+        # What a library writes without an end of the line stands before.
+        before, mark, rest = line.partition(MARK)
+        if before.strip():
+            others.append(before)
+        if mark:
+            try:
+                known.update(_noted(json.loads(rest)))
+            except (KeyError, TypeError, ValueError) as error:
+                raise NotUnderstoodError(
+                    "the preflight's notes", number, line[:200], "a stage and what belongs to it"
+                ) from error
+    is_late = any(line.startswith("Timeout (") for line in others)
+    return Said(**known, is_late=is_late, others=tuple(others))
+
+
+def _noted(note: Mapping[str, Any]) -> dict[str, Any]:
+    """What a note adds to all before it."""
+    at = note["at"]
+    if at == "failed":
+        return {"at": note["stage"], "failed": note["why"], "silent": note["silent"]}
+    if at not in STAGES:
+        raise ValueError(at)
+    if at == "start":
+        facts = json.loads(note["facts"])
+        digest = sha256(note["facts"].encode()).hexdigest()
+        return {"at": at, "facts": facts, "digest": digest}
+    if at == "neighbours":
+        return {"at": at, "library": note["library"]}
+    if at == "sum":
+        return {"at": at, "digests": tuple(note["digests"] or ())}
+    if at == "done":
+        return {"at": at, "wrong": tuple(note["wrong"] or ()), "clock": float(note["clock"])}
+    return {"at": at}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return ""

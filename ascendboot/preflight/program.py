@@ -1,0 +1,401 @@
+"""What each rank of a preflight runs: it says what it sees of itself, then meets the others.
+
+This file is copied to the nodes as it is: Python 3.7, and nothing but mpi4py or torch. Every note
+is one line of the rank's log and is written before what it announces, so that a rank that hangs, or
+is killed, has said where.
+
+    preflight.py mpi|gloo FIRST[,FIRST…]      the first rank of each node, in rank order
+"""
+
+from __future__ import annotations
+
+import array
+import faulthandler
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import re
+import resource
+import socket
+import struct
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+MARK = "ascendboot-preflight "
+LOAD_S = 120.0
+MEET_S = 60.0
+TALK_S = 30.0
+HEAR_S = 10.0
+LINGER_S = 2.0
+NUMBERS = 1 << 15
+"""Of the vector: 256 kB take the way of large messages."""
+PERIOD = 1009
+FAILED = 3
+
+SHM = "/dev/shm"  # noqa: S108 - shared memory, where libraries of one node's ranks talk
+PACKAGES = ("mpi4py", "numpy", "torch", "torch_npu", "tensorflow", "horovod", "mindspore")
+COMPARED = (
+    *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "RANK_TABLE_FILE"),
+    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK_SIZE", "LANG", "LC_ALL", "TZ"),
+    *("CM_CHIEF_IP", "CM_CHIEF_PORT", "CM_CHIEF_DEVICE", "CM_WORKER_SIZE", "OMP_NUM_THREADS"),
+)
+PREFIXES = ("HCCL_", "ASCEND_", "HOROVOD_", "OMPI_MCA_", "ACL_", "TASK_QUEUE_", "PYTORCH_NPU_")
+OWN = re.compile(
+    # What a node or a rank has for itself: its address, its NIC, its devices …
+    r"HCCL_(IF_IP|SOCKET_IFNAME)|ASCEND_(RT_VISIBLE_DEVICES|DEVICE_ID|VISIBLE_DEVICES)"
+    # … its numbers in Horovod, and what the launcher tells its own parts.
+    r"|HOROVOD_(RANK|LOCAL_RANK|CROSS_RANK|LOCAL_SIZE|CROSS_SIZE|HOSTNAME)"
+    r"|OMPI_MCA_(orte|ess|pmix|plm|shmem|initial_wdir|rmaps|oob|routed|orted|mpi_oversubscribe).*"
+)
+SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|_KEY", re.IGNORECASE)
+ADDRESSES = ("ASCENDBOOT_NODE_ADDRESS", "HCCL_IF_IP", "CM_WORKER_IP")
+_SIOCGIFADDR = 0x8915
+
+
+def main() -> None:
+    """One rank's part, to its end or to the end of its time."""
+    by, firsts = sys.argv[1], [int(rank) for rank in sys.argv[2].split(",")]
+    facts = json.dumps(seen_here(dict(os.environ)), sort_keys=True)
+    note("start", facts=facts)
+    at = "load"
+    try:
+        begin(at, LOAD_S)
+        library = importlib.import_module("mpi4py" if by == "mpi" else "torch.distributed")
+        at = begin("meet", MEET_S)
+        group = (Mpi if by == "mpi" else Gloo)(library)
+        at = begin("neighbours", TALK_S, library=group.library)
+        refuse_strangers(group, os.environ)
+        group.hear(firsts)
+        at = begin("gather", TALK_S)
+        digests = group.gather(hashlib.sha256(facts.encode()).hexdigest())
+        at = begin("sum", TALK_S, digests=digests)
+        wrong = first_wrong(group.sum(vector(group.rank + 1)), group.size)
+        at = begin("done", TALK_S, wrong=wrong, clock=time.time())
+        group.leave()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is said, and no exit may hang
+        give_up(at, error)
+
+
+def note(at: str, **more: object) -> None:
+    """One line in the rank's log."""
+    os.write(1, (MARK + json.dumps({"at": at, **more}) + "\n").encode())
+
+
+def begin(at: str, seconds: float, **more: object) -> str:
+    """Note what begins now; when it takes longer, the rank ends, and its log says where it was.
+
+    The watch is a thread of C: it also ends a rank whose library holds the interpreter's lock.
+    """
+    note(at, **more)
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    return at
+
+
+def give_up(at: str, error: BaseException) -> None:
+    """Say why, and end without the library's own ending, which would wait for the others."""
+    silent = error.rank if isinstance(error, SilentError) else None
+    note("failed", stage=at, why=f"{type(error).__name__}: {error}"[:600], silent=silent)
+    # The launcher ends all others at once: they may be about to say the same.
+    time.sleep(LINGER_S)
+    os._exit(FAILED)
+
+
+def refuse_strangers(group: Mpi | Gloo, env: Mapping[str, str]) -> None:
+    """See that the ranks that met are those that the launcher started.
+
+    Raises:
+        StrangersError: an mpi4py of another MPI than the launcher's makes every rank the only one.
+    """
+    met, launched = (group.rank, group.size), (int(env["RANK"]), int(env["WORLD_SIZE"]))
+    if met != launched:
+        raise StrangersError(met, launched, group.library)
+
+
+class StrangersError(Exception):
+    """The launcher and the library of the collective do not know the same ranks."""
+
+    def __init__(self, met: tuple[int, int], launched: tuple[int, int], library: str) -> None:
+        super().__init__(
+            f"it is rank {met[0]} of {met[1]} to {library}, rank {launched[0]} of {launched[1]} "
+            "to the launcher"
+        )
+
+
+class SilentError(Exception):
+    """Nothing came from another node's first rank."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(f"nothing came from rank {rank} within {HEAR_S:g} s")
+        self.rank = rank
+
+
+# ---------------------------------------------------------------------------------- the known sum
+
+
+def vector(factor: int) -> array.array[float]:
+    """A rank's part of the sum."""
+    return array.array("d", [float(factor * (i % PERIOD)) for i in range(NUMBERS)])
+
+
+def first_wrong(found: array.array[float], size: int) -> list[float] | None:
+    """Place, value and right value of the first number that is not the sum; None: all are."""
+    right = vector(size * (size + 1) // 2)
+    if found == right:
+        return None
+    for place, value in enumerate(right):
+        if place >= len(found) or found[place] != value:
+            return [place, found[place] if place < len(found) else -1.0, value]
+    return [len(right), -1.0, -1.0]
+
+
+# ------------------------------------------------------------------------------ ways to the others
+
+
+class Mpi:
+    """All ranks by MPI."""
+
+    def __init__(self, mpi4py: ModuleType) -> None:
+        # mpi4py initializes MPI when this is loaded: here the ranks meet.
+        self._mpi: Any = importlib.import_module("mpi4py.MPI")
+        self._comm = self._mpi.COMM_WORLD
+        self.rank: int = self._comm.Get_rank()
+        self.size: int = self._comm.Get_size()
+        version = self._mpi.Get_library_version().split(",")[0].strip("\0 \n")
+        self.library = f"{version} (mpi4py {mpi4py.__version__})"
+
+    def hear(self, firsts: list[int]) -> None:
+        """Exchange a word with the next nodes of the ring, where this is a node's first rank.
+
+        Raises:
+            SilentError: the node before was not heard.
+        """
+        if self.rank not in firsts or len(firsts) == 1:
+            return
+        place = firsts.index(self.rank)
+        after, before = firsts[(place + 1) % len(firsts)], firsts[place - 1]
+        sent = self._comm.isend(self.rank, dest=after, tag=1)
+        heard = self._comm.irecv(source=before, tag=1)
+        until = time.monotonic() + HEAR_S
+        while not heard.test()[0]:
+            if time.monotonic() > until:
+                raise SilentError(before)
+            time.sleep(0.002)
+        sent.wait()
+
+    def gather(self, digest: str) -> list[str] | None:
+        """What every rank gave, at rank 0 alone."""
+        found: list[str] | None = self._comm.gather(digest)
+        return found
+
+    def sum(self, mine: array.array[float]) -> array.array[float]:
+        """The sum of what every rank gave."""
+        total = array.array("d", bytes(8 * len(mine)))
+        self._comm.Allreduce([mine, self._mpi.DOUBLE], [total, self._mpi.DOUBLE])
+        return total
+
+    def leave(self) -> None:
+        """The end, in good order."""
+        self._mpi.Finalize()
+
+
+class Gloo:
+    """All ranks by gloo of torch.distributed."""
+
+    def __init__(self, distributed: ModuleType) -> None:
+        self._distributed = distributed
+        self._torch: Any = importlib.import_module("torch")
+        address = os.environ.get("ASCENDBOOT_NODE_ADDRESS", "")
+        if address and "GLOO_SOCKET_IFNAME" not in os.environ and nic_of(address):
+            os.environ["GLOO_SOCKET_IFNAME"] = nic_of(address)
+        distributed.init_process_group("gloo", timeout=timedelta(seconds=MEET_S / 2))
+        self.rank: int = distributed.get_rank()
+        self.size: int = distributed.get_world_size()
+        self.library = f"gloo (torch {self._torch.__version__})"
+
+    def hear(self, firsts: list[int]) -> None:
+        """Nothing: gloo connects every rank with every other when it meets."""
+
+    def gather(self, digest: str) -> list[str] | None:
+        """What every rank gave, at rank 0 alone."""
+        mine = self._torch.tensor(list(bytes.fromhex(digest)), dtype=self._torch.uint8)
+        found = [self._torch.zeros_like(mine) for _ in range(self.size)]
+        self._distributed.all_gather(found, mine)
+        return [bytes(one.tolist()).hex() for one in found] if self.rank == 0 else None
+
+    def sum(self, mine: array.array[float]) -> array.array[float]:
+        """The sum of what every rank gave."""
+        total = self._torch.tensor(mine.tolist(), dtype=self._torch.float64)
+        self._distributed.all_reduce(total)
+        return array.array("d", total.tolist())
+
+    def leave(self) -> None:
+        """The end, in good order."""
+        self._distributed.barrier()
+        self._distributed.destroy_process_group()
+
+
+# ----------------------------------------------------------------------- what a rank sees of itself
+
+
+def seen_here(env: dict[str, str]) -> dict[str, Any]:
+    """Place, rank table, versions, environment and limits of this process."""
+    rank = env.get("RANK", "")
+    address = env.get("ASCENDBOOT_NODE_ADDRESS", "")
+    return {
+        "rank": rank,
+        "size": env.get("WORLD_SIZE", ""),
+        "local_rank": env.get("LOCAL_RANK", ""),
+        "device": env.get("DEVICE_ID", ""),
+        "visible": env.get("ASCEND_RT_VISIBLE_DEVICES", ""),
+        "host": socket.gethostname(),
+        "container": container_id(),
+        "address": address,
+        "nic": nic_of(address) if address else "",
+        "elsewhere": {n: env[n] for n in ADDRESSES if env.get(n) and not is_here(env[n])},
+        "table": table_seen(env.get("RANK_TABLE_FILE", ""), rank),
+        "versions": versions(),
+        "env": {name: shown(name, value) for name, value in env.items() if is_compared(name)},
+        "limits": limits(),
+    }
+
+
+def is_compared(name: str) -> bool:
+    """Whether a variable must be the same for all ranks."""
+    return (name in COMPARED or name.startswith(PREFIXES)) and not OWN.fullmatch(name)
+
+
+def shown(name: str, value: str) -> str | dict[str, str]:
+    """The value; of what looks like a secret, just enough to see that two differ."""
+    if SECRET.search(name):
+        return {"digest": hashlib.sha256(os.fsencode(value)).hexdigest()[:8]}
+    return value
+
+
+def table_seen(path: str, rank: str) -> dict[str, str] | None:
+    """The rank table as this rank reads it, and where it says that this rank is."""
+    if not path:
+        return None
+    try:
+        text = Path(path).read_bytes()
+        server, device = entry_of(json.loads(text.decode()), rank) or ("", "")
+    except (OSError, ValueError) as error:
+        return {"sha256": "", "server": "", "device": "", "problem": str(error)}
+    digest = hashlib.sha256(text).hexdigest()
+    return {"sha256": digest, "server": server, "device": device, "problem": ""}
+
+
+def entry_of(part: object, rank: str, server: str = "") -> tuple[str, str] | None:
+    """Server and device of a rank in a rank table of any generation; None: it has no entry."""
+    if isinstance(part, dict):
+        server = str(part.get("server_id", server))
+        if "rank_id" in part and str(part["rank_id"]) == rank:
+            devices = part.get("devices") or [part]
+            return server, str(devices[0].get("device_id", ""))
+        part = list(part.values())
+    if isinstance(part, list):
+        for inner in part:
+            found = entry_of(inner, rank, server)
+            if found:
+                return found
+    return None
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that take part in training, as far as they are there."""
+    found = {"Python": ".".join(map(str, sys.version_info[:3]))}
+    of = version_finder()
+    for name in PACKAGES:
+        version = of(name)
+        if version:
+            found[name] = version
+    return found
+
+
+def version_finder() -> Callable[[str], str]:
+    """What tells a package's version without loading it; Python 3.7 has no module for that."""
+    try:
+        metadata: Any = importlib.import_module("importlib.metadata")
+    except ImportError:
+        return version_by_folder
+
+    def version(name: str) -> str:
+        try:
+            return str(metadata.version(name))
+        except Exception:  # noqa: BLE001 - whatever is wrong with its papers, it has no version
+            return ""
+
+    return version
+
+
+def version_by_folder(name: str) -> str:
+    """The version in the name of a package's folder of papers."""
+    for folder in sys.path:
+        for kind in ("dist-info", "egg-info"):
+            for papers in sorted(Path(folder or ".").glob(f"{name}-*.{kind}")):
+                return papers.name[len(name) + 1 : -len(kind) - 1].split("-")[0]
+    return ""
+
+
+def limits() -> dict[str, str]:
+    """What the process may take."""
+    shm = os.statvfs(SHM) if Path(SHM).is_dir() else None
+    return {
+        "ulimit -l": limit(resource.RLIMIT_MEMLOCK),
+        "ulimit -n": limit(resource.RLIMIT_NOFILE),
+        SHM: f"{shm.f_blocks * shm.f_frsize >> 20} MiB" if shm else "not there",
+    }
+
+
+def limit(which: int) -> str:
+    """The soft limit."""
+    soft, _ = resource.getrlimit(which)
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
+def container_id() -> str:
+    """The beginning of the id of the container in which this runs, as its mounts tell it."""
+    for path in ("/proc/self/mountinfo", "/proc/self/cgroup"):
+        try:
+            found = re.search("[0-9a-f]{64}", Path(path).read_text(errors="replace"))
+        except OSError:
+            continue
+        if found:
+            return found[0][:12]
+    return ""
+
+
+def is_here(address: str) -> bool:
+    """Whether an interface of this node has the address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        try:
+            one.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def nic_of(address: str) -> str:
+    """The interface that has the address first; empty where none does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(one, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Running a preflight: the request of a job becomes that of a preflight, and its end a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.judge.finding import in_order
+from ascendboot.launch.planning import plan
+from ascendboot.launch.prepare import discard
+from ascendboot.launch.run import run
+from ascendboot.model.job import JobState
+from ascendboot.preflight.compare import compare
+from ascendboot.preflight.course import course
+from ascendboot.preflight.notes import places, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ascendboot.judge.finding import Finding
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.launch.run import Interrupts
+    from ascendboot.model.job import JobReport
+    from ascendboot.transport.api import Transport
+
+_GRACE_S = {"mpi": 1.0, "gloo": 3.0}
+"""Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
+
+_MODULES = {"mpi": "mpi4py", "gloo": "torch"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """How it ended."""
+
+    findings: tuple[Finding, ...]
+    report: JobReport
+    ranks: int
+    library: str
+    """Through which the ranks met; empty where they did not."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether a job may start."""
+        return not any(finding.level == "error" for finding in self.findings)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody ended it before its end."""
+        return self.report.state in (JobState.INTERRUPTED, JobState.STOPPED)
+
+    @property
+    def words(self) -> str:
+        """That it went well, in one line."""
+        return (
+            f"{self.ranks} ranks met by {self.library}, agree, and have the right sum, "
+            f"after {self.report.duration_s:.1f} s"
+        )
+
+
+def ways(request: LaunchRequest) -> tuple[str, ...]:
+    """What the ranks may meet by, the first that is there: `mpi`, `gloo`; torchrun has gloo."""
+    return ("gloo",) if request.launcher.torchrun else ("mpi", "gloo")
+
+
+def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
+    """The preflight of the job that `request` asks for: all as for the job, but for the program."""
+    firsts = [rank for rank, slot in enumerate(request.placement.slots) if slot.local_rank == 0]
+    program = resources.files("ascendboot.preflight").joinpath("program.py").read_bytes()
+    asked = replace(
+        request,
+        job_id=f"{request.job_id}.preflight",
+        script=PurePosixPath("preflight.py"),
+        script_content=program,
+        script_args=(by, ",".join(map(str, firsts))),
+        workdir=None,
+        grace_s=_GRACE_S[by],
+    )
+    if by == "gloo" and request.chief:
+        chief = request.chief
+        meeting = {"MASTER_ADDR": chief["CM_CHIEF_IP"], "MASTER_PORT": chief["CM_CHIEF_PORT"]}
+        asked = replace(asked, meeting=meeting)
+    return replace(plan(asked), module=_MODULES[by])
+
+
+def meet(
+    request: LaunchRequest,
+    transports: Mapping[str, Transport],
+    *,
+    folder: Path,
+    interrupts: Interrupts,
+) -> Preflight:
+    """Run the preflight of a job; on the nodes nothing is left of it.
+
+    Raises:
+        UnreachableError: the primary was lost meanwhile; the ranks end by themselves.
+        NotUnderstoodError: a rank noted what nobody knows.
+    """
+    ended: list[Preflight] = []
+    for by in ways(request):
+        planned = preflight_plan(request, by)
+        report = run(planned, transports, folder=folder, sink=lambda _: None, interrupts=interrupts)
+        discard(planned, transports)
+        ended.append(judged(request, report, folder, by=by))
+        if not _lacks_module(planned, report):
+            return ended[-1]
+    return ended[0]
+
+
+def judged(request: LaunchRequest, report: JobReport, folder: Path, *, by: str) -> Preflight:
+    """What the end of a preflight means, with the logs of its ranks in `folder`.
+
+    Raises:
+        NotUnderstoodError: as for `meet`.
+    """
+    where = places(request.placement)
+    said = read(folder, [place.rank for place in where])
+    found = [
+        *course(where, said, report, by=by),
+        *compare(where, said, request.rank_table_sha256),
+    ]
+    return Preflight(
+        findings=in_order(found),
+        report=report,
+        ranks=len(where),
+        library=next((one.library for one in said.values() if one.library), ""),
+    )
+
+
+def _lacks_module(planned: LaunchPlan, report: JobReport) -> bool:
+    """Whether no node has what the ranks were to meet by: then another way is as good."""
+    absent = report.message.count(f"no module {planned.module} for ")
+    return report.state is JobState.NOT_STARTED and absent == len(planned.nodes)

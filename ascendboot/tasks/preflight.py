@@ -1,0 +1,173 @@
+"""The collective preflight, for `train --preflight` and `check --collective`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from invoke.exceptions import Exit
+
+from ascendboot.applied import Applied
+from ascendboot.errors import AscendbootError, LaunchError, UnreachableError
+from ascendboot.judge.finding import Finding
+from ascendboot.launch.run import Interrupts
+from ascendboot.outcomes import found
+from ascendboot.preflight.run import meet
+from ascendboot.ready import look
+from ascendboot.tasks.common import on_interrupt
+from ascendboot.tasks.job_request import job_request
+from ascendboot.tasks.session import work_side
+from ascendboot.transport.pool import for_each
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.console import Screen
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.model.report import StepResult
+    from ascendboot.preflight.run import Preflight
+    from ascendboot.tasks.session import Session
+    from ascendboot.transport.api import Transport
+
+FOLDER = "preflight"
+"""In the run's folder: the logs of the preflight."""
+
+PHASE = "collective"
+_PROMISES = (
+    "stopping the preflight on all nodes; press Ctrl-C again to kill it",
+    "killing the preflight on all nodes; press Ctrl-C again to leave it as it is",
+)
+
+
+def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
+    """Have the ranks of a job meet before it.
+
+    Raises:
+        LaunchError: something stands in the job's way; all of it is named.
+        Exit: interrupted.
+    """
+    screen.say(f"preflight: {len(request.placement.slots)} ranks are to meet before the job")
+    try:
+        ended = _meet(session, request, session.transports, screen)
+    except UnreachableError as error:
+        raise LaunchError(f"{_lost(error)}\nThe job was not started.") from error
+    if ended.is_interrupted:
+        raise Exit("interrupted in the preflight; the job was not started", code=130)
+    if not ended.passed:
+        errors = [f.message for f in ended.findings if f.level == "error"]
+        logs = f"The job was not started. Logs in {session.run.shown}/{FOLDER}"
+        raise LaunchError("\n".join((*errors, logs)))
+    for finding in ended.findings:
+        screen.say(f"preflight: {finding.level}: {finding.message}", "yellow")
+    screen.say(f"preflight: passed: {ended.words}", "green")
+
+
+def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult], bool]:
+    """The results of a preflight without a job, and whether it was interrupted.
+
+    The connections of the session are there; this writes on the nodes and takes it all back.
+    """
+    cluster = session.cluster
+    names = tuple(node.name for node in cluster.nodes)
+    screen.working("Let all ranks meet")
+    try:
+        transports = _sides(session)
+        ended = _meet(session, _request(session, transports), transports, screen)
+    except AscendbootError as error:
+        screen.rest()
+        words = _lost(error) if isinstance(error, UnreachableError) else str(error)
+        return found(PHASE, "allreduce", {}, [_not_run(names, words)]), False
+    screen.rest()
+    well = dict.fromkeys(names, ended.words if ended.passed else "nothing is found against it")
+    return found(PHASE, "allreduce", well, ended.findings), ended.is_interrupted
+
+
+def _meet(
+    session: Session,
+    request: LaunchRequest,
+    transports: Mapping[str, Transport],
+    screen: Screen,
+) -> Preflight:
+    interrupts = Interrupts()
+    with on_interrupt(interrupts.press, screen, *_PROMISES):
+        ended = meet(request, transports, folder=session.run.folder / FOLDER, interrupts=interrupts)
+    document = {**ended.report.to_json(), "findings": [_kept(f) for f in ended.findings]}
+    session.run.write_json("preflight.json", document)
+    return ended
+
+
+def _kept(finding: Finding) -> dict[str, object]:
+    return {
+        "id": finding.id,
+        "level": finding.level,
+        "nodes": list(finding.nodes),
+        "text": finding.text,
+        "remedy": finding.remedy,
+    }
+
+
+def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchRequest:
+    """What `train` would ask for, with any script.
+
+    Raises:
+        LaunchError: the nodes are not as setup left them, or it was not run from here.
+    """
+    cluster, document = session.cluster, session.state.applied(session.cluster.name)
+    if document is None:
+        raise LaunchError("the cluster was not set up from here; run setup")
+    applied = Applied.from_json(document)
+    if (outdated := applied.why_outdated(cluster)) is not None:
+        raise LaunchError(f"{outdated}; run setup again")
+    with resources.as_file(resources.files("ascendboot.preflight").joinpath("program.py")) as file:
+        ready = look(
+            cluster,
+            applied,
+            transports,
+            str(file),
+            hosts=session.hosts,
+            forks=session.forks,
+        )
+        if ready.problems:
+            raise LaunchError("; ".join(ready.problems))
+        anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
+        return job_request(
+            cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
+        )
+
+
+def _sides(session: Session) -> dict[str, Transport]:
+    """The workload sides of all nodes, over the connections that there are.
+
+    Raises:
+        NodeError: there is none to a node, or no way into its container.
+    """
+    cluster = session.cluster
+    lost = [node.name for node in cluster.nodes if node.name not in session.hosts]
+    if lost:
+        raise LaunchError(f"not all nodes are reached: {', '.join(lost)}")
+    found_ = for_each(
+        cluster.nodes,
+        lambda node: work_side(node, session.hosts[node.name]),
+        forks=session.forks,
+    )
+    sides: dict[str, Transport] = {}
+    for name, side in found_.items():
+        if isinstance(side, AscendbootError):
+            raise side
+        sides[name] = side
+    return sides
+
+
+def _lost(error: UnreachableError) -> str:
+    return f"{error.node}: lost in the preflight; its ranks end by themselves within minutes"
+
+
+def _not_run(names: tuple[str, ...], words: str) -> Finding:
+    return Finding(
+        id="preflight-not-run",
+        level="error",
+        nodes=names,
+        text=f"the preflight could not be run: {words}",
+    )

@@ -1,0 +1,118 @@
+"""A preflight by the real mpirun and mpi4py: two ranks on one node, and what may be wrong there."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.launch.run import Interrupts, run
+from ascendboot.preflight.run import Preflight, judged, meet, preflight_plan
+from tests.integration.launch_cluster import MPIRUN, LocalCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.launch.request import LaunchRequest
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(MPIRUN is None, reason="Open MPI is not installed"),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> LocalCluster:
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "run")
+    node_env = cluster.base / "env" / "node.env"
+    node_env.write_text("export OMPI_MCA_mpi_yield_when_idle='1' OMP_NUM_THREADS='1'\n")
+    cluster.table.write_text(
+        '{"server_list": [{"server_id": "127.0.0.1", "device": ['
+        '{"device_id": "4", "rank_id": "0"}, {"device_id": "5", "rank_id": "1"}]}]}'
+    )
+    return cluster
+
+
+def request(cluster: LocalCluster, python: Path | str = sys.executable) -> LaunchRequest:
+    return cluster.request("", python=str(python))
+
+
+def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Preflight:
+    asked = request(cluster, python)
+    return meet(asked, {"lab-1": cluster.transport}, folder=cluster.runs, interrupts=Interrupts())
+
+
+def interpreter(folder: Path, before: str, options: str = "") -> Path:
+    """A Python that does something before."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/bash\n{before}\nexec "{sys.executable}" {options} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_ranks_that_agree_meet_and_leave_nothing(cluster: LocalCluster) -> None:
+    ended = preflight(cluster)
+    assert (ended.findings, ended.passed) == ((), True)
+    assert ended.words.startswith("2 ranks met by Open MPI v4.1")
+    assert list((cluster.base / "jobs").iterdir()) == []
+
+
+def test_a_rank_that_says_something_else_than_it_does_is_named(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    odd = 'if [ "$RANK" = 1 ]; then export HCCL_BUFFSIZE=100 DEVICE_ID=7; ulimit -n 200; fi'
+    ended = preflight(cluster, interpreter(tmp_path, odd))
+    where = "lab-1: rank 1 on device 5"
+    place, env, limits = ended.findings
+    assert place.message.startswith(f'{where}: DEVICE_ID is "7" and should be 5. ')
+    assert env.message.startswith(f"{where}: HCCL_BUFFSIZE is 100, not set on the other 1. ")
+    assert limits.message.startswith(f"{where}: ulimit -n is 200, ")
+    assert (place.level, env.level, limits.level) == ("error", "error", "warning")
+
+
+def test_where_there_is_no_mpi4py_and_no_torch_it_says_what_to_install(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    python = interpreter(tmp_path, "", "-S")
+    [finding] = preflight(cluster, python).findings
+    assert finding.id == "preflight-not-run"
+    assert f"no module mpi4py for {python}" in finding.text
+    assert "It needs mpi4py, built with the Open MPI of mpirun" in finding.message
+    assert not (cluster.base / "jobs").exists()
+
+
+def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes) -> Preflight:
+    """The preflight with a program in which something is another."""
+    planned = preflight_plan(asked, "mpi")
+    [program] = [file for _, file in planned.files if file.path.name == "preflight.py"]
+    assert old in program.content
+    other = replace(program, content=program.content.replace(old, new))
+    files = tuple((node, other if file is program else file) for node, file in planned.files)
+    report = run(
+        replace(planned, files=files),
+        {"lab-1": cluster.transport},
+        folder=cluster.runs,
+        sink=lambda _: None,
+    )
+    return judged(asked, report, cluster.runs, by="mpi")
+
+
+def test_a_rank_that_never_comes_is_named_when_time_is_up(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    asleep = 'case "$RANK $1" in "1 "*/preflight.py) exec sleep 600 ;; esac'
+    asked = request(cluster, interpreter(tmp_path, asleep))
+    [finding] = altered(asked, cluster, b"MEET_S = 60.0", b"MEET_S = 3.0").findings
+    assert finding.id == "preflight-failed"
+    assert finding.text.startswith("rank 1 on device 5: never came: nothing was heard of it")
+
+
+def test_a_sum_that_comes_out_wrong_is_named(cluster: LocalCluster) -> None:
+    part, other = b"vector(group.rank + 1)", b"vector(2 * group.rank + 1)"
+    [finding] = altered(request(cluster), cluster, part, other).findings
+    assert (finding.id, finding.text) == (
+        "preflight-sum",
+        "ranks 0-1: got a wrong sum: number 1 is 4 and should be 3",
+    )
