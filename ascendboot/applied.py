@@ -151,9 +151,13 @@ def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:
     return {path: OwnFile(**file) for path, file in document.items()}
 
 
+_OF_NO_SETUP = ("source", "log_limit")
+"""What a job reads in the inventory itself: nothing that setup lays out depends on it."""
+
+
 def digest(cluster: Cluster) -> str:
     """Of what the inventory asks for, however it is written and wherever it lies."""
-    wish = {key: value for key, value in _stated(cluster).items() if key != "source"}
+    wish = {key: value for key, value in _stated(cluster).items() if key not in _OF_NO_SETUP}
     return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
 
 

@@ -108,6 +108,12 @@ class Screen:
 
         return write
 
+    @staticmethod
+    def shows_colours(*, to_stderr: bool) -> bool:
+        """Whether a person at a terminal reads these lines, and wants colours."""
+        console = Console(file=sys.stderr if to_stderr else sys.stdout)
+        return console.is_terminal and not console.no_color
+
     def error(self, text: str) -> None:
         """A failure, on standard error."""
         self._err.print(Text(text, style="red" if self._err.is_terminal else ""))

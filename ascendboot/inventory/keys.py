@@ -25,6 +25,7 @@ from ascendboot.inventory.kinds import (
     Jump,
     Kind,
     Line,
+    LogSize,
     Name,
     PathHere,
     Pattern,
@@ -282,6 +283,18 @@ class CodeKeys(Keys):
     )
 
 
+class LogKeys(Keys):
+    """Keys of what ranks print."""
+
+    max_size: LogSize = Field(
+        default="1 GiB",
+        description="What the log of one rank may take on its node, and once more on the "
+        "operator's side. A log that outgrows it keeps a quarter of that from its beginning and "
+        "at least half of it from its end; what lies between is dropped.",
+        examples=["256 MiB"],
+    )
+
+
 def _hccl_schema() -> dict[str, Any]:
     """Each variable with its limits, for editors."""
     return {
@@ -363,6 +376,11 @@ class InventoryKeys(Keys):
         default_factory=CodeKeys,
         description="The training code.",
         examples=[{"path": "/workspace/little_demo"}],
+    )
+    logs: LogKeys = Field(
+        default_factory=LogKeys,
+        description="What ranks print.",
+        examples=[{"max_size": "256 MiB"}],
     )
     env: Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")] = (
         Field(

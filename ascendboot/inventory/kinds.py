@@ -30,6 +30,8 @@ SAID = "said"
 HCCL_PORTS = range(60000, 60032)
 """What HCCL listens on itself (HCCL_IF_BASE_PORT and the 31 after it)."""
 
+_LEAST_LOG = 16 << 20
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 NAME_OR_RANGE = r"^[A-Za-z0-9\[][A-Za-z0-9_.,\[\]-]*$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -97,6 +99,18 @@ def _outside_hccl(port: int) -> int:
             "itself; write 61000"
         )
     return port
+
+
+def size_of(text: str) -> int:
+    """The bytes that a `LogSize` means; 0 for unlimited."""
+    match = re.fullmatch(r"([0-9]+) ?([MGT]iB)", text)
+    return int(match[1]) << {"MiB": 20, "GiB": 30, "TiB": 40}[match[2]] if match else 0
+
+
+def _enough(text: str) -> str:
+    if 0 < size_of(text) < _LEAST_LOG:
+        raise said(f"{text} is too little to keep the beginning and the end; write 16 MiB or more")
+    return text
 
 
 def by_type(**tags: type) -> Discriminator:
@@ -170,6 +184,12 @@ Program = Annotated[
     str,
     Field(pattern=r"^(/[^\r\n\t]+|[^\s/-][^\s/]*)$"),
     Kind("the name of a program or an absolute path"),
+]
+LogSize = Annotated[
+    str,
+    Field(pattern=r"^([1-9][0-9]{0,5} ?(MiB|GiB|TiB)|unlimited)$"),
+    AfterValidator(_enough),
+    Kind("a size such as 512 MiB or 2 GiB, or unlimited"),
 ]
 EnvValue = Annotated[
     str,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.inventory.build import build_nodes
 from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
+from ascendboot.inventory.kinds import size_of
 from ascendboot.inventory.settings import environment, report_one_address
 from ascendboot.inventory.sheet import Problem, read
 from ascendboot.inventory.words import no_such, validate
@@ -62,6 +63,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         code_source=keys.code.source,
         code_exclude=tuple(keys.code.exclude),
         python=keys.code.python,
+        log_limit=size_of(keys.logs.max_size),
         profile=keys.profile,
         env=environment(keys),
     )

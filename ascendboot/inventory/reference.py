@@ -42,7 +42,7 @@ def reference_markdown() -> str:
     sections = {
         name: shape.resolve(inner)
         for name, inner in top["properties"].items()
-        if name in ("ssh", "resources", "launcher", "code")
+        if name in ("ssh", "resources", "launcher", "code", "logs")
     }
     definitions = top["$defs"]
     parts = [

@@ -6,13 +6,13 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.demux import Lines
+from ascendboot.launch.kept import drop, hole_of, pieces, without_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_BLOCK = 1 << 20
+    from ascendboot.launch.demux import View
 
 
 class Screen:
@@ -43,32 +43,55 @@ class Screen:
 class LogCopy:
     """One file of a node: its copy on the operator's side and its lines.
 
-    The copy always is the beginning of the file on the node: it can be completed later.
+    The copy always is the beginning of the file on the node: it can be completed later. What the
+    node has dropped of it is a hole here as well, and so is what would take more than `limit`.
     """
 
     def __init__(
-        self, path: Path, prefix: bytes | None, screen: Screen, *, resumes: bool = False
+        self,
+        path: Path,
+        lines: View | None,
+        screen: Screen,
+        *,
+        resumes: bool = False,
+        shown_from: int = 0,
+        limit: int = 0,
     ) -> None:
         """Begin a new copy, or with `resumes` show what is here already and go on after it.
 
-        Lines are shown behind `prefix`; without one nothing is shown.
+        Without `lines` nothing is shown. `shown_from`: what lies before it is not shown again.
         """
-        self._lines = Lines(prefix) if prefix is not None else None
+        self._lines = lines
         self._screen = screen
         self._path = path
+        self._limit = limit
+        self._dropped_to = 0
         self.size = 0
         self.problem = ""
         if resumes:
-            self._show_copy()
-        self._copy = path.open("ab" if resumes else "wb", buffering=0)
+            self._show_copy(shown_from)
+        else:
+            path.write_bytes(b"")
+        self._copy = path.open("ab", buffering=0)
 
     def give(self, data: bytes) -> None:
         """Take the next bytes of the file."""
-        self.size += len(data)
+        for piece in without_nothing(data):
+            if isinstance(piece, int):
+                self.skip(piece)
+            else:
+                self._take(piece)
+
+    def skip(self, count: int) -> None:
+        """The node has dropped the next bytes of the file."""
+        self.size += count
         if not self.problem:
-            self._keep(data)
+            try:
+                self._copy.truncate(self.size)
+            except OSError as error:
+                self._lose(error)
         if self._lines is not None:
-            self._screen.show(self._lines.feed(data))
+            self._screen.show(self._lines.skip(count))
 
     def end_line(self) -> None:
         """Show the line begun: its newline may be on its way."""
@@ -82,12 +105,18 @@ class LogCopy:
         with suppress(OSError):
             self._copy.close()
 
-    def _show_copy(self) -> None:
-        with suppress(FileNotFoundError), self._path.open("rb") as copy:
-            while data := copy.read(_BLOCK):
-                self.size += len(data)
-                if self._lines is not None:
-                    self._screen.show(self._lines.feed(data))
+    def _take(self, data: bytes) -> None:
+        self.size += len(data)
+        if not self.problem:
+            self._keep(data)
+        if self._lines is not None:
+            self._screen.show(self._lines.feed(data))
+
+    def _show_copy(self, start: int) -> None:
+        with suppress(FileNotFoundError):
+            self.size = self._path.stat().st_size
+            if self._lines is not None:
+                _show(self._path, self._lines, self._screen, start)
 
     def _keep(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -95,13 +124,25 @@ class LogCopy:
             while rest:
                 rest = rest[self._copy.write(rest) :]
         except OSError as error:
-            self.problem = f"could not keep the whole output: {error}"
+            self._lose(error)
+            return
+        start, end = hole_of(self.size, self._limit)
+        if self._limit and self.size - max(0, self._dropped_to - start) > self._limit:
+            drop(self._copy.fileno(), max(start, self._dropped_to), end)
+            self._dropped_to = end
+
+    def _lose(self, error: OSError) -> None:
+        self.problem = f"could not keep the whole output: {error}"
 
 
-def show_copy(path: Path, prefix: bytes, screen: Screen) -> None:
-    """All lines of a copy that is here."""
-    lines = Lines(prefix)
-    with suppress(FileNotFoundError), path.open("rb") as copy:
-        while data := copy.read(_BLOCK):
-            screen.show(lines.feed(data))
+def show_copy(path: Path, lines: View, screen: Screen, *, start: int = 0) -> None:
+    """All lines of a copy that is here, or those from `start` on."""
+    with suppress(FileNotFoundError):
+        _show(path, lines, screen, start)
     screen.show(lines.finish())
+
+
+def _show(path: Path, lines: View, screen: Screen, start: int) -> None:
+    with path.open("rb") as copy:
+        for piece in pieces(copy, start):
+            screen.show(lines.skip(piece) if isinstance(piece, int) else lines.feed(piece))

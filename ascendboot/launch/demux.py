@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,22 @@ class Demux:
         return newline if begun else len(buffer)
 
 
+class View(Protocol):
+    """What is shown of one file as its bytes come."""
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes."""
+
+    def end_line(self) -> bytes:
+        """The line begun ends here, as far as anybody knows."""
+
+    def skip(self, count: int) -> bytes:
+        """So many bytes were dropped."""
+
+    def finish(self) -> bytes:
+        """Nothing more will come."""
+
+
 class Lines:
     """Bytes of one file as whole lines, each behind `prefix`; no byte of them is changed."""
 
@@ -77,9 +93,12 @@ class Lines:
         self._prefix = prefix
         self._pending = b""
         self._newline_shown = False
+        self._missing = 0
 
     def feed(self, data: bytes) -> bytes:
         """All lines that are complete with `data`, in one piece; empty when there is none."""
+        if self._missing and data:
+            return self._what_is_missing() + self.feed(data)
         if self._newline_shown and data:
             self._newline_shown = False
             data = data.removeprefix(b"\n")
@@ -100,9 +119,21 @@ class Lines:
         self._newline_shown = True
         return self._take_pending()
 
+    def skip(self, count: int) -> bytes:
+        """The line begun; what follows comes behind a line that says how much is missing."""
+        shown = self._take_pending() if self._pending else b""
+        self._missing += count
+        return shown
+
     def finish(self) -> bytes:
         """The last line when it has no newline."""
-        return self._take_pending() if self._pending else b""
+        shown = self._what_is_missing()
+        return shown + (self._take_pending() if self._pending else b"")
+
+    def _what_is_missing(self) -> bytes:
+        count, self._missing = self._missing, 0
+        words = f"[ascendboot: {count} bytes are missing here: the log outgrew logs.max_size]"
+        return self._shown(words.encode()) if count else b""
 
     def _take_pending(self) -> bytes:
         line, self._pending = self._pending, b""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.launch.arrivals import Arrivals
 from ascendboot.launch.copies import LogCopy, Screen
-from ascendboot.launch.demux import Demux
+from ascendboot.launch.demux import Demux, Lines
 from ascendboot.launch.events import parse_event
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prepare import on_each
@@ -252,7 +252,13 @@ class Followers:
         files: dict[str, LogCopy] = {}
         try:
             for name in self._plan.logs_on(node):
-                files[name] = LogCopy(self._folder / name, prefixes.get(name), self.screen)
+                prefix = prefixes.get(name)
+                files[name] = LogCopy(
+                    self._folder / name,
+                    None if prefix is None else Lines(prefix),
+                    self.screen,
+                    limit=0 if prefix is None else self._plan.log_limit,
+                )
         except OSError:
             for file in files.values():
                 file.close()

@@ -8,22 +8,24 @@ import re
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.launch.copies import LogCopy
 from ascendboot.launch.events import LauncherEnded, parse_event
-from ascendboot.launch.plan import rank_log
+from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import IS_LOST, RUNS
 from ascendboot.launch.verdict import Course
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from ascendboot.launch.copies import Screen
+    from ascendboot.launch.demux import View
     from ascendboot.launch.record import JobRecord
     from ascendboot.transport.api import Stream, Transport
 
@@ -38,14 +40,26 @@ cd -- "$job" 2>/dev/null || { echo absent; echo end; exit 0; }
 declare -A at
 while [ "$#" -gt 0 ]; do at[$1]=$2; shift 2; done
 send() {
-  local size name more
+  local size name
   while read -r size name; do
-    more=$((size - at[$name]))
-    [ "$more" -gt 0 ] || continue
-    printf 'bytes %s %s\n' "$more" "$name"
-    tail -c +$((at[$name] + 1)) -- "$name" | head -c "$more"
-    at[$name]=$size
+    [ $((size - at[$name])) -lt 4194304 ] || jump "$name"
+    give "$name" "$size"
   done < <(stat -c '%s %n' -- "${!at[@]}" 2>/dev/null)
+}
+give() {
+  local more=$(($2 - at[$1]))
+  [ "$more" -gt 0 ] || return
+  printf 'bytes %s %s\n' "$more" "$1"
+  tail -c +$((at[$1] + 1)) -- "$1" | head -c "$more"
+  at[$1]=$2
+}
+jump() {
+  local time size from to
+  read -r time size from to < <(tail -n 1 -- "${1%.log}.marks" 2>/dev/null)
+  [ -n "$to" ] && [ "$to" -gt "${at[$1]}" ] || return
+  give "$1" "$from"
+  printf 'gap %s %s\n' $((to - at[$1])) "$1"
+  at[$1]=$to
 }
 send
 ticks=0
@@ -65,22 +79,32 @@ echo end
 its stdin closes. Writes nothing.
 
 Arguments: job folder, 1 to follow, then name and size here of each file. Sends `bytes COUNT NAME`
-and a newline before so many bytes of a file; `absent` when there is no such folder; now and then
+and a newline before so many bytes of a file, `gap COUNT NAME` in place of bytes that the node has
+dropped; `absent` when there is no such folder; now and then
 `beat`, and `lost` when a launcher that began is gone without a word; `end`."""
 
 SILENCE_S = 60.0
 """Without a sign of life from a node until it counts as lost."""
 _EVENTS = "events"
-_BYTES = re.compile(rb"bytes (\d+) ([A-Za-z0-9._-]+)")
+_BYTES = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
 log = logging.getLogger(__name__)
 
 
 class Frames:
     """Takes what `FETCH` sends apart, whatever pieces it comes in."""
 
-    def __init__(self, give: Callable[[str, bytes], None], tell: Callable[[str], None]) -> None:
-        """`give` gets bytes of a file; `tell` the words `absent`, `beat`, `lost` and `end`."""
+    def __init__(
+        self,
+        give: Callable[[str, bytes], None],
+        skip: Callable[[str, int], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """`give` gets bytes of a file, `skip` how many were dropped there.
+
+        `tell` gets the words `absent`, `beat`, `lost` and `end`.
+        """
         self._give = give
+        self._skip = skip
         self._tell = tell
         self._rest = b""
         self._name = ""
@@ -109,12 +133,16 @@ class Frames:
 
     def _begin(self, line: bytes) -> None:
         if match := _BYTES.fullmatch(line):
-            self._due, self._name = int(match[1]), match[2].decode()
+            count, name = int(match[2]), match[3].decode()
+            if match[1] == b"gap":
+                self._skip(name, count)
+            else:
+                self._due, self._name = count, name
         elif line in (b"absent", b"beat", b"lost", b"end"):
             self._tell(line.decode())
         else:
             shown = line.decode(errors="replace")
-            raise NotUnderstoodError("the job's files", 1, shown, "bytes, beat, lost or end")
+            raise NotUnderstoodError("the job's files", 1, shown, "bytes, gap, beat, lost or end")
 
 
 class NodeGathering:
@@ -129,7 +157,7 @@ class NodeGathering:
         self._copies = copies
         self._take = take
         self._wake = wake
-        self._frames = Frames(self._give, self._tell)
+        self._frames = Frames(self._give, self._skip, self._tell)
         self._heard_at = time.monotonic()
         self.events = 0
         self.is_absent = False
@@ -180,6 +208,10 @@ class NodeGathering:
         elif name in self._copies:
             self._copies[name].give(data)
 
+    def _skip(self, name: str, count: int) -> None:
+        if name in self._copies:
+            self._copies[name].skip(count)
+
     def _tell(self, word: str) -> None:
         if word == "absent":
             self.is_absent = True
@@ -187,6 +219,15 @@ class NodeGathering:
             self.is_lost = True
         elif word == "end":
             self.ended.set()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a log."""
+
+    lines: View | None = None
+    start: int = 0
+    """From which byte on."""
 
 
 class Gathering:
@@ -199,9 +240,9 @@ class Gathering:
         *,
         folder: Path,
         screen: Screen,
-        shown: Collection[int] = (),
+        shown: Mapping[int, Shown] | None = None,
     ) -> None:
-        """`shown`: the ranks whose lines go to the screen, those that are here already first."""
+        """`shown`: what goes to the screen of which ranks, that which is here already first."""
         self._job = job
         self._transports = transports
         self._lock = threading.Lock()
@@ -212,8 +253,15 @@ class Gathering:
         self.nodes = {
             node: NodeGathering(
                 {
-                    name: LogCopy(folder / name, prefix, screen, resumes=True)
-                    for name, prefix in _prefixes(job, node, shown).items()
+                    name: LogCopy(
+                        folder / name,
+                        view.lines,
+                        screen,
+                        resumes=True,
+                        shown_from=view.start,
+                        limit=job.log_limit if name.startswith("rank.") else 0,
+                    )
+                    for name, view in _views(job, node, shown or {}).items()
                 },
                 self._taker(node),
                 lambda: self._box.put(None),
@@ -331,9 +379,10 @@ class Gathering:
             log.warning("%s: %s", node, error)
 
 
-def _prefixes(job: JobRecord, node: str, shown: Collection[int]) -> dict[str, bytes | None]:
-    prefixes: dict[str, bytes | None] = dict.fromkeys(job.logs_on(node))
+def _views(job: JobRecord, node: str, shown: Mapping[int, Shown]) -> dict[str, Shown]:
+    """What is shown of each file that is gathered from a node."""
+    views = dict.fromkeys(job.logs_on(node), Shown())
     for rank in job.ranks_on(node):
-        if rank.rank in shown:
-            prefixes[rank_log(rank.rank)] = f"{node}:{rank.rank} | ".encode()
-    return prefixes
+        views[rank_log(rank.rank)] = shown.get(rank.rank, Shown())
+        views[rank_marks(rank.rank)] = Shown()
+    return views

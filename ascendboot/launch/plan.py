@@ -25,6 +25,11 @@ def rank_log(rank: int) -> str:
     return f"rank.{rank}.log"
 
 
+def rank_marks(rank: int) -> str:
+    """Name of the file in which a rank's node notes how long its log was by when."""
+    return f"rank.{rank}.marks"
+
+
 def start_log(node_rank: int) -> str:
     """Name of the log of what is started on a node: the launcher, or an agent beside it."""
     return f"agent.{node_rank}.log" if node_rank else LAUNCHER_LOG
@@ -98,6 +103,8 @@ class LaunchPlan:
     """No other job may run on its nodes."""
     meeting_point: str = ""
     """ADDRESS/PORT on the primary where ranks without a rank table meet."""
+    log_limit: int = 0
+    """How many bytes of a rank's log are kept on its node, and as many here; 0: all of them."""
 
     @property
     def primary(self) -> str:
@@ -151,6 +158,7 @@ class LaunchPlan:
             "folder": str(self.job_folder),
             "workdir": str(self.workdir),
             "launcher": {"name": self.launcher.name, "why": self.launcher.why},
+            "log_limit": self.log_limit,
             "command": list(self.starts[0].command),
             "command_line": self.command_line,
             "env": dict(self.starts[0].env),

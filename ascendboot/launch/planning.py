@@ -59,6 +59,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         alone=request.alone,
         launcher=request.launcher,
         meeting_point=_meeting_point(request),
+        log_limit=request.log_limit,
     )
 
 
@@ -137,6 +138,7 @@ def _program(
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
         "ASCENDBOOT_DEVICES": ",".join(str(rank.device_id) for rank in ranks),
         "ASCENDBOOT_WORKDIR": str(workdir),
+        **({"ASCENDBOOT_LOG_LIMIT": str(request.log_limit)} if request.log_limit else {}),
     }
     return (
         str(request.base / "env" / "rank-exec"),

@@ -47,6 +47,8 @@ class JobRecord:
     """By how many seconds each node's clock was ahead."""
     clock_uncertainty_s: float = 0.0
     """By how much that may be wrong."""
+    log_limit: int = 0
+    """As `LaunchPlan.log_limit`."""
 
     @property
     def primary(self) -> str:
@@ -116,4 +118,5 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         started=document["started"],
         clock_offsets=document["clock_offsets"],
         clock_uncertainty_s=document.get("clock_uncertainty_s", 0.0),
+        log_limit=document.get("log_limit", 0),
     )

@@ -72,6 +72,8 @@ class LaunchRequest:
     """Refused on nodes where another job runs, of whatever cluster."""
     grace_s: float = 3.0
     """How long ranks have between SIGTERM and SIGKILL."""
+    log_limit: int = 0
+    """How many bytes of a rank's log are kept; 0: all of them."""
 
 
 def refuse_impossible(request: LaunchRequest) -> None:

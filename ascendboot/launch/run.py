@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Transport
 
 _SHOWN_LEFTOVERS = 5
+_FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
 _ANSWER = Command(
     argv=("true",),
     purpose="see whether it still answers",
@@ -362,6 +363,8 @@ class _Job:
                 continue
             course.unsure += tuple(_leftovers(node, swept, "left", "could not be ended"))
             course.notes += tuple(_leftovers(node, swept, "ended", "was left behind and ended"))
+            if swept.full:
+                course.notes += (f"{node}: {_FULL.format(folder=swept.full)}",)
         sizes = {n: swept.sizes for n, swept in found.items() if not isinstance(swept, NodeError)}
         short = followers.short_of(sizes, patience_s=self._limits.drain_s)
         course.notes += tuple(

@@ -58,7 +58,12 @@ case $? in
 esac
 [ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
 bash -c "$write" && cd -- "$job" && {
-  for file in "$@" events made open; do : >"$file" || break; done
+  for file in "$@" events made open; do
+    case $file in rank.*.log) : >"${file%.log}.marks" ;; esac
+    : >"$file" || break
+  done
+  # How the job ends must find room, whatever fills the disk meanwhile.
+  fallocate -n -l 524288 events 2>/dev/null
   # A rank that is killed is held against this number: was it the kernel, for want of memory?
   grep -s '^oom_kill ' /proc/vmstat >memory
   # What is not on this list when the job is over is the user's: checkpoints, caches.
@@ -148,6 +153,7 @@ FOLLOW: Final = (
     r"""
 job=$1 nonce=$2 beat=$3 every=$4; shift 4
 cd -- "$job" && mkdir -- "$nonce" && : >"$nonce/beat" || exit 1
+fallocate -n -l 65536 "$nonce/beat" 2>/dev/null  # signs of life of a week, also on a full disk
 names=()
 for name; do names+=("$nonce/../$name"); done
 # Looking ten times a second is cheaper than inotify, which wakes up, and holds up the rank, at each
@@ -256,6 +262,8 @@ if ! all_end_within "$linger"; then
 fi
 cd -- "$job" 2>/dev/null || exit 0
 stat -c 'size %s %n' -- *.log events
+read -r free block < <(stat -f -c '%f %S' .)
+[ $((free * block)) -ge 1048576 ] || printf 'full %s %s\n' $((free * block)) "$job"
 rm -f -- open
 """
 )
@@ -263,4 +271,5 @@ rm -f -- open
 
 Arguments: job folder, job id, then in tenths of a second how long things may take to end by
 themselves and how long after SIGTERM. Prints `ended PID COMMAND` for what had to be ended, `left
-PID COMMAND` for what could not be, and `size BYTES NAME` for the files of the job."""
+PID COMMAND` for what could not be, `size BYTES NAME` for the files of the job, and `full BYTES
+FOLDER` where next to nothing is free for them."""

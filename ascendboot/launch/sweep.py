@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ascendboot.transport.api import Transport
 
-_LINE = re.compile(r"(ended|left|size) (\d+) (.*)")
+_LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")
 LINGER_S = 2.0
 """How long what ends by itself may take after the launcher is gone."""
 _KILL_S = 30.0
@@ -42,6 +42,8 @@ class Swept:
     """What lives on in spite of it."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The files of the job on this node, in bytes."""
+    full: str = ""
+    """The folder of the job when next to nothing is free on its disk."""
 
 
 def terminate_launcher(
@@ -110,25 +112,28 @@ def ends_within_s(grace_s: float) -> float:
 def _both(first: Swept | NodeError, second: Swept | NodeError) -> Swept | NodeError:
     if isinstance(first, NodeError) or isinstance(second, NodeError):
         return second
-    return Swept((*first.ended, *second.ended), second.left, second.sizes)
+    return Swept((*first.ended, *second.ended), second.left, second.sizes, second.full)
 
 
 def _swept(transport: Transport, command: Command) -> Swept:
     result = transport.run(command).checked()
     found: dict[str, list[Leftover]] = {"ended": [], "left": []}
     sizes: dict[str, int] = {}
+    full = ""
     for number, line in enumerate(result.text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            problem = NotUnderstoodError("the sweep", number, line, "ended, left or size")
+            problem = NotUnderstoodError("the sweep", number, line, "ended, left, size or full")
             raise CommandError(transport.node, f"could not {command.purpose}: {problem}")
         if match[1] == "size":
             sizes[match[3]] = int(match[2])
+        elif match[1] == "full":
+            full = match[3]
         else:
             found[match[1]].append(Leftover(int(match[2]), match[3].strip()))
     left = tuple(found["left"])
     ended = tuple(o for o in found["ended"] if o.pid not in {other.pid for other in left})
-    return Swept(ended, left, sizes)
+    return Swept(ended, left, sizes, full)
 
 
 def _tenths(seconds: float) -> int:

@@ -114,6 +114,8 @@ class Cluster:
     """What below it is no code, as patterns."""
     python: str = "python3"
     """The interpreter that runs the ranks, as a program name or an absolute path on the nodes."""
+    log_limit: int = 1 << 30
+    """How many bytes of a rank's log are kept; 0: all of them."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property

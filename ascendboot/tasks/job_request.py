@@ -63,6 +63,7 @@ def job_request(
         launcher_env=_launcher_env(cluster, applied, ready.image),
         path=ready.image.get("PATH", ""),
         grace_s=grace_s,
+        log_limit=cluster.log_limit,
     )
 
 

@@ -62,6 +62,16 @@ os.write(1, b"z" * 1_000_000)
 """
 
 
+OUTGROWS = f"""\
+import os, pathlib, time
+text = b"".join(b"%07d %s\\n" % (i, b"x" * 91) for i in range(400_000))
+done = 0
+while done < len(text): done += os.write(1, text[done:])
+while not pathlib.Path("{BASE}/go").exists(): time.sleep(0.05)
+print("last words of", os.environ["RANK"])
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     """Two nodes of two devices, set up."""
@@ -73,6 +83,7 @@ def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
         ("waits.py", WAITS),
         ("ends.py", ENDS),
         ("floods.py", FLOODS),
+        ("outgrows.py", OUTGROWS),
     ):
         (operator.lab.directory / name).write_text(text)
     return operator
@@ -191,23 +202,64 @@ def test_a_full_disk_on_one_node_starts_nothing_and_setup_names_it(operator: Ope
     )
 
 
-def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(operator: Operator) -> None:
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"touch {BASE}/hold")
+@pytest.mark.parametrize("node", ["lab-1", "lab-2"])
+def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
+    operator: Operator, node: str
+) -> None:
+    for name in ("lab-1", "lab-2"):
+        operator.sh(name, f"touch {BASE}/hold")
     train = operator.start("train", "floods.py", "--json")
     assert train.stderr is not None
     match = re.match(r"job (\S+): starting", train.stderr.readline())
     assert match
-    ready = f"cat {BASE}/jobs/{match[1]}/rank.[23].log; true"
-    wait_until(lambda: operator.sh("lab-2", ready) == "ready\nready\n")
-    operator.lab.fault("lab-2", "disk-full")
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"rm {BASE}/hold")
-    out, _ = train.communicate(timeout=60)
+    job = f"{BASE}/jobs/{match[1]}"
+    ready = f"cat {job}/rank.*.log; true"
+    wait_until(lambda: operator.sh(node, ready) == "ready\nready\n")
+    # However the job ends, and that the node lives, is noted on this disk, too.
+    assert operator.sh(node, f"stat -c %b {job}/events {job}/*/beat") == "1024\n128\n"
+    operator.lab.fault(node, "disk-full")
+    for name in ("lab-1", "lab-2"):
+        operator.sh(name, f"rm {BASE}/hold")
+    out, said = train.communicate(timeout=60)
     report = json.loads(out)
     assert (train.returncode, report["state"], report["exit_code"]) == (1, "failed", 1)
     failure = report["first_failure"]
-    assert (failure["node"], failure["rank"] in {2, 3}, failure["exit_code"]) == ("lab-2", True, 1)
+    ranks = {"lab-1": {0, 1}, "lab-2": {2, 3}}[node]
+    assert (failure["node"], failure["rank"] in ranks, failure["exit_code"]) == (node, True, 1)
+    full = "is full: what its ranks wrote last may be missing; make room there"
+    assert f"{node}: the disk of {job} {full}\n" in said
+
+
+def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
+    operator: Operator,
+) -> None:
+    limited = operator.lab.directory / "limited.yaml"
+    limited.write_text(f"{operator.lab.inventory.read_text()}\nlogs: {{max_size: 16 MiB}}\n")
+    with_it = ("--inventory", str(limited))
+    job_id = operator.call("train", "outgrows.py", "--detach", *with_it).out.strip()
+    blocks = f"stat -c '%s %b' {BASE}/jobs/{job_id}/rank.?.log"
+
+    def is_small(node: str) -> bool:
+        lines = [line.split() for line in operator.sh(node, blocks).splitlines()]
+        return all(int(s) == 40 * MB and int(b) * 512 < 17 << 20 for s, b in lines)
+
+    wait_until(lambda: is_small("lab-1") and is_small("lab-2"))
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"touch {BASE}/go")
+    last = operator.call("logs", "--follow", "--tail", "1", "--rank", "3", *with_it)
+    assert last.out.splitlines()[-1:] == ["lab-2:3 | last words of 3"]
+    shown = operator.call("logs", "--rank", "0", *with_it).out.splitlines()
+    [gap] = [number for number, line in enumerate(shown) if "ascendboot: " in line]
+    # Both edges of the hole lie within a line.
+    head, end = shown[: gap - 1], shown[gap + 2 : -1]
+    kept = [line.split()[2] for line in (*head, *end)]
+    numbers = (*range(len(head)), *range(400_000 - len(end), 400_000))
+    assert kept == [f"{number:07}" for number in numbers]
+    assert len(kept) * 100 > (12 << 20) - 300
+    assert shown[-1] == "lab-1:0 | last words of 0"
+    copy = operator.lab.directory / ".ascendboot/runs" / job_id / "rank.0.log"
+    assert copy.stat().st_size == 40 * MB + len("last words of 0\n")
+    assert copy.stat().st_blocks * 512 < 17 << 20
 
 
 def test_a_home_that_is_read_only_on_one_node_is_no_obstacle(operator: Operator) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import time
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +38,15 @@ while not pathlib.Path('{BASE}/go').exists(): time.sleep(0.05)
 os.write(1, b'\\xff\\x00 last of ' + os.environ['RANK'].encode())
 sys.exit(3 if os.environ['RANK'] in sys.argv[1:] else 0)
 """
+# As people write it: nothing is flushed, so Python itself must not hold it back.
+PLAIN = f"""\
+import pathlib, time
+print('ready')
+print('loss 1')
+while not pathlib.Path('{BASE}/go').exists(): time.sleep(0.05)
+print('LOSS 2')
+print('done')
+"""
 # In brackets so that the search does not find itself.
 ALL_OF_JOBS = (
     f"grep -lsz 'ASCENDBOOT_JOB_I[D]=\\|{BASE}/job[s]/' /proc/[0-9]*/environ /proc/[0-9]*/cmdline |"
@@ -50,7 +60,7 @@ def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     operator = Operator(bring_up_once(nodes=2, devices=2))
     ended = operator.setup()
     assert ended.code == 0, ended.err
-    for name, text in (("waits.py", WAITS), ("ends.py", ENDS)):
+    for name, text in (("waits.py", WAITS), ("ends.py", ENDS), ("plain.py", PLAIN)):
         (operator.lab.directory / name).write_text(text)
     return operator
 
@@ -191,6 +201,27 @@ def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
     assert (folder(operator, job_id) / "rank.0.log").read_bytes() == b"ready\n\xff\0 last of 0"
     report = json.loads((folder(operator, job_id) / "job.json").read_text())
     assert (report["state"], report["exit_code"]) == ("succeeded", 0)
+
+
+def test_logs_since_a_moment_the_last_of_them_and_with_some_words(operator: Operator) -> None:
+    job_id = detached(operator, "plain.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    noted = f"grep -hc '^[0-9.]* 13 ' {BASE}/jobs/{job_id}/rank.*.marks; true"
+    wait_until(lambda: all(operator.sh(n.name, noted) == "1\n1\n" for n in operator.lab.nodes))
+    moment = datetime.now(timezone.utc).isoformat()
+    assert operator.call("logs", "--tail", "1", "--rank", "1").out == "lab-1:1 | loss 1\n"
+    follower = operator.start("logs", "--follow", "--tail", "1", "--rank", "2")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "lab-2:2 | loss 1\n"
+    go(operator)
+    assert follower.communicate(timeout=60)[0] == "lab-2:2 | LOSS 2\nlab-2:2 | done\n"
+    nodes = ("logs", "--node", "lab-[1-2]")
+    assert operator.call(*nodes, "--since", moment, "--grep", "(?i)loss").out == "".join(
+        f"lab-{1 + rank // 2}:{rank} | LOSS 2\n" for rank in range(4)
+    )
+    assert operator.call(*nodes, "--since", "1d", "--tail", "3", "--grep", "loss").out == "".join(
+        f"lab-{1 + rank // 2}:{rank} | loss 1\n" for rank in range(4)
+    )
 
 
 def test_logs_beside_a_train_that_follows_write_nothing(operator: Operator) -> None:

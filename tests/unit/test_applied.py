@@ -57,8 +57,8 @@ def test_what_is_written_is_what_is_read() -> None:
     assert whole.version == __version__
 
 
-def test_the_same_wish_in_another_file_is_the_same() -> None:
-    moved = replace(well.TWO, source="elsewhere.yaml")
+def test_the_same_wish_for_setup_in_another_file_is_the_same() -> None:
+    moved = replace(well.TWO, source="elsewhere.yaml", log_limit=0)
     assert remembered().why_outdated(moved) is None
 
 

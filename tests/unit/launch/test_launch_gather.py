@@ -10,6 +10,7 @@ import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.copies import LogCopy, Screen, show_copy
+from ascendboot.launch.demux import Lines
 from ascendboot.launch.gather import Frames, Gathering
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, read_record, record_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Command
 
 SENT = (
-    b"beat\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
+    b"beat\ngap 3 rank.1.log\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
     b"bytes 2 rank.0.log\no\nend\n"
 )
 
@@ -31,38 +32,40 @@ SENT = (
 def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
     given: dict[str, bytes] = {}
+    skipped: list[tuple[str, int]] = []
     words: list[str] = []
 
     def give(name: str, data: bytes) -> None:
         given[name] = given.get(name, b"") + data
 
-    frames = Frames(give, words.append)
+    frames = Frames(give, lambda name, count: skipped.append((name, count)), words.append)
     rest = SENT
     while rest:
         size = chance.randint(1, 9)
         frames.feed(rest[:size])
         rest = rest[size:]
     assert given == {"rank.0.log": b"one\ntwo\n", "events": b"beat"}
+    assert skipped == [("rank.1.log", 3)]
     assert words == ["beat", "lost", "absent", "end"]
 
 
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
-        Frames(lambda *_: None, lambda _: None).feed(b"hello\n")
+        Frames(lambda *_: None, lambda *_: None, lambda _: None).feed(b"hello\n")
 
 
 def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "rank.0.log"
     path.write_bytes(b"one\ntw")
     shown: list[bytes] = []
-    copy = LogCopy(path, b"n:0 | ", Screen(shown.append), resumes=True)
+    copy = LogCopy(path, Lines(b"n:0 | "), Screen(shown.append), resumes=True)
     assert copy.size == 6
     copy.give(b"o\nend")
     copy.close()
     assert path.read_bytes() == b"one\ntwo\nend"
     assert b"".join(shown) == b"n:0 | one\nn:0 | two\nn:0 | end\n"
     again: list[bytes] = []
-    show_copy(path, b"n:0 | ", Screen(again.append))
+    show_copy(path, Lines(b"n:0 | "), Screen(again.append))
     assert b"".join(again) == b"".join(shown)
 
 

@@ -161,6 +161,7 @@ def test_to_json() -> None:
         "folder": f"{BASE}/jobs/job-1",
         "workdir": "/workspace",
         "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
+        "log_limit": 0,
         "command": list(made.starts[0].command),
         "command_line": made.command_line,
         "env": dict(made.starts[0].env),

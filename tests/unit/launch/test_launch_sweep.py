@@ -17,12 +17,14 @@ def answering(node: str, text: str, exit_code: int = 0) -> FakeTransport:
 
 def test_what_was_ended_what_is_left_and_the_sizes() -> None:
     said = "ended 5 sleep 600 \nended 6 \nleft 6 [stuck]\nsize 12 rank.0.log\nsize 0 events\n"
+    said += "full 4096 /base/jobs/job-1\n"
     found = sweep({"a": answering("a", said)}, FOLDER, grace_s=1)
     assert found == {
         "a": Swept(
             ended=(Leftover(5, "sleep 600"),),
             left=(Leftover(6, "[stuck]"),),
             sizes={"rank.0.log": 12, "events": 0},
+            full="/base/jobs/job-1",
         )
     }
 
@@ -32,7 +34,7 @@ def test_an_answer_that_is_not_understood() -> None:
     assert isinstance(found, CommandError)
     assert str(found) == (
         "a: could not see what is left of job job-1: the sweep: line 2 not understood: "
-        '"hello"; expected ended, left or size'
+        '"hello"; expected ended, left, size or full'
     )
 
 
