@@ -10,6 +10,7 @@ from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.events import parse_event
 from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import RUNS
+from ascendboot.launch.usage import RATES, USAGE
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 LOOK: Final = (
     r"""
-jobs=$1 lines=$2; shift 2
+jobs=$1 closely=$2; shift 2
 """
     + RUNS
+    + USAGE
+    + RATES
     + r"""
 set -f
 while IFS= read -r -d '' entry; do
@@ -41,7 +44,10 @@ tell() {
   done <"$1/events"
 }
 last_lines() {
-  local name line
+  local name line at
+  at=$(date +%s)
+  (cd -- "$1" && set +f && stat -c '%Y %n' -- rank.*.log 2>/dev/null) |
+    while read -r line name; do printf 'silent %s %s\n' "$((at - line))" "$name"; done
   for name in $(cd -- "$1" && set +f && ls -d rank.*.log 2>/dev/null); do
     line=$(tail -c 4096 -- "$1/$name" | tr -d '\0\r' | tail -n 1 | head -c 400)
     printf 'last %s %s\n' "$name" "$line"
@@ -54,21 +60,42 @@ if cd -- "$jobs" 2>/dev/null; then
   for id; do
     [ -r "$id/events" ] || continue
     tell "$id" full
-    [ "$lines" = 0 ] || last_lines "$id"
+    [ "$closely" = 1 ] || continue
+    last_lines "$id"
+    set +f
+    rates "$id/events"
+    set -f
   done
 fi
 echo end
 """
 )
-"""Says what of jobs is on the node. Arguments: the folder of all jobs, 1 to tell the last line of
-each rank, too, and the ids of the jobs; without ids only what lives of any job is told.
+"""Says what of jobs is on the node. Arguments: the folder of all jobs, 1 to look closely at the
+ranks, too, and the ids of the jobs; without ids only what lives of any job is told.
 
 Prints `process PID JOB_ID` for what carries a job's id; then for each job `job JOB_ID`, `event …`
-for each of its events, `alive WHO NUMBER PID` for those that still run, `last NAME TEXT`; `end`."""
+for each of its events, `alive WHO NUMBER PID` for those that still run; looking closely also
+`silent SECONDS NAME` since a log was last written, `last NAME TEXT`, and `use …` as `RATES` says;
+`end`."""
 
-_LINE = re.compile(r"(job|event|alive|process|last) (.*)")
+_LINE = re.compile(r"(job|event|alive|process|last|silent|use) (.*)")
 _ALIVE = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)")
 _LAST = re.compile(r"rank\.(\d+)\.log (.*)")
+_SILENT = re.compile(r"(-?\d+) rank\.(\d+)\.log")
+_USE = re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)")
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class RankLoad:
+    """What a rank, with all that descends from it, uses at the moment."""
+
+    state: str
+    """Of its own process, one letter as `ps` shows it."""
+    cpu_percent: float
+    """Of one processor."""
+    memory_bytes: int
+    """Resident; what processes of it share counts for each of them."""
 
 
 @dataclass
@@ -83,6 +110,9 @@ class JobLook:
     pids: set[int] = field(default_factory=set)
     """Every process of the job but the one that records the launcher's end."""
     last_lines: dict[int, str] = field(default_factory=dict)
+    silent_s: dict[int, float] = field(default_factory=dict)
+    """By rank: for how long it has put out nothing."""
+    loads: dict[int, RankLoad] = field(default_factory=dict)
 
     @property
     def is_alive(self) -> bool:
@@ -95,23 +125,23 @@ def look_at(
     jobs: PurePosixPath,
     job_ids: Sequence[str],
     *,
-    last_lines: bool = False,
+    closely: bool = False,
 ) -> dict[str, dict[str, JobLook] | NodeError]:
     """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
 
     `jobs` is the folder of all jobs of the cluster. A node that could not be asked is given with
     its error.
     """
-    command = look_command(jobs, job_ids, last_lines=last_lines)
+    command = look_command(jobs, job_ids, closely=closely)
     return on_each(transports, lambda node: looked(transports[node].run(command)))
 
 
 def look_command(
-    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, last_lines: bool = False
+    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, closely: bool = False
 ) -> Command:
     """Asks a node; `looked` reads the answer."""
     return Command(
-        argv=("bash", "-c", LOOK, "look", str(jobs), "1" if last_lines else "0", *job_ids),
+        argv=("bash", "-c", LOOK, "look", str(jobs), "1" if closely else "0", *job_ids),
         purpose="look for jobs",
         effect=Effect.READ,
     )
@@ -179,6 +209,10 @@ def parse_look(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobLook]:
 def _take(look: JobLook, kind: str, rest: str, position: int) -> None:
     if kind == "last" and (match := _LAST.fullmatch(rest)):
         look.last_lines[int(match[1])] = match[2]
+    elif kind == "silent" and (match := _SILENT.fullmatch(rest)):
+        look.silent_s[int(match[2])] = max(0.0, float(match[1]))
+    elif kind == "use" and (match := _USE.fullmatch(rest)):
+        look.loads[int(match[1])] = _load(match[2], *map(int, match.groups()[2:]))
     elif kind == "alive" and (match := _ALIVE.fullmatch(rest)):
         who, number, pid = match.groups()
         if who == "rank":
@@ -189,3 +223,8 @@ def _take(look: JobLook, kind: str, rest: str, position: int) -> None:
             look.pids.add(int(pid))
     else:
         raise NotUnderstoodError("the jobs", position, f"{kind} {rest}", "a known form")
+
+
+def _load(state: str, used_ms: int, span_ms: int, memory_kib: int) -> RankLoad:
+    share = max(0, used_ms) / max(1, span_ms)
+    return RankLoad(state, round(100 * share, 1), memory_kib * _KIB)

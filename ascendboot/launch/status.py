@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ascendboot.launch.look import JobLook
+    from ascendboot.launch.look import JobLook, RankLoad
     from ascendboot.launch.record import JobRecord
 
 
@@ -35,6 +35,10 @@ class NodeStatus:
     launcher_alive: bool | None = None
     """Of the launcher's agent on other nodes than the primary; None on nodes that have none."""
     last_lines: tuple[tuple[int, str], ...] = ()
+    silent_s: Mapping[int, float] = field(default_factory=dict)
+    """By rank: for how long it has put out nothing."""
+    loads: Mapping[int, RankLoad] = field(default_factory=dict)
+    """By rank that runs: what it uses at the moment."""
     problem: str = ""
     """Why it could not be asked; then nothing else is known."""
 
@@ -47,6 +51,15 @@ class NodeStatus:
             "processes": None if self.problem else self.processes,
             "launcher_alive": self.launcher_alive,
             "last_lines": {str(rank): line for rank, line in self.last_lines},
+            "silent_s": {str(rank): seconds for rank, seconds in self.silent_s.items()},
+            "loads": {
+                str(rank): {
+                    "state": load.state,
+                    "cpu_percent": load.cpu_percent,
+                    "memory_bytes": load.memory_bytes,
+                }
+                for rank, load in self.loads.items()
+            },
             "problem": self.problem,
         }
 
@@ -163,4 +176,6 @@ def _node_status(job: JobRecord, node: str, look: JobLook | NodeError) -> NodeSt
         processes=len(look.pids),
         launcher_alive=look.launcher_alive if node in job.started_on else None,
         last_lines=tuple(sorted(look.last_lines.items())),
+        silent_s=dict(sorted(look.silent_s.items())),
+        loads=dict(sorted(look.loads.items())),
     )

@@ -74,6 +74,29 @@ sample() {
 """Shell function: `sample` puts what the ranks of the job in whose folder we are use into `said`,
 one line; starts no process; needs `USAGE`."""
 
+RATES: Final = r"""
+rates() {
+  local number up _ began span
+  local -A before=()
+  know_ranks "$1"
+  [ "${#rank_of[@]}" != 0 ] || return 0
+  read -r up _ </proc/uptime
+  began=${up/./}
+  use_of_ranks
+  for number in "${!used[@]}"; do before[$number]=${used[$number]}; done
+  sleep 0.5
+  read -r up _ </proc/uptime
+  span=$(((10#${up/./} - 10#$began) * 10))
+  use_of_ranks
+  for number in "${!used[@]}"; do
+    [ -z "${before[$number]-}" ] || printf 'use %s %s %s %s %s\n' "$number" \
+      "${state[$number]-?}" "$((used[$number] - before[$number]))" "$span" "${memory[$number]}"
+  done
+}
+"""
+"""Shell function: `rates EVENTS` prints for each rank that runs `use RANK STATE CPU SPAN MEMORY`:
+milliseconds of CPU within so many milliseconds, and KiB; needs `USAGE`."""
+
 _SAMPLE = re.compile(r"sample (\d+\.\d+)((?: \d+:\S:\d+:\d+)*)")
 _KIB = 1024
 

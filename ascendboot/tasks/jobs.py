@@ -63,7 +63,7 @@ class FoundJob:
     """Nodes of the job that could not be asked."""
 
 
-def find_job(session: Session, job_id: str | None, *, last_lines: bool = False) -> FoundJob:
+def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> FoundJob:
     """The job with this id, or the one that runs, or the last one; one execution per node.
 
     Raises:
@@ -74,7 +74,7 @@ def find_job(session: Session, job_id: str | None, *, last_lines: bool = False) 
     nodes = [node for node in session.cluster.nodes if node.name in wanted]
     transports, errors = session.connect_to_look(nodes)
     ids = [job.record.job_id for job in jobs]
-    answers = look_at(transports, jobs[0].record.job_folder.parent, ids, last_lines=last_lines)
+    answers = look_at(transports, jobs[0].record.job_folder.parent, ids, closely=closely)
     found = [_found(job, session.cluster, transports, {**errors, **answers}) for job in jobs]
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
 

@@ -13,6 +13,7 @@ from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold
+from ascendboot.model.spans import span
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -21,10 +22,14 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.job_rows import SINGLE_ROWS, rank_rows, standstill
 from ascendboot.tasks.jobs import JOB_HELP, find_job
+from ascendboot.tasks.places import places_json, shown_places, where_ranks_are
 from ascendboot.tasks.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ascendboot.launch.status import JobStatus, NodeStatus
     from ascendboot.model.job import RankEnd
 
@@ -33,7 +38,8 @@ if TYPE_CHECKING:
     help={
         "job": JOB_HELP,
         "inventory": INVENTORY_HELP,
-        "lines": "Show the last line that each rank wrote",
+        "lines": "A row for every rank, however many there are, with its whole last line",
+        "stacks": "Also see where the ranks are: py-spy where it is found, else /proc",
         "forks": FORKS_HELP,
         "json": JSON_HELP,
     },
@@ -44,15 +50,20 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     job: str | None = None,
     inventory: str | None = None,
     lines: bool = False,
+    stacks: bool = False,
     forks: int = 32,
     json: bool = False,
 ) -> None:
     """Show how a job stands, asked from its nodes; nothing is written there.
 
+    Of each rank that runs: since when it has put out nothing, its share of one processor, its
+    memory, and its last line. With more than 16 ranks those that do alike are one row.
+
     Without an id: the job that runs, else the last one that was started from this folder.
 
     Examples:
       invoke status                           the job that runs, or the last one
+      invoke status --stacks                  where its ranks wait, the odd ones first
       invoke status --lines --job 20260102-030405-train-ab12
       invoke status --json | jq .state
 
@@ -62,23 +73,26 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("status")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
-        found = find_job(session, job, last_lines=lines)
-    _show(screen, found.status)
+        found = find_job(session, job, closely=True)
+        seen = where_ranks_are(found, cluster.python) if stacks else None
+    _show(screen, found.status, every=lines)
+    for line in shown_places(seen):
+        screen.say(f"  {line}")
     if json:
-        screen.json(found.status.to_json())
+        screen.json({**found.status.to_json(), **places_json(seen)})
     for error in found.errors.values():
         screen.error(str(error))
     if found.errors:
         raise Exit(code=UnreachableError.exit_code)
 
 
-def _show(screen: Screen, found: JobStatus) -> None:
+def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
     report = found.report
     words = report.state.value.replace("_", " ")
-    span = "for" if report.state is JobState.RUNNING else "after"
+    how_long = "for" if report.state is JobState.RUNNING else "after"
     code = "" if report.exit_code is None else f", exit code {report.exit_code}"
     screen.say(
-        f"job {report.job_id}  {words} {span} {report.duration_s:.0f} s{code}, "
+        f"job {report.job_id}  {words} {how_long} {span(report.duration_s)}{code}, "
         f"started {report.started}. Logs in {os.path.relpath(report.folder)}"
     )
     if report.message:
@@ -89,15 +103,33 @@ def _show(screen: Screen, found: JobStatus) -> None:
     elif failure := report.first_failure:
         screen.say(f"  {failure.end.node}: rank {failure.end.rank} failed first")
     ends = {end.rank: end for end in report.ranks}
-    for node in found.nodes:
-        screen.say(f"  {node.node}  {_node_words(node, ends)}")
-        for rank, line in node.last_lines:
-            screen.say(f"    {node.node}:{rank} | {line}")
+    for nodes, words in _node_rows(found.nodes, ends):
+        screen.say(f"  {nodes}  {words}")
+    is_running = report.state is JobState.RUNNING
+    for row in rank_rows(found.nodes, every=every) if every or is_running else ():
+        screen.say(f"    {row}")
+    if is_running and (words := standstill(found.nodes)):
+        screen.say(f"  {words}", "yellow")
     for note in report.notes:
         screen.say(f"  {note}", "yellow")
 
 
-def _node_words(node: NodeStatus, ends: dict[int, RankEnd]) -> str:
+def _node_rows(nodes: Sequence[NodeStatus], ends: dict[int, RankEnd]) -> list[tuple[str, str]]:
+    """A row for each node; many nodes that are alike share one, few first."""
+    if len(nodes) <= SINGLE_ROWS:
+        return [(node.node, _node_words(node, ends, counted=False)) for node in nodes]
+    groups: dict[str, list[str]] = {}
+    for node in nodes:
+        groups.setdefault(_node_words(node, ends, counted=True), []).append(node.node)
+    return [(fold(names), words) for words, names in sorted(groups.items(), key=_few_first)]
+
+
+def _few_first(group: tuple[str, list[str]]) -> int:
+    return len(group[1])
+
+
+def _node_words(node: NodeStatus, ends: dict[int, RankEnd], *, counted: bool) -> str:
+    """How its ranks are; `counted` says how many instead of which, where all are alike."""
     if node.problem:
         return "unreachable"
     by_code: dict[str, list[int]] = {}
@@ -111,6 +143,8 @@ def _node_words(node: NodeStatus, ends: dict[int, RankEnd]) -> str:
             words = "not seen"
         by_code.setdefault(words, []).append(rank)
     parts = [f"rank {fold(map(str, ranks))} {words}" for words, ranks in by_code.items()]
+    if counted and len(by_code) == 1:
+        parts = [f"all {len(node.ranks)} ranks {words}" for words in by_code]
     if node.launcher_alive is not None:
         parts.append("launcher alive" if node.launcher_alive else "launcher gone")
     return ", ".join(parts)

@@ -74,6 +74,7 @@ def test_via_the_engine_no_container_needs_an_sshd(operator: Operator) -> None:
     assert again.outcomes("changed", "failed", "blocked") == []
     _only_the_container_is_open(operator)
     _train(operator)
+    _hang(operator)
     _reset(operator)
 
 
@@ -102,6 +103,15 @@ def _train(operator: Operator) -> None:
         assert [[first, *rest] for first, _, *rest in words] == [seen] * 2
     status = operator.call("status", "--json").json
     assert (status["state"], status["exit_code"]) == ("succeeded", 0)
+    assert operator.job_processes() == {}
+
+
+def _hang(operator: Operator) -> None:
+    (operator.lab.directory / "wait.py").write_text("import time\ntime.sleep(600)\n")
+    words = ("--hang-timeout", "2s", "--on-hang", "stop", "--grace", "0.5", "--json")
+    ended = operator.call("train", "wait.py", *words)
+    assert (ended.code, ended.json["state"]) == (124, "hung")
+    assert ended.json["message"].splitlines()[1].startswith("  ranks 0-3 wait in ")
     assert operator.job_processes() == {}
 
 

@@ -8,6 +8,7 @@ import random
 import re
 import time
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,6 @@ from tests.cluster.operating import BASE, Operator
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from ascendboot.lab import Lab
 
@@ -157,9 +157,53 @@ def test_lines_are_shown_on_request(operator: Operator) -> None:
     job_id = detached(operator, "waits.py")
     wait_until(lambda: all_ready(operator, job_id))
     text = operator.call("status", "--lines").out
-    assert "    lab-2:3 | ready\n" in text
+    row = r"    lab-[12]:(\d) +\d+ s ago +\d+ % +\d+ MiB \| ready\n"
+    assert re.findall(row, text) == ["0", "1", "2", "3"], text
     assert "  lab-1  rank [0-1] alive, launcher alive\n" in text
     assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
+
+
+def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    events = operator.sh("lab-2", f"cat {BASE}/jobs/{job_id}/events")
+    pids = dict(re.findall(r"^rank (\d) pid (\d+) ", events, re.MULTILINE))
+    operator.sh("lab-2", f"kill -STOP {pids['3']}")
+
+    seen = operator.call("status", "--stacks", "--json").json
+    loads = {rank: load for node in seen["nodes"] for rank, load in node["loads"].items()}
+    assert {rank: load["state"] for rank, load in loads.items()} == {
+        **dict.fromkeys("012", "S"),
+        "3": "T",
+    }
+    assert all(load["memory_bytes"] > 1 << 20 for load in loads.values())
+    odd, others, *_ = seen["stacks"]["lines"]
+    assert odd.startswith("rank 3 on lab-2 is stopped by a signal (state T) in ")
+    assert others.startswith("ranks 0-2 wait in ")
+    assert f"== rank 3 on lab-2, process {pids['3']}: " in Path(seen["stacks"]["file"]).read_text()
+    shown = operator.call("status", "--stacks").out
+    assert f"\n  {odd}\n  {others}\n" in shown
+    assert " | (stopped by a signal) ready\n" in shown
+    assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
+    assert operator.call("status", "--stacks", "--job", job_id).code == 0
+
+
+def test_a_job_that_hangs_is_stopped(operator: Operator) -> None:
+    words = ("--hang-timeout", "2s", "--on-hang", "stop", "--grace", "0.5")
+    ended = operator.call("train", "waits.py", *words, "--json")
+    assert (ended.code, ended.json["state"], ended.json["exit_code"]) == (124, "hung", 124)
+    first, places, *_ = ended.json["message"].splitlines()
+    assert " hangs: no rank has put out or computed anything for " in first
+    assert places.startswith("  ranks 0-3 wait in ")
+    assert ended.err.count(places) == 2  # at once, and in the report
+    for flag, value, why in (
+        ("--hang-timeout", "1", "is less than 2 s"),
+        ("--hang-timeout", "soon", "is not a time such as 90s, 10m, 2h or 1d"),
+        ("--on-hang", "cry", "is neither tell nor stop"),
+    ):
+        refused = operator.call("train", "waits.py", flag, value)
+        assert refused.code == 125
+        assert f'{flag}: "{value}" {why}' in refused.err
 
 
 def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operator) -> None:

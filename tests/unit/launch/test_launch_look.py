@@ -19,7 +19,7 @@ from ascendboot.launch.events import (
     StopAsked,
     SupervisorStarted,
 )
-from ascendboot.launch.look import JobLook, living, look_at, parse_look
+from ascendboot.launch.look import JobLook, RankLoad, living, look_at, parse_look
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.launch.status import JobStatus, status_of
@@ -77,7 +77,10 @@ alive supervisor - 10
 alive launcher - 11
 alive rank 0 12
 last rank.0.log step 7 of 9
+silent 5 rank.0.log
+silent -1 rank.1.log
 last rank.1.log\x20
+use 0 D 495 500 2048
 end
 """
 
@@ -91,13 +94,19 @@ def test_what_a_node_says() -> None:
             launcher_alive=True,
             pids={11, 12, 13},
             last_lines={0: "step 7 of 9", 1: ""},
+            silent_s={0: 5.0, 1: 0.0},
+            loads={0: RankLoad("D", 99.0, 2 << 20)},
         ),
         "job-2": JobLook(),
     }
 
 
 @pytest.mark.parametrize(
-    "said", ["", "job x\n", "what\nend\n", "alive rank 0\nend\n", "end\nmore\n", "last x y\nend\n"]
+    "said",
+    [
+        *("", "job x\n", "what\nend\n", "end\nmore\n"),
+        *("alive rank 0\nend\n", "last x y\nend\n", "last rank.0.log\nend\n"),
+    ],
 )
 def test_what_is_not_understood_is_refused(said: str) -> None:
     with pytest.raises(NotUnderstoodError):
@@ -164,7 +173,8 @@ def test_how_a_job_stands(
 def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
     record: JobRecord, tmp_path: Path
 ) -> None:
-    second = JobLook(has_folder=True, ranks_alive={2}, pids={5})
+    second = JobLook(has_folder=True, ranks_alive={2}, pids={5}, last_lines={2: "step 7"})
+    second.silent_s, second.loads = {2: 5.0}, {2: RankLoad("S", 99.5, 4096)}
     found = judged(record, tmp_path, UnreachableError("a-1", "off"), second)
     assert found.report.state is JobState.RUNNING
     assert [n.to_json() for n in found.nodes] == [
@@ -175,6 +185,8 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
             "processes": None,
             "launcher_alive": None,
             "last_lines": {},
+            "silent_s": {},
+            "loads": {},
             "problem": "off",
         },
         {
@@ -183,7 +195,9 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
             "ranks_alive": [2],
             "processes": 1,
             "launcher_alive": None,
-            "last_lines": {},
+            "last_lines": {"2": "step 7"},
+            "silent_s": {"2": 5.0},
+            "loads": {"2": {"state": "S", "cpu_percent": 99.5, "memory_bytes": 4096}},
             "problem": "",
         },
     ]
