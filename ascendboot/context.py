@@ -37,7 +37,7 @@ class Context:
     @cached_property
     def resources(self) -> Mapping[str, str]:
         """Name and text of every file below `resources/`; made once, for all nodes."""
-        return resource_files(self.cluster, self.decisions.placement)
+        return resource_files(self.decisions.placement, self.decisions.rank_table)
 
     def user(self, node: Node) -> str:
         """The login name that we really have on a node, on the side where our sshd runs."""

@@ -11,6 +11,7 @@ from ascendboot.judge.devices import devices_of
 from ascendboot.judge.finding import Finding
 from ascendboot.judge.launcher import choose_launcher
 from ascendboot.judge.network import common_networks
+from ascendboot.judge.rank_table import rank_table_text
 from ascendboot.model.names import fold
 from ascendboot.model.placement import Placement, Slot
 from ascendboot.profiles import packages_of, profile_paths
@@ -61,6 +62,8 @@ class Decisions:
     mpirun: str
     """Absolute path on the primary."""
     launcher: LauncherChoice
+    rank_table: str = ""
+    """Its text; empty where ranks go without."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets for horovodrun, which loads what the ranks load."""
 
@@ -88,6 +91,9 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
         base=bases.pop(),
         mpirun=openmpi.path if openmpi else "mpirun",
         launcher=launcher,
+        rank_table=rank_table_text(cluster, seen.facts)
+        if cluster.resource_mode == "rank-table"
+        else "",
         launcher_env=_launcher_env(cluster, seen) if launcher.horovodrun else {},
     )
 

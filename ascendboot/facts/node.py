@@ -10,7 +10,7 @@ from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, ask, part_of, s
 from ascendboot.facts.code import code_questions
 from ascendboot.facts.container import container_question
 from ascendboot.facts.launchers import launcher_questions
-from ascendboot.facts.npus import DeviceNetwork, npu_questions
+from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_questions
 from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
 from ascendboot.parse import disk, hccn_conf, ip, kernel_ports, openmpi, python, ss, sshd, system
 from ascendboot.parse.openmpi import OpenMpi
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ascendboot.parse.ip import Interface
     from ascendboot.parse.kernel_ports import KernelPorts
     from ascendboot.parse.npu_smi import NpuList, NpuMap
+    from ascendboot.parse.spod_info import SuperPodPlace
     from ascendboot.parse.ss import Listener
     from ascendboot.parse.torch import Torch
     from ascendboot.transport.api import Result, Transport
@@ -82,8 +83,10 @@ class NodeFacts:
     interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
     npus: Answer[NpuMap] = NOT_ASKED
     npu_list: Answer[NpuList] = NOT_ASKED
-    super_pod: Answer[int | None] = NOT_ASKED
-    """The id of the node's super pod; None: it is no A3."""
+    super_pods: Answer[Mapping[int, Answer[SuperPodPlace | None]]] = NOT_ASKED
+    """By physical id where each chip of an A3 server is, None: in no super pod; empty elsewhere."""
+    root_info: Answer[RootInfo | None] = NOT_ASKED
+    """None: it is no 950."""
     device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
     hccn_conf: Answer[HccnConf] = NOT_ASKED
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ascendboot.parse.hccn_tool import DeviceAddress
     from ascendboot.parse.npu_smi import NpuList, NpuMap
     from ascendboot.parse.sections import Section
+    from ascendboot.parse.spod_info import SuperPodPlace
     from ascendboot.transport.api import Result
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ COMMAND = Command(
     argv=("bash", "-c", NPUS), purpose="ask the NPUs", effect=Effect.READ, timeout_s=200.0
 )
 _SCRIPT = "the script that asks the NPUs"
+ROOT_INFO = "/etc/hccl_rootinfo.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +57,22 @@ class DeviceNetwork:
         return ",".join(address.ip for address in value_of(self.addresses) or ()) or None
 
 
+@dataclass(frozen=True)
+class RootInfo:
+    """The file in which a server of 950 tells HCCL of its devices' places in the network."""
+
+    text: str
+    missing_topology: str | None = None
+    """The topology file that it names, where that is not there."""
+
+
 def npu_questions() -> dict[str, Fact[Any]]:
     """The questions about NPUs, by name; they share one run of one script."""
     return {
         "npus": Fact("npus", COMMAND, _npus, "list the NPUs"),
         "npu_list": Fact("npu_list", COMMAND, _npu_list, "count the NPUs"),
-        "super_pod": Fact("super_pod", COMMAND, _super_pod, "tell the super pod"),
+        "super_pods": Fact("super_pods", COMMAND, _super_pods, "tell the super pods"),
+        "root_info": Fact("root_info", COMMAND, _root_info, f"read {ROOT_INFO}"),
         "device_networks": Fact(
             "device_networks", COMMAND, _device_networks, "read the network of the devices"
         ),
@@ -82,15 +94,38 @@ def _npu_smi_said(result: Result, name: str, tool: str) -> str:
     return part_of(sections, name, _SCRIPT)
 
 
-def _super_pod(result: Result) -> int | None:
-    """The super pod of the node's first chip; None where it is no A3."""
-    section = sections_of(result, _SCRIPT).get("spod")
-    return None if section is None else spod_info.parse(section.text).super_pod_id
+def _super_pods(result: Result) -> Mapping[int, Answer[SuperPodPlace | None]]:
+    sections = sections_of(result, _SCRIPT)
+    asked = (name.partition("/") for name in sections if name.endswith("/spod"))
+    return {int(word): _place(int(word), sections[f"{word}/spod"]) for word, *_ in asked}
+
+
+def _place(device_id: int, section: Section) -> Answer[SuperPodPlace | None]:
+    def place() -> SuperPodPlace | None:
+        npu_smi.refuse_failure(section.text, spod_info.TOOL)
+        if section.exit_code in ENDED_BY_TIMEOUT:
+            said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s"
+            raise ToolError(f"{spod_info.TOOL}: {said}")
+        # what it does not support it says with an exit code of its own
+        return spod_info.parse(section.text)
+
+    return attempt(f"tell the super pod of device {device_id}", place)
+
+
+def _root_info(result: Result) -> RootInfo | None:
+    sections = sections_of(result, _SCRIPT)
+    if "root_info" not in sections:
+        return None
+    missing = sections.get("topology")
+    text = part_of(sections, "root_info", _SCRIPT)
+    return RootInfo(text, missing.text.strip() if missing else None)
 
 
 def _device_networks(result: Result) -> tuple[DeviceNetwork, ...]:
     sections = sections_of(result, _SCRIPT)
     part_of(sections, "hccn_tool", _SCRIPT)
+    if "root_info" in sections:
+        return ()  # of 950 hccn_tool is not asked
     device_ids = sorted({int(word) for word in part_of(sections, "ids", _SCRIPT).split()})
     return tuple(_device_network(device_id, sections) for device_id in device_ids)
 

@@ -154,7 +154,7 @@ else
     section $name 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
   done
 fi
-ids=; column=; card=; chip=; vnic=; ifs=$IFS; IFS=$'\n'; lines=($said); IFS=$ifs
+ids=; column=; chips=; family=; ifs=$IFS; IFS=$'\n'; lines=($said); IFS=$ifs
 for line in "${lines[@]}"; do
   case $line in *'NPU ID'*'Chip Name'*)
     line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
@@ -168,12 +168,14 @@ for line in "${lines[@]}"; do
   [ "$column" ] || continue
   cells=($line)
   [ "${cells[0]}" != -1 ] || continue
-  case $line in *Ascend910_93* | *' Ascend910' | *' Ascend910 '*)
-    if [ -z "$card" ]; then card=${cells[0]} chip=${cells[1]}; fi
-    # A3 has two chips on a card; a single one of that name is a 910
-    case $line in *Ascend910_93*) vnic=vnic ;; *) [ "${cells[1]}" = 0 ] || vnic=vnic ;; esac ;;
+  # A3 has two chips on a card; a single one of that name is a 910
+  case $line in
+    *Ascend910_93*) family=a3 ;;
+    *' Ascend910' | *' Ascend910 '*) [ "${cells[1]}" = 0 ] || family=a3 ;;
+    *Ascend950*) family=a5 ;;
   esac
-  case ${cells[column]-} in '' | *[!0-9]*) ;; *) ids="$ids ${cells[column]}" ;; esac
+  case ${cells[column]-} in '' | *[!0-9]*) continue ;; esac
+  ids="$ids ${cells[column]}"; chips="$chips ${cells[column]}/${cells[0]}/${cells[1]}"
 done
 if [ -z "$column" ]; then
   set +f
@@ -184,13 +186,29 @@ if [ -z "$column" ]; then
   set -f
 fi
 section ids 0 "${ids# }"
-[ -z "$vnic" ] ||
+vnic=
+if [ "$family" = a3 ]; then
+  vnic=vnic
+  for chip in $chips; do
+    card=${chip#*/}
 """
-    + rf"""  tell spod merged timeout -k 1 {CALL_TIMEOUT_S} "$npu_smi" info -t spod-info \
-    -i "$card" -c "$chip"
+    + rf"""
+    tell "${{chip%%/*}}/spod" merged timeout -k 1 {CALL_TIMEOUT_S} "$npu_smi" info -t spod-info \
+      -i "${{card%/*}}" -c "${{card#*/}}"
 """
     + r"""
-if locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
+  done
+fi
+if [ "$family" = a5 ]; then
+  # its hccn_tool has other words; what HCCL wants to know is in this file
+  info=/etc/hccl_rootinfo.json
+  content root_info $info
+  topology='"topo_file_path"[[:space:]]*:[[:space:]]*"([^"]*)"'
+  if [[ $({ echo "$(<$info)"; } 2>/dev/null) =~ $topology ]] && [ ! -e "${BASH_REMATCH[1]}" ]; then
+    section topology 1 "${BASH_REMATCH[1]}"
+  fi
+  section hccn_tool 0 ''
+elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
 """
     + rf"""

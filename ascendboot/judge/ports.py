@@ -9,6 +9,8 @@ from ascendboot.facts.api import Answered, Unanswered, value_of
 from ascendboot.judge.devices import DRIVER, device_ids
 from ascendboot.judge.finding import Finding, devices, judged_nodes, unanswered
 from ascendboot.judge.host import same_machines
+from ascendboot.judge.resources import product_of
+from ascendboot.judge.super_pods import pods_of
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")
+INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
 
 
 def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module; about the devices that a job would use."""
+    needs_ip = _needs_ip(cluster, facts)
     for node, seen in judged_nodes(cluster, facts):
+        of_a3 = product_of(seen) == "a3"
         yield from unanswered("device-networks-unknown", node, seen.device_networks, DRIVER)
         used = _used(node, seen)
         yield from _silent(node, {n.device_id: n.addresses for n in used}, "ip", "read the IP of")
@@ -33,9 +38,9 @@ def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
         yield from _silent(
             node, {n.device_id: n.tls_enabled for n in used}, "tls", "read the TLS switch of"
         )
-        yield from _without_ip(cluster, node, used)
+        yield from _without_ip(node, used, is_needed=needs_ip)
         yield from _not_as_stated(node, used)
-        yield from _links_down(cluster, node, used)
+        yield from _links_down(node, used, is_a3=cluster.product == "a3" or of_a3)
         yield from _at_boot(node, seen, used)
     yield from _doubled(cluster, facts)
     yield from _tls(cluster, facts)
@@ -69,13 +74,25 @@ def _silent(
         )
 
 
-def _without_ip(cluster: Cluster, node: Node, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
+def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
+    """Whether HCCL wants an address of each device (hcomm `topoinfo_ranktableConcise.cc`).
+
+    Between the devices of one server, or of one super pod, it needs none unless it is told to go
+    over RoCE there, too.
+    """
+    if cluster.env.get(INTRA_ROCE) == "1":
+        return True
+    pods = pods_of(cluster, facts).values()
+    in_one_pod = all(pods) and len(set().union(*pods)) == 1
+    return len(cluster.nodes) > 1 and not in_one_pod
+
+
+def _without_ip(node: Node, used: Sequence[DeviceNetwork], *, is_needed: bool) -> Iterator[Finding]:
     ids = [network.device_id for network in used if network.addresses == Answered(())]
     if ids:
         yield Finding(
             id="device-ip-missing",
-            # between the devices of one server HCCL needs no network
-            level="error" if len(cluster.nodes) > 1 else "warning",
+            level="error" if is_needed else "warning",
             nodes=(node.name,),
             text=f"{devices(ids)} {'has' if len(ids) == 1 else 'have'} no IP address",
             remedy=f"Set it: hccn_tool -i {ids[0]} -ip -s address ADDRESS netmask MASK",
@@ -96,13 +113,13 @@ def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> Iterator[Findin
             )
 
 
-def _links_down(cluster: Cluster, node: Node, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
+def _links_down(node: Node, used: Sequence[DeviceNetwork], *, is_a3: bool) -> Iterator[Finding]:
     ids = [network.device_id for network in used if network.link_up == Answered(value=False)]
     if ids:
         yield Finding(
             id="link-down",
             # inside an A3 super pod devices reach each other without this link
-            level="warning" if cluster.product == "a3" else "error",
+            level="warning" if is_a3 else "error",
             nodes=(node.name,),
             text=f"the link of {devices(ids)} is down",
             remedy="Look at cable and switch port; "

@@ -10,6 +10,7 @@ from ascendboot.facts.api import value_of
 from ascendboot.judge.devices import devices_of
 from ascendboot.judge.hccl_ports import hccl_ports
 from ascendboot.judge.resources import product_of
+from ascendboot.judge.super_pods import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,7 +93,7 @@ def attempts(
     devices = {node.name: _devices(node, facts[node.name]) for node in nodes}
     knocks = _knocks(cluster, nodes, facts, coverage, ssh_ports)
     names = [name for name in devices if devices[name]]
-    pods_known = all(value_of(facts[name].super_pod) is not None for name in names)
+    pods_known = all(d.super_pod is not None for name in names for d in devices[name])
     return {
         node.name: Attempts(
             pings=tuple(_pings(cluster.name, names, node.name, devices, coverage)),
@@ -133,9 +134,15 @@ def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
     """Without IPv6 addresses: how the tool is told to ping those is documented nowhere."""
     networks = value_of(facts.device_networks) or ()
     vnics = {network.device_id: value_of(network.vnic) for network in networks}
-    pod = value_of(facts.super_pod)
+    pods = {device_id: place.super_pod_id for device_id, place in places_of(facts).items()}
     found = (
-        _Device(node.name, device_id, "" if ":" in address else address, vnics.get(device_id), pod)
+        _Device(
+            node.name,
+            device_id,
+            "" if ":" in address else address,
+            vnics.get(device_id),
+            pods.get(device_id),
+        )
         for device_id, addresses in devices_of(node, facts)
         for address in (addresses or "").split(",")
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.convert import convert, in_order, numbered
+from ascendboot.ranktable.levels import LevelTable
 from ascendboot.ranktable.rule import CALLED
 from ascendboot.ranktable.servers import RankedDevice, RankTable, Server, SuperPod
 from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.ranktable.convert import Order
+    from ascendboot.ranktable.levels import LevelRank
     from ascendboot.ranktable.reading import Table
     from ascendboot.ranktable.rule import Product
     from ascendboot.ranktable.validate import Generation
@@ -27,6 +29,9 @@ class MemberDevice:
     device_id: int
     device_ip: str | None = None
     super_device_id: int | None = None
+    """Where its server is in a super pod of A3."""
+    place: LevelRank | None = None
+    """Of 950: where it is in each layer of the network, whatever its rank there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +41,27 @@ class Member:
     server_id: str
     devices: tuple[MemberDevice, ...]
     super_pod_id: str | None = None
+    """None: in none, or not known."""
 
 
 def generation_for(product: Product | None, members: Sequence[Member]) -> Generation:
-    """The generation that a product reads; of A3 1.2, where the super pods are known.
+    """The generation that a product reads; of A3 1.2, where the servers are in super pods.
 
     Raises:
-        RankTableError: nothing that servers tell makes a table for the product.
+        RankTableError: some servers are in a super pod, or tell of it, and others are not.
     """
     if product == "a5":
+        return "2.0"
+    in_pods = [member for member in members if member.super_pod_id is not None]
+    if product != "a3" or not in_pods:
+        return "1.0"
+    if len(in_pods) < len(members):
+        others = ", ".join(m.server_id for m in members if m.super_pod_id is None)
         raise RankTableError(
-            "could not write a rank table for 950: of each device, what is missing is local_id and "
-            "level_list, which its tools tell in a way that ascendboot does not read yet. Merge "
-            "the servers' own tables of version 2.0: ranktable.convert FILE --file FILE"
+            f"could not write a rank table: {in_pods[0].server_id} is in a super pod, and {others} "
+            "is not; write one for servers that are in super pods, or say --to 1.0"
         )
-    with_pods = product == "a3" and all(member.super_pod_id is not None for member in members)
-    return "1.2" if with_pods else "1.0"
+    return "1.2"
 
 
 def build(
@@ -68,6 +78,9 @@ def build(
             f"could not write {NAMED[generation]}: it is for {readers}, and the NPUs are of "
             f"{CALLED[product]}"
         )
+    if generation == "2.0":
+        by_text = order == "server-id"
+        return _levels(sorted(members, key=lambda m: m.server_id) if by_text else members)
     with_pods = generation == "1.2"
     servers = [
         Server(
@@ -86,6 +99,23 @@ def build(
     ]
     table = RankTable(numbered(servers), "1.0", _pods(members) if with_pods else ())
     return convert(in_order(table, order), generation).table
+
+
+def _levels(members: Sequence[Member]) -> LevelTable:
+    missing = [
+        f"{member.server_id} device {device.device_id}"
+        for member in members
+        for device in member.devices
+        if device.place is None
+    ]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise RankTableError(
+            f"could not write version 2.0: what is missing is local_id and level_list of "
+            f"{missing[0]}{more}; the servers of 950 have them in /etc/hccl_rootinfo.json"
+        )
+    places = [d.place for m in members for d in m.devices if d.place is not None]
+    return LevelTable(tuple(replace(place, rank_id=rank) for rank, place in enumerate(places)))
 
 
 def _pods(members: Sequence[Member]) -> tuple[SuperPod, ...]:

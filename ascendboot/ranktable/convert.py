@@ -27,7 +27,7 @@ ORDERS: tuple[Order, ...] = ("given", "server-id")
 
 _NEEDS_LEVELS = (
     "local_id and, for each net_layer, net_instance_id and rank_addr_list with the ports of each "
-    "address; only the tools of 950 tell them"
+    "address; only the servers of 950 tell them: ranktable.write"
 )
 _HOST = re.compile(r"(?P<host>[^\s#=]+)(?:\s+slots\s*=\s*(?P<slots>[0-9]+))?(?P<rest>[^#]*)(#.*)?")
 

@@ -45,16 +45,28 @@ def table_of(source: Source) -> Table:
                 return _servers(document, version)
     except _UnreadableError as error:
         raise RankTableError(
-            f"{source.name}: could not be understood: {shown(error.path)} is {error.problem}; "
+            f"{source.name}: could not be understood: {error}; "
             f"ranktable.validate {source.name} names everything that is wrong"
         ) from None
 
 
+def unnumbered_ranks(source: Source) -> tuple[LevelRank, ...]:
+    """The entries of a `rank_list` that states no ranks; all get 0.
+
+    Raises:
+        RankTableError: a part cannot be understood.
+    """
+    try:
+        document = _object(source.document, ())
+        entries = _items(document, "rank_list", ())
+        return tuple(_rank({**_object(v, path), "rank_id": 0}, path) for v, path in entries)
+    except _UnreadableError as error:
+        raise RankTableError(f"{source.name}: could not be understood: {error}") from None
+
+
 class _UnreadableError(Exception):
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(problem)
-        self.path = path
-        self.problem = problem
+        super().__init__(f"{shown(path)} is {problem}")
 
 
 def _servers(document: Mapping[str, object], version: Version) -> RankTable:

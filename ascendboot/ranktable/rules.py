@@ -14,9 +14,14 @@ RULES: tuple[Rule, ...] = (*GENERAL, *SPECIAL)
 RULE_OF: dict[str, Rule] = {rule.id: rule for rule in RULES}
 
 BY_PRODUCT = frozenset(
-    {"device-id", "device-set", "device-count", "address-family", "address-count"}
+    {
+        *("device-id", "device-set", "device-count", "address-family", "address-count"),
+        *("super-device-twice", "super-device-id"),
+    }
 )
 """What a table made from sound facts may still be refused for, by some products."""
+
+POD_ORDER, LOCAL_ID_TWICE = "pod-order", "local-id-twice"
 
 
 def reference_markdown() -> str:

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.ranktable.servers import RankedDevice, RankTable, Server
-
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster
     from ascendboot.model.placement import Placement
 
 
-def resource_files(cluster: Cluster, placement: Placement) -> dict[str, str]:
+def resource_files(placement: Placement, rank_table: str) -> dict[str, str]:
     """Name and text of every file below `resources/`, equal on all nodes."""
     files = {"hostfile": hostfile(placement)}
-    if cluster.resource_mode == "rank-table":
-        files = {rank_table_name(placement): rank_table_text(cluster, placement), **files}
-    return files
-
-
-def rank_table_text(cluster: Cluster, placement: Placement) -> str:
-    """The rank table as every node gets it: the operator's own as it is, else ours."""
-    if cluster.own_table is not None:
-        return cluster.own_table.text
-    return rank_table(placement).to_json()
+    return {rank_table_name(placement): rank_table, **files} if rank_table else files
 
 
 def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
@@ -47,22 +36,6 @@ def meeting_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
         "MASTER_PORT": str(cluster.chief_port),
     }
     return {name: value for name, value in settings.items() if name not in cluster.env}
-
-
-def rank_table(placement: Placement) -> RankTable:
-    """The v1.0 rank table in which rank N is slot N of the placement."""
-    return RankTable(
-        tuple(
-            Server(
-                node.server_id,
-                tuple(
-                    RankedDevice(slot.device_id, slot.device_ip, rank)
-                    for rank, slot in zip(placement.ranks_on(node), placement.on(node), strict=True)
-                ),
-            )
-            for node in placement.nodes
-        )
-    )
 
 
 def rank_table_name(placement: Placement) -> str:

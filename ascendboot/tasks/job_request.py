@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from ascendboot.resources.files import (
     chief_settings,
     meeting_settings,
     rank_table_name,
-    rank_table_text,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def job_request(
     placement = applied.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
     by_chief = cluster.resource_mode == "no-rank-table"
-    table = rank_table_text(cluster, placement)
+    table = f"resources/{rank_table_name(placement)}"
     primary = applied.nodes[cluster.primary_name]
     return LaunchRequest(
         job_id=job_id,
@@ -46,8 +44,8 @@ def job_request(
         login=Login(user=primary.user, uid=primary.uid, home=PurePosixPath(primary.home)),
         mpirun=PurePosixPath(applied.mpirun),
         networks=applied.networks,
-        rank_table=applied.base / "resources" / rank_table_name(placement) if with_table else None,
-        rank_table_sha256=sha256(table.encode()).hexdigest() if with_table else "",
+        rank_table=applied.base / table if with_table else None,
+        rank_table_sha256=primary.files[table].sha256 if with_table else "",
         chief=chief_settings(cluster, placement) if by_chief else {},
         meeting={} if by_chief else meeting_settings(cluster, placement),
         python=cluster.python,

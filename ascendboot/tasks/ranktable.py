@@ -35,11 +35,11 @@ from ascendboot.transport.pool import FORKS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster
     from ascendboot.ranktable.against import ServerSeen
     from ascendboot.ranktable.reading import Table
     from ascendboot.ranktable.rule import Product
-    from ascendboot.tasks.npus import Npus
 
 _JSON_HELP = "Print the answer as JSON on standard output"
 _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
@@ -229,7 +229,7 @@ def _cluster_of(
     return product or product_among(cluster, found), servers_seen(cluster, found)
 
 
-def _asked(inventory: str) -> tuple[Cluster, Mapping[str, Npus]]:
+def _asked(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state = State.here()
     run = state.new_run("ranktable")
@@ -267,7 +267,7 @@ def _hosts_of(inventory: str) -> dict[str, Host]:
     cluster, found = _asked(inventory)
     hosts: dict[str, Host] = {}
     for node in cluster.nodes:
-        host = Host(node.server_id, dict(devices_of(node, found[node.name].facts)))
+        host = Host(node.server_id, dict(devices_of(node, found[node.name])))
         names = (node.name, node.address, node.cluster_address, node.server_id)
         hosts |= dict.fromkeys(names, host)
     return hosts

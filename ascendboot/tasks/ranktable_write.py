@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -9,7 +10,8 @@ from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import AscendbootError, UsageError
-from ascendboot.judge.devices import devices_of
+from ascendboot.judge.devices import device_ids
+from ascendboot.judge.members import member
 from ascendboot.judge.whole import judge
 from ascendboot.model.names import expand
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
@@ -18,13 +20,14 @@ from ascendboot.ranktable.rule import JOBS, PRODUCTS
 from ascendboot.state import State
 from ascendboot.tasks.common import FORKS_HELP, INVENTORY_HELP, reports_errors, wanted_cluster
 from ascendboot.tasks.deliver import deliver
-from ascendboot.tasks.npus import Npus, ask_npus, product_among
+from ascendboot.tasks.npus import ask_npus, product_among
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.words import GENERATIONS, among
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
 
 _ALLOWED = {"devices-differ", "device-ip-missing"}
@@ -66,8 +69,8 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
 ) -> None:
     """Write the rank table of a cluster, from what its devices say now; nodes are only read.
 
-    Product and generation follow from the NPUs, super pods of A3 from npu-smi. A table that HCCL
-    would refuse is not written.
+    Product and generation follow from the NPUs: super pods of A3 from npu-smi, the level lists of
+    950 from /etc/hccl_rootinfo.json of each server. A table that HCCL would refuse is not written.
 
     Examples:
       invoke ranktable.write --output hccl_json_16p_2_host.json
@@ -101,13 +104,13 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
     deliver(table, screen, output=output, product=of_npus, job=wanted_job, force=force)
 
 
-def _found(cluster: Cluster, nodes: Sequence[Node], *, forks: int) -> Mapping[str, Npus]:
+def _found(cluster: Cluster, nodes: Sequence[Node], *, forks: int) -> Mapping[str, NodeFacts]:
     state = State.here()
     run = state.new_run("ranktable-write")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
         found = ask_npus(session, nodes)
-    facts = {name: npus.facts for name, npus in found.items()}
-    findings = [f for f in judge(cluster, facts) if f.level == "error" and f.id not in _ALLOWED]
+    asked = replace(cluster, resource_mode="rank-table")
+    findings = [f for f in judge(asked, found) if f.level == "error" and f.id not in _ALLOWED]
     if findings:
         raise AscendbootError("\n".join(finding.message for finding in findings))
     return found
@@ -168,16 +171,8 @@ def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member
     return Member(node.server_id, tuple(MemberDevice(i, addresses[i]) for i in wanted))
 
 
-def _seen(node: Node, npus: Npus, ids: tuple[int, ...] | None) -> Member:
-    addresses = dict(devices_of(node, npus.facts))
-    wanted = _wanted(node, tuple(addresses), ids)
-    places = npus.places
-    pods = {places[i].super_pod_id for i in wanted if i in places}
-    devices = tuple(
-        MemberDevice(i, addresses[i], places[i].super_device_id if i in places else None)
-        for i in wanted
-    )
-    return Member(node.server_id, devices, str(pods.pop()) if len(pods) == 1 else None)
+def _seen(node: Node, facts: NodeFacts, ids: tuple[int, ...] | None) -> Member:
+    return member(node, facts, _wanted(node, device_ids(node, facts), ids))
 
 
 def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> tuple[int, ...]:

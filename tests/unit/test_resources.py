@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from ascendboot.model.cluster import Cluster, Node, SshAccess
@@ -10,7 +9,6 @@ from ascendboot.model.placement import Placement, Slot
 from ascendboot.resources.files import (
     chief_settings,
     hostfile,
-    rank_table,
     rank_table_name,
     resource_files,
 )
@@ -36,20 +34,6 @@ def placement(nodes: int, devices: int) -> Placement:
     )
 
 
-def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
-    placed = placement(2, 2)
-    document = json.loads(rank_table(placed).to_json())
-    rows = [
-        (server["server_id"], device["device_id"], device["device_ip"], device["rank_id"])
-        for server in document["server_list"]
-        for device in server["device"]
-    ]
-    assert rows == [
-        (slot.node.server_id, str(slot.device_id), slot.device_ip, str(rank))
-        for rank, slot in enumerate(placed.slots)
-    ]
-
-
 def test_the_hostfile_has_the_table_s_order() -> None:
     assert hostfile(placement(2, 8)) == "192.0.2.1 slots=8\n192.0.2.2 slots=8\n"
 
@@ -63,8 +47,11 @@ def test_without_a_rank_table_there_is_no_such_file_and_the_size_counts_all_rank
     placed = placement(2, 8)
     wish = Cluster(name="c", nodes=placed.nodes, primary_name="n1", source="c.yaml")
     without = replace(wish, resource_mode="no-rank-table", chief_port=61001, chief_device=3)
-    assert list(resource_files(wish, placed)) == ["hccl_json_16p_2_host.json", "hostfile"]
-    assert resource_files(without, placed) == {"hostfile": hostfile(placed)}
+    assert resource_files(placed, "{}") == {
+        "hccl_json_16p_2_host.json": "{}",
+        "hostfile": hostfile(placed),
+    }
+    assert resource_files(placed, "") == {"hostfile": hostfile(placed)}
     assert chief_settings(without, placed) == {
         "CM_CHIEF_IP": placed.primary.cluster_address,
         "CM_CHIEF_PORT": "61001",

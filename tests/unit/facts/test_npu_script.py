@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from ascendboot.facts.api import Answer, Answered, Unanswered, answer_to
-from ascendboot.facts.npus import COMMAND, DeviceNetwork, npu_questions
+from ascendboot.facts.npus import COMMAND, DeviceNetwork, RootInfo, npu_questions
 from ascendboot.parse.hccn_tool import DeviceAddress
 from ascendboot.parse.npu_smi import NpuList
+from ascendboot.parse.spod_info import SuperPodPlace
 from ascendboot.transport.api import Effect, Result
 
 NEEDED = ("bash", "cat", "timeout", "sleep")
@@ -52,12 +53,20 @@ class Stage:
         (self.folder / "list").write_text(listed)
         self.put("npu-smi", f'cat {self.folder}/$([ "$2" = -m ] && echo mapping || echo list)\n')
 
-    def result(self, *, patience: str = "3", call_s: str = "5", enough: str = "150") -> Result:
+    def result(
+        self,
+        *,
+        patience: str = "3",
+        call_s: str = "5",
+        enough: str = "150",
+        root_info: str = "/nonexistent",
+    ) -> Result:
         script = COMMAND.argv[2]
         for usual, here in (
             ("left=100;", f"left={patience};"),
             ("timeout -k 1 10 ", f"timeout -k 1 {call_s} "),
             ("enough=150", f"enough={enough}"),
+            ("info=/etc/hccl_rootinfo.json", f"info={root_info}"),
         ):
             assert usual in script
             script = script.replace(usual, here)
@@ -139,45 +148,97 @@ A3 = (
     + "".join(f"\t4  {i}  {i}  {8 + i}  Ascend910\n" for i in range(2))
     + "\t4  2  -  -  Mcu\n"
 )
-SPOD = "SDID : 169082890\nSuper Pod Size : 384\nSuper Pod ID : 7\nServer Index : 40\n"
+SPOD = r"""
+printf '\tSDID : %s\n\tSuper Pod Size : 384\n' $((40 << 22 | $5 << 18 | $7 << 16 | $5 * 2 + $7))
+printf '\tSuper Pod ID : 7\n\tServer Index : 40\n'
+"""
 
 
-def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: Stage) -> None:
+def put_a3(stage: Stage, spod: str) -> None:
     stage.npu_smi(A3)
     stage.put(
         "npu-smi",
-        f'echo "$*" >>{stage.folder}/calls\ncase "$2 $3" in "-t spod-info") printf {SPOD!r} ;;\n'
+        f'echo "$*" >>{stage.folder}/calls\ncase "$2 $3" in "-t spod-info") {spod} ;;\n'
         f'"-m ") cat {stage.folder}/mapping ;; *) cat {stage.folder}/list ;; esac\n',
     )
+    stage.put("hccn_tool", FINE)
+
+
+def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: Stage) -> None:
+    put_a3(stage, SPOD)
     vnic = "vnic link status: UP\\nvnic ipaddr: 192.168.2.19$2\\nvnic netmask: 255.255.0.0\\n"
     stage.put("hccn_tool", f'[ $3 != -vnic ] || {{ printf "{vnic}"; exit; }}\n{FINE}')
     answers = stage.answers()
-    assert answers["super_pod"] == Answered(7)
+    assert answers["super_pods"] == Answered(
+        {
+            8 + i: Answered(
+                SuperPodPlace(
+                    super_device_id=40 << 22 | 4 << 18 | i << 16 | 8 + i,
+                    super_pod_id=7,
+                    size=384,
+                    server_index=40,
+                )
+            )
+            for i in range(2)
+        }
+    )
+    assert answers["root_info"] == Answered(None)
     assert answers["device_networks"] == Answered(
         (network(8, vnic=Answered("192.168.2.198")), network(9, vnic=Answered("192.168.2.199")))
     )
     calls = (stage.folder / "calls").read_text().splitlines()
-    assert calls == ["info -l", "info -m", "info -t spod-info -i 4 -c 0"]
+    assert calls == [
+        *("info -l", "info -m"),
+        *("info -t spod-info -i 4 -c 0", "info -t spod-info -i 4 -c 1"),
+    ]
 
 
 def test_elsewhere_no_super_pod_is_asked_for(stage: Stage) -> None:
     stage.npu_smi()
     stage.put("hccn_tool", FINE)
-    assert stage.answers()["super_pod"] == Answered(None)
+    assert stage.answers()["super_pods"] == Answered({})
 
 
 def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
-    stage.npu_smi(A3)
-    stage.put(
-        "npu-smi",
-        'case "$2" in -t) echo "This device does not support querying spod-info."; exit 1 ;;\n'
-        f"-m) cat {stage.folder}/mapping ;; *) cat {stage.folder}/list ;; esac\n",
-    )
-    stage.put("hccn_tool", FINE)
-    assert stage.answers()["super_pod"] == Unanswered(
-        "failed",
-        "could not tell the super pod: npu-smi info -t spod-info: This device does not support "
-        "querying spod-info.",
+    put_a3(stage, "echo 'This device does not support querying spod-info.'; exit 1")
+    assert stage.answers()["super_pods"] == Answered({8: Answered(None), 9: Answered(None)})
+
+
+@pytest.mark.parametrize(
+    ("spod", "kind", "said"),
+    [
+        ("echo hello", "not-understood", 'line 1 not understood: "hello"'),
+        ("echo 'Invalid card id.'; exit 1", "failed", "Invalid card id."),
+        ("exec sleep 60", "failed", "no answer within 10 s"),
+    ],
+)
+def test_a_chip_whose_place_is_not_told(stage: Stage, spod: str, kind: str, said: str) -> None:
+    put_a3(stage, f"[ $7 = 0 ] || {{ {spod}; exit; }}; {SPOD}")
+    places = stage.answers(call_s="2")["super_pods"]
+    assert isinstance(places, Answered)
+    assert isinstance(places.value[8], Answered)
+    lack = places.value[9]
+    assert (lack.kind, said in lack.message) == (kind, True)
+    assert lack.message.startswith("could not tell the super pod of device 9: npu-smi info -t spod")
+
+
+A5 = "\tNPU ID Slot ID Chip ID Chip Phy-ID Chip Name\n\t0 1 0 0 Ascend950PR\n"
+
+
+def test_of_950_the_root_info_is_read_and_its_hccn_tool_left_alone(stage: Stage) -> None:
+    stage.npu_smi(A5)
+    path, topology = stage.folder / "root.json", stage.folder / "topology.json"
+    text = f'{{"version": "2.0", "topo_file_path" : "{topology}"}}'
+    path.write_text(text)
+    answers = stage.answers(root_info=str(path))
+    assert answers["root_info"] == Answered(RootInfo(text, missing_topology=str(topology)))
+    assert answers["device_networks"] == Answered(())
+    assert answers["super_pods"] == Answered({})
+    topology.touch()
+    assert stage.answers(root_info=str(path))["root_info"] == Answered(RootInfo(text))
+    path.unlink()
+    assert stage.answers(root_info=str(path))["root_info"] == Unanswered(
+        "missing", f"could not read /etc/hccl_rootinfo.json: {path} does not exist"
     )
 
 
@@ -265,7 +326,8 @@ def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
     assert stage.answers(enough="0") == {
         "npus": Unanswered("failed", f"could not list the NPUs: {late}"),
         "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
-        "super_pod": Answered(None),
+        "super_pods": Answered({}),
+        "root_info": Answered(None),
         "device_networks": Answered(()),
     }
 
@@ -298,7 +360,8 @@ def test_no_npu_smi(stage: Stage) -> None:
     assert stage.answers() == {
         "npus": Unanswered("missing", f"could not list the NPUs: {nowhere}"),
         "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
-        "super_pod": Answered(None),
+        "super_pods": Answered({}),
+        "root_info": Answered(None),
         "device_networks": Answered(()),
     }
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.facts.api import Answered
+from ascendboot.decide import place
+from ascendboot.facts.api import Answered, Unanswered, value_of
+from ascendboot.facts.npus import RootInfo
+from ascendboot.judge.members import made_table
 from ascendboot.model.cluster import Cluster, Device, OwnTable
 from ascendboot.parse.hccn_conf import HccnConf
 from ascendboot.parse.npu_smi import NpuList, NpuMap
+from ascendboot.ranktable.compare import version_of
+from ascendboot.ranktable.rows import rows_of
+from ascendboot.ranktable.source import from_text
+from ascendboot.ranktable.validate import validate
 from tests.unit.judge import well
+
+if TYPE_CHECKING:
+    from ascendboot.facts.node import NodeFacts
 
 ONE = well.cluster(well.node(1))
 
@@ -44,7 +55,7 @@ def own(generation: str) -> Cluster:
         ("Ascend 910A", (8,), ["rank-table-refused error"]),
         ("Ascend 910B3", (0, 1, 2, 9), []),
         ("Ascend 910B3", (16,), ["rank-table-refused error"]),
-        ("Ascend950PR", (0, 1), ["rank-table-generation error"]),
+        ("Ascend950PR", (0, 1), []),
         ("Ascend something", (30,), []),
     ],
 )
@@ -57,15 +68,12 @@ def test_the_product_decides_what_table_is_taken(
 
 
 def test_the_message_says_which_generation_is_read() -> None:
-    (text,) = [
-        t
-        for t in well.judged(ONE, well.facts(1, **chips("Ascend950PR", 0)))
-        if t.startswith("rank-table")
-    ]
+    facts = well.facts(1, **chips("Ascend950PR", 0))
+    (text,) = [t for t in well.judged(own("1.0"), facts) if t.startswith("rank-table")]
     assert text == (
         "rank-table-generation error lab-1: the NPUs are of 950, whose HCCL reads rank tables of "
-        "2.0, and this one is of 1.0. Merge the servers' own tables with ranktable.convert and "
-        "name the result as `resources: {file: …}`."
+        "2.0, and this one is of 1.0. Leave `resources.file` out, or make another: "
+        "ranktable.write."
     )
 
 
@@ -96,19 +104,212 @@ def test_an_own_table_is_judged_for_the_product_that_is_there() -> None:
     assert told(wish, **chips("Ascend 910B3", 9)) == []
 
 
-def test_super_pods_are_missing_on_a3_with_several_nodes() -> None:
-    facts = [
-        replace(
-            well.facts(number, **chips("Ascend910", 0, 1, chip_id=1)),
-            device_networks=Answered(tuple(well.network(number, i) for i in (0, 1))),
+def of_table(wish: Cluster, *facts: NodeFacts) -> list[str]:
+    names = ("rank-table", "super-pod", "root-info", "topology", "products", "device-ip-m", "net-i")
+    return [text for text in well.judged(wish, *facts) if text.startswith(names)]
+
+
+def test_a3_in_one_super_pod_in_two_or_in_none_is_well() -> None:
+    for pods in ((0, 0), (0, 1), (None, None)):
+        assert of_table(well.TWO, *(well.a3(n, pod) for n, pod in enumerate(pods, 1))) == []
+
+
+def test_devices_in_no_super_pod_are_named_where_others_are_in_one() -> None:
+    outside = well.a3(2)
+    places = dict(value_of(outside.super_pods) or {}) | {2: Answered(None), 3: Answered(None)}
+    remedy = (
+        "(npu-smi info -t spod-info). Make the super pods whole, or leave the node out; "
+        "`resources: {file: …}` takes a rank table of yours."
+    )
+    assert of_table(well.TWO, well.a3(1), replace(outside, super_pods=Answered(places))) == [
+        (
+            "super-pods-mixed error lab-2: devices 2-3 are in no super pod, other devices of the "
+            f"cluster are {remedy}"
         )
-        for number in (1, 2)
     ]
-    found = [text for text in well.judged(well.TWO, *facts) if text.startswith("rank-table")]
+    assert of_table(well.TWO, well.a3(1), well.a3(2, None)) == [
+        (
+            "super-pods-mixed error lab-2: devices 0-3 are in no super pod, other devices of the "
+            f"cluster are {remedy}"
+        )
+    ]
+
+
+def test_a_super_pod_that_is_not_told_stops_setup() -> None:
+    silent = Unanswered(
+        "failed", "could not tell the super pod of device 1: npu-smi info -t spod-info: no answer"
+    )
+    seen = well.a3(2)
+    places = dict(value_of(seen.super_pods) or {}) | {1: silent}
+    assert of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places))) == [
+        (
+            "super-pod-unknown error lab-2: could not tell the super pod of device 1: npu-smi info "
+            "-t spod-info: no answer. Without it the rank table cannot be made; `resources: "
+            "{file: …}` takes one of yours."
+        )
+    ]
+
+
+def test_a_server_is_in_one_super_pod_and_ids_are_each_device_s_own() -> None:
+    seen = well.a3(2)
+    places = dict(value_of(seen.super_pods) or {}) | {3: Answered(well.place(2, 3, 7))}
+    assert of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places))) == [
+        (
+            "super-pods-several error lab-2: the devices of one server are in several super pods: "
+            "devices 0-2 in 0, device 3 in 7 (npu-smi info -t spod-info). Ask who set up the super "
+            "pods."
+        )
+    ]
+    twin = replace(well.a3(2), super_pods=well.a3(1).super_pods)
+    found = of_table(well.TWO, well.a3(1), twin)
+    assert [text.partition(" lab-2: ")[0] for text in found] == ["rank-table-refused error"] * 4
+    assert "super_device_id 4194304 is there twice in its super pod" in found[0]
+
+
+def test_super_pods_that_are_torn_apart_by_the_order_of_nodes() -> None:
+    wish = well.cluster(*(well.node(n) for n in (1, 2, 3)))
+    assert of_table(wish, well.a3(1, 0), well.a3(2, 1), well.a3(3, 0)) == [
+        (
+            "super-pods-apart warning lab-1: the ranks of super pod 0 are not one after the other. "
+            "Name the nodes of a super pod one after the other in the inventory."
+        )
+    ]
+
+
+def test_inside_one_super_pod_devices_need_no_address_unless_told_to_take_roce() -> None:
+    none = tuple(well.network(2, i, addresses=Answered(())) for i in range(4))
+    seen = replace(well.a3(2), device_networks=Answered(none))
+    missing = (
+        "device-ip-missing {} lab-2: devices 0-3 have no IP address. Set it: hccn_tool -i 0 -ip -s "
+        "address ADDRESS netmask MASK."
+    )
+    assert of_table(well.TWO, well.a3(1), seen) == [missing.format("warning")]
+    assert of_table(well.TWO, well.a3(1, 5), seen) == [missing.format("error")]
+    roce = replace(well.TWO, env={"HCCL_INTRA_ROCE_ENABLE": "1"})
+    assert of_table(roce, well.a3(1), seen) == [missing.format("error")]
+
+
+def test_an_own_table_without_the_super_pods_that_are_there() -> None:
+    table = OwnTable(text=made_table(well.TWO, FACTS_A3).to_json(), generation="1.0", places=())
+    assert of_table(replace(well.TWO, own_table=table), *FACTS_A3.values()) == [
+        (
+            "rank-table-without-pods warning lab-[1-2]: the NPUs are in a super pod, and the rank "
+            "table says nothing of it. Leave `resources.file` out, or make another: "
+            "ranktable.write."
+        )
+    ]
+
+
+FACTS_A3 = {f"lab-{n}": well.a3(n) for n in (1, 2)}
+MAKE = (
+    "Make it there (mindcluster-tools rootinfo --output FILE, then install -m 0644 FILE "
+    "/etc/hccl_rootinfo.json), or name a rank table of yours as `resources: {file: …}`."
+)
+
+
+def test_950_with_root_info_is_well_and_without_it_is_not() -> None:
+    assert of_table(well.TWO, well.a5(1), well.a5(2)) == []
+    absent = Unanswered("missing", "could not read /etc/hccl_rootinfo.json: it does not exist")
+    assert of_table(well.TWO, well.a5(1), well.a5(2, root_info=absent)) == [
+        f"root-info-missing error lab-2: {absent.message}. {MAKE}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": "1.0"}, 'version is "1.0", and HCCL of 950 reads "2.0" alone'),
+        ({"version": 2}, 'version is not stated as text, and HCCL of 950 reads "2.0" alone'),
+        ({"topo_file_path": None}, "topo_file_path is missing, which HCCL of 950 wants"),
+        ({"rank_count": 3}, "rank_count is 3, and rank_list has 2"),
+        ({"rank_list": {}}, "could not be understood: rank_list is no list"),
+        ({"rank_list": [3]}, "could not be understood: rank_list[0] is no object"),
+        (
+            {"rank_count": 1, "rank_list": [well.root_info(2)["rank_list"][1]]},
+            "says nothing of device 0",
+        ),
+        ({"rank_list": [well.root_info(2)["rank_list"][1]] * 2}, "a device_id is there twice"),
+    ],
+)
+def test_root_info_that_hccl_would_not_take(change: dict[str, Any], said: str) -> None:
+    info = RootInfo(json.dumps(well.root_info(2) | change))
+    (found,) = of_table(well.TWO, well.a5(1), well.a5(2, root_info=Answered(info)))
+    assert found.startswith("root-info-unfit error lab-2: /etc/hccl_rootinfo.json")
+    assert f"{said}. {MAKE}" in found
+
+
+def test_servers_that_call_their_networks_alike_and_topologies_that_are_not_there() -> None:
+    twin = json.loads(json.dumps(well.root_info(2)).replace("sp_0_srv_2", "sp_0_srv_1"))
+    found = of_table(
+        well.TWO, well.a5(1), well.a5(2, root_info=Answered(RootInfo(json.dumps(twin))))
+    )
     assert found == [
         (
-            "rank-table-without-pods info lab-[1-2]: the rank table says nothing of super pods. "
-            "Where the nodes are in one: ranktable.write --output FILE, and `resources: {file: "
-            "FILE}`."
+            'net-instances-alike warning lab-2: local_id 0 is there twice in net instance "sp_0_s'
+            'rv_1". Give each server a net_instance_id of its own in /etc/hccl_rootinfo.json.'
         )
     ]
+    nowhere = RootInfo(json.dumps(well.root_info(1)), missing_topology="/opt/topo.json")
+    assert of_table(ONE, well.a5(1, root_info=Answered(nowhere))) == [
+        (
+            "topology-missing error lab-1: /etc/hccl_rootinfo.json names /opt/topo.json as "
+            "topology, which is not there. Correct topo_file_path; the driver has its topologies "
+            "in /usr/local/Ascend/driver/topo."
+        )
+    ]
+
+
+def test_no_table_is_for_950_and_others() -> None:
+    assert of_table(well.TWO, well.a5(1), well.a3(2)) == [
+        (
+            "products-differ error lab-[1-2]: the NPUs are of A3 and 950, and no rank table is for "
+            "all of them. Use nodes of one product in a cluster."
+        )
+    ]
+
+
+def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
+    wish = replace(well.TWO, primary_name="lab-2")
+    for facts in (
+        {f"lab-{n}": well.facts(n) for n in (1, 2)},
+        FACTS_A3,
+        {f"lab-{n}": well.a5(n) for n in (1, 2)},
+    ):
+        placed = place(wish, facts)
+        rows = rows_of(made_table(wish, facts))
+        assert [(row.rank, row.device_id) for row in rows] == [
+            (rank, slot.device_id) for rank, slot in enumerate(placed.slots)
+        ]
+        servers = [row.server.removeprefix("sp_0_srv_") for row in rows]
+        names = {"2": "lab-2", "1": "lab-1"} | {n.server_id: n.name for n in wish.nodes}
+        assert [names[server] for server in servers] == [slot.node.name for slot in placed.slots]
+
+
+def test_each_product_gets_its_generation() -> None:
+    made = made_table(well.TWO, FACTS_A3)
+    assert version_of(made) == "1.2"
+    document = json.loads(made.to_json())
+    assert document["server_list"][1]["device"][3]["super_device_id"] == str(
+        2 << 22 | 1 << 18 | 1 << 16 | 3
+    )
+    assert document["super_pod_list"] == [
+        {
+            "super_pod_id": "0",
+            "server_list": [{"server_id": "198.18.0.1"}, {"server_id": "198.18.0.2"}],
+        }
+    ]
+    alone = {f"lab-{n}": well.a3(n, None) for n in (1, 2)}
+    assert version_of(made_table(well.TWO, alone)) == "1.0"
+    levels = made_table(well.TWO, {f"lab-{n}": well.a5(n) for n in (1, 2)})
+    expected = [
+        {"rank_id": 2 * (n - 1) + i, **entry}
+        for n in (1, 2)
+        for i, entry in enumerate(well.root_info(n)["rank_list"])
+    ]
+    assert json.loads(levels.to_json()) == {
+        "status": "completed",
+        "version": "2.0",
+        "rank_count": 4,
+        "rank_list": expected,
+    }
+    assert validate(from_text("made", levels.to_json()), product="a5") == ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from ascendboot.facts.api import Answered, Clock
 from ascendboot.facts.node import Disk, NodeFacts
-from ascendboot.facts.npus import DeviceNetwork
+from ascendboot.facts.npus import DeviceNetwork, RootInfo
 from ascendboot.judge.whole import judge
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.parse.disk import FileSystem
@@ -17,6 +18,7 @@ from ascendboot.parse.ip import Interface, InterfaceAddress
 from ascendboot.parse.npu_smi import Npu, NpuList, NpuMap
 from ascendboot.parse.openmpi import OpenMpi
 from ascendboot.parse.python import Python
+from ascendboot.parse.spod_info import SuperPodPlace
 from ascendboot.parse.sshd import Sshd
 from ascendboot.parse.system import Kernel, OsRelease, System
 
@@ -119,6 +121,80 @@ def facts(number: int, **changes: Any) -> NodeFacts:
         **networks(number),
     )
     return replace(plain, **changes)
+
+
+def chips(number: int, name: str, count: int) -> dict[str, Any]:
+    """So many chips, two on each card where they are of A3."""
+    per_card = 2 if name == "Ascend910" else 1
+    found = tuple(
+        replace(npu(i, name), npu_id=i // per_card, chip_id=i % per_card) for i in range(count)
+    )
+    return {
+        "npus": Answered(NpuMap(found)),
+        "npu_list": Answered(NpuList(tuple(range(count // per_card)), count)),
+        "device_networks": Answered(tuple(network(number, i) for i in range(count))),
+    }
+
+
+def place(number: int, device_id: int, pod: int) -> SuperPodPlace:
+    card, die = divmod(device_id, 2)
+    return SuperPodPlace(
+        super_device_id=number << 22 | card << 18 | die << 16 | device_id,
+        super_pod_id=pod,
+        size=384,
+        server_index=number,
+    )
+
+
+def a3(number: int, pod: int | None = 0, count: int = 4, **changes: Any) -> NodeFacts:
+    """A node of A3 on which all is well, in a super pod or in none."""
+    places = {i: Answered(None if pod is None else place(number, i, pod)) for i in range(count)}
+    return facts(
+        number, **chips(number, "Ascend910", count), super_pods=Answered(places), **changes
+    )
+
+
+def root_info(number: int, count: int = 2) -> dict[str, Any]:
+    """What HCCL is told of the devices of a server of 950 (hcomm `rank_info_types.c`)."""
+    return {
+        "version": "2.0",
+        "topo_file_path": "/usr/local/Ascend/driver/topo/950/atlas_850_1.json",
+        "rank_count": count,
+        "rank_list": [
+            {
+                "device_id": i,
+                "local_id": i,
+                "level_list": [
+                    level(
+                        0, f"sp_0_srv_{number}", "TOPO_FILE_DESC", f"{number:02}{i:02}00dfdf008b"
+                    ),
+                    level(1, "sp_0", "CLOS", f"{number:02}{i:02}00dfdf00df"),
+                ],
+            }
+            for i in range(count)
+        ],
+    }
+
+
+def level(layer: int, instance: str, kind: str, eid: str) -> dict[str, Any]:
+    address = {"addr_type": "EID", "addr": f"{eid:0>32}", "plane_id": "plane_0", "ports": ["1/0"]}
+    return {
+        "net_layer": layer,
+        "net_instance_id": instance,
+        "net_type": kind,
+        "net_attr": "",
+        "rank_addr_list": [address],
+    }
+
+
+def a5(number: int, count: int = 2, **changes: Any) -> NodeFacts:
+    """A node of 950 on which all is well: its devices' addresses are in its root info alone."""
+    info = Answered(RootInfo(json.dumps(root_info(number, count))))
+    return facts(
+        number,
+        **chips(number, "Ascend950PR", count)
+        | {"device_networks": Answered(()), "root_info": info, **changes},
+    )
 
 
 def judged(wish: Cluster, *seen: NodeFacts) -> list[str]:

@@ -154,7 +154,9 @@ def in_pods(*pods: int | None, coverage: Coverage = "once") -> dict[str, Attempt
         f"lab-{n}": well.facts(
             n,
             **well.npus(0, 1),
-            super_pod=Answered(pod),
+            super_pods=Answered(
+                {i: Answered(None if pod is None else well.place(n, i, pod)) for i in range(2)}
+            ),
             device_networks=Answered(
                 tuple(
                     well.network(n, i, vnic=Answered(f"192.168.{n}.19{i}"), **no_ip(n, pod))

@@ -146,7 +146,11 @@ def test_on_the_fabric_lost_packets_refute_and_an_old_tool_proves_nothing() -> N
         for n in (1, 2)
     }
     facts = {
-        f"lab-{n}": well.facts(n, super_pod=Answered(0), device_networks=Answered(vnics[n]))
+        f"lab-{n}": well.facts(
+            n,
+            super_pods=Answered({i: Answered(well.place(n, i, 0)) for i in range(8)}),
+            device_networks=Answered(vnics[n]),
+        )
         for n in (1, 2)
     }
     wanted = attempts(cluster, facts, "ring", ssh_ports={})

@@ -11,9 +11,11 @@ from invoke.exceptions import Exit
 
 from ascendboot.errors import RankTableError
 from ascendboot.inventory import load
+from ascendboot.judge.members import member
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.rows import rows_of
 from ascendboot.tasks.ranktable_write import write
+from tests.unit.judge import well
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,8 +72,30 @@ def test_the_product_decides_the_generation(
 
 
 def test_what_950_needs_and_nobody_tells_is_named() -> None:
-    with pytest.raises(RankTableError, match="missing is local_id and level_list"):
-        generation_for("a5", members("a"))
+    assert generation_for("a5", members("a")) == "2.0"
+    with pytest.raises(RankTableError) as caught:
+        build(members("a"), "2.0", "given", "a5")
+    assert str(caught.value) == (
+        "could not write version 2.0: what is missing is local_id and level_list of a device 0 and "
+        "1 more; the servers of 950 have them in /etc/hccl_rootinfo.json"
+    )
+
+
+def test_servers_in_and_outside_of_super_pods_make_no_table() -> None:
+    with pytest.raises(RankTableError) as caught:
+        generation_for("a3", [*members("a", pod="0"), *members("b")])
+    assert str(caught.value) == (
+        "could not write a rank table: a is in a super pod, and b is not; write one for servers "
+        "that are in super pods, or say --to 1.0"
+    )
+
+
+def test_servers_of_950_are_numbered_as_given_or_as_text() -> None:
+    servers = [member(well.node(n), well.a5(n)) for n in (2, 1)]
+    given = rows_of(build(servers, "2.0", "given", "a5"))
+    by_text = rows_of(build(servers, "2.0", "server-id", "a5"))
+    assert [row.server for row in given][::2] == ["sp_0_srv_2", "sp_0_srv_1"]
+    assert [row.server for row in by_text][::2] == ["sp_0_srv_1", "sp_0_srv_2"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +189,7 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
         ({"devices": "1-0"}, 2, '--devices: "1-0" names no device'),
         ({"to": "1.2"}, 2, "what is missing is super_device_id of 6 devices"),
         ({"to": "2.0", "product": "a2"}, 2, "it is for 950, and the NPUs are of A2"),
-        ({"product": "a5"}, 2, "could not write a rank table for 950"),
+        ({"product": "a5"}, 2, "could not write version 2.0: what is missing is local_id"),
         ({"job": "rec-sdk-tf"}, 1, "the new table is refused and was not written"),
     ],
 )
