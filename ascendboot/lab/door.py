@@ -123,7 +123,12 @@ def _patient_output(argv: Sequence[str]) -> tuple[int, str]:
 
 
 def _up(request: Json) -> Json:
-    shape = Shape.asked(request["nodes"], request["devices"], request["network"])
+    shape = Shape.asked(
+        request["nodes"],
+        request["devices"],
+        request["network"],
+        product=request.get("product", "a2"),
+    )
     directory = Path(request["directory"])
     before = find(directory)
     wanted, why_none = _containers_wanted(before, asked=request["containers"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.lab.processes import ProcessId
 from ascendboot.lab.programs import LabError
-from ascendboot.lab.shape import Shape
+from ascendboot.lab.shape import PRODUCTS, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +71,7 @@ class Record:
             "management": str(self.shape.management),
             "npu": str(self.shape.npu),
             "containers": self.shape.containers,
+            "product": self.shape.product,
             "directory": str(self.directory),
             "uid": self.uid,
             "gid": self.gid,
@@ -157,12 +158,14 @@ def _is_still(handle: int) -> bool:
 def _read(path: Path) -> Record | None:
     try:
         raw = json.loads(path.read_text())
+        word = raw.get("product", "a2")
         shape = Shape(
             node_count=int(raw["node_count"]),
             device_count=int(raw["device_count"]),
             management=IPv4Network(raw["management"]),
             npu=IPv4Network(raw["npu"]),
             containers=bool(raw.get("containers", False)),
+            product=next(product for product in PRODUCTS if product == word),
         )
         return Record(
             shape=shape,
@@ -172,5 +175,5 @@ def _read(path: Path) -> Record | None:
             boot_id=str(raw["boot_id"]),
             ready=bool(raw["ready"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return None

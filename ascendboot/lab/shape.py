@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from typing import Literal, TypeAlias
 
 from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Device
 
 DEFAULT_NETWORKS = "198.18.0.0/16,198.19.0.0/16"
+Product: TypeAlias = Literal["a2", "a3", "a5"]
+PRODUCTS: tuple[Product, ...] = ("a2", "a3", "a5")
+
 PREFIX = "ablab-"
 """How every namespace and interface of a lab begins; the lab's id follows."""
 
@@ -39,9 +43,19 @@ class Shape:
     npu: IPv4Network
     containers: bool = False
     """Whether each node runs a container for its ranks."""
+    product: Product = "a2"
+    """What the stand-ins of the NPUs' tools say that the NPUs are."""
 
     @classmethod
-    def asked(cls, nodes: int, devices: int, networks: str, *, containers: bool = False) -> Shape:
+    def asked(
+        cls,
+        nodes: int,
+        devices: int,
+        networks: str,
+        *,
+        containers: bool = False,
+        product: str = "a2",
+    ) -> Shape:
         """The shape that the operator asks for.
 
         Raises:
@@ -50,7 +64,7 @@ class Shape:
         _check_count("--nodes", nodes, _MOST_NODES)
         _check_count("--devices", devices, _MOST_DEVICES)
         management, npu = _networks(networks)
-        shape = cls(nodes, devices, management, npu, containers)
+        shape = cls(nodes, devices, management, npu, containers, _product(product, devices))
         _check_room("management", management, shape.nodes[-1].address, shape.operator_address)
         last = shape.nodes[-1].devices[-1].device_ip or ""
         _check_room("NPU", npu, IPv4Address(last), shape.gateway)
@@ -97,7 +111,8 @@ class Shape:
 
     def described(self) -> str:
         """`2 nodes of 8 NPUs on 198.18.0.0/16 and 198.19.0.0/16`, for messages."""
-        what = " with containers" if self.containers else ""
+        what = "" if self.product == "a2" else f" of {self.product}"
+        what += " with containers" if self.containers else ""
         return (
             f"{self.node_count} nodes of {self.device_count} NPUs{what} on {self.management}"
             f" and {self.npu}"
@@ -122,6 +137,15 @@ def prefix_of(lab_id: str) -> str:
 def _check_count(option: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise UsageError(f"{option}: {value} cannot be; from 1 to {most} can")
+
+
+def _product(word: str, devices: int) -> Product:
+    if word == "a3" and devices % 2:
+        raise UsageError(f"--devices: {devices} cannot be with --product a3: two are on a card")
+    for product in PRODUCTS:
+        if product == word:
+            return product
+    raise UsageError(f'--product: "{word}" cannot be; {", ".join(PRODUCTS)} can')
 
 
 def _networks(text: str) -> tuple[IPv4Network, IPv4Network]:

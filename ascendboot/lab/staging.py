@@ -121,6 +121,9 @@ def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
         "etc/resolv.conf": "",
         "usr/local/Ascend/driver/version.info": world.version_text(),
     }
+    if shape.product == "a5":
+        texts[world.ROOT_INFO] = world.root_info_text(node)
+        texts[world.TOPOLOGY] = world.topology_text()
     pam = Path("/etc/pam.d/sshd")
     if pam.is_file():
         # Where the audit system has fixed the login id of `lab.up`, a required one lets nobody in.

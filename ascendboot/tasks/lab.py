@@ -15,7 +15,7 @@ from ascendboot.errors import UsageError
 from ascendboot.lab import door
 from ascendboot.lab.containers import NAME
 from ascendboot.lab.faults import DEFAULT_MILLISECONDS, DEFAULT_SECONDS, KINDS, OF_A_DEVICE
-from ascendboot.lab.shape import DEFAULT_NETWORKS
+from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
 from ascendboot.lab.staging import DEMO
 from ascendboot.tasks.common import JSON_HELP, reports_errors
 
@@ -29,6 +29,7 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
         "containers": f"A podman container {NAME} in each node, where ranks run; refused where"
         " that cannot be. Default: where it can",
         "no-containers": "No containers: ranks run on the nodes themselves",
+        "product": f"What the NPUs say that they are: {', '.join(PRODUCTS)} (a5 is 950)",
         "network": f"Management and NPU network; default {DEFAULT_NETWORKS}",
         "json": JSON_HELP,
     }
@@ -40,6 +41,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     devices: int = 8,
     containers: bool = False,
     no_containers: bool = False,
+    product: str = "a2",
     network: str = DEFAULT_NETWORKS,
     json: bool = False,
 ) -> None:
@@ -51,6 +53,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke lab.up                               two servers of eight NPUs
       invoke lab.up --nodes 4 --devices 2         four small ones
       invoke lab.up --no-containers               ranks on the servers themselves
+      invoke lab.up --product a3                  a super pod of A3: a rank table of version 1.2
       invoke setup --inventory .ascendboot/lab.yaml
 
     Exit codes: 0 it runs, 1 it could not be brought up, 2 wrong use.
@@ -61,6 +64,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
         "nodes": nodes,
         "devices": devices,
         "network": network,
+        "product": product,
         "containers": containers or (False if no_containers else None),
     }
     project = _project(Path.cwd())

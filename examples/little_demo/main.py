@@ -39,6 +39,7 @@ TRAINING_CLICKS, HELD_OUT_CLICKS = 200_000, 5_000
 LEARNING_RATE = 0.05
 REPORTS = 10
 CHIEF = ("CM_CHIEF_IP", "CM_CHIEF_PORT", "CM_CHIEF_DEVICE", "CM_WORKER_IP", "CM_WORKER_SIZE")
+VERSIONS = ("1.0", "1.2", "2.0")
 LOGIT_BOUND = 15.0  # beyond it a probability in float32 is 1, and the loss infinite
 
 
@@ -126,13 +127,15 @@ def check_file(path: Path) -> None:
 
 
 def read_entries(text: str) -> list[Entry]:
-    """The ranks of a rank table v1.0, in the order of the file."""
+    """The ranks of a rank table v1.0, v1.2 or v2.0, in the order of the file."""
     try:
         table = json.loads(text)
-        if table["version"] != "1.0":
-            raise TableError(f'version is {table["version"]!r}; expected "1.0"')
+        if table["version"] not in VERSIONS:
+            raise TableError(f"version is {table['version']!r}; expected one of {VERSIONS}")
         if table["status"] != "completed":
             raise TableError(f'status is {table["status"]!r}; expected "completed"')
+        if table["version"] == "2.0":
+            return levelled_entries(table["rank_list"])
         servers = table["server_list"]
         count, listed = table.get("server_count"), str(len(servers))
         if count != listed:
@@ -145,9 +148,19 @@ def read_entries(text: str) -> list[Entry]:
     except json.JSONDecodeError as error:
         raise TableError(f"not JSON: {error}") from error
     except KeyError as error:
-        raise TableError(f"the key {error} is missing; expected a rank table v1.0") from error
+        raise TableError(f"the key {error} is missing; expected a rank table") from error
     except (TypeError, AttributeError) as error:
-        raise TableError(f"not a rank table v1.0: {error}") from error
+        raise TableError(f"not a rank table: {error}") from error
+
+
+def levelled_entries(ranks: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """Those of v2.0, which names no servers: what shares a net instance of layer 0 is one here."""
+    entries: list[Entry] = []
+    for rank in ranks:
+        server = rank["level_list"][0]["net_instance_id"]
+        at = sum(entry.server_id == server for entry in entries)
+        entries.append(Entry(rank["rank_id"], rank["device_id"], server, at))
+    return entries
 
 
 def number(value: object) -> int:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from ascendboot.lab.world import ROOT_INFO, TOPOLOGY, root_info_text, topology_text, world_text
 from tests.cluster.operating import BASE, Ended, Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ascendboot.lab import Lab
+    from ascendboot.lab.shape import Product
 
 pytestmark = pytest.mark.cluster
 
@@ -242,3 +245,74 @@ def test_a_rank_table_is_held_against_the_devices(operator: Operator) -> None:
     assert problems[0]["text"] == (
         f"the table has 198.51.100.1, lab-2 device 1 has {old} (hccn_tool -i 1 -ip -g)"
     )
+
+
+@pytest.fixture
+def product(operator: Operator) -> Iterator[Callable[[Product], None]]:
+    """Makes the NPUs of all nodes say that they are of another product, until the test ends."""
+
+    def become(word: Product) -> None:
+        shape = replace(operator.lab.shape, product=word)
+        for node in operator.lab.nodes:
+            operator.put(node.name, "/usr/local/Ascend/lab/world", world_text(shape, node), "644")
+
+    yield become
+    become("a2")
+
+
+def test_the_rank_table_follows_the_npus(
+    operator: Operator, product: Callable[[Product], None]
+) -> None:
+    product("a3")
+    setup = operator.setup()
+    assert setup.code == 0, setup.err
+    assert {r["detail"] for r in setup.json["results"] if r["phase"] == "network"} == {
+        "reaches the other nodes: 4 pings between NPUs and 3 TCP connections"
+    }
+    of_a3 = json.loads(table(operator))
+    servers = of_a3["server_list"]
+    names = [{"server_id": server["server_id"]} for server in servers]
+    assert of_a3["version"] == "1.2"
+    assert of_a3["super_pod_list"] == [{"super_pod_id": "0", "server_list": names}]
+    assert [d["super_device_id"] for s in servers for d in s["device"]] == [
+        str(n << 22 | i << 16 | i) for n in (1, 2) for i in (0, 1)
+    ]
+    assert accepted(operator, "a3")
+    assert "Demo done!" in trains(operator).out
+    assert operator.setup().outcomes("changed") == []
+
+    product("a5")
+    without = operator.setup()
+    assert without.code == 1
+    assert [text.partition(" Make")[0] for text in without.details("blocked")] == [
+        "lab-[1-2]: could not read /etc/hccl_rootinfo.json: /etc/hccl_rootinfo.json does not exist."
+    ] * 2
+    for node in operator.lab.nodes:
+        operator.put(node.name, f"/{ROOT_INFO}", root_info_text(node), "644")
+        operator.put(node.name, f"/{TOPOLOGY}", topology_text(), "644")
+    assert operator.setup().code == 0
+    of_950 = json.loads(table(operator))
+    entries = [e for n in operator.lab.nodes for e in json.loads(root_info_text(n))["rank_list"]]
+    assert of_950["version"] == "2.0"
+    assert of_950["rank_list"] == [{"rank_id": rank, **e} for rank, e in enumerate(entries)]
+    assert accepted(operator, "a5")
+    assert "Demo done!" in trains(operator).out
+
+
+def table(operator: Operator) -> str:
+    texts = {operator.sh(n.name, f"cat {BASE}/resources/hccl_*") for n in operator.lab.nodes}
+    assert len(texts) == 1
+    return texts.pop()
+
+
+def accepted(operator: Operator, product: Product) -> bool:
+    """Whether nothing at all is said against the table, and `ranktable.write` makes the same."""
+    path = operator.lab.directory / f"{product}.json"
+    path.write_text(table(operator))
+    path.chmod(0o644)
+    judged = operator.call("ranktable.validate", str(path), "--product", product, "--json")
+    assert judged.json["files"][0]["problems"] == []
+    inventory = str(operator.lab.inventory)
+    # it overwrites nothing: what is there must be what it would write
+    written = operator.call("ranktable.write", "--inventory", inventory, "--output", str(path))
+    return written.code == 0

@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.inventory import load
-from ascendboot.lab import Shape
+from ascendboot.lab import Shape, records
 from ascendboot.lab.claims import (
     Claim,
     address_claims,
@@ -21,8 +21,12 @@ from ascendboot.lab.claims import (
 from ascendboot.lab.handover import fingerprint, inventory_text, known_hosts_text
 from ascendboot.lab.shape import DEFAULT_NETWORKS
 from ascendboot.lab.wiring import management_lines, namespaces, npu_lines, port_lines
-from ascendboot.lab.world import hccn_conf_text, hosts_text, world_text
+from ascendboot.lab.world import hccn_conf_text, hosts_text, root_info_text, world_text
 from ascendboot.model.cluster import Device
+from ascendboot.ranktable.levels import LevelTable
+from ascendboot.ranktable.rootinfo import device_places
+from ascendboot.ranktable.source import from_text
+from ascendboot.ranktable.validate import validate
 
 DEFAULT = Shape.asked(2, 8, DEFAULT_NETWORKS)
 SMALL = Shape.asked(1, 2, "198.18.64.0/20,198.19.64.0/20")
@@ -116,6 +120,31 @@ def test_what_cannot_be_is_refused(nodes: int, devices: int, networks: str, mess
     with pytest.raises(UsageError) as caught:
         Shape.asked(nodes, devices, networks)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("product", "devices", "message"),
+    [
+        ("a9", 8, '--product: "a9" cannot be; a2, a3, a5 can'),
+        ("a3", 3, "--devices: 3 cannot be with --product a3: two are on a card"),
+    ],
+)
+def test_products_that_cannot_be(product: str, devices: int, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Shape.asked(2, devices, DEFAULT_NETWORKS, product=product)
+    assert str(caught.value) == message
+
+
+def test_a_record_keeps_the_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "ROOT", tmp_path)
+    shape = Shape.asked(1, 2, DEFAULT_NETWORKS, product="a3")
+    record = records.Record(shape, tmp_path, 0, 0, "boot")
+    record.save()
+    assert records.recorded() == [record]
+    path = record.folder / "lab.json"
+    path.write_text(path.read_text().replace('"product": "a3",\n', ""))
+    assert [found.shape.product for found in records.recorded()] == ["a2"]
+    assert shape.described() == "1 nodes of 2 NPUs of a3 on 198.18.0.0/16 and 198.19.0.0/16"
 
 
 def test_claims_of_a_machine() -> None:
@@ -221,6 +250,17 @@ def test_texts_on_a_node() -> None:
         "address_1=198.19.65.101\nnetmask_1=255.255.240.0\n"
         "netdetect_1=198.19.79.254\ngateway_1=198.19.79.254\n"
     )
+
+
+def test_what_nodes_of_other_products_know() -> None:
+    of_a3 = replace(SMALL, product="a3")
+    assert [line for line in world_text(of_a3, of_a3.nodes[0]).splitlines() if "spod" in line] == [
+        "spod 0 sdid=4194304 size=384 pod=0 server=1",
+        "spod 1 sdid=4259841 size=384 pod=0 server=1",
+    ]
+    places = device_places(root_info_text(SMALL.nodes[0]), "root info")
+    table = LevelTable(tuple(replace(p, rank_id=rank) for rank, p in places.items()))
+    assert validate(from_text("table", table.to_json()), product="a5") == ()
 
 
 def test_the_inventory_that_is_handed_over(tmp_path: Path) -> None:

@@ -7,14 +7,22 @@ import re
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.lab import Shape
 from ascendboot.lab.faults import Fault, Marks
 from ascendboot.lab.world import world_text
+from ascendboot.parse import hccn_tool, npu_smi, spod_info
+from ascendboot.parse.npu_smi import NpuList
+from ascendboot.parse.spod_info import SuperPodPlace
+
+if TYPE_CHECKING:
+    from ascendboot.lab.shape import Product
 
 DATA = Path(__file__).parents[2] / "data/lab"
 SHAPE = Shape.asked(2, 8, "198.18.0.0/16,198.19.0.0/16")
@@ -396,3 +404,93 @@ def test_npu_smi_shows_its_usage_for_anything_else(node: Node, words: tuple[str,
     code, out, err = node.run("npu-smi", *words)
     usage = "Usage: npu-smi info <watch|proc|-h|-m|-l|-t type> [Options...]"
     assert (code, out.splitlines()[-1], err) == (1, usage, "")
+
+
+# ------------------------------------------------------------------------------ other products
+
+
+def of_product(node: Node, product: Product) -> Node:
+    shape = replace(SHAPE, product=product)
+    (node.world / "world").write_text(world_text(shape, shape.nodes[0]))
+    return node
+
+
+def understood(node: Node, *words: str) -> str:
+    code, out, err = node.run("npu-smi", "info", *words)
+    assert (code, err) == (0, "")
+    return out
+
+
+def test_a3_has_two_npus_on_each_card(node: Node) -> None:
+    of_product(node, "a3").mark("npu-missing.5")
+    mapping = npu_smi.parse_mapping(understood(node, "-m"))
+    assert [(n.npu_id, n.chip_id, n.device_id, n.logic_id) for n in mapping.npus] == [
+        (i // 2, i % 2, i, i) for i in (0, 1, 2, 3, 4, 6, 7)
+    ]
+    assert {n.chip_name for n in mapping.npus} == {"Ascend910"}
+    assert npu_smi.parse_list(understood(node, "-l")) == NpuList((0, 1, 2, 3), 7)
+
+
+def test_a_chip_of_a3_tells_its_super_pod_in_the_recorded_rows(node: Node) -> None:
+    of_product(node, "a3")
+    asked = ("-t", "spod-info", "-i", "1", "-c", "1")
+    place = SuperPodPlace(
+        super_device_id=1 << 22 | 1 << 18 | 1 << 16 | 3, super_pod_id=0, size=384, server_index=1
+    )
+    assert spod_info.parse(understood(node, *asked)) == place
+    recorded = (DATA.parent / "npu-smi-spod-info/A3-25.3/usual.txt").read_text()
+    assert [row[:34] for row in understood(node, *asked).splitlines()] == [
+        row[:34] for row in recorded.splitlines()
+    ]
+    assert "Invalid card id." in node.run("npu-smi", "info", *asked[:3], "4", "-c", "0")[1]
+    assert "Invalid chip id." in node.run("npu-smi", "info", *asked[:3], "1", "-c", "2")[1]
+    of_product(node, "a2")
+    assert node.run("npu-smi", "info", *asked) == (
+        193,
+        "This device does not support querying spod-info.\n",
+        "",
+    )
+
+
+def test_the_table_of_a3_is_drawn_as_recorded(node: Node) -> None:
+    recorded = (DATA / "npu-smi_info_A3.txt").read_text().splitlines()
+    lines = understood(of_product(node, "a3")).splitlines()
+    assert [lines[0], *lines[2:6]] == [recorded[0], *recorded[2:6]]
+    values = re.compile(r"[0-9]+\.[0-9]| [0-9]{2} |[0-9A-F]{2}:00\.0| [0-9]{4} /| - {3}")
+    for line, real in zip(lines[6:12], recorded[6:12], strict=True):
+        assert line[:31] == real[:31]
+        assert len(values.sub("", line)) <= len(real)
+    assert lines[8] == recorded[8]
+    assert lines[11] == recorded[11]
+
+
+def test_the_fabric_of_a3_is_pinged_at_the_address_inside_it(node: Node) -> None:
+    of_product(node, "a3")
+    code, out, err = node.hccn("-i", "3", "-vnic", "-g")
+    assert (code, hccn_tool.parse_vnic(out), err) == (0, "198.19.1.103", "")
+    pinged = node.hccn("-i", "3", "-hccs_ping", "-g", "address", "198.19.2.103")
+    assert pinged == (
+        0,
+        "This pkt ping success!\n" * 3 + "3 packets transmitted, 3 received, 0.00% packets loss\n",
+        "",
+    )
+    node.network(link="UP", ping="", code=1)
+    pinged = node.hccn("-i", "3", "-hccs_ping", "-g", "address", "198.19.2.103")
+    assert pinged == (
+        1,
+        "This pkt send fail!\n" * 3 + "3 packets transmitted, 0 received, 100.00% packets loss\n",
+        "",
+    )
+    of_product(node, "a2")
+    unknown = node.hccn("-i", "3", "-no_such_command", "-g")
+    assert node.hccn("-i", "3", "-vnic", "-g") == unknown
+
+
+def test_950_has_slots_and_no_words_of_the_older_hccn_tool(node: Node) -> None:
+    of_product(node, "a5")
+    mapping = npu_smi.parse_mapping(understood(node, "-m"))
+    assert [(n.npu_id, n.device_id, n.chip_name) for n in mapping.npus] == [
+        (i, i, "Ascend950PR") for i in range(8)
+    ]
+    assert npu_smi.parse_list(understood(node, "-l")) == NpuList(tuple(range(8)), None)
+    assert node.hccn("-i", "3", "-ip", "-g") == node.hccn("-i", "3", "-no_such_command", "-g")
