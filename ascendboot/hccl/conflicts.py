@@ -11,6 +11,7 @@ from ascendboot.hccl.variables import why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
 _PORTS_OF_BASE = 32
 _LONGEST_IN_AIV_S = 1091
 
@@ -73,12 +74,13 @@ def _whitelist(env: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _roads(env: Mapping[str, str]) -> Iterator[Problem]:
-    """Inside a server: RoCE or PCIe, exactly one."""
-    roce, pcie = "HCCL_INTRA_ROCE_ENABLE", "HCCL_INTRA_PCIE_ENABLE"
+    """Inside a server: RoCE or PCIe; both 0 is PCIe, one of them alone is refused (hcomm)."""
+    roce, pcie = INTRA_ROCE, "HCCL_INTRA_PCIE_ENABLE"
     if env.get(roce) == "1" and env.get(pcie) == "1":
         yield Problem((roce, pcie), f"{pcie} is 1 as well; set one of the two to 0")
-    if env.get(pcie) == "0" and env.get(roce, "0") == "0":
-        yield Problem((pcie,), f"0 leaves no way between NPUs of a server; set {roce} to 1")
+    for name, other in ((roce, pcie), (pcie, roce)):
+        if env.get(name) == "0" and other not in env:
+            yield Problem((name,), f"0 alone leaves no way between NPUs of a server; set {other}")
 
 
 def _ports(env: Mapping[str, str]) -> Iterator[Problem]:

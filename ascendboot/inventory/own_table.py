@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
+from ascendboot.hccl import INTRA_ROCE
+from ascendboot.inventory.settings import environment
 from ascendboot.model.cluster import Device, OwnTable
 from ascendboot.ranktable.jsontext import lines_of
 from ascendboot.ranktable.reading import table_of
@@ -87,7 +89,9 @@ def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
     job: Job | None = "rec-sdk-tf" if keys.profile == "rec-sdk-tf" else None
     # our copy on the nodes has a name, an owner and a mode of its own
     content = replace(source, absolute="", is_symlink=False, mode=0o644)
-    problems = [p for p in validate(content, product=product, job=job) if p.level == "error"]
+    roce = environment(keys).get(INTRA_ROCE) == "1"
+    found = validate(content, product=product, job=job, intra_roce=roce)
+    problems = [problem for problem in found if problem.level == "error"]
     at = lines_of(source.text, [problem.path for problem in problems]) if problems else {}
     for problem in problems:
         yield f"{source.name}:{at[problem.path]}: {problem.id}: {problem.where}: {problem.text}"

@@ -6,6 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING, TypeVar
 
 from ascendboot.facts.api import Answered, Unanswered, value_of
+from ascendboot.hccl import INTRA_ROCE
 from ascendboot.judge.devices import DRIVER, device_ids
 from ascendboot.judge.finding import Finding, devices, judged_nodes, unanswered
 from ascendboot.judge.host import same_machines
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")
-INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
 
 
 def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:

@@ -149,14 +149,16 @@ class DeviceRules:
             self.first_has_no_address, self._count = True, 1
         elif self._count > 1:
             self._wrong_count(1, holder.path)
-        if not self.several or (self.judging.product == "a3" and not self.several_pods):
+        in_one_pod = self.judging.product == "a3" and not self.several_pods
+        if not self.judging.intra_roce and (not self.several or in_one_pod):
             return
         over_host = self._has_host and "device_ip" not in device and self.judging.product != "a2"
         self.judging.say(
             "device-ip-missing",
             (*holder.path, "device_ip"),
-            f"{self._server} device {_called(holder)} has no device_ip, and there are several "
-            f"servers{'; its ranks would talk over the host' if over_host else ''}",
+            f"{self._server} device {_called(holder)} has no device_ip, and "
+            f"{'there are several servers' if self.several else 'ranks talk over RoCE'}"
+            f"{'; its ranks would talk over the host' if over_host else ''}",
             level="warning" if over_host else "error",
         )
 

@@ -41,6 +41,8 @@ class Judging:
 
     product: Product | None = None
     job: Job | None = None
+    intra_roce: bool = False
+    """Whether ranks of one server talk over RoCE, too (HCCL_INTRA_ROCE_ENABLE)."""
     is_v2: bool = False
     """Whether HCCL's reader of version 2.0 speaks, which has other words."""
     problems: list[Problem] = field(default_factory=list)

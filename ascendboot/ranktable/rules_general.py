@@ -212,8 +212,8 @@ GENERAL: tuple[Rule, ...] = (
     Rule(
         id="device-ip-missing",
         about=_STRINGS,
-        meaning="a device has no `device_ip`, and there are several servers. Not needed inside one "
-        "super pod of A3",
+        meaning="a device has no `device_ip`, and there are several servers, or the job sets "
+        "HCCL_INTRA_ROCE_ENABLE to 1 (`--intra-roce`). Else not needed inside one super pod of A3",
         hccl="'device_ip' is not set correctly, must be set when multi Server or "
         "HCCL_INTRA_ROCE_ENABLE enabled",
         remedy="State the address that hccn_tool -i ID -ip -g tells",

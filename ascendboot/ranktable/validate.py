@@ -32,7 +32,11 @@ NAMED: dict[Generation, str] = {
     "group list": "a group list",
 }
 
+HETEROGENEOUS = "1.1"
+
 _OTHERS: dict[str, str] = {
+    "node_list": "a table of version 1.1, that of clusters of several kinds of machines, which "
+    "ascendboot does not know",
     "peer_list": "a topology file of 950 (HCCL_TOPO_FILE_PATH)",
     "edge_list": "a topology file of 950 (HCCL_TOPO_FILE_PATH)",
     "prefill_device_list": "a table of an inference system with prefill and decode servers",
@@ -43,9 +47,15 @@ _OTHERS: dict[str, str] = {
 
 
 def validate(
-    source: Source, *, product: Product | None = None, job: Job | None = None
+    source: Source,
+    *,
+    product: Product | None = None,
+    job: Job | None = None,
+    intra_roce: bool = False,
 ) -> tuple[Problem, ...]:
     """Everything that is wrong with the table, in the order of the document, errors first.
+
+    `intra_roce`: the job sets HCCL_INTRA_ROCE_ENABLE to 1.
 
     Raises:
         RankTableError: the document is no rank table.
@@ -54,7 +64,7 @@ def validate(
     found = generation_of(document)
     readers = PRODUCTS_OF[found]
     implied = product or (readers[0] if len(readers) == 1 else None)
-    judging = Judging(product=implied, job=job, is_v2=found == "2.0")
+    judging = Judging(product=implied, job=job, intra_roce=intra_roce, is_v2=found == "2.0")
     _file(source, judging)
     _version(document, found, product, judging)
     _status(source, document, found, judging)
@@ -127,7 +137,12 @@ def _version(
         words = f"version is {kind(version)}, not a string"
         judging.say("not-a-string", ("version",), words, name="version")
     elif version != found:
-        judging.say("version-unknown", ("version",), _wrong_version(version, found), value=version)
+        words = _wrong_version(version, found)
+        # HCCL looks for what tables of 1.1 begin with
+        hccl = (
+            "json object has no property called collective_id" if version == HETEROGENEOUS else None
+        )
+        judging.say("version-unknown", ("version",), words, hccl=hccl, value=version)
     if product is not None and product not in PRODUCTS_OF[found]:
         readers = " and ".join(CALLED[reader] for reader in PRODUCTS_OF[found])
         judging.say(
@@ -147,7 +162,8 @@ def _refusal(version: object, product: Product, found: Generation) -> str:
 
 def _wrong_version(version: str, found: Generation) -> str:
     known = {
-        "1.1": "1.1 is that of heterogeneous clusters, which ascendboot does not know",
+        HETEROGENEOUS: "tables of 1.1, that of clusters of several kinds of machines, have "
+        f"collective_id and node_list; the fields are those of {NAMED[found]}",
         "1.3": "1.3 comes from a scheduler for Kubernetes and is refused by HCCL",
         "1.4": "1.4 comes from a scheduler for Kubernetes and is refused by HCCL",
     }

@@ -108,12 +108,13 @@ def judge_file(
     *,
     product: Product | None = None,
     job: Job | None = None,
+    intra_roce: bool = False,
     servers: Mapping[str, ServerSeen] | None = None,
 ) -> Verdict:
     """The verdict on a file; with `servers` also against the devices that these have."""
     try:
         read = source.read(name)
-        problems = validate(read, product=product, job=job)
+        problems = validate(read, product=product, job=job, intra_roce=intra_roce)
         document = table_in(read)
         generation = generation_of(document)
         if servers is not None:

@@ -53,6 +53,7 @@ _PRODUCT_HELP = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 9
         "inventory": "Also against the devices of this cluster: its nodes are asked, nothing is "
         "changed",
         "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
+        "intra-roce": "The job sets HCCL_INTRA_ROCE_ENABLE to 1: every device needs an address",
         "json": _JSON_HELP,
     },
     iterable=["file"],
@@ -65,6 +66,7 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
     product: str | None = None,
     job: str | None = None,
     inventory: str | None = None,
+    intra_roce: bool = False,
     json: bool = False,
 ) -> None:
     """Name everything for which HCCL, or a training stack, would refuse a rank table.
@@ -88,7 +90,14 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
     if inventory is not None:
         wanted_product, servers = _cluster_of(inventory, wanted_product)
     verdicts = [
-        judge_file(name, product=wanted_product, job=wanted_job, servers=servers) for name in names
+        judge_file(
+            name,
+            product=wanted_product,
+            job=wanted_job,
+            intra_roce=intra_roce,
+            servers=servers,
+        )
+        for name in names
     ]
     code = max(verdict.exit_code for verdict in verdicts)
     screen = Screen(json_mode=json)

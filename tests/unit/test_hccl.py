@@ -139,6 +139,8 @@ def test_who_reads_a_variable() -> None:
             [("HCCL_INTRA_ROCE_ENABLE", "HCCL_INTRA_PCIE_ENABLE")],
         ),
         ({"HCCL_INTRA_PCIE_ENABLE": "0"}, [("HCCL_INTRA_PCIE_ENABLE",)]),
+        ({"HCCL_INTRA_ROCE_ENABLE": "0"}, [("HCCL_INTRA_ROCE_ENABLE",)]),
+        ({"HCCL_INTRA_ROCE_ENABLE": "0", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
         ({"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
         (
             {"HCCL_IF_BASE_PORT": "60000", "HCCL_HOST_SOCKET_PORT_RANGE": "auto"},

@@ -16,6 +16,7 @@ from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of,
 if TYPE_CHECKING:
     from ascendboot.ranktable.problem import Problem
     from ascendboot.ranktable.rule import Job, Product
+    from tests.unit.ranktable.examples import Document
 
 ROOT = Path(__file__).parent.parent.parent.parent
 RANK0 = "server_list/0/device/0"
@@ -372,6 +373,44 @@ def test_what_is_no_object_is_no_rank_table(document: object, what: str) -> None
         validate(source_of(document))
     assert str(caught.value) == (
         f"table.json: not a rank table: the document is {what}, not an object"
+    )
+
+
+def test_over_roce_every_device_needs_an_address() -> None:
+    """HCCL_INTRA_ROCE_ENABLE: on one server and inside one super pod, too (hcomm, Concise)."""
+
+    def told(document: Document, product: Product) -> list[str]:
+        without = source_of(changed(document, f"{RANK1}/device_ip", DROP))
+        found = validate(without, product=product, intra_roce=True)
+        return [problem.text for problem in found if problem.id == "device-ip-missing"]
+
+    one_pod = changed(v12(2), "super_pod_list", v12(2)["super_pod_list"][:1])
+    one_pod["super_pod_list"][0]["server_list"].append({"server_id": "node_1"})
+    assert told(v10(1), "a2") == ["node_0 device 1 has no device_ip, and ranks talk over RoCE"]
+    assert told(one_pod, "a3") == [
+        "node_0 device 1 has no device_ip, and there are several servers"
+    ]
+    for document, product in ((v10(1), "a2"), (one_pod, "a3")):
+        without = source_of(changed(document, f"{RANK1}/device_ip", DROP))
+        found = validate(without, product="a2" if product == "a2" else "a3")
+        assert "device-ip-missing" not in {problem.id for problem in found}
+
+
+def test_tables_of_heterogeneous_clusters_are_named() -> None:
+    """HCCL reads 1.1 by another reader, which begins with `collective_id` (hcomm, Heterog)."""
+    (problem,) = validate(source_of(changed(v10(), "version", "1.1")))
+    assert (problem.text, problem.hccl) == (
+        (
+            "tables of 1.1, that of clusters of several kinds of machines, have collective_id and "
+            "node_list; the fields are those of version 1.0"
+        ),
+        "json object has no property called collective_id",
+    )
+    with pytest.raises(RankTableError) as caught:
+        validate(source_of({"version": "1.1", "collective_id": "c", "node_list": []}))
+    assert str(caught.value) == (
+        "table.json: not a rank table, but a table of version 1.1, that of clusters of several "
+        "kinds of machines, which ascendboot does not know: it has node_list"
     )
 
 
