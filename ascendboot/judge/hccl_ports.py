@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
+from ascendboot.hccl import hccl_ports
 from ascendboot.judge.finding import Finding, judged_nodes, numbers
 
 if TYPE_CHECKING:
@@ -14,34 +14,23 @@ if TYPE_CHECKING:
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
 
-_DEFAULT_BASE = 60000
-_COUNT = 32
-_HIGHEST = 65535
-_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 
-
-def hccl_ports(cluster: Cluster) -> range:
+def ports_of_hccl(cluster: Cluster) -> tuple[range, ...]:
     """The host's ports that HCCL takes: 60000-60031 unless the job's environment moves them.
 
     Empty where the environment leaves the choice to HCCL or holds what we do not understand.
     """
-    stated = cluster.env.get("HCCL_HOST_SOCKET_PORT_RANGE")
-    if stated is not None:
-        match = _RANGE.match(stated)
-        return range(int(match[1]), int(match[2]) + 1) if match else range(0)
-    base = cluster.env.get("HCCL_IF_BASE_PORT", str(_DEFAULT_BASE))
-    first = int(base) if base.isdecimal() and int(base) <= _HIGHEST else 0
-    return range(first, first + _COUNT) if first else range(0)
+    return tuple(hccl_ports(cluster.env))
 
 
 def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module; between the devices of one server HCCL needs no port."""
-    ports = hccl_ports(cluster)
-    if len(cluster.nodes) == 1 or not ports:
+    if len(cluster.nodes) == 1:
         return
     for node, seen in judged_nodes(cluster, facts):
-        yield from _taken(ports, node, seen)
-        yield from _given_away(ports, node, seen)
+        for ports in ports_of_hccl(cluster):
+            yield from _taken(ports, node, seen)
+            yield from _given_away(ports, node, seen)
 
 
 def _taken(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]:
@@ -58,7 +47,7 @@ def _taken(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]:
             id="hccl-port-taken",
             level="warning",
             nodes=(node.name,),
-            text=f"{many} {numbers(sorted(taken))} of HCCL's {ports[0]}-{ports[-1]} "
+            text=f"{many} {numbers(sorted(taken))} of HCCL's {numbers(ports)} "
             f"{'are' if len(taken) > 1 else 'is'} taken by {holder}",
             remedy="Unless that is a job which runs now, end it, or move HCCL: "
             "HCCL_IF_BASE_PORT under `env`",
@@ -72,7 +61,7 @@ def _given_away(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]:
             id="hccl-ports-ephemeral",
             level="warning",
             nodes=(node.name,),
-            text=f"any outgoing connection may take a port of HCCL's {ports[0]}-{ports[-1]}: "
+            text=f"any outgoing connection may take a port of HCCL's {numbers(ports)}: "
             f"Linux gives {kernel.first}-{kernel.last} to them",
             remedy="Add the range to net.ipv4.ip_local_reserved_ports, behind what is there",
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge.devices import devices_of
-from ascendboot.judge.hccl_ports import hccl_ports
+from ascendboot.judge.hccl_ports import ports_of_hccl
 from ascendboot.judge.resources import product_of
 from ascendboot.judge.super_pods import places_of
 
@@ -221,9 +221,8 @@ def _ports(
     """Ports of a node to be tried: port, who needs it, whether something of ours listens."""
     if node.name in ssh_ports:
         yield ssh_ports[node.name], "the cluster's sshd", True
-    hccl = hccl_ports(cluster)
-    if hccl:
-        yield hccl[0], "HCCL", False
+    for ports in ports_of_hccl(cluster)[:1]:
+        yield ports[0], "HCCL", False
     kernel = value_of(facts.kernel_ports)
     if kernel is None or not kernel.first <= _ANY_PORT <= kernel.last:
         yield (kernel.first if kernel else _ANY_PORT), "Open MPI", False

@@ -12,6 +12,10 @@ Job: TypeAlias = Literal["rec-sdk-tf", "mindspore", "torch"]
 PRODUCTS: tuple[Product, ...] = ("910", "a2", "a3", "a5", "310p")
 JOBS: tuple[Job, ...] = ("rec-sdk-tf", "mindspore", "torch")
 
+ANY, STRINGS, GROUPS = "all", "1.x, group list", "group list"
+V1, V12, V2 = "1.x", "1.2", "2.0"
+"""Which tables a rule is about."""
+
 CALLED: dict[Product, str] = {
     "910": "910",
     "a2": "A2",

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-from ascendboot.ranktable.rule import Rule
-
-_ANY = "all"
-_STRINGS = "1.x, group list"
-_V1 = "1.x"
-_V12 = "1.2"
-_V2 = "2.0"
+from ascendboot.ranktable.rule import ANY, STRINGS, V1, V2, V12, Rule
 
 GENERAL: tuple[Rule, ...] = (
     # the file
     Rule(
         id="file-name",
-        about=_ANY,
+        about=ANY,
         meaning="the path must end in `.json`, and `.json` must not stand anywhere else in it",
         hccl="path {path} is not a valid .json file",
         remedy="Rename the file, or the folder it is in",
     ),
     Rule(
         id="file-symlink",
-        about=_ANY,
+        about=ANY,
         level="warning",
         meaning="a symbolic link: Rec SDK and torch_npu refuse it (an error with `--job`)",
         remedy="Name the file that the link leads to",
     ),
     Rule(
         id="file-writable",
-        about=_ANY,
+        about=ANY,
         level="warning",
         meaning="group or others may write the file: Rec SDK refuses it (an error with `--job`)",
         remedy="chmod 0644",
     ),
     Rule(
         id="file-bom",
-        about=_ANY,
+        about=ANY,
         meaning="the text begins with a byte order mark, at which Python's readers (Rec SDK, "
         "MindSpore) fail",
         remedy="Save it as UTF-8 without one",
     ),
     Rule(
         id="doubled-key",
-        about=_ANY,
+        about=ANY,
         meaning="an object has two members of one name; readers take the last and say nothing",
         remedy="Leave one",
     ),
     # what it is
     Rule(
         id="version-unknown",
-        about=_ANY,
+        about=ANY,
         meaning="`version` is none that HCCL knows: 1.0, 1.2, 2.0, or no version in a group list",
         hccl="version[{value}] is not support",
         remedy="State the version of the generation, which its fields tell",
     ),
     Rule(
         id="wrong-generation",
-        about=_ANY,
+        about=ANY,
         meaning="the generation is not the product's: 1.0 is for 910, A2, A3 and 300I Duo, 1.2 for "
         "super pods of A3, 2.0 for 950, group lists for 910",
         hccl="version[{value}] is not support",
@@ -64,7 +58,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="legacy-draft",
-        about=_V2,
+        about=V2,
         meaning="the fields of an old draft (`rank_addrs`, `fabric_type`), which also called "
         "itself 2.0",
         hccl='error occurs when parser object of propName "{value}"',
@@ -73,7 +67,7 @@ GENERAL: tuple[Rule, ...] = (
     # fields
     Rule(
         id="missing",
-        about=_ANY,
+        about=ANY,
         meaning="a member that HCCL needs is not there",
         hccl="json object has no property called {name}",
         hccl_v2='error occurs when parser object of propName "{name}"',
@@ -81,7 +75,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="empty",
-        about=_ANY,
+        about=ANY,
         meaning="a list that must have something in it, or a name, is empty",
         hccl="get property[{name}] size is zero",
         hccl_v2="",
@@ -89,28 +83,28 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="not-a-string",
-        about=_STRINGS,
+        about=STRINGS,
         meaning="a value, such as a number, that HCCL wants as a string between double quotes",
         hccl="json object property value of Name[{name}] is not string!",
         remedy="Put it between double quotes (merge_hccl.py writes such numbers)",
     ),
     Rule(
         id="not-an-integer",
-        about=_V2,
+        about=V2,
         meaning="a value that HCCL wants as a whole number without quotes, 0 or more",
         hccl='error occurs when parser object of propName "{name}"',
         remedy="Write it as a whole number without quotes",
     ),
     Rule(
         id="wrong-type",
-        about=_ANY,
+        about=ANY,
         meaning="a value is no list, no object or no text, where HCCL wants one",
         hccl_v2='error occurs when parser object of propName "{name}"',
         remedy="Compare with the example of the generation in HCCL's manual",
     ),
     Rule(
         id="not-digits",
-        about=_STRINGS,
+        about=STRINGS,
         meaning="the text of a number is not made of the digits 0 to 9 alone, or is above "
         "4294967295. Rec SDK refuses it; HCCL takes the digits that it begins with",
         hccl="{name}[{value}] is invalid",
@@ -118,13 +112,13 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="placeholder",
-        about=_ANY,
+        about=ANY,
         meaning="a placeholder of a manual was not replaced",
         remedy="Write the real value",
     ),
     Rule(
         id="status",
-        about=_ANY,
+        about=ANY,
         meaning="`status` is not `completed`: HCCL reads the file again and again for 30 minutes, "
         "and the job seems to hang (a warning in 2.0, where it is not read)",
         hccl="Load ranktable file[{path}] timeout[1800]s",
@@ -132,7 +126,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="count",
-        about=_ANY,
+        about=ANY,
         meaning="a count is not the length of its list",
         hccl="serverList size[{length}] neq server num[{value}]",
         hccl_v2="failed with rankCount is not equal to rank_list size",
@@ -140,7 +134,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="address",
-        about=_ANY,
+        about=ANY,
         meaning="a text is no IPv4 or IPv6 address",
         hccl="ip[{value}] is not a valid ip address",
         hccl_v2="failed with addrs is error.",
@@ -148,7 +142,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="port",
-        about=_ANY,
+        about=ANY,
         meaning="a port is not from 1 to 65535",
         hccl="port number[{value}] exceed max port number[65535]",
         hccl_v2="{name} [{value}] is out of range [1] to [65535]",
@@ -156,7 +150,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="too-long",
-        about=_ANY,
+        about=ANY,
         meaning="a name is longer than HCCL takes: 64 bytes for `server_id`, 127 for other names, "
         "more in 2.0",
         hccl="length[{length}] is more than {most}",
@@ -173,14 +167,14 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="rank-order",
-        about=_V1,
+        about=V1,
         level="warning",
         meaning="the rank ids of a server are not one after the other; HCCL's manual wants them so",
         remedy="Number server by server",
     ),
     Rule(
         id="pod-order",
-        about=_V12,
+        about=V12,
         level="warning",
         meaning="the ranks of a super pod are not one after the other; HCCL's manual wants them so",
         remedy="Number super pod by super pod",
@@ -188,7 +182,7 @@ GENERAL: tuple[Rule, ...] = (
     # devices
     Rule(
         id="device-id",
-        about=_ANY,
+        about=ANY,
         meaning="the device id is above what the product has: 7 on 910, 15 on A2 and A3, 31 on "
         "300I Duo, 64 on 950. It is the physical id, the N of /dev/davinciN",
         hccl="device_id[{value}] more than {most} is invalid",
@@ -197,21 +191,21 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="device-twice",
-        about=_STRINGS,
+        about=STRINGS,
         meaning="a server has a device id twice",
         hccl="check ranklist[{index}], device id repeat for one server",
         remedy="Give each device its own id",
     ),
     Rule(
         id="server-twice",
-        about=_V1,
+        about=V1,
         meaning="two servers have one `server_id`",
         hccl="[server_id]:[{value}] is already exist",
         remedy="Put all devices of a server under one entry, or give each server its own id",
     ),
     Rule(
         id="device-ip-missing",
-        about=_STRINGS,
+        about=STRINGS,
         meaning="a device has no `device_ip`, and there are several servers, or the job sets "
         "HCCL_INTRA_ROCE_ENABLE to 1 (`--intra-roce`). Else not needed inside one super pod of A3",
         hccl="'device_ip' is not set correctly, must be set when multi Server or "
@@ -220,28 +214,28 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="address-twice",
-        about=_ANY,
+        about=ANY,
         meaning="two devices have one address (a warning in 2.0, where HCCL does not look)",
         hccl="[{name}]:[{value}] is already exist",
         remedy="Give each device its own",
     ),
     Rule(
         id="address-family",
-        about=_STRINGS,
+        about=STRINGS,
         meaning="IPv4 and IPv6 are mixed among several servers",
         hccl="rank[{rank}] device ip family[{value}] is not same as others[{other}].",
         remedy="Use one family",
     ),
     Rule(
         id="address-count",
-        about=_V1,
+        about=V1,
         meaning="devices have different numbers of addresses",
         hccl="device[{index}] size[{value}] neq first device size[{other}] error",
         remedy="State as many for each",
     ),
     Rule(
         id="device-count",
-        about=_STRINGS,
+        about=STRINGS,
         level="warning",
         meaning="servers have different numbers of devices: refused on 910, slower on others",
         hccl="devices num of each server error",
@@ -249,7 +243,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="device-set",
-        about=_STRINGS,
+        about=STRINGS,
         level="warning",
         meaning="HCCL's manual: a 910 server takes part with 1, 2, 4 or 8 devices; 2 or 4 are of "
         "one ring, 0-3 or 4-7",
@@ -257,7 +251,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="host-ip",
-        about=_V1,
+        about=V1,
         level="warning",
         meaning="some servers have a `host_ip` and some do not; an error where rank 0 has one and "
         "no device address, because then all ranks talk over the hosts",
@@ -266,7 +260,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="host-ip-family",
-        about=_V1,
+        about=V1,
         meaning="IPv4 and IPv6 are mixed among the `host_ip` of several servers",
         hccl='Value {value} for rankTable variable "Device Id of server Id {server}" is invalid',
         remedy="Use one family",

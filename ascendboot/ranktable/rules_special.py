@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-from ascendboot.ranktable.rule import Rule
-
-_STRINGS = "1.x, group list"
-_V1 = "1.x"
-_V12 = "1.2"
-_V2 = "2.0"
-_GROUPS = "group list"
+from ascendboot.ranktable.rule import GROUPS, STRINGS, V1, V2, V12, Rule
 
 SPECIAL: tuple[Rule, ...] = (
     # A3
     Rule(
         id="backup-self",
-        about=_V1,
+        about=V1,
         meaning="a device's backup address is its own",
         hccl="Please do not use self ip as backup ip!",
         remedy="State the address of the other die of its module",
     ),
     Rule(
         id="backup-partner",
-        about=_V1,
+        about=V1,
         meaning="a backup address belongs to a device that is not the other die of the same module",
         hccl="link between device phyId[{device}] and backup device phyId[{other}] is not sio link",
         remedy="State the address of the device whose id is next: 0 and 1, 2 and 3 …",
     ),
     Rule(
         id="backup-port",
-        about=_V1,
+        about=V1,
         meaning="a backup port is the port that its device uses for itself",
         hccl="backup device port[{value}] should not be the same with device port[{value}]",
         remedy="State another",
     ),
     Rule(
         id="pods-missing",
-        about=_V12,
+        about=V12,
         level="warning",
         meaning="a table of version 1.2 says nothing of super pods: HCCL takes it as 1.0",
         remedy='Add super_pod_list, or state version "1.0"',
     ),
     Rule(
         id="pod-twice",
-        about=_V12,
+        about=V12,
         meaning="two super pods have one id, or a server is in two",
         hccl="[super_pod_id]:[{value}] is already exist",
         remedy="Put each server into one super pod",
     ),
     Rule(
         id="pod-server",
-        about=_V12,
+        about=V12,
         meaning="a super pod names a server that is not in `server_list`",
         hccl="server_id[{value}] is not found in server_list",
         remedy="Correct the name, or add the server",
     ),
     Rule(
         id="pod-servers",
-        about=_V12,
+        about=V12,
         meaning="a server is in no super pod",
         hccl="serverNum[{value}] in super_pod_list and serverNum[{other}] in server_list are "
         "inconsistent",
@@ -64,14 +58,14 @@ SPECIAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="super-device-twice",
-        about=_V12,
+        about=V12,
         meaning="a super device id is there twice in a super pod",
         hccl="superDeviceId[{value}] in superPod[{pod}] is already exist.",
         remedy="State what npu-smi info -t spod-info -i CARD -c CHIP calls SDID",
     ),
     Rule(
         id="super-device-id",
-        about=_V12,
+        about=V12,
         level="warning",
         meaning="a super device id contradicts the device id: its lowest 16 bits are the physical "
         "id, bits 18 to 21 the module, bit 16 the die (ids below 65536 are not read so)",
@@ -80,14 +74,14 @@ SPECIAL: tuple[Rule, ...] = (
     # group list
     Rule(
         id="pod-name-twice",
-        about=_GROUPS,
+        about=GROUPS,
         meaning="two instances, or two groups, have one name",
         hccl="[{name}]:[{value}] is already exist",
         remedy="Give each its own",
     ),
     Rule(
         id="instance-name",
-        about=_GROUPS,
+        about=GROUPS,
         meaning="`instance_name` in place of `pod_name` and `server_id`, as the Lite Cluster guide "
         "has it",
         hccl="json object index[{index}] has no property called server_id",
@@ -96,35 +90,35 @@ SPECIAL: tuple[Rule, ...] = (
     # 2.0
     Rule(
         id="out-of-range",
-        about=_V2,
+        about=V2,
         meaning="a number or a length is not in its range; the message tells it",
         hccl="{name} [{value}] is out of range [{least}] to [{most}]",
         remedy="State one in the range",
     ),
     Rule(
         id="not-among",
-        about=_V2,
+        about=V2,
         meaning="a word is none of those that HCCL knows",
         hccl="failed with Invalid {name}.",
         remedy="Use one of the words that the message lists, in capital letters",
     ),
     Rule(
         id="layers",
-        about=_V2,
+        about=V2,
         meaning="the layers of a rank do not ascend",
         hccl="failed with level is not increased in sequence",
         remedy="List each net_layer once, from low to high",
     ),
     Rule(
         id="instance-addresses",
-        about=_V2,
+        about=V2,
         meaning="ranks of one net instance have different numbers of addresses in it",
         hccl="failed with the size of rank_addrs with the same id is different. leveId[{value}]",
         remedy="State as many for each",
     ),
     Rule(
         id="replaced",
-        about=_V2,
+        about=V2,
         meaning="local id 64 is a backup and needs a `replaced_local_id` that no other rank has; "
         "only one rank can be one",
         hccl="failed with configuring same local_id[{value}] with replaced one simutaneously",
@@ -132,7 +126,7 @@ SPECIAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="local-id-twice",
-        about=_V2,
+        about=V2,
         level="warning",
         meaning="two ranks of one net instance of layer 0 have one local id",
         remedy="Give each its own",
@@ -167,14 +161,14 @@ SPECIAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="super-device-stale",
-        about=_V12,
+        about=V12,
         meaning="with `--inventory`: the device has another super device id",
         remedy="Write the table anew: ranktable.write",
     ),
     # the job
     Rule(
         id="rec-sdk-devices",
-        about=_STRINGS,
+        about=STRINGS,
         level="warning",
         meaning="servers have different device ids, or in another order: Rec SDK takes those of "
         "the first server for all (an error with `--job rec-sdk-tf`)",
@@ -188,7 +182,7 @@ SPECIAL: tuple[Rule, ...] = (
     ),
     Rule(
         id="mindspore-order",
-        about=_V1,
+        about=V1,
         meaning="MindSpore numbers the servers in the order of `server_id` as text, in which "
         "10.0.0.10 comes before 10.0.0.9; with `--job mindspore` only",
         remedy="ranktable.write --order server-id, or server ids that sort as wanted",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ascendboot.facts.api import Answered
-from ascendboot.judge.hccl_ports import hccl_ports
+from ascendboot.judge.hccl_ports import ports_of_hccl
 from ascendboot.parse.kernel_ports import KernelPorts
 from ascendboot.parse.npu_smi import NpuMap
 from ascendboot.parse.ss import Listener
@@ -19,15 +19,30 @@ MOVE = "Unless that is a job which runs now, end it, or move HCCL: HCCL_IF_BASE_
 @pytest.mark.parametrize(
     ("env", "ports"),
     [
-        ({}, range(60000, 60032)),
-        ({"HCCL_IF_BASE_PORT": "50000"}, range(50000, 50032)),
-        ({"HCCL_IF_BASE_PORT": "much"}, range(0)),
-        ({"HCCL_HOST_SOCKET_PORT_RANGE": "60000-60050"}, range(60000, 60051)),
-        ({"HCCL_HOST_SOCKET_PORT_RANGE": "auto", "HCCL_IF_BASE_PORT": "1"}, range(0)),
+        ({}, (range(60000, 60032),)),
+        ({"HCCL_IF_BASE_PORT": "50000"}, (range(50000, 50032),)),
+        ({"HCCL_IF_BASE_PORT": "much"}, ()),
+        (
+            {"HCCL_HOST_SOCKET_PORT_RANGE": "60000-60050,61000"},
+            (range(60000, 60051), range(61000, 61001)),
+        ),
+        ({"HCCL_HOST_SOCKET_PORT_RANGE": "auto", "HCCL_IF_BASE_PORT": "1"}, ()),
     ],
 )
-def test_the_environment_of_the_job_moves_them(env: dict[str, str], ports: range) -> None:
-    assert hccl_ports(well.cluster(well.node(1), env=env)) == ports
+def test_the_environment_of_the_job_moves_them(
+    env: dict[str, str], ports: tuple[range, ...]
+) -> None:
+    assert ports_of_hccl(well.cluster(well.node(1), env=env)) == ports
+
+
+def test_every_range_is_looked_at() -> None:
+    wish = replace(well.TWO, env={"HCCL_HOST_SOCKET_PORT_RANGE": "50000-50050,61000"})
+    taken = listeners((50007, "nfsd", 7), (60000, "x", 8), (61000, "nfsd", 7))
+    found = well.judged(wish, well.facts(1), well.facts(2, listeners=taken))
+    assert [text.partition(" are ")[0].partition(" is ")[0] for text in found] == [
+        "hccl-port-taken warning lab-2: port 50007 of HCCL's 50000-50050",
+        "hccl-port-taken warning lab-2: port 61000 of HCCL's 61000",
+    ]
 
 
 def listeners(*listening: tuple[int, str | None, int | None]) -> Answered[tuple[Listener, ...]]:
