@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import number, packed
 from ascendboot.ranktable.problem import Problem
+from ascendboot.ranktable.reading import unnumbered_ranks
+from ascendboot.ranktable.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ascendboot.ranktable.jsontext import Path
+    from ascendboot.ranktable.levels import LevelRank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +35,15 @@ class ServerSeen:
 
     node: str
     devices: Mapping[int, DeviceSeen]
+    places: Mapping[int, LevelRank] = field(default_factory=dict)
+    """Of 950: where each is in the network, by its root info."""
 
 
 def against(
     document: Mapping[str, object], servers: Mapping[str, ServerSeen]
 ) -> tuple[Problem, ...]:
-    """Where a table with servers contradicts what the nodes say; version 2.0 names no servers."""
-    found: list[Problem] = []
+    """Where a table contradicts what the nodes say."""
+    found = [*_ranks(document, servers)]
     for path, name, device, where in _devices(document):
         server = servers.get(name)
         if server is None:
@@ -112,6 +118,62 @@ def _stale(server: ServerSeen, device: Mapping[str, object], path: Path) -> Iter
         )
         where = (*path, "super_device_id")
         yield Problem(id="super-device-stale", level="error", path=where, text=text)
+
+
+def _ranks(document: Mapping[str, object], servers: Mapping[str, ServerSeen]) -> Iterator[Problem]:
+    """Version 2.0 names no servers: an entry is of the node that calls its own network so."""
+    holders = {
+        (rank.levels[0].net_instance_id, device_id): (server.node, rank)
+        for server in servers.values()
+        for device_id, rank in server.places.items()
+        if rank.levels
+    }
+    ranks = document.get("rank_list") if holders else None
+    for index, entry in enumerate(ranks if isinstance(ranks, list) else ()):
+        path: Path = ("rank_list", index)
+        told = _told(entry)
+        if told is None:
+            continue
+        holder = holders.get((told.levels[0].net_instance_id, told.device_id))
+        if holder is None:
+            known = ", ".join(dict.fromkeys(instance for instance, _ in holders))
+            instance = told.levels[0].net_instance_id
+            text = (
+                f'no node has device {told.device_id} in net instance "{instance}"; the nodes have '
+                f"{known}"
+            )
+            yield Problem(id="server-unknown", level="error", path=path, text=text)
+        elif _meaning(told) != _meaning(holder[1]):
+            node, own = holder
+            only = min(_meaning(told) - _meaning(own), default="less")
+            instead = min(_meaning(own) - _meaning(told), default="nothing more")
+            text = (
+                f"the table has {only}, {node} device {told.device_id} has {instead} "
+                "(/etc/hccl_rootinfo.json)"
+            )
+            yield Problem(id="level-stale", level="error", path=path, text=text)
+
+
+def _told(entry: object) -> LevelRank | None:
+    """The entry, where it is one and says in which net instance it is."""
+    try:
+        [rank] = unnumbered_ranks(Source(name="", text="", document={"rank_list": [entry]}))
+    except RankTableError:
+        return None  # validate says what is wrong with it
+    return rank if rank.levels else None
+
+
+def _meaning(rank: LevelRank) -> frozenset[str]:
+    """What an entry says, as words of which each can be named."""
+    return frozenset(
+        [f"local_id {rank.local_id}"]
+        + [
+            f"{address.addr} on {'+'.join(address.ports)} in layer {level.net_layer} of "
+            f"{level.net_instance_id}"
+            for level in rank.levels
+            for address in level.addresses
+        ]
+    )
 
 
 def _number(value: object) -> int | None:

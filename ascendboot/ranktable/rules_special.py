@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ascendboot.ranktable.rule import GROUPS, STRINGS, V1, V2, V12, Rule
+from ascendboot.ranktable.rule import ANY, GROUPS, STRINGS, V1, V2, V12, Rule
 
 SPECIAL: tuple[Rule, ...] = (
     # A3
@@ -134,8 +134,9 @@ SPECIAL: tuple[Rule, ...] = (
     # the devices of a cluster
     Rule(
         id="server-unknown",
-        about="1.x, group list",
-        meaning="with `--inventory`: no node has that `server_id`",
+        about=ANY,
+        meaning="with `--inventory`: no node has that `server_id`, or, in 2.0, that device in that "
+        "net instance of the lowest layer",
         remedy="Correct it, or state it as `server_id` of the node",
     ),
     Rule(
@@ -163,6 +164,12 @@ SPECIAL: tuple[Rule, ...] = (
         id="super-device-stale",
         about=V12,
         meaning="with `--inventory`: the device has another super device id",
+        remedy="Write the table anew: ranktable.write",
+    ),
+    Rule(
+        id="level-stale",
+        about=V2,
+        meaning="with `--inventory`: the server's root info says something else of the device",
         remedy="Write the table anew: ranktable.write",
     ),
     # the job

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError
 from ascendboot.facts.api import ask, value_of
 from ascendboot.facts.node import NodeFacts, questions
-from ascendboot.judge.members import products
+from ascendboot.judge.members import level_places, products
 from ascendboot.judge.super_pods import places_of
 from ascendboot.ranktable.against import DeviceSeen, ServerSeen
 from ascendboot.transport.pool import for_each
@@ -55,7 +55,9 @@ def product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product |
 def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, ServerSeen]:
     """What the nodes say, by the ids under which rank tables have them."""
     return {
-        node.server_id: ServerSeen(node.name, dict(_devices(found[node.name])))
+        node.server_id: ServerSeen(
+            node.name, dict(_devices(found[node.name])), level_places(found[node.name])
+        )
         for node in cluster.nodes
         if node.name in found
     }

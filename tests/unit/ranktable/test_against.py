@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ascendboot.judge.members import made_table
 from ascendboot.ranktable.against import DeviceSeen, ServerSeen, against
+from ascendboot.tasks.npus import servers_seen
+from tests.unit.judge import well
 from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
 
 DEVICE = "server_list/0/device/0"
@@ -139,3 +144,71 @@ def test_instances_of_a_group_list_are_servers_too() -> None:
     assert [(id_, where) for id_, where, _ in found(groups(), servers)] == [
         ("server-unknown", "group_list[0].instance_list[1].server_id")
     ]
+
+
+# --------------------------------------------------------------------------------- version 2.0
+
+
+def of_950() -> tuple[dict[str, Any], dict[str, ServerSeen]]:
+    facts = {f"lab-{n}": well.a5(n) for n in (1, 2)}
+    table: dict[str, Any] = json.loads(made_table(well.TWO, facts).to_json())
+    return table, servers_seen(well.TWO, facts)
+
+
+EID = f"{'020000dfdf00df':0>32}"
+ADDRESS = "rank_list/2/level_list/1/rank_addr_list/0"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("rank_list/2/rank_id", 7, []),
+        ("rank_list/2/level_list", 7, []),
+        ("rank_list/2/level_list", [], []),
+        (
+            "rank_list/2/local_id",
+            5,
+            "the table has local_id 5, lab-2 device 0 has local_id 0 (/etc/hccl_rootinfo.json)",
+        ),
+        (
+            f"{ADDRESS}/ports",
+            ["1/7"],
+            (
+                f"the table has {EID} on 1/7 in layer 1 of sp_0, lab-2 device 0 has {EID} on 1/0 "
+                "in layer 1 of sp_0 (/etc/hccl_rootinfo.json)"
+            ),
+        ),
+        (
+            ADDRESS,
+            DROP,
+            (
+                f"the table has less, lab-2 device 0 has {EID} on 1/0 "
+                "in layer 1 of sp_0 (/etc/hccl_rootinfo.json)"
+            ),
+        ),
+    ],
+)
+def test_a_table_of_950_is_held_against_the_root_infos(
+    path: str, value: object, said: str | list[str]
+) -> None:
+    table, servers = of_950()
+    assert found(table, servers) == []
+    stale = [("level-stale", "rank_list[2]", said)] if said else []
+    assert found(changed(table, path, value), servers) == stale
+
+
+def test_a_server_of_950_that_is_no_node() -> None:
+    table, servers = of_950()
+    moved = changed(table, "rank_list/3/level_list/0/net_instance_id", "sp_0_srv_9")
+    assert found(moved, servers) == [
+        (
+            "server-unknown",
+            "rank_list[3]",
+            (
+                'no node has device 1 in net instance "sp_0_srv_9"; the nodes have sp_0_srv_1, '
+                "sp_0_srv_2"
+            ),
+        )
+    ]
+    nothing_told = {name: replace(server, places={}) for name, server in servers.items()}
+    assert found(moved, nothing_told) == []
