@@ -11,7 +11,7 @@ from ascendboot.errors import NotUnderstoodError
 
 _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
 _STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
-_ENDING = re.compile(r"(launcher|agent) (\d+|-) ends at (\d+\.\d+)")
+_ENDING = re.compile(r"(launcher|agent|rank) (\d+|-) ends at (\d+\.\d+)")
 _LOST = re.compile(r"agent (\d+) lost")
 _EXIT = re.compile(
     r"(rank|launcher|agent) (\d+|-) exit (\d+) at (\d+\.\d+)"
@@ -98,6 +98,15 @@ class EndingBegan:
 
 
 @dataclass(frozen=True)
+class RankEndingBegan:
+    """From here on one rank is ended on purpose: it only follows."""
+
+    rank: int
+    at: float
+    """Seconds since 1970 by its node's clock."""
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """Somebody asked for the job's end with `stop`."""
 
@@ -121,6 +130,7 @@ Event: TypeAlias = (
     | AgentStarted
     | AgentEnded
     | EndingBegan
+    | RankEndingBegan
     | StopAsked
     | SupervisorStarted
 )
@@ -171,7 +181,8 @@ def _ended_at(line: str) -> Event | None:
         return None
     number = 0 if match[2] == "-" else int(match[2])
     if match.re is _ENDING:
-        return EndingBegan(number, float(match[3]))
+        kind = RankEndingBegan if match[1] == "rank" else EndingBegan
+        return kind(number, float(match[3]))
     code, at = int(match[3]), float(match[4])
     if match[1] == "rank":
         return RankEnded(number, code, at, _zone_s(match), match[8] not in (None, "0"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from typing import TYPE_CHECKING
+
+from ascendboot.launch.mpirun import patience_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,7 @@ def horovod_command(
 def _mpi_args(launcher: Launcher) -> tuple[str, ...]:
     settings = {
         "orte_keep_fqdn_hostnames": "1",
-        "odls_base_sigkill_timeout": str(max(1, math.ceil(launcher.grace_s))),
+        "odls_base_sigkill_timeout": str(patience_s(launcher.grace_s)),
     }
     if len(launcher.hosts) < LARGE:
         settings["plm_rsh_no_tree_spawn"] = "1"

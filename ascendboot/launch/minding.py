@@ -48,6 +48,20 @@ end_marked() {
 """Shell functions: find and end what carries the id of the job on this node; needs `id`, `grace`
 in tenths of a second."""
 
+CLEAN: Final = (
+    _MARKED
+    + r"""
+clean() {
+  [ "$1" != 0 ] && marked || return 0
+  now
+  printf '%s ends at %s\n' "$who" "$time" >>events
+  end_marked
+}
+"""
+)
+"""Shell function for `launch.sh`: `clean CODE` ends the ranks that an mpirun which failed has left
+on its own node: of those nobody else sees that it was killed. Needs `id`, `who` and `grace`."""
+
 _HEARD: Final = r"""
 hear() {
   local who number key value word start

@@ -51,13 +51,20 @@ def mpirun_command(launcher: Launcher, program: Sequence[str]) -> tuple[str, ...
         *_mca("pml", "ob1"),
         *_mca("btl", "^openib"),
         *(_networks(launcher.networks) if launcher.networks else ()),
-        # Open MPI 4.1.4 waits this long twice: before SIGTERM and between SIGTERM and SIGKILL. Each
-        # rank that ends meanwhile cuts what is left of a wait down to whole seconds.
-        *_mca("odls_base_sigkill_timeout", str(max(1, math.ceil(launcher.grace_s)))),
+        *_mca("odls_base_sigkill_timeout", str(patience_s(launcher.grace_s))),
         *launcher.mpi_args,
         *("-x", "ASCENDBOOT_JOB_ID"),
         *program,
     )
+
+
+def patience_s(grace_s: float) -> int:
+    """How long Open MPI (4.1.4) is to wait, before SIGTERM and again between SIGTERM and SIGKILL.
+
+    The wrapper on the nodes ends its rank before that. Each rank that ends meanwhile cuts what is
+    left of a wait down to whole seconds, and the first to fail on a node does not stay.
+    """
+    return max(1, math.ceil(grace_s)) + 2
 
 
 def protected(argument: str) -> str:

@@ -18,6 +18,7 @@ from ascendboot.launch.events import (
     LauncherEnded,
     LauncherStarted,
     RankEnded,
+    RankEndingBegan,
     RankStarted,
     RankTold,
     StopAsked,
@@ -275,7 +276,7 @@ class _Job:
             case LauncherStarted():
                 if self._stopping:
                     self._stop()
-            case StopAsked() | EndingBegan():
+            case StopAsked() | EndingBegan() | RankEndingBegan():
                 self._expect_end()
             case LauncherEnded():
                 self._over = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.mpirun import patience_s
 from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import SWEEP, TERMINATE
 from ascendboot.transport.api import Command, Effect
@@ -105,8 +106,8 @@ def stop_job(
 
 
 def ends_within_s(grace_s: float) -> float:
-    """How long mpirun takes at most to end a job: its grace time counts twice."""
-    return 2 * max(1.0, grace_s) + 5.0
+    """How long mpirun takes at most to end a job when no wrapper of ours hurries it."""
+    return 2 * patience_s(grace_s) + 5.0
 
 
 def _both(first: Swept | NodeError, second: Swept | NodeError) -> Swept | NodeError:

@@ -13,6 +13,7 @@ from ascendboot.launch.events import (
     LauncherEnded,
     LauncherStarted,
     RankEnded,
+    RankEndingBegan,
     RankStarted,
     RankTold,
     StopAsked,
@@ -68,6 +69,8 @@ class Course:
     """The agents that ended, by node rank."""
     endings: dict[int, float] = field(default_factory=dict)
     """By node rank: since when, by its clock, the ranks there were ended on purpose."""
+    rank_endings: dict[int, float] = field(default_factory=dict)
+    """By rank: since when, by its node's clock, it was ended on purpose."""
     interrupted: bool = False
     stopped: bool = False
     """Somebody asked for its end with `stop`."""
@@ -88,6 +91,12 @@ class Course:
             or any(end.exit_code for end in self.ended.values())
         )
 
+    def was_ended(self, rank: int, node_rank: int) -> bool:
+        """Whether a rank of that node ended because it was ended on purpose."""
+        seen = self.ended.get(rank)
+        since = (self.endings.get(node_rank), self.rank_endings.get(rank))
+        return seen is not None and any(at is not None and seen.at >= at for at in since)
+
     def note(self, event: Event) -> None:
         """Take in an event of any node."""
         match event:
@@ -104,6 +113,8 @@ class Course:
                 self.agents[node_rank] = event
             case EndingBegan(node_rank=node_rank, at=at):
                 self.endings[node_rank] = at
+            case RankEndingBegan(rank=rank, at=at):
+                self.rank_endings.setdefault(rank, at)
             case StopAsked():
                 self.stopped = True
             case LauncherStarted() | AgentStarted() | SupervisorStarted():

@@ -179,10 +179,14 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
 
 
 def test_ranks_that_ignore_term_when_another_fails(cluster: LocalCluster) -> None:
-    script = f"{HEAD}signal.signal(15, signal.SIG_IGN)\nif rank == 0:\n    sys.exit(7)\n{FOR_EVER}"
-    plan = cluster.job(script)
+    script = """signal.signal(15, signal.SIG_IGN)
+open(f"up{rank}", "x").close()
+while not os.path.exists("up1"): time.sleep(0.01)
+if rank == 0: sys.exit(7)
+"""
+    plan = cluster.job(HEAD + script + FOR_EVER)
     report = ran(cluster, plan, Screenful())
-    assert (report.exit_code, report.ranks) == (7, (end(0, 7), end(1, None)))
+    assert (report.exit_code, report.ranks) == (7, (end(0, 7), end(1, 137, 9)))
     assert nothing_lives(plan)
 
 
@@ -440,7 +444,9 @@ def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
 def test_the_printed_command_runs_when_pasted(cluster: LocalCluster) -> None:
     """Before any run of that job, with a script that is on the node: output stays in the shell."""
     script = cluster.base / "there.py"
-    script.write_text("import os; print(os.environ['RANK'], os.environ['DEVICE_ID'], os.getcwd())")
+    # One write: mpirun mixes those of its ranks.
+    words = "os.environ['RANK'], os.environ['DEVICE_ID'], os.getcwd()"
+    script.write_text(f"import os; os.write(1, (' '.join([{words}]) + '\\n').encode())")
     plan = cluster.job("", script=script, script_content=None)
     done = subprocess.run(
         ["/bin/bash", "-c", plan.command_line], capture_output=True, text=True, check=False

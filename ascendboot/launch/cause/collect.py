@@ -44,7 +44,6 @@ class Collector:
         self._course = course
         self._folder = folder
         self._offsets = clock_offsets
-        self._endings = {plan.nodes[number]: at for number, at in course.endings.items()}
         self._zones = {
             rank.node: end.zone_s
             for rank in plan.ranks
@@ -65,7 +64,7 @@ class Collector:
                 yield from self._words(rank, seen)
 
     def _ended(self, rank: PlannedRank, seen: RankEnded) -> Clue:
-        by_us = seen.at >= self._endings.get(rank.node, float("inf"))
+        by_us = self._course.was_ended(rank.rank, self._plan.nodes.index(rank.node))
         return Clue(
             kind=Kind.ENDED_BY_US if by_us else Kind.ENDED,
             rank=rank.rank,

@@ -94,9 +94,7 @@ class Merged:
         return (at, end.rank)
 
     def _followed(self, end: RankEnd) -> bool:
-        seen = self._course.ended.get(end.rank)
-        began = self._course.endings.get(self._plan.nodes.index(end.node))
-        return seen is not None and began is not None and seen.at >= began
+        return self._course.was_ended(end.rank, self._plan.nodes.index(end.node))
 
     def _went_with_launcher(self, cause: Cause) -> bool:
         """Whether its rank only went with a launcher that is gone, and says nothing itself."""

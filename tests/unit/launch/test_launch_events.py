@@ -13,6 +13,7 @@ from ascendboot.launch.events import (
     LauncherEnded,
     LauncherStarted,
     RankEnded,
+    RankEndingBegan,
     RankStarted,
     RankTold,
     StopAsked,
@@ -39,6 +40,7 @@ from ascendboot.launch.events import (
         ("agent 1 lost", AgentEnded(1, None)),
         ("agent 1 ends at 1.5", EndingBegan(1, 1.5)),
         ("launcher - ends at 1.5", EndingBegan(0, 1.5)),
+        ("rank 7 ends at 1.5", RankEndingBegan(7, 1.5)),
     ],
 )
 def test_events(line: str, event: Event) -> None:
@@ -61,7 +63,7 @@ def test_events(line: str, event: Event) -> None:
         "agent - exit 0 at 1.0",
         "agent - lost",
         "launcher 0 ends at 1.0",
-        "rank 1 ends at 1.0",
+        "rank - ends at 1.0",
         "rank 1 error eyJ",
         "rank 1 error e y",
     ],

@@ -35,7 +35,7 @@ def test_the_command() -> None:
         *("--network-interface", "192.0.2.0/24,198.51.100.0/24", "--disable-cache", "--mpi"),
         (
             "--mpi-args=--prefix /usr/local/openmpi -mca orte_keep_fqdn_hostnames 1 "
-            "-mca odls_base_sigkill_timeout 3 -mca plm_rsh_no_tree_spawn 1 "
+            "-mca odls_base_sigkill_timeout 5 -mca plm_rsh_no_tree_spawn 1 "
             "-mca oob_tcp_if_include 192.0.2.0/24,198.51.100.0/24 -x 'BIND_INFO=0:12 12:48'"
         ),
         f"{BASE}/env/rank-exec",

@@ -34,7 +34,7 @@ def test_the_command() -> None:
         *("--mca", "btl", "^openib"),
         *("--mca", "btl_tcp_if_include", "192.0.2.0/24,198.51.100.0/24"),
         *("--mca", "oob_tcp_if_include", "192.0.2.0/24,198.51.100.0/24"),
-        *("--mca", "odls_base_sigkill_timeout", "3"),
+        *("--mca", "odls_base_sigkill_timeout", "5"),
         *("-x", "ASCENDBOOT_JOB_ID"),
         "/var/lib/ascendboot/two/env/rank-exec",
         "job-1",
@@ -42,6 +42,7 @@ def test_the_command() -> None:
         "RANK_TABLE_FILE=/var/lib/ascendboot/two/resources/hccl_json_4p_2_host.json",
         "ASCENDBOOT_DEVICES=4,5,0,1",
         "ASCENDBOOT_WORKDIR=/workspace",
+        "ASCENDBOOT_GRACE=2.5",
         "--",
         *("python3", "/workspace/main.py", "--name", "a b", "%:"),
     )
@@ -70,6 +71,9 @@ def test_the_environment_is_only_what_is_allowed() -> None:
         "LOGNAME": "root",
         "LANG": "C.UTF-8",
         "ASCENDBOOT_JOB_ID": "job-1",
+        "OMPI_MCA_oob_tcp_keepalive_time": "10",
+        "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
+        "OMPI_MCA_oob_tcp_keepalive_probes": "3",
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
 
@@ -144,6 +148,9 @@ def test_describe() -> None:
             "  LOGNAME=root",
             "  LANG=C.UTF-8",
             "  ASCENDBOOT_JOB_ID=job-1",
+            "  OMPI_MCA_oob_tcp_keepalive_time=10",
+            "  OMPI_MCA_oob_tcp_keepalive_intvl=5",
+            "  OMPI_MCA_oob_tcp_keepalive_probes=3",
             "  OMPI_MCA_mpi_yield_when_idle=1",
             "launcher: mpirun starts jobs: nothing else was asked for",
             "command, on a-1:",

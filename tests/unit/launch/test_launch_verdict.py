@@ -169,6 +169,13 @@ def test_ranks_that_were_ended_on_purpose_are_no_cause(tmp_path: Path) -> None:
     assert failing_rank(report(earlier, tmp_path)) == 2
 
 
+def test_ranks_that_their_wrappers_ended_are_no_cause(tmp_path: Path) -> None:
+    """The clock of a-1 is ten seconds ahead, and nobody has measured it."""
+    seen = replace(course((0, 143, 20.5), (2, 7, 29.9)), rank_endings={0: 20.4})
+    assert failing_rank(report(seen, tmp_path)) == 2
+    assert failing_rank(report(replace(seen, rank_endings={0: 20.6}), tmp_path)) == 0
+
+
 def test_the_words_are_those_of_the_node_that_was_first_to_end(tmp_path: Path) -> None:
     made = plan(TORCHRUN)
     (tmp_path / "launcher.log").write_text("a-2: torchrun ended with 1\n")
