@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -39,11 +40,22 @@ from ascendboot.inventory.kinds import (
     choice,
 )
 
+# Pydantic would read the metadata of every package that is installed, before every job, to find
+# plugins of its own; none has a say in what an inventory may hold.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 
 class Keys(BaseModel):
     """A mapping that has these keys and no others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # Built when an inventory is read: once for the whole of it, and not for every part by itself.
+    # For that the parts have their defaults by `model_construct`, which needs nothing built.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+def _none() -> list[str]:
+    """An empty list; of a function in Python, other than of `list`, the signature is known."""
+    return []
 
 
 def _unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
@@ -249,7 +261,7 @@ class LauncherKeys(Keys):
         examples=["mpirun"],
     )
     mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
-        default_factory=list,
+        default_factory=_none,
         description="More words for mpirun's command line, also under horovodrun. What ascendboot "
         "or horovodrun sets itself is refused.",
         examples=[["--mca", "btl_tcp_links", "2"]],
@@ -271,7 +283,7 @@ class CodeKeys(Keys):
         "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
     )
     exclude: Annotated[list[Pattern], Kind("a list of patterns")] = Field(
-        default_factory=list,
+        default_factory=_none,
         description="What below `path` and `source` is no code, such as data and results: names, "
         "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
         examples=[["*.log", "data", "out/*.ckpt"]],
@@ -336,7 +348,7 @@ class InventoryKeys(Keys):
         "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
     )
     defaults: GroupMapping = Field(
-        default_factory=NodeKeys,
+        default_factory=NodeKeys.model_construct,
         description="What holds for every node that does not state it itself or by a group.",
         examples=[{"user": "root"}],
     )
@@ -360,20 +372,22 @@ class InventoryKeys(Keys):
         examples=["rec-sdk-tf"],
     )
     ssh: SshKeys = Field(
-        default_factory=SshKeys, description="The cluster's own SSH.", examples=[{"port": 7722}]
+        default_factory=SshKeys.model_construct,
+        description="The cluster's own SSH.",
+        examples=[{"port": 7722}],
     )
     resources: ResourceKeys = Field(
-        default_factory=ResourceKeys,
+        default_factory=ResourceKeys.model_construct,
         description="How ranks learn of each other.",
         examples=[{"mode": "rank-table"}],
     )
     launcher: LauncherKeys = Field(
-        default_factory=LauncherKeys,
+        default_factory=LauncherKeys.model_construct,
         description="The program that starts the ranks.",
         examples=[{"kind": "mpirun"}],
     )
     code: CodeKeys = Field(
-        default_factory=CodeKeys,
+        default_factory=CodeKeys.model_construct,
         description="The training code.",
         examples=[{"path": "/workspace/little_demo"}],
     )

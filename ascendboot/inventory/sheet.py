@@ -26,9 +26,8 @@ _PASSWORD = re.compile(r":[^@]*@")
 """As in root:PASSWORD@host; messages do not repeat it."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_UNPRINTABLE = re.compile(
-    "[^\\t\\n\\r\\x20-\\x7e\\x85\\xa0-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]"
-)
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+"""What no YAML may hold and UTF-8 may; named one by one, which is compiled in no time."""
 _CORE = "tag:yaml.org,2002:"
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+# ClusterShell is imported where it is used: a job that goes well has no names to fold.
 
 
 def fold(names: Iterable[str]) -> str:
     """One short text for a set of names, `lab-[1-3]`; the order of the input does not matter."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet  # noqa: PLC0415
+
     return str(NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP))
 
 
@@ -23,6 +25,12 @@ def expand(pattern: str) -> tuple[str, ...]:
     """
     if "[" not in pattern and "]" not in pattern:
         return (pattern,)
+    from ClusterShell.NodeSet import (  # noqa: PLC0415
+        RESOLVER_NOGROUP,
+        NodeSet,
+        NodeSetParseError,
+    )
+
     try:
         return tuple(NodeSet(pattern, resolver=RESOLVER_NOGROUP))
     except NodeSetParseError as error:

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from invoke.collection import Collection
-from invoke.program import Program
-
 from ascendboot import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from invoke.collection import Collection
 
 _VERBS = ("setup", "check", "train", "status", "logs", "stop", "reset")
 _GROUPS = ("lab", "ranktable")
@@ -27,8 +26,10 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     the others takes longer than to reach a node.
     """
     wanted = _named(words)
-    collection = Collection()
     with _here_to_stay():
+        from invoke.collection import Collection  # noqa: PLC0415
+
+        collection = Collection()
         for name in _VERBS:
             if name in wanted:
                 collection.add_task(getattr(import_module(f"ascendboot.tasks.{name}"), name))
@@ -52,12 +53,16 @@ def with_help_first(argv: Sequence[str]) -> list[str]:
 def main() -> None:
     """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
-    Program(
-        name="ascendboot",
-        binary="ascendboot",
-        namespace=namespace(sys.argv[1:]),
-        version=__version__,
-    ).run(argv)
+    with _here_to_stay():
+        from invoke.program import Program  # noqa: PLC0415
+
+        program = Program(
+            name="ascendboot",
+            binary="ascendboot",
+            namespace=namespace(sys.argv[1:]),
+            version=__version__,
+        )
+    program.run(argv)
 
 
 def _named(words: Sequence[str]) -> set[str]:
@@ -70,8 +75,12 @@ def _named(words: Sequence[str]) -> set[str]:
 def _here_to_stay() -> Iterator[None]:
     """Python does not look for garbage in what is made meanwhile, not at its own end either.
 
-    In a hundred thousand objects of imported modules there is none: 0.1 s of every call.
+    In a hundred thousand objects of imported modules there is none: 0.1 s of every call. That is
+    why modules are imported in here that would else be at the top of this file.
     """
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
     try:
         yield
