@@ -145,7 +145,7 @@ def _questions(
 
 
 def _own(cluster: str) -> Fact[Own]:
-    return Fact("own", own_question(cluster), parse_own)
+    return Fact("own", own_question(cluster, with_public_keys=False), parse_own)
 
 
 def _ask(

@@ -87,32 +87,38 @@ is_sshd_of_ours() {
 }
 sshds_of_ours() {
   for f in $(grep -lsF -- "$b/sshd/sshd_config" /proc/[0-9]*/cmdline); do
-    f=${f#/proc/}
-    if is_sshd_of_ours "${f%/cmdline}"; then echo "${f%/cmdline}"; fi
+    f=${f#/proc/} f=${f%/cmdline}
+    if [ "$f" != "${1-}" ] && is_sshd_of_ours "$f"; then echo "$f"; fi
   done
 }
 """
 """Shell that knows the listener of the cluster at `b`: an sshd of this user with our configuration,
 whose parent is not one (its sessions are). So it is found again when its record is lost. What runs
-below another root is a container's: a host sees it too, and its files are others of these names."""
+below another root is a container's: a host sees it too, and its files are others of these names.
+`sshds_of_ours PID` leaves out one that is known."""
+
+_PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
 
 _LOOK = """\
 echo "base $b"
-real=$(readlink -m -- "$b") && [ "$real" != "$b" ] && echo "leads $real"
+if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
+[ "${real:-$b}" = "$b" ] || echo "leads $real"
 if [ -d "$b" ]; then
   cd -- "$b"
   find . -path ./jobs -prune -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
-    -exec stat -c 'mode %a %n' {} + -exec sha256sum {} + || exit 1
-  for k in sshd/host_key trust/cluster_key; do
+    -printf 'mode %m %p\\n' -exec sha256sum {} + \
+    -o \\( -path ./sshd/host_key -o -path ./trust/cluster_key \\) -printf 'mode %m %p\\n' || exit 1
+  for k in $private; do
     [ -e "$k" ] || continue
-    stat -c 'mode %a %n' "$k"
     pub=($(ssh-keygen -y -P '' -f "$k" 2>/dev/null)) && echo "key $k ${pub[0]} ${pub[1]}"
   done
   while read -r key p; do
     if [ "$key" = Port ]; then echo "port $p"; fi
   done 2>/dev/null <sshd/sshd_config
   for c in sshd/host_key-cert.pub trust/cluster_key-cert.pub; do
-    [ -e "$c" ] && TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null | sed "s|^|certificate $c |"
+    [ -e "$c" ] || continue
+    while IFS= read -r line; do echo "certificate $c $line"
+    done < <(TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null)
   done
 fi
 if read -r pid start sha cert 2>/dev/null <"$b/sshd/started"; then
@@ -120,24 +126,28 @@ if read -r pid start sha cert 2>/dev/null <"$b/sshd/started"; then
   is_sshd_of_ours "$pid" && [ "$(start_of "$pid")" = "$start" ] &&
     [ "$noted" = "$pid" ] && echo "sshd $pid $sha ${cert:--}" || pid=
 fi
-for p in $(sshds_of_ours); do
-  [ "$p" = "${pid-}" ] || echo "stray $p"
+for p in $(sshds_of_ours "${pid-}"); do
+  echo "stray $p"
 done
 echo end
 """
 
 
-def own_question(cluster: str) -> Command:
-    """Asks for everything of ours that belongs to `cluster`; `parse_own` reads the answer."""
+def own_question(cluster: str, *, with_public_keys: bool = True) -> Command:
+    """Asks for everything of ours that belongs to `cluster`; `parse_own` reads the answer.
+
+    Who only wants to know whether all is as it was needs no public keys.
+    """
     return Command(
-        argv=("bash", "-c", _script(cluster)),
+        argv=("bash", "-c", _script(cluster, _PRIVATE_KEYS if with_public_keys else "")),
         purpose="look at what ascendboot has set up",
         effect=Effect.READ,
     )
 
 
-def _script(cluster: str) -> str:
-    return BASE_SCRIPT.format(cluster=shlex.quote(cluster)) + SSHD_FUNCTIONS + _LOOK
+def _script(cluster: str, private_keys: str) -> str:
+    base = BASE_SCRIPT.format(cluster=shlex.quote(cluster))
+    return f"{base}private='{private_keys}'\n{SSHD_FUNCTIONS}{_LOOK}"
 
 
 def parse_own(result: Result) -> Own:
