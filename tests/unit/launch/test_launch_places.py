@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascendboot.errors import NodeError, NotUnderstoodError
@@ -161,6 +161,7 @@ def test_why_there_are_no_python_lines() -> None:
     assert view(0, spy_code=137).why_not_spied == "py-spy gave no answer in time"
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_stand_for_their_numbers(numbers: set[int]) -> None:
     found: set[int] = set()
