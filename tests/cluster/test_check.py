@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -80,9 +81,17 @@ def test_a_cluster_that_is_set_up_has_no_finding(operator: Operator) -> None:
 
 
 def test_all_pairs_are_tried_on_request(operator: Operator) -> None:
-    ended = operator.call("check", "--all-pairs", "--inventory", str(operator.lab.inventory))
-    assert ended.code == 0
+    flags = ["--all-pairs", "--collective", "--inventory", str(operator.lab.inventory)]
+    ended = operator.call("check", *flags)
+    assert ended.code == 0, ended.out
     assert "4 pings between NPUs and 3 TCP connections" in ended.out
+    assert re.search(
+        r"Let all ranks meet\n  lab-\[1-2\]  ok +4 ranks met by Open MPI v4\.1\S+ \(mpi4py \S+\), "
+        r"agree, and have the right sum, after \S+ s\n",
+        ended.out,
+    )
+    for node in operator.lab.nodes:
+        assert operator.sh(node.name, f"ls {BASE}/jobs") == ""
     assert ended.out.splitlines()[-1].startswith("lab: 0 errors, 0 warnings. Kept in ")
 
 
@@ -245,6 +254,91 @@ def test_a_port_of_hccl_that_is_taken_is_a_warning(
     assert "port 60003 of HCCL's 60000-60031 is taken by listener" in detail(
         ended, "hccl-port-taken"
     )
+
+
+# -------------------------------------------------------------------------------- ranks that meet
+
+PYTHON = "/usr/local/bin/python3"
+ODD = f"""\
+#!/bin/sh
+case $1 in */preflight.py)
+  export HCCL_CONNECT_TIMEOUT=120 HCCL_ACCESS_TOKEN=hidden PYTHONPATH=/opt/other
+  sed 's/"198.19[^"]*"/"192.0.2.1"/' "$RANK_TABLE_FILE" >"/run/$RANK"
+  mv "/run/$RANK" "$RANK_TABLE_FILE" ;;
+esac
+exec {PYTHON}.was "$@"
+"""
+KILLED = f"""\
+#!/bin/sh
+case "$RANK $1" in '3 '*/preflight.py) export PYTHONPATH=/opt/other ;; esac
+exec {PYTHON}.was "$@"
+"""
+KILLS = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+@pytest.fixture
+def other_python(
+    operator: Operator, on_node: Callable[[str, str, str], None]
+) -> Callable[[str], None]:
+    """`other_python(text)`: what starts Python on lab-2 is another until the test is over."""
+
+    def put(text: str) -> None:
+        table = f"{BASE}/resources/hccl_json_4p_2_host.json"
+        save, mend = f"mv {PYTHON} {PYTHON}.was; cp -p {table} /run/table", f"mv /run/table {table}"
+        on_node("lab-2", save, f"mv {PYTHON}.was {PYTHON}; {mend}; rm -rf /opt/other")
+        operator.put("lab-2", PYTHON, text)
+
+    return put
+
+
+def preflight(operator: Operator) -> list[str]:
+    """What stands in the way of a job, without what to do about it."""
+    ended = operator.call("train", "main.py", "--preflight")
+    assert ended.code == 125, ended.err
+    *lines, last = ended.err.splitlines()
+    assert last.startswith("The job was not started. Logs in .ascendboot/runs/")
+    assert operator.job_processes() == {}
+    return [line.partition(". ")[0] for line in lines if line.startswith("lab-")]
+
+
+def test_ranks_that_differ_and_nodes_that_do_not_hear_each_other_are_named_at_once(
+    operator: Operator,
+    on_node: Callable[[str, str, str], None],
+    other_python: Callable[[str], None],
+) -> None:
+    other_python(ODD)
+    operator.put("lab-2", "/opt/other/numpy-0.1.dist-info/METADATA", "Name: numpy\nVersion: 0.1\n")
+    if shutil.which("iptables") is None:
+        pytest.skip("there is no iptables on this machine")
+    # Where Open MPI listens for data; what the launcher needs gets through.
+    rule = "INPUT -p tcp --dport 1024:1100 -j DROP"
+    for node in ("lab-1", "lab-2"):
+        on_node(node, f"iptables -A {rule}", f"iptables -D {rule}")
+    silent, unheard, *different = preflight(operator)
+    first, second = "rank 0 on device 0 of lab-1", "rank 2 on device 0 of lab-2"
+    assert silent == f"lab-[1-2]: {first}: heard nothing from {second} within 10 s"
+    assert unheard == f"lab-[1-2]: {second}: heard nothing from {first} within 10 s"
+    table, versions, env = different
+    assert re.fullmatch(r"lab-2: ranks 2-3: the rank table is another: sha256 \w+, not \w+", table)
+    assert re.fullmatch(r"lab-2: ranks 2-3: numpy is 0\.1, \d\S+ on the other 2", versions)
+    assert env == (
+        "lab-2: ranks 2-3: HCCL_ACCESS_TOKEN is not that of the other 2 (it may be a secret, and "
+        "is not shown); HCCL_CONNECT_TIMEOUT is 120, not set on the other 2; PYTHONPATH is "
+        "/opt/other, not set on the other 2"
+    )
+
+
+def test_a_rank_that_is_killed_before_it_meets_the_others_is_named(
+    operator: Operator, other_python: Callable[[str], None]
+) -> None:
+    other_python(KILLED)
+    operator.put("lab-2", "/opt/other/mpi4py/__init__.py", KILLS)
+    [killed, environment] = preflight(operator)
+    assert killed == (
+        "lab-2: rank 3 on device 1: ended with signal 9 while it loaded the library of the "
+        "collective"
+    )
+    assert environment.startswith("lab-2: rank 3 on device 1: PYTHONPATH is /opt/other, not set")
 
 
 # -------------------------------------------------------------------------------------- exit codes

@@ -75,8 +75,11 @@ def test_ddp_learns_and_goes_on_from_its_checkpoint(operator: Operator) -> None:
 
 
 def test_what_each_rank_is_told(operator: Operator) -> None:
-    job = operator.call("train", "tells.py")
+    job = operator.call("train", "tells.py", "--preflight")
     assert job.code == 0, job.err
+    assert re.search(
+        r"^preflight: passed: 4 ranks met by gloo \(torch \S+\), ", job.err, re.MULTILINE
+    )
     nodes = operator.lab.nodes
     nic = operator.sh("lab-1", f"ip -o addr | grep {nodes[0].address}/ | cut -d' ' -f2").strip()
     assert sorted(job.out.splitlines()) == [
