@@ -153,7 +153,7 @@ FOLLOW: Final = (
     r"""
 job=$1 nonce=$2 beat=$3 every=$4; shift 4
 cd -- "$job" && mkdir -- "$nonce" && : >"$nonce/beat" || exit 1
-fallocate -n -l 65536 "$nonce/beat" 2>/dev/null  # signs of life of a week, also on a full disk
+fallocate -n -l 65536 "$nonce/beat" 2>/dev/null  # signs of life, also on a full disk
 names=()
 for name; do names+=("$nonce/../$name"); done
 # Looking ten times a second is cheaper than inotify, which wakes up, and holds up the rank, at each
@@ -178,7 +178,11 @@ while :; do
   fi
   # A job of weeks: tail goes on from the beginning of a file that has become shorter.
   bytes=$((bytes + ${#said} + 1))
-  if [ "$bytes" -gt 65536 ]; then bytes=${#said}; : >"$nonce/beat"; fi
+  if [ "$bytes" -gt 65536 ]; then
+    bytes=${#said}
+    : >"$nonce/beat"
+    fallocate -n -l 65536 "$nonce/beat" 2>/dev/null
+  fi
   printf '%s\n' "$said" >>"$nonce/beat"
   if is_lost; then echo "$lost lost" >>events; fi
 done

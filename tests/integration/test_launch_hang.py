@@ -6,18 +6,24 @@ import os
 import re
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.launch.follow import NodeFollower
 from ascendboot.launch.run import Interrupts, run
+from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState
+from ascendboot.transport.api import Command, Effect
 from tests.integration.launch_cluster import LocalCluster, Screenful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ascendboot.launch.usage import NodeSample
 
 pytestmark = pytest.mark.integration
 
@@ -146,3 +152,36 @@ def test_a_job_that_ends_because_a_rank_failed_does_not_hang(cluster: LocalClust
     )
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     assert told == []
+
+
+def test_signs_of_life_go_on_in_little_room(cluster: LocalCluster, tmp_path: Path) -> None:
+    stat = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()
+    (tmp_path / "events").write_text(
+        f"rank 3 pid {os.getpid()} start {stat[19]}\nrank 4 pid {os.getpid()} start 1\n"
+    )
+    (tmp_path / "rank.3.log").touch()
+    samples: list[NodeSample] = []
+    sizes: list[int] = []
+    five = threading.Event()
+
+    def take(sample: NodeSample) -> None:
+        samples.append(sample)
+        sizes.append((tmp_path / "nonce" / "beat").stat().st_size)
+        if len(samples) == 5:
+            five.set()
+
+    follower = NodeFollower({}, "nonce", lambda _: None, take)
+    script = FOLLOW.replace("65536", "50")  # a week in some seconds
+    words = (str(tmp_path), "nonce", "0.2", "1", "events", "rank.3.log")
+    command = Command(
+        argv=("bash", "-c", script, "follow", *words), purpose="follow", effect=Effect.READ
+    )
+    stream = cluster.transport.stream(command, lambda data: follower.feed(data) if data else None)
+    assert five.wait(60)
+    stream.close()
+    assert [sample.ranks[0].rank for sample in samples] == [3] * len(samples)
+    assert [len(sample.ranks) for sample in samples] == [1] * len(samples)
+    assert all(sample.ranks[0].memory_bytes > 1 << 20 for sample in samples)
+    times = [sample.at_s for sample in samples]
+    assert times == sorted(set(times))
+    assert max(sizes) <= 50

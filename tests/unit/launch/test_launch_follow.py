@@ -9,6 +9,7 @@ from ascendboot.launch.copies import Screen
 from ascendboot.launch.events import Event, RankStarted
 from ascendboot.launch.follow import Followers, Seen
 from ascendboot.launch.planning import plan
+from ascendboot.launch.usage import NodeSample, RankUse
 from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
@@ -126,3 +127,34 @@ def test_a_screen_that_broke_is_not_asked_again() -> None:
     assert screen.problem == (
         "could not show the output any longer: [Errno 32] Broken pipe; it is in the logs"
     )
+
+
+def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Path) -> None:
+    told: list[tuple[str, NodeSample]] = []
+    followers = Followers(
+        PLAN,
+        folder=tmp_path,
+        sink=lambda _: None,
+        on_seen=lambda _: None,
+        on_sample=lambda node, sample: told.append((node, sample)),
+        sample_s=60,
+    )
+    transports = {node: Streaming(node) for node in PLAN.nodes}
+    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    node = transports["a-1"]
+    feed = followers.nodes["a-1"].feed
+    feed(node.says("rank.1.log", b"one\n"))
+    feed(f"\n==> {node.nonce}/beat <==\n\nsam".encode())
+    assert told == []
+    feed(b"ple 7.50 1:R:1500:4")  # its newline is held back: a header may follow
+    feed(b"\n")
+    feed(b"\n\nsample 8.00\nple 9.00\n")
+    feed(b"\n" + node.says("launcher.log", b"not of a rank\n"))
+    feed(f"\n==> {node.nonce}/beat <==\nsample 9.50\n".encode())
+    followers.close()
+    use = RankUse(rank=1, state="R", cpu_s=1.5, memory_bytes=4096)
+    assert told == [
+        ("a-1", NodeSample(at_s=7.5, ranks=(use,), wrote=True)),
+        ("a-1", NodeSample(at_s=8.0, ranks=())),
+        ("a-1", NodeSample(at_s=9.5, ranks=())),
+    ]
