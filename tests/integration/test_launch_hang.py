@@ -83,7 +83,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
         {"lab-1": cluster.transport},
         folder=folder,
         sink=Screenful(),
-        hangs=HangRules(timeout_s=2, stops=True, tell=told.append),
+        hangs=HangRules(timeout_s=3, stops=True, tell=told.append),
     )
     assert (report.state, report.exit_code) == (JobState.HUNG, 124)
     assert (report.first_failure, report.notes) == (None, ())

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.run import start_detached
+from ascendboot.launch.run import run, start_detached
+from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState
 from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
@@ -18,7 +23,6 @@ from tests.integration.two_nodes import TwoNodes, alive, free_port, two_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from ascendboot.launch.plan import LaunchPlan
 
@@ -29,6 +33,7 @@ pytestmark = [
 LONG = pytest.mark.skipif(
     os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
 )
+SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
 FOR_EVER = "print('up', flush=True)\ntime.sleep(600)\n"
 GLOO = """\
@@ -37,6 +42,19 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(rank)])
 dist.all_reduce(total)
 dist.destroy_process_group()
+"""
+
+STUCK = """\
+import torch, torch.distributed as dist
+def load():
+    with open(sys.argv[1], "r+b", buffering=0) as data:
+        data.read(1)
+def step(total):
+    dist.all_reduce(total)
+dist.init_process_group("gloo")
+if rank == 1:
+    load()
+step(torch.zeros(1))
 """
 
 
@@ -110,6 +128,25 @@ def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) ->
         ["agent", "1", "pid"],
         ["agent", "1", "exit"],
     ]
+
+
+@LONG
+@pytest.mark.skipif(SPY is None, reason="py-spy is not installed")
+def test_who_waits_for_whom_in_a_collective_that_does_not_end(
+    two: TwoNodes, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(SPY or '').parent}")
+    data = tmp_path / "data"
+    os.mkfifo(data)
+    made = job(two, python, HEAD + STUCK, str(data))
+    rules = HangRules(timeout_s=5, stops=True)
+    report = run(made, two.transports, folder=tmp_path / "run", sink=Screenful(), hangs=rules)
+    assert (report.state, report.exit_code) == (JobState.HUNG, 124)
+    _, odd, others, _ = report.message.splitlines()
+    assert odd == f"  rank 1 on lab-1 waits in load (main.py:6): read of {data}"
+    where = r"all_reduce \(torch/distributed/distributed_c10d\.py:\d+\)"
+    assert re.fullmatch(rf"  ranks 0, 2-3 wait in {where}, called in step \(main\.py:8\)", others)
+    assert nothing_lives(two, made)
 
 
 def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
