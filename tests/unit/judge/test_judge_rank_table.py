@@ -7,21 +7,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ascendboot.decide import place
 from ascendboot.facts.api import Answered, Unanswered, value_of
 from ascendboot.facts.npus import RootInfo
-from ascendboot.judge.members import made_table
+from ascendboot.judge.members import made_table, products
 from ascendboot.model.cluster import Cluster, Device, OwnTable
 from ascendboot.parse.hccn_conf import HccnConf
 from ascendboot.parse.npu_smi import NpuList, NpuMap
 from ascendboot.ranktable.compare import version_of
+from ascendboot.ranktable.reading import table_of
 from ascendboot.ranktable.rows import rows_of
 from ascendboot.ranktable.source import from_text
 from ascendboot.ranktable.validate import validate
 from tests.unit.judge import well
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ascendboot.facts.node import NodeFacts
 
 ONE = well.cluster(well.node(1))
@@ -238,6 +243,15 @@ def test_root_info_that_hccl_would_not_take(change: dict[str, Any], said: str) -
     assert f"{said}. {MAKE}" in found
 
 
+def test_root_info_that_is_no_json() -> None:
+    info = Answered(RootInfo("[" * 10_000_000))
+    (found,) = of_table(ONE, well.a5(1, root_info=info))
+    assert found == (
+        "root-info-unfit error lab-1: /etc/hccl_rootinfo.json: could not be read as JSON: line 1, "
+        f"column 1: lists or objects are nested too deeply. {MAKE}"
+    )
+
+
 def test_servers_that_call_their_networks_alike_and_topologies_that_are_not_there() -> None:
     twin = json.loads(json.dumps(well.root_info(2)).replace("sp_0_srv_2", "sp_0_srv_1"))
     found = of_table(
@@ -283,6 +297,35 @@ def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
         servers = [row.server.removeprefix("sp_0_srv_") for row in rows]
         names = {"2": "lab-2", "1": "lab-1"} | {n.server_id: n.name for n in wish.nodes}
         assert [names[server] for server in servers] == [slot.node.name for slot in placed.slots]
+
+
+PODS = st.lists(st.integers(0, 2), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    pods=st.one_of(PODS, st.lists(st.none(), min_size=1, max_size=4)),
+    cards=st.integers(1, 4),
+    maker=st.sampled_from(["a2", "a3", "a5"]),
+)
+def test_the_table_of_any_cluster_is_read_as_it_was_made_and_taken(
+    pods: list[int | None], cards: int, maker: str
+) -> None:
+    count = 2 * cards
+    make: dict[str, Callable[[int, int | None], NodeFacts]] = {
+        "a2": lambda n, _: well.facts(n, **well.chips(n, "Ascend 910B3", count)),
+        "a3": lambda n, pod: well.a3(n, pod, count),
+        "a5": lambda n, _: well.a5(n, count),
+    }
+    wish = well.cluster(*(well.node(n) for n, _ in enumerate(pods, 1)))
+    facts = {f"lab-{n}": make[maker](n, pod) for n, pod in enumerate(pods, 1)}
+    assert [f for f in of_table(wish, *facts.values()) if " error " in f] == []
+    made = made_table(wish, facts)
+    source = from_text("made", made.to_json())
+    assert table_of(source) == made
+    (product,) = set(products(wish, facts).values())
+    assert {p.id for p in validate(source, product=product)} <= {"pod-order"}
+    assert len(rows_of(made)) == place(wish, facts).world_size
 
 
 def test_each_product_gets_its_generation() -> None:
