@@ -45,6 +45,8 @@ def course(
     if report.state is JobState.NOT_STARTED:
         yield _not_started(places, report, by)
         return
+    if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
+        return
     blamed = [
         *_silences(places, said),
         *_failures(places, said, by),

@@ -89,7 +89,8 @@ def _with_collective(session: Session, screen: Screen, report: Report) -> Report
     from ascendboot.tasks.preflight import check_collective  # noqa: PLC0415
 
     results, interrupted = check_collective(session, screen)
-    screen.phase("Let all ranks meet", results)
+    if results:
+        screen.phase("Let all ranks meet", results)
     whole = (*report.results, *results)
     return replace(report, results=whole, interrupted=interrupted)
 

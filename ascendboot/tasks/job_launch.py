@@ -54,6 +54,8 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
     )
     if order.plan:
         _show(screen, plan, as_json=order.json)
+        if order.preflight:
+            screen.say("before it, started in the same way: the collective preflight")
         return
     if order.preflight:
         _pass_preflight(session, request, screen)

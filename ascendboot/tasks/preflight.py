@@ -80,8 +80,10 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
         words = _lost(error) if isinstance(error, UnreachableError) else str(error)
         return found(PHASE, "allreduce", {}, [_not_run(names, words)]), False
     screen.rest()
+    if ended.is_interrupted:
+        return [], True
     well = dict.fromkeys(names, ended.words if ended.passed else "nothing is found against it")
-    return found(PHASE, "allreduce", well, ended.findings), ended.is_interrupted
+    return found(PHASE, "allreduce", well, ended.findings), False
 
 
 def _meet(

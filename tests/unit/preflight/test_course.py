@@ -97,6 +97,12 @@ def test_what_was_not_started_is_told_in_the_words_of_the_launch() -> None:
     ]
 
 
+@pytest.mark.parametrize("state", [JobState.INTERRUPTED, JobState.STOPPED])
+def test_nobody_is_blamed_for_a_preflight_that_was_interrupted(state: JobState) -> None:
+    begun = {rank: Said(at="meet") for rank in range(4)}
+    assert told(begun, report(130, state=state)) == []
+
+
 def test_who_was_not_heard_is_named_with_both_ends() -> None:
     stuck = {
         rank: replace(one, at="neighbours", failed="SilentError: …", silent=2 - rank)
