@@ -37,10 +37,15 @@ class OnNode:
     host_files: Mapping[str, OwnFile] = field(default_factory=dict)
     """What must still be on the host side, where our sshd runs there and ranks do not."""
     host_sshd: str = ""
+    expires: Mapping[str, float] | None = None
+    """When which of our certificates on either side runs out; None: an older setup did not keep it,
+    and the nodes have to be asked for them."""
 
     def problems(self, own: Own, host: Own | None = None, *, now: float) -> tuple[str, ...]:
         """What is no longer as setup left it, or has run out by the time `now`."""
         told = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
+        kept = (self.expires or {}).items()
+        told += [f"{path} has expired" for path, end in kept if end < now]
         if self.engine and not own.files:
             return ("nothing that setup left is in the container: it is a new one", *told)
         sshd = None if self.host_sshd else self.sshd
@@ -125,6 +130,7 @@ class Applied:
                     container_id=node["container_id"],
                     host_files=_files(node["host_files"]),
                     host_sshd=node["host_sshd"],
+                    expires=node.get("expires"),
                 )
                 for name, node in document["nodes"].items()
             }

@@ -49,12 +49,23 @@ def _on_node(name: str, seen: Seen, wished: Collection[str]) -> OnNode:
         sshd=own.daemon.identity if own.daemon else "",
         host_files=_those(served, wished) if served else {},
         host_sshd=served.daemon.identity if served and served.daemon else "",
+        expires=_ends(own, served),
         uid=system.uid if system else 0,
         user=system.user if system else "root",
         home=system.home if system else "/root",
         engine=container.engine if container else "",
         container_id=container.id if container else "",
     )
+
+
+def _ends(*sides: Own | None) -> dict[str, float]:
+    """When each certificate runs out, of two of one name the first."""
+    ends: dict[str, float] = {}
+    for own in sides:
+        for path, certificate in own.certificates.items() if own else ():
+            if certificate.valid_to:
+                ends[path] = min(certificate.valid_to, ends.get(path, certificate.valid_to))
+    return ends
 
 
 def _those(own: Own, wished: Collection[str]) -> dict[str, OwnFile]:

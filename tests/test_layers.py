@@ -28,7 +28,12 @@ BELOW = {
     "applied": {"errors", "model", "facts"},
     "applying": {"errors", "model", "facts", "decide", "applied"},
     "code": {"errors", "model", "facts", "transport"},
-    "ready": {"errors", "model", "facts", "applied", "transport", "judge", "code"},
+    "before": {
+        *("errors", "model", "parse", "transport", "facts", "judge", "hccl", "launch", "applied"),
+    },
+    "ready": {
+        *("errors", "model", "parse", "facts", "applied", "transport", "judge", "code", "before"),
+    },
     "authority": {"errors", "model"},
     "context": {"errors", "model", "facts", "steps", "decide", "render", "resources"},
     "trust": {"errors", "model", "facts", "steps", "decide", "render", "context"},

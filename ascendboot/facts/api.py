@@ -15,7 +15,7 @@ from ascendboot.transport.api import Command, Effect, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.transport.api import Transport
+    from ascendboot.transport.api import RunsAll, Transport
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -148,7 +148,7 @@ def attempt(purpose: str, parse: Callable[[], T]) -> Answer[T]:
 
 
 def ask(
-    transport: Transport,
+    transport: RunsAll,
     facts: Mapping[str, Fact[Any]],
     *,
     now: Callable[[], float] = time.time,

@@ -98,6 +98,7 @@ below another root is a container's: a host sees it too, and its files are other
 `sshds_of_ours PID` leaves out one that is known."""
 
 _PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
+_CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
 
 _LOOK = """\
 echo "base $b"
@@ -115,7 +116,7 @@ if [ -d "$b" ]; then
   while read -r key p; do
     if [ "$key" = Port ]; then echo "port $p"; fi
   done 2>/dev/null <sshd/sshd_config
-  for c in sshd/host_key-cert.pub trust/cluster_key-cert.pub; do
+  for c in $certificates; do
     [ -e "$c" ] || continue
     while IFS= read -r line; do echo "certificate $c $line"
     done < <(TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null)
@@ -133,21 +134,27 @@ echo end
 """
 
 
-def own_question(cluster: str, *, with_public_keys: bool = True) -> Command:
+def own_question(
+    cluster: str, *, with_public_keys: bool = True, with_certificates: bool = True
+) -> Command:
     """Asks for everything of ours that belongs to `cluster`; `parse_own` reads the answer.
 
-    Who only wants to know whether all is as it was needs no public keys.
+    Who only wants to know whether all is as it was needs no public keys, and no certificates if he
+    remembers when they run out: ssh-keygen has to be called for each.
     """
+    keys = _PRIVATE_KEYS if with_public_keys else ""
+    certificates = _CERTIFICATES if with_certificates else ""
     return Command(
-        argv=("bash", "-c", _script(cluster, _PRIVATE_KEYS if with_public_keys else "")),
+        argv=("bash", "-c", _script(cluster, keys, certificates)),
         purpose="look at what ascendboot has set up",
         effect=Effect.READ,
     )
 
 
-def _script(cluster: str, private_keys: str) -> str:
+def _script(cluster: str, private_keys: str, certificates: str) -> str:
     base = BASE_SCRIPT.format(cluster=shlex.quote(cluster))
-    return f"{base}private='{private_keys}'\n{SSHD_FUNCTIONS}{_LOOK}"
+    wanted = f"private='{private_keys}' certificates='{certificates}'\n"
+    return f"{base}{wanted}{SSHD_FUNCTIONS}{_LOOK}"
 
 
 def parse_own(result: Result) -> Own:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit
@@ -19,6 +20,7 @@ from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.tasks.before_start import settle
 from ascendboot.tasks.common import on_interrupt
 from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
@@ -40,6 +42,14 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         Exit: it was not to end with 0.
     """
     screen, run = Screen(json_mode=True), session.run
+    settle(
+        ready,
+        session.transports,
+        order.rules,
+        screen,
+        planning=order.plan,
+        grace_s=order.grace_s,
+    )
     request = job_request(
         session.cluster,
         applied,
@@ -48,7 +58,8 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         job_id=run.run_id,
         grace_s=order.grace_s,
     )
-    plan = plan_launch(request)
+    # What the checks have seen, or are to skip, is not looked at again.
+    plan = replace(plan_launch(request), module="", meeting_point="")
     clocks = Clocks(
         clock_offsets=ready.clock_offsets, clock_uncertainty_s=ready.clock_uncertainty_s
     )
@@ -66,6 +77,7 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         return
     with folder_held(run.folder):
         report = _run(session, plan, clocks, screen, order)
+        report = replace(report, notes=(*order.rules.notes, *report.notes))
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
     if order.json:

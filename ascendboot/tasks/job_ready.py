@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from ascendboot.before.here import file_system
 from ascendboot.ready import look
 from ascendboot.tasks.sending import wanted_sending
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ascendboot.applied import Applied
     from ascendboot.ready import Readiness
     from ascendboot.tasks.session import Session
+    from ascendboot.tasks.train import Order
     from ascendboot.transport.api import Transport
 
 
@@ -21,7 +23,7 @@ def found_ready(
     session: Session,
     applied: Applied,
     transports: Mapping[str, Transport],
-    script: str,
+    order: Order,
     meanwhile: Callable[[], object],
 ) -> Readiness:
     """How all nodes are found; `meanwhile` is called while they look."""
@@ -29,9 +31,11 @@ def found_ready(
         session.cluster,
         applied,
         transports,
-        script,
+        order.script,
         hosts=session.hosts,
         forks=session.forks,
         sending=wanted_sending(session.cluster, threading.Event()),
         meanwhile=meanwhile,
+        skipped=order.rules.skipped,
+        here=file_system(session.run.folder),
     )

@@ -28,6 +28,12 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, HangWish, wanted_hangs
 from ascendboot.tasks.limits import allow_open_files
 from ascendboot.tasks.session import Session
+from ascendboot.tasks.start_rules import (
+    SKIP_CHECKS_HELP,
+    STOP_LEFTOVERS_HELP,
+    StartRules,
+    start_rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
 
     Meanwhile: TypeAlias = Callable[[], object]
     Look: TypeAlias = Callable[
-        [Session, Applied, Mapping[str, Transport], str, Meanwhile], Readiness
+        [Session, Applied, Mapping[str, Transport], "Order", Meanwhile], Readiness
     ]
     Launch: TypeAlias = Callable[[Session, Applied, Readiness, "Order"], None]
 
@@ -53,6 +59,7 @@ class Order:
     script: str
     grace_s: float
     hangs: HangWish
+    rules: StartRules
     plan: bool
     preflight: bool
     detach: bool
@@ -78,6 +85,7 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
 
 
 @task(
+    optional=["skip_checks"],
     help={
         "script": "The training script: under code.path on the nodes, else a file on this side",
         "inventory": INVENTORY_HELP,
@@ -87,9 +95,11 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped",
         "hang-timeout": HANG_TIMEOUT_HELP,
         "on-hang": ON_HANG_HELP,
+        "skip-checks": SKIP_CHECKS_HELP,
+        "stop-leftovers": STOP_LEFTOVERS_HELP,
         "forks": FORKS_HELP,
         "json": JSON_HELP,
-    }
+    },
 )
 @not_started
 def train(  # noqa: PLR0917 - Invoke makes a flag of each
@@ -102,6 +112,8 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     grace: str = "3",
     hang_timeout: str = "30m",
     on_hang: str = "tell",
+    skip_checks: str | None = None,
+    stop_leftovers: bool = False,
     forks: str = "32",
     json: bool = False,
 ) -> None:
@@ -129,6 +141,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         script=script,
         grace_s=grace_s,
         hangs=wanted_hangs(hang_timeout, on_hang),
+        rules=start_rules(skip_checks, stop_leftovers=stop_leftovers),
         plan=plan,
         preflight=preflight,
         detach=detach,
@@ -144,9 +157,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         transports, errors = connect(cluster.nodes, meanwhile=_looking)
         if errors:
             raise _refused(*map(str, errors.values()))
-        ready = _looking()(session, applied, transports, script, _launching)
-        if ready.problems:
-            raise _refused(*ready.problems)
+        ready = _looking()(session, applied, transports, order, _launching)
         _launching()(session, applied, ready, order)
 
 

@@ -35,6 +35,9 @@ class Command:
     expect: frozenset[int] = frozenset({0})
     stdin: bytes = b""
     secrets: tuple[str, ...] = ()
+    aside: bool = False
+    """It runs from the beginning of its execution on, beside the others. For what is slow; to be
+    asked last, because what comes after it waits for its end."""
 
     def shown(self) -> str:
         """The command as a person would read it: a script by its kind, secrets masked."""
@@ -100,6 +103,14 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """End the command (its stdin closes) and wait for the reader; never raises."""
+        ...
+
+
+class RunsAll(Protocol):
+    """What can be asked: one side of a node, however it is reached."""
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """As `Transport.run_all`."""
         ...
 
 

@@ -39,6 +39,12 @@ e=$( {{ {feed}{timeout} {argv} {stdin}3>&- | base64 -w0 >&3; exit "${{PIPESTATUS
 now; printf ' %s %s %s\\n' "$e" "$c" "$((t - b))\""""
 
 
+# It writes into a pipe of its own until its turn comes: descriptors from 10 on are those pipes.
+_BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
+_END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
+_FIRST_ASIDE = 10
+
+
 @dataclass(frozen=True)
 class Script:
     """Commands compiled for one execution; `program` runs under `LAUNCH`."""
@@ -69,7 +75,12 @@ def compile_script(commands: Sequence[Command]) -> Script:
     nonce = secrets.token_hex(12)
     begin, end = f"ascendboot-begin-{nonce}", f"ascendboot-end-{nonce}"
     lines = [_HEAD.format(begin=begin)]
-    lines += [_compiled(index, command) for index, command in enumerate(commands)]
+    compiled = [_compiled(index, command) for index, command in enumerate(commands)]
+    aside = [index for index, command in enumerate(commands) if command.aside]
+    for descriptor, index in enumerate(aside, _FIRST_ASIDE):
+        lines.append(_BEGIN_ASIDE.format(descriptor=descriptor, command=compiled[index]))
+        compiled[index] = _END_ASIDE.format(descriptor=descriptor)
+    lines += compiled
     lines.append(f"printf '%s\\n' {end}")
     return Script(tuple(commands), _whole(lines), begin.encode(), end.encode())
 

@@ -129,12 +129,14 @@ def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) ->
         again = operator.setup(inventory=inventory)
     finally:
         operator.sh("lab-1", f"kill {pid}")
-    first = operator.lab.nodes[0].address
     assert ended.code == 125
-    assert (
-        f"port 61000 of {first}, where the ranks are to meet, is taken; end what listens there, or "
-        "state another resources.chief_port" in ended.err
-    )
+    assert ended.err.splitlines() == [
+        (
+            f"lab-1: port 61000, where the ranks are to meet, is taken by python3 (pid {pid}); end "
+            "it, or state another resources.chief_port"
+        ),
+        "The job was not started.",
+    ]
     assert again.code == 1
     assert any("port 61000" in detail for detail in again.details("blocked"))
     assert "Demo done!" in trains(operator).out

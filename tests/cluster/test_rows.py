@@ -1,6 +1,7 @@
 """What a launcher can be asked to do, row by row of the table of launchers that users compare.
 
-One cluster, three jobs and what they left; each test carries the number of its row.
+One cluster, three jobs and what they left, and one that finds everything out of order; each test
+carries the number of its row.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import yaml
 from tests.cluster.operating import BASE, Ended, Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ascendboot.lab import Lab
@@ -47,6 +48,26 @@ signal.signal(signal.SIGTERM, save)
 print("up", flush=True)
 time.sleep(600)
 """
+TORCH = """\
+import os
+try:
+    import torch
+except ImportError:
+    print("no torch but in name,", os.environ["RANK"])
+"""
+OTHERS = "/opt/others"
+"""On PYTHONPATH: what lies there names versions of packages that are not there."""
+HELD = """\
+sleep 600 </dev/null >/dev/null 2>&1 & echo $!
+echo 1 $! >/usr/local/Ascend/lab/holders
+python3 -c 'import socket, time; s = socket.create_server(("", 60000)); time.sleep(600)' \\
+  </dev/null >/dev/null 2>&1 & echo $!
+until grep -q ":EA60 " /proc/net/tcp; do sleep 0.05; done
+"""
+MOVED = r"""
+sed -i 's/^device 0 address=[0-9.]*/device 0 address=198.19.255.9/' /usr/local/Ascend/lab/world
+sed -i 's/^address_0=.*/address_0=198.19.255.9/' /etc/hccn.conf
+"""
 
 
 @dataclass(frozen=True)
@@ -75,10 +96,12 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
     operator = Operator(bring_up_once(nodes=2, devices=2))
     document = yaml.safe_load(operator.lab.inventory.read_text())
     document |= {"ssh": {"port": PORT}, "launcher": {"kind": "mpirun"}}
-    document["env"] = {**document.get("env", {}), "STATED": "a b"}
+    stated = {"STATED": "a b", "PYTHONPATH": OTHERS}
+    document["env"] = {**document.get("env", {}), **stated}
     path = operator.lab.directory / "rows.yaml"
     path.write_text(yaml.safe_dump(document))
-    for name, text in (("good.py", GOOD), ("fails.py", FAILS), ("saves.py", SAVES)):
+    scripts = {"good.py": GOOD, "fails.py": FAILS, "saves.py": SAVES, "torches.py": TORCH}
+    for name, text in scripts.items():
         (operator.lab.directory / name).write_text(text)
     setup = operator.setup(inventory=path)
     plan = operator.call("train", "good.py", "--plan", "--json")
@@ -105,6 +128,58 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
         stopped=process.returncode,
         left_by_stopped=operator.job_processes(),
     )
+
+
+@dataclass(frozen=True)
+class Spoiled:
+    """What was out of order on both nodes, and what `train` said of it."""
+
+    refused: Ended
+    went: Ended
+    report: Any
+    left: str
+    """Pid of what an earlier job left on the second node."""
+    user: str
+    """Pid of what uses device 1 of the first node."""
+    listener: str
+    """Pid of what has a port of HCCL there."""
+    is_over: bool
+    """What was left is gone."""
+    address: str
+    """Of device 0 of the second node, by the rank table."""
+
+
+@pytest.fixture(scope="module")
+def spoiled(story: Story) -> Iterator[Spoiled]:
+    operator = story.operator
+    for node, version in (("lab-1", "2.3.1"), ("lab-2", "2.1.0")):
+        operator.sh(node, f"mkdir -p {OTHERS}/torch-{version}.dist-info")
+    kept = "cp /usr/local/Ascend/lab/world /etc/hccn.conf /run"
+    user, listener = operator.sh("lab-1", f"{kept}; {HELD}").split()
+    gone = "echo 'launcher - pid 1 start 1' >events; : >open"
+    operator.sh("lab-1", f"mkdir -p {BASE}/jobs/old; cd {BASE}/jobs/old; {gone}")
+    operator.sh("lab-2", f"{kept}; {MOVED}")
+    sleeps = "ASCENDBOOT_JOB_ID=old sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
+    left = operator.sh("lab-2", sleeps).strip()
+    refused = operator.call("train", "torches.py")
+    skips = "--skip-checks=packages,devices,device-ips"
+    went = operator.call("train", "torches.py", skips, "--stop-leftovers", "--json")
+    yield Spoiled(
+        refused=refused,
+        went=went,
+        report=went.json,
+        left=left,
+        user=user,
+        listener=listener,
+        address=str(operator.lab.nodes[1].devices[0].device_ip),
+        is_over=operator.sh("lab-2", f"[ -e /proc/{left} ] || echo over") == "over\n",
+    )
+    back = "cp /run/world /usr/local/Ascend/lab/; cp /run/hccn.conf /etc/; rm -rf " + OTHERS
+    operator.sh(
+        "lab-1",
+        f"kill {user} {listener}; rm -r /usr/local/Ascend/lab/holders {BASE}/jobs/old; {back}",
+    )
+    operator.sh("lab-2", back)
 
 
 def test_row_01_all_hosts_are_started_with_one_command(story: Story) -> None:
@@ -134,10 +209,54 @@ def test_row_07_a_login_to_every_host_is_tried_before(story: Story) -> None:
     assert {("lab-1", "ok"), ("lab-2", "ok")} <= proven
 
 
+def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: Spoiled) -> None:
+    """All that is wrong on both nodes is said at once: the whole of it."""
+    assert spoiled.refused.err.splitlines() == [
+        (
+            f"warning: lab-1: port 60000 of HCCL's 60000-60031 is taken by python3 (pid "
+            f"{spoiled.listener}); end it, or move HCCL: HCCL_IF_BASE_PORT"
+        ),
+        "lab-[1-2]: lab-1 has torch 2.3.1, lab-2 has 2.1.0; install the same version on all nodes",
+        (
+            f"lab-1: device 1 is used by pid {spoiled.user} (sleep 600); end it, or state the "
+            "other devices under `devices`"
+        ),
+        (
+            f"lab-2: the rank table has {spoiled.address} for device 0, and the device has "
+            "198.19.255.9; run setup"
+        ),
+        (
+            f"lab-2: 1 process is left of job old, whose launcher is gone: pid {spoiled.left} "
+            "(sleep 600); end them: stop --job old, or train with --stop-leftovers"
+        ),
+        "The job was not started.",
+    ]
+    assert spoiled.refused.code == 125
+
+
+def test_row_08_to_11_what_the_operator_knows_better_is_skipped_and_noted(
+    spoiled: Spoiled,
+) -> None:
+    note = "not checked before the start: packages, devices, device-ips"
+    assert (spoiled.went.code, spoiled.report["notes"]) == (0, [note])
+    assert "lab-2: 1 process of job old ended\n" in spoiled.went.err
+    assert spoiled.went.err.startswith(f"{note}\n")
+    assert spoiled.is_over
+    assert spoiled.went.err.count("| no torch but in name, ") == 4
+
+
 def test_row_09_a_script_that_is_nowhere_starts_nothing(story: Story) -> None:
     ended = story.operator.call("train", "nowhere.py")
     assert ended.code == 125
     assert "nowhere.py: is neither" in ended.err
+
+
+def test_row_10_who_uses_a_device_is_named(spoiled: Spoiled) -> None:
+    assert f"lab-1: device 1 is used by pid {spoiled.user} (sleep 600)" in spoiled.refused.err
+
+
+def test_row_11_who_has_a_port_is_named(spoiled: Spoiled) -> None:
+    assert f"is taken by python3 (pid {spoiled.listener})" in spoiled.refused.err
 
 
 def test_row_12_and_13_the_network_is_found_and_given_as_a_cidr(story: Story) -> None:

@@ -91,7 +91,7 @@ def test_what_each_rank_is_told(operator: Operator) -> None:
     ]
 
 
-def test_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
+def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
     process = operator.start("train", "waits.py")
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(4)]

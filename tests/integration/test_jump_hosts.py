@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_a_jump_host_leads_to_the_node_and_is_shared(bench: Bench) -> None:
+def test_row_05_a_jump_host_leads_to_the_node_and_is_shared(bench: Bench) -> None:
     jump, server = bench.server("LogLevel VERBOSE"), bench.server()
     know(bench.user_known_hosts, jump)
     text = f"{USER}@127.0.0.1:{jump.port}"

@@ -169,7 +169,7 @@ def encrypted(bench: Bench, *options: str) -> tuple[Path, Sshd]:
 @pytest.mark.parametrize(
     "options", [("-t", "ed25519"), ("-t", "rsa", "-m", "PEM"), ("-t", "ecdsa")]
 )
-def test_an_encrypted_key_opens_with_the_passphrase_of_the_environment(
+def test_row_06_an_encrypted_key_opens_with_the_passphrase_of_the_environment(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     key, server = encrypted(bench, *options)

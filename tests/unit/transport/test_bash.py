@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.transport.api import Command, Effect
+from ascendboot.errors import CommandError
+from ascendboot.model.container import Inside
+from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.both import Both
+from ascendboot.transport.fake import FakeTransport
 from ascendboot.transport.script import (
     Script,
     compile_open,
@@ -16,6 +23,10 @@ from ascendboot.transport.script import (
     launch_line,
     parse_reply,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 BASH = shutil.which("bash") or "bash"
 
@@ -54,6 +65,48 @@ def test_a_program_cut_short_runs_nothing() -> None:
     assert parse_reply("n1", script, run(script)).ended
     for length in range(0, len(script.program) - 2, 97):
         assert run(script, length=length) == b""
+
+
+def test_what_runs_aside_runs_while_the_others_do(tmp_path: Path) -> None:
+    """Each of the two waits for a file that only a later command makes."""
+    wait = "until [ -e {0} ]; do sleep 0.02; done; echo {1}; echo {1} >&2; exit 3"
+    both = [
+        replace(command("bash", "-c", wait.format(tmp_path / "go", name)), aside=True)
+        for name in ("one", "two")
+    ]
+    goes = command("bash", "-c", f"touch {tmp_path}/go; echo go")
+    script = compile_script([goes, *both])
+    results = parse_reply("n1", script, run(script)).results
+    assert [(r.stdout, r.stderr, r.exit_code) for r in results] == [
+        (b"go\n", b"", 0),
+        (b"one\n", b"one\n", 3),
+        (b"two\n", b"two\n", 3),
+    ]
+
+
+class Here(FakeTransport):
+    """This machine, by the script of one execution."""
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        self.executions.append(tuple(commands))
+        script = compile_script(commands)
+        return parse_reply(self.node, script, run(script)).results
+
+
+def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
+    engine = tmp_path / "podman"
+    engine.write_text('#!/bin/bash\nwhile [ "$1" != box ]; do shift; done; shift; exec "$@"\n')
+    engine.chmod(0o755)
+    host = Here("n1")
+    asks = [command("echo", "host"), replace(command("echo", "aside"), aside=True)]
+    both = Both(host, Inside(str(engine), "box"), asks)
+    inside = both.run_all([command("echo", "in it"), command("cat", stdin=b"a\0b")])
+    assert [result.stdout for result in both.on_host] == [b"host\n", b"aside\n"]
+    assert [result.stdout for result in inside] == [b"in it\n", b"a\0b"]
+    assert len(host.executions) == 1
+    engine.write_text("#!/bin/bash\necho 'Error: no such container' >&2; exit 125\n")
+    with pytest.raises(CommandError, match="could not try in the container box: podman exec"):
+        both.run_all([command("true")])
 
 
 def test_what_follows_the_program_belongs_to_the_command() -> None:

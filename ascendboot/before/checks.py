@@ -1,0 +1,59 @@
+"""The checks before a job, by the ids that `--skip-checks` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ascendboot.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that is looked at on all nodes; `always` says why it cannot be skipped."""
+
+    id: str
+    looks_at: str
+    always: str = ""
+
+
+CHECKS = (
+    Check("setup", "our files and the cluster's sshd are as setup left them"),
+    Check("code", "the code is the same on all nodes"),
+    Check("script", "the script can be read", "no rank starts without it"),
+    Check("programs", "launcher, interpreter and working folder", "no rank starts without them"),
+    Check("jobs", "no other job runs on the nodes", "two jobs would spoil each other"),
+    Check("leftovers", "nothing is left of our earlier jobs", "end them: --stop-leftovers"),
+    Check("rank-table", "the rank table is this job's", "ranks would take the wrong places"),
+    Check("packages", "Python and its packages are the same on all nodes"),
+    Check("devices", "nobody uses the devices"),
+    Check("device-ips", "the devices have the addresses that the rank table gives them"),
+    Check("ports", "the ports of the job are free"),
+    Check("disk", "there is room for logs"),
+)
+ORDER = tuple(check.id for check in CHECKS)
+SKIPPABLE = tuple(check.id for check in CHECKS if not check.always)
+_ALL = "all"
+
+
+def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
+    """The ids that `--skip-checks` names, in the order of the checks; alone it means all.
+
+    Raises:
+        UsageError: there is no such check, or it cannot be skipped.
+    """
+    if not words:
+        return ()
+    if words is True or words == _ALL:
+        return SKIPPABLE
+    asked = [word.strip() for word in words.split(",")]
+    problems = [
+        f'"{check.id}" cannot be skipped: {check.always}'
+        for check in CHECKS
+        if check.id in asked and check.always
+    ]
+    problems += [f'there is no check "{word}"' for word in asked if word not in ORDER]
+    if problems:
+        known = ", ".join(SKIPPABLE)
+        raise UsageError(f"--skip-checks: {'; '.join(problems)}. What can be skipped: {known}")
+    return tuple(id_ for id_ in SKIPPABLE if id_ in asked)

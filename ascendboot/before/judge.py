@@ -1,0 +1,195 @@
+"""What stands in the way of a job, and what is worth a word, from what the nodes say; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.before.checks import ORDER
+from ascendboot.before.leftovers import job_rules
+from ascendboot.before.packages import package_rules
+from ascendboot.facts.api import Unanswered, value_of
+from ascendboot.judge.finding import Finding, devices, in_order, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ascendboot.before.answers import DeviceIps, Holder, JobProcess, NodeLook
+    from ascendboot.before.wanted import Wanted
+    from ascendboot.judge.finding import Level
+    from ascendboot.parse.disk import FileSystem
+    from ascendboot.parse.ss import Listener
+
+NEEDED_BYTES, NEEDED_INODES = 100 * 1000**2, 1000
+"""With less, a job may not even be able to say why it ended."""
+ENOUGH_BYTES = 1000**3
+"""With less, a long job may fill the disk with its logs."""
+
+_LOOKS = {
+    "lacks": "programs",
+    "packages": "packages",
+    "jobs": "jobs",
+    "listeners": "ports",
+    "disk": "disk",
+    "holders": "devices",
+    "device_ips": "device-ips",
+}
+"""Which check an answer is for."""
+
+
+def judged(
+    job: Wanted, looks: Mapping[str, NodeLook], imported: Iterable[str] = ()
+) -> tuple[Finding, ...]:
+    """All findings by check, of each error before warning, equal ones of several nodes as one.
+
+    `imported` are the packages that a script on this side imports.
+    """
+    found = [
+        *job_rules(looks),
+        *package_rules(job, looks, imported),
+        *(finding for node, look in looks.items() for finding in _of_node(job, node, look)),
+    ]
+    made = [finding for finding in in_order(found) if job.makes(finding.id)]
+    return tuple(sorted(made, key=lambda finding: ORDER.index(finding.id)))
+
+
+def disk_findings(system: FileSystem, nodes: Sequence[str], *, what_for: str) -> Iterator[Finding]:
+    """Whether there is room for the logs of a job."""
+    free = f"{max(system.free_bytes, 0) // 1000**2} MB"
+    inodes = system.free_inodes
+    lacks = [free] if system.free_bytes < NEEDED_BYTES else []
+    if inodes is not None and inodes < NEEDED_INODES:
+        lacks.append(f"{inodes} inodes")
+    least = f"{NEEDED_BYTES // 1000**2} MB and {NEEDED_INODES} inodes"
+    level: Level = "error"
+    if not lacks and system.free_bytes < ENOUGH_BYTES:
+        lacks, least, level = [free], f"{ENOUGH_BYTES // 1000**3} GB for a long job", "warning"
+    if lacks:
+        yield Finding(
+            id="disk",
+            level=level,
+            nodes=tuple(nodes),
+            text=f"only {' and '.join(lacks)} are free on {system.mount_point} {what_for}",
+            remedy=f"free {least}",
+        )
+
+
+def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
+    for name, check in _LOOKS.items():
+        answer = getattr(look, name)
+        # An interpreter that is not there is one of the programs that lack.
+        is_told = (name, getattr(answer, "kind", "")) == ("packages", "missing")
+        if isinstance(answer, Unanswered) and answer.kind != "not-asked" and not is_told:
+            yield _finding(check, "warning", node, answer.message, "it was not checked")
+    for lack in value_of(look.lacks) or ():
+        text, _, remedy = lack.partition("; ")
+        yield _finding("programs", "error", node, text, remedy)
+    packages = value_of(look.packages)
+    if packages is not None and packages.lacks:
+        text = f"no module {packages.lacks} for {job.python}"
+        yield _finding("programs", "error", node, text, "install it or state another code.python")
+    yield from _users(job, node, look)
+    if addresses := value_of(look.device_ips):
+        yield from _addresses(job, node, addresses)
+    if listeners := value_of(look.listeners):
+        yield from _ports(job, node, look, listeners)
+    if system := value_of(look.disk):
+        yield from disk_findings(system, (node,), what_for="for the logs of ranks")
+
+
+def _finding(check: str, level: Level, node: str, text: str, remedy: str) -> Finding:
+    return Finding(id=check, level=level, nodes=(node,), text=text, remedy=remedy)
+
+
+def _users(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
+    """Who uses devices of the job; jobs that are told of anyhow are left out."""
+    told = {process.job_id for process in _processes(look)}
+    for holder in value_of(look.holders) or ():
+        used = [id_ for id_ in holder.devices if id_ in job.devices[node]]
+        if used and holder.job_id not in told:
+            many = "are" if len(used) > 1 else "is"
+            yield _finding(
+                "devices",
+                "error",
+                node,
+                f"{devices(used)} {many} used by {_who(holder)}",
+                f"end it: stop --job {holder.job_id}"
+                if holder.job_id
+                else "end it, or state the other devices under `devices`",
+            )
+
+
+def _who(holder: Holder) -> str:
+    if holder.job_id:
+        return f"job {holder.job_id} (pid {holder.pid})"
+    return f"pid {holder.pid} ({holder.command or 'a process that cannot be seen from here'})"
+
+
+def _addresses(job: Wanted, node: str, seen: DeviceIps) -> Iterator[Finding]:
+    """Where /etc/hccn.conf and the rank table differ; the device itself decides."""
+    for device_id, stated in job.devices[node].items():
+        at_boot = seen.at_boot.get(device_id)
+        if stated is None or at_boot is None or at_boot == stated:
+            continue
+        answer = seen.now.get(device_id)
+        table = f"the rank table has {stated} for device {device_id}"
+        if answer is None or isinstance(answer, Unanswered):
+            why = f" ({answer.message})" if answer else ""
+            text = f"{table}, /etc/hccn.conf has {at_boot}, and the device was not heard{why}"
+            yield _finding("device-ips", "warning", node, text, "run check")
+        elif answer.value != stated:
+            text = f"{table}, and the device has {answer.value or 'none'}"
+            yield _finding("device-ips", "error", node, text, "run setup")
+        else:
+            text = f"{table}, as the device has it, and /etc/hccn.conf has {at_boot}"
+            remedy = "correct the file before the server starts anew"
+            yield _finding("device-ips", "warning", node, text, remedy)
+
+
+def _ports(
+    job: Wanted, node: str, look: NodeLook, listeners: Sequence[Listener]
+) -> Iterator[Finding]:
+    """Ports of the job at which somebody listens; jobs that are told of anyhow are left out."""
+    told = {process.pid for process in _processes(look)}
+    holders: dict[str, dict[int, None]] = {}
+    for listener in listeners:
+        if listener.pid is None or listener.pid not in told:
+            holders.setdefault(_listens(listener), {})[listener.port] = None
+    taken = {port for ports in holders.values() for port in ports}
+    for holder, ports in holders.items():
+        for port in ports:
+            yield from _one_port(job, node, port, holder)
+        hccl = sorted(port for port in ports if port in job.hccl_ports)
+        if hccl:
+            free = len(job.hccl_ports) - len(taken & set(job.hccl_ports))
+            fails = job.hccl_is_stated or free < len(job.devices[node])
+            yield _finding(
+                "ports",
+                "error" if fails else "warning",
+                node,
+                f"port{'s' if len(hccl) > 1 else ''} {numbers(hccl)} of HCCL's "
+                f"{numbers(job.hccl_ports)} {'are' if len(hccl) > 1 else 'is'} "
+                f"taken by {holder}",
+                "end it, or move HCCL: HCCL_IF_BASE_PORT",
+            )
+
+
+def _one_port(job: Wanted, node: str, port: int, holder: str) -> Iterator[Finding]:
+    if port == job.meeting_port and node == job.primary:
+        text = f"port {port}, where the ranks are to meet, is taken by {holder}"
+        remedy = "end it, or state another resources.chief_port"
+        yield _finding("ports", "error", node, text, remedy)
+    elif port == job.sshd_port:
+        # Ours keeps it while it runs: asked only where it does not.
+        text = f"port {port} of the cluster's sshd, which does not run, is taken by {holder}"
+        yield _finding("ports", "error", node, text, "end it and run setup")
+
+
+def _listens(listener: Listener) -> str:
+    if listener.pid is None:
+        return "a program that cannot be seen from here"
+    return f"{listener.program} (pid {listener.pid})"
+
+
+def _processes(look: NodeLook) -> Sequence[JobProcess]:
+    jobs = value_of(look.jobs)
+    return jobs.processes if jobs else ()

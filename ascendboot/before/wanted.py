@@ -1,0 +1,155 @@
+"""What a job needs of its nodes, and the questions whether it is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.before.answers import (
+    parse_device_ips,
+    parse_disk,
+    parse_holders,
+    parse_jobs,
+    parse_lacks,
+    parse_listeners,
+    parse_packages,
+)
+from ascendboot.before.scripts import HOST, VERSIONS, WORK
+from ascendboot.facts.api import Fact
+from ascendboot.hccl import hccl_ports
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import PurePosixPath
+
+    from ascendboot.applied import Applied
+    from ascendboot.model.cluster import Cluster, Node
+
+_MOST_PORTS = 1024
+_STATES_FIRST_PORT = "HCCL_IF_BASE_PORT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The job as far as it is known before any node is asked."""
+
+    base: PurePosixPath
+    python: str
+    mpirun: str
+    """Empty where nothing of Open MPI takes part."""
+    module: str
+    """What the interpreter must have, if anything."""
+    script: PurePosixPath
+    """Where it would lie on the nodes."""
+    primary: str
+    meeting_port: int | None
+    """Where the ranks meet on the primary, if they do."""
+    hccl_ports: tuple[int, ...]
+    """Empty where HCCL needs none, or chooses by itself."""
+    hccl_is_stated: bool
+    """The inventory says at which port HCCL begins: it takes no other."""
+    sshd_port: int | None
+    """Of the cluster's own sshd, where it listens on the workload side."""
+    devices: Mapping[str, Mapping[int, str | None]]
+    """By node, the devices of the job with their IP in the rank table, if there is one."""
+    used: frozenset[str]
+    """Packages that are in use whatever the script imports."""
+    skipped: frozenset[str]
+    """Checks that are not made."""
+
+    def makes(self, check: str) -> bool:
+        """Whether a check is made."""
+        return check not in self.skipped
+
+    def ports_on(self, node: str) -> tuple[int, ...]:
+        """The ports that must be free on a node, but for our sshd's."""
+        meeting = (self.meeting_port,) if self.meeting_port and node == self.primary else ()
+        return (*meeting, *self.hccl_ports)
+
+
+def wanted(
+    cluster: Cluster, applied: Applied, script: PurePosixPath, skipped: Collection[str]
+) -> Wanted:
+    """What a job of this cluster, as it was set up, needs."""
+    launcher = applied.launcher
+    with_table = cluster.resource_mode == "rank-table"
+    meets = launcher.torchrun or not with_table
+    placement = applied.placement(cluster)
+    devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
+    for slot in placement.slots:
+        devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
+    ports = sorted({port for ports in hccl_ports(cluster.env) for port in ports})
+    needs_ports = len(placement.nodes) > 1 and len(ports) <= _MOST_PORTS
+    from_host = any(cluster.serves_from_host(node) for node in cluster.nodes)
+    return Wanted(
+        base=applied.base,
+        python=cluster.python,
+        mpirun="" if launcher.torchrun else applied.mpirun,
+        module="torch" if launcher.torchrun else "",
+        script=script,
+        primary=placement.primary.name,
+        meeting_port=cluster.chief_port if meets else None,
+        hccl_ports=tuple(ports) if needs_ports else (),
+        hccl_is_stated=_STATES_FIRST_PORT in cluster.env,
+        sshd_port=None if from_host else applied.port,
+        devices=devices,
+        used=_used(cluster, applied),
+        skipped=frozenset(skipped),
+    )
+
+
+def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
+    """What is asked of the workload side; all share one run of one script."""
+    asks_ports = job.makes("ports")
+    ports = [f"{port:04X}" for port in job.ports_on(node.name)] if asks_ports else []
+    sshd = f"{job.sshd_port:04X}" if job.sshd_port and asks_ports else ""
+    words = (job.base, job.python, job.module, job.script, job.mpirun)
+    command = Command(
+        argv=(
+            *("bash", "-c", WORK, "ascendboot", *map(str, words)),
+            *("|".join(ports), VERSIONS, sshd),
+        ),
+        purpose="look at what the job needs",
+        effect=Effect.READ,
+        timeout_s=30.0,
+    )
+    return {
+        "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
+        "packages": Fact("packages", command, parse_packages, f"ask {job.python} for packages"),
+        "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),
+        "listeners": Fact("listeners", command, parse_listeners, "see who has the ports"),
+        "disk": Fact("disk", command, parse_disk, "measure the free disk space"),
+    }
+
+
+def host_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
+    """What is asked of the host side about the devices; slow, so beside everything else."""
+    asks_users = "users" if job.makes("devices") else ""
+    ips = job.devices[node.name] if job.makes("device-ips") else {}
+    # Two ports of one device are two addresses, and hccn.conf has room for one.
+    pairs = [f"{id_}={ip}" for id_, ip in ips.items() if ip and "," not in ip]
+    if not asks_users and not pairs:
+        return {}
+    command = Command(
+        argv=("bash", "-c", HOST, "ascendboot", asks_users, *pairs),
+        purpose="look at the devices",
+        effect=Effect.READ,
+        timeout_s=60.0,
+        aside=True,
+    )
+    users = Fact("holders", command, parse_holders, "see who uses the devices")
+    addresses = Fact("device_ips", command, parse_device_ips, "read the addresses of the devices")
+    return {
+        **({"holders": users} if asks_users else {}),
+        **({"device_ips": addresses} if pairs else {}),
+    }
+
+
+def _used(cluster: Cluster, applied: Applied) -> frozenset[str]:
+    used = {"torch", "torch_npu"} if applied.launcher.torchrun or cluster.is_for_torch else set()
+    if applied.launcher.horovodrun:
+        used.add("horovod")
+    if cluster.profile == "rec-sdk-tf":
+        used |= {"tensorflow", "npu_bridge", "horovod"}
+    return frozenset(used)

@@ -1,0 +1,83 @@
+"""The last step before a job: what was found is said, and leftovers are ended if that is wanted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import LaunchError, NodeError
+from ascendboot.launch.sweep import sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ascendboot.before.leftovers import Leftover
+    from ascendboot.console import Screen
+    from ascendboot.ready import Readiness
+    from ascendboot.tasks.start_rules import StartRules
+    from ascendboot.transport.api import Transport
+
+
+def settle(
+    ready: Readiness,
+    transports: Mapping[str, Transport],
+    rules: StartRules,
+    screen: Screen,
+    *,
+    planning: bool,
+    grace_s: float,
+) -> None:
+    """Say what was found, and make the nodes free of what is left of earlier jobs.
+
+    Raises:
+        LaunchError: something stands in the way of the job.
+    """
+    for note in (*rules.notes, *(f"warning: {warning}" for warning in ready.warnings)):
+        screen.say(note, "yellow")
+    if ready.problems:
+        raise refused(*ready.problems, *ready.left)
+    if not ready.leftovers:
+        return
+    if planning or not (rules.ends_leftovers or _wants_an_end(ready.left, screen)):
+        raise refused(*ready.left)
+    problems: list[str] = []
+    for leftover in ready.leftovers:
+        problems += _end(leftover, transports, screen, grace_s=grace_s)
+    if problems:
+        raise refused(*problems)
+
+
+def refused(*problems: str) -> LaunchError:
+    """The error that says why nothing is started."""
+    return LaunchError("\n".join((*problems, "The job was not started.")))
+
+
+def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
+    """What the operator answers, where there is a terminal to ask on."""
+    if not sys.stdin.isatty():
+        return False
+    for line in left:
+        screen.say(line, "yellow")
+    screen.say("End them and start the job? [y/N]")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _end(
+    leftover: Leftover, transports: Mapping[str, Transport], screen: Screen, *, grace_s: float
+) -> list[str]:
+    """End what is left of one job where something is; what could not be ended."""
+    there = {node: transports[node] for node in leftover.pids}
+    problems = []
+    for node, swept in sweep(there, leftover.folder, linger_s=0.0, grace_s=grace_s).items():
+        if isinstance(swept, NodeError):
+            problems.append(str(swept))
+            continue
+        problems += [
+            f"{node}: could not end process {process.pid} of job {leftover.job_id}: it lives on "
+            f"after SIGKILL ({process.command}); it may wait for the NPU driver: look at dmesg"
+            for process in swept.left
+        ]
+        count = len(swept.ended)
+        what = "1 process" if count == 1 else f"{count} processes"
+        screen.say(f"{node}: {what} of job {leftover.job_id} ended")
+    return problems

@@ -1,0 +1,193 @@
+"""Everything that is wrong before a job, on all nodes at once, from one execution for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot.applied import Applied, OnNode
+from ascendboot.before.leftovers import Leftover
+from ascendboot.before.scripts import HOST, WORK
+from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.own_file import OwnFile
+from ascendboot.parse.disk import FileSystem
+from ascendboot.ready import Readiness, look
+from ascendboot.transport.fake import Answer, FakeTransport
+from ascendboot.transport.guard import ReadOnlyHost
+from tests.unit.judge import well
+
+if TYPE_CHECKING:
+    from ascendboot.transport.api import Command
+
+BASE = PurePosixPath("/var/lib/ascendboot/lab")
+TWO = replace(well.TWO, code_path="/work")
+TABLE = (Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
+ROOM = "Avail Inodes IFree Mounted on\n{} 500000 400000 /\n"
+GB = 1000**3
+
+
+def sections(**parts: str) -> str:
+    told = [f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in parts.items()]
+    return "".join(told) + "@@ end 0 0\n\n"
+
+
+class Server:
+    """A node as a job finds it; what is wrong is changed by the test."""
+
+    def __init__(self, number: int) -> None:
+        self.own = f"base {BASE}\nmode 644 env/node\naa  env/node\nsshd 7 digest -\nend\n"
+        self.script = 0
+        self.work = {
+            "lacks": "",
+            "packages": "python 3.10.4\nuses torch\ntorch 2.3.1\n",
+            "jobs": "",
+            "sshd": "7",
+            "listeners": "",
+            "disk": ROOM.format(50 * GB),
+        }
+        self.host = {
+            "processes": TABLE,
+            "holders": "",
+            "hccn_conf": f"address_0=198.19.{number}.0\n",
+        }
+        self.transport = FakeTransport(f"lab-{number}", rules=(self.answer,))
+
+    def answer(self, command: Command) -> Answer | str | None:
+        match command.argv:
+            case ("date", *_):
+                return "1700000000.5\n"
+            case ("test", *_):
+                return Answer(exit_code=self.script)
+            case (_, _, script, *_):
+                asked = {WORK: sections(**self.work), HOST: sections(**self.host)}
+                own_or_code = self.own if "ssh-keygen" in script else "present\0sums\0end\n"
+                return asked.get(script, own_or_code)
+            case _:
+                return None
+
+
+@pytest.fixture
+def servers() -> tuple[Server, Server]:
+    return Server(1), Server(2)
+
+
+def applied() -> Applied:
+    on_node = OnNode(
+        files={"env/node": OwnFile("aa", 0o644)},
+        sshd="digest",
+        uid=0,
+        user="root",
+        home="/root",
+        expires={},
+    )
+    return Applied(
+        cluster="lab",
+        version="1",
+        inventory_digest="",
+        base=BASE,
+        port=7722,
+        networks=(),
+        mpirun="/usr/bin/mpirun",
+        launcher=LauncherChoice("it was asked for"),
+        launcher_env={},
+        slots=(("lab-1", 0, "198.19.1.0"), ("lab-2", 0, "198.19.2.0")),
+        nodes={"lab-1": on_node, "lab-2": on_node},
+    )
+
+
+def looked(servers: tuple[Server, Server], *, guarded: bool = False, **given: Any) -> Readiness:
+    hosts = {server.transport.node: server.transport for server in servers}
+    sides = {name: ReadOnlyHost(host) for name, host in hosts.items()} if guarded else hosts
+    return look(TWO, applied(), sides, "main.py", hosts=hosts, forks=2, **given)
+
+
+def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:
+    ready = looked(servers, guarded=True)
+    assert (ready.problems, ready.warnings, ready.left, ready.leftovers) == ((), (), (), ())
+    assert (ready.script, ready.is_copied) == (PurePosixPath("/work/main.py"), False)
+    assert set(ready.clock_offsets) == {"lab-1", "lab-2"}
+    assert [len(server.transport.executions) for server in servers] == [1, 1]
+
+
+def spoiled(servers: tuple[Server, Server]) -> tuple[Server, Server]:
+    first, second = servers
+    for server in servers:
+        server.own = server.own.replace("aa  env", "bb  env")
+        server.work["disk"] = ROOM.format(GB // 2)
+    first.host["hccn_conf"] = "address_0=198.19.7.7\n"
+    first.work["listeners"] = 'LISTEN 0 1 *:60001 *:* users:(("nginx",pid=9,fd=4))\n'
+    first.work["jobs"] = f"process 4 busy python3 x.py\nfolder gone old {BASE}/jobs/old\n"
+    second.script = 1
+    second.work["lacks"] = "no program /usr/bin/mpirun; install Open MPI or run setup\n"
+    second.work["packages"] = "python 3.10.4\ntorch 2.1.0\n"
+    second.work["jobs"] = f"process 5 old python3 main.py\nfolder none old {BASE}/jobs/old\n"
+    second.host["processes"] = TABLE.replace(
+        "| No running processes found in NPU 0" + " " * 60 + "|", "| 0   0   | 4711 |  | 12 |"
+    )
+    second.host["holders"] = "4711 - python3 someone.py\n"
+    return servers
+
+
+def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server]) -> None:
+    here = FileSystem(mount_point=".ascendboot", free_bytes=5_000_000, free_inodes=None)
+    ready = looked(spoiled(servers), here=here)
+    assert ready.problems == (
+        "lab-[1-2]: not ready: env/node has changed; run setup",
+        "lab-2: has no readable /work/main.py, but lab-1 has; copy it there",
+        "lab-2: no program /usr/bin/mpirun; install Open MPI or run setup",
+        "lab-1: job busy runs on this node; wait for its end, or end it: stop --job busy",
+        "lab-[1-2]: lab-1 has torch 2.3.1, lab-2 has 2.1.0; install the same version on all nodes",
+        (
+            "lab-2: device 0 is used by pid 4711 (python3 someone.py); end it, or state the other "
+            "devices under `devices`"
+        ),
+        (
+            "only 5 MB are free on .ascendboot on this side, for the logs of the job; free 100 MB "
+            "and 1000 inodes"
+        ),
+    )
+    assert ready.warnings == (
+        (
+            "lab-1: the rank table has 198.19.1.0 for device 0, /etc/hccn.conf has 198.19.7.7, and "
+            "the device was not heard; run check"
+        ),
+        (
+            "lab-1: port 60001 of HCCL's 60000-60031 is taken by nginx (pid 9); end it, or move "
+            "HCCL: HCCL_IF_BASE_PORT"
+        ),
+        "lab-[1-2]: only 500 MB are free on / for the logs of ranks; free 1 GB for a long job",
+    )
+    assert ready.left == (
+        (
+            "lab-2: 1 process is left of job old, whose launcher is gone: pid 5 (python3 main.py); "
+            "end them: stop --job old, or train with --stop-leftovers"
+        ),
+    )
+    assert ready.leftovers == (Leftover("old", BASE / "jobs/old", {"lab-2": (5,)}),)
+    assert [len(server.transport.executions) for server in servers] == [1, 1]
+
+
+def test_what_is_skipped_is_not_asked_or_not_told(servers: tuple[Server, Server]) -> None:
+    skipped = ("setup", "code", "packages", "devices", "device-ips", "ports", "disk")
+    ready = looked(spoiled(servers), skipped=skipped)
+    assert [problem.partition(": ")[2][:15] for problem in ready.problems] == [
+        "has no readable",
+        "no program /usr",
+        "job busy runs o",
+    ]
+    assert ready.warnings == ()
+    assert HOST not in {word for c in servers[0].transport.commands for word in c.argv}
+
+
+def test_a_node_that_is_gone_does_not_hide_what_the_others_lack(
+    servers: tuple[Server, Server],
+) -> None:
+    spoiled(servers)[0].transport.unreachable = "the server closed it"
+    ready = looked(servers)
+    assert ready.problems[:2] == (
+        "lab-1: the server closed it",
+        "lab-2: not ready: env/node has changed; run setup",
+    )

@@ -1,0 +1,228 @@
+"""The scripts that look at a node before a job, run by bash where some things are wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot.before.answers import DeviceIps, Holder, JobFolder, NodeLook, Packages
+from ascendboot.before.wanted import host_questions, work_questions
+from ascendboot.facts.api import Answered, Unanswered, answer_to, value_of
+from ascendboot.transport.api import Result
+from tests.unit.before.found import JOB
+from tests.unit.judge.well import node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ascendboot.before.wanted import Wanted
+    from ascendboot.facts.api import Fact
+
+BASH = shutil.which("bash") or "bash"
+ON_PATH = ("bash", "cat", "df", "grep", "sleep", "timeout")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Path:
+    """A PATH with what the scripts need, and `base` beside it."""
+    for name in ON_PATH:
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / name).symlink_to(found)
+    (tmp_path / "base/lab/env").mkdir(parents=True)
+    return tmp_path
+
+
+def put(stage: Path, name: str, script: str) -> None:
+    (stage / name).write_text(f"#!/bin/bash\n{script}")
+    (stage / name).chmod(0o755)
+
+
+def asked(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeLook:
+    [command] = {fact.command for fact in facts.values()}
+    argv = list(command.argv[1:])
+    for old, new in changed.items():
+        argv = [word.replace(old, new) for word in argv]
+    env = {"PATH": str(stage), "HOME": str(stage)}
+    done = subprocess.run([BASH, *argv], env=env, capture_output=True, check=False)
+    result = Result(
+        node="lab-1",
+        command=command,
+        exit_code=done.returncode,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        duration_s=0.0,
+    )
+    return NodeLook.of({name: answer_to(fact, result) for name, fact in facts.items()})
+
+
+def of_work(stage: Path, **changes: Any) -> NodeLook:
+    plain: dict[str, Any] = {"base": PurePosixPath(stage / "base/lab"), "python": sys.executable}
+    job: Wanted = replace(JOB, **{**plain, **changes})
+    return asked(stage, work_questions(job, node(1)))
+
+
+def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
+    packages = stage / "extra"
+    for name in (
+        "torch-2.1.0+cpu.dist-info",
+        "Torch_NPU-2.1.0.post3-py3.10.egg-info",
+        "x-1.dist-info",
+    ):
+        (packages / name).mkdir(parents=True)
+    (stage / "base/lab/env/node.env").write_text(f"echo noise; export PYTHONPATH={packages}\n")
+    script = stage / "main.py"
+    script.write_text(
+        "import os, mindspore.nn as n\nfrom torch.nn import functional\nimports = 1\n"
+    )
+    found = value_of(of_work(stage, script=PurePosixPath(script)).packages)
+    assert found is not None
+    assert found.python == ".".join(map(str, sys.version_info[:3]))
+    assert {k: v for k, v in found.versions.items() if k.startswith("torch")} == {
+        "torch": "2.1.0+cpu",
+        "torch_npu": "2.1.0.post3",
+    }
+    assert found.used == {"mindspore", "torch"}
+
+
+def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
+    bare = of_work(stage, python="no-python", mpirun=f"{stage}/mpirun", module="nothing_of_that")
+    assert bare.lacks == Answered(
+        (
+            f"no program {stage}/mpirun; install Open MPI or run setup",
+            f"no program {stage}/orted; install Open MPI or run setup",
+            "no program no-python; install it or state another as code.python in the inventory",
+        )
+    )
+    assert isinstance(bare.packages, Unanswered)
+    assert bare.packages.kind == "missing"
+    there = value_of(of_work(stage, mpirun="", module="nothing_of_that").packages)
+    assert isinstance(there, Packages)
+    assert there.lacks == "nothing_of_that"
+
+
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a job."""
+    with subprocess.Popen(["/bin/sleep", "60"], env={"ASCENDBOOT_JOB_ID": "t-before"}) as process:
+        yield process
+        process.kill()
+
+
+def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
+    folder = stage / "base/lab/jobs/t-elsewhere"
+    folder.mkdir(parents=True)
+    (folder / "events").write_text("supervisor - pid 1 start 1\nlauncher - pid 1 start 1\n")
+    found = [of_work(stage)]
+    (folder / "open").touch()
+    found.append(of_work(stage))
+    folders = [jobs.folders for look in found if (jobs := value_of(look.jobs))]
+    assert folders == [(), (JobFolder("t-elsewhere", "gone", str(folder)),)]
+
+
+def start_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+
+
+@pytest.mark.parametrize("launcher", ["runs", "gone", "none"])
+def test_what_lives_of_jobs_of_any_cluster(
+    stage: Path, rank: subprocess.Popen[bytes], launcher: str
+) -> None:
+    folder = stage / "base/other/jobs/t-before"
+    folder.mkdir(parents=True)
+    of_launcher = {
+        "runs": f"supervisor - pid {os.getpid()} start {start_of(os.getpid())}\n",
+        "gone": f"launcher - pid {os.getpid()} start 1\n",
+        "none": "",
+    }[launcher]
+    (folder / "events").write_text(f"{of_launcher}rank 0 pid {rank.pid} start 5\n")
+    jobs = value_of(of_work(stage).jobs)
+    assert jobs is not None
+    mine = [process for process in jobs.processes if process.job_id == "t-before"]
+    assert [(process.pid, process.command) for process in mine] == [(rank.pid, "/bin/sleep 60")]
+    assert [f for f in jobs.folders if f.job_id == "t-before"] == [
+        JobFolder("t-before", launcher, str(folder))  # type: ignore[arg-type]
+    ]
+
+
+def test_only_where_somebody_listens_it_is_asked_who(stage: Path) -> None:
+    put(stage, "ss", "echo 'LISTEN 0 1 127.0.0.1:7 0.0.0.0:* users:((\"x\",pid=3,fd=4))'")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        taken = value_of(of_work(stage, meeting_port=port, sshd_port=None).listeners)
+        (stage / "base/lab/sshd").mkdir()
+        (stage / "base/lab/sshd/started").write_text("4194304 1 digest -\n")
+        instead = value_of(of_work(stage, meeting_port=None, sshd_port=port).listeners)
+    free = of_work(stage, meeting_port=port, sshd_port=None, hccl_ports=())
+    assert [(found.port, found.pid) for found in taken or ()] == [(7, 3)]
+    assert instead == taken
+    assert free.listeners == Answered(())
+
+
+def test_our_own_sshd_keeps_its_port(stage: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ours = f'LISTEN 0 1 *:{port} *:* users:(("sshd",pid={os.getpid()},fd=4))'
+        put(stage, "ss", f"echo '{ours}'")
+        (stage / "base/lab/sshd").mkdir()
+        (stage / "base/lab/sshd/started").write_text(f"{os.getpid()} 1 digest -\n")
+        assert of_work(stage, meeting_port=port, sshd_port=port).listeners == Answered(())
+
+
+def test_room_is_measured_where_the_job_will_be(stage: Path) -> None:
+    disk = value_of(of_work(stage).disk)
+    assert disk is not None
+    assert disk.free_bytes > 0
+
+
+TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
+
+
+def test_users_of_devices_and_addresses_that_changed(
+    stage: Path, rank: subprocess.Popen[bytes]
+) -> None:
+    held = TABLE.replace(
+        "| No running processes found in NPU 1" + " " * 60 + "|",
+        f"| 1       0                 | {rank.pid} | | 3278 |\n| 1       0   | 4194303 | x | 1 |",
+    )
+    (stage / "table").write_text(held)
+    put(stage, "npu-smi", f"cat {stage}/table\n")
+    put(
+        stage, "hccn_tool", "[ $2 = 2 ] || exit 9; echo ipaddr:198.19.7.2; echo netmask:255.0.0.0\n"
+    )
+    conf = "address_0=198.19.1.0\naddress_2=198.19.9.2\r\nnetmask_2=255.255.0.0\n"
+    (stage / "hccn.conf").write_text(conf)
+    told = asked(stage, host_questions(JOB, node(1)), **{"/etc/hccn.conf": f"{stage}/hccn.conf"})
+    assert told.holders == Answered(
+        (Holder(rank.pid, (1,), "t-before", "/bin/sleep 60"), Holder(4194303, (1,)))
+    )
+    assert told.device_ips == Answered(
+        DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
+    )
+
+
+def test_a_host_side_without_tools_or_with_a_busy_one(stage: Path) -> None:
+    facts = host_questions(JOB, node(1))
+    bare = asked(stage, facts, **{"/etc/hccn.conf": f"{stage}/none", "/usr/local": str(stage)})
+    assert isinstance(bare.holders, Unanswered)
+    assert bare.holders.kind == "missing"
+    assert bare.device_ips == Answered(DeviceIps({}))
+    put(stage, "npu-smi", "echo 'dcmi model initialized failed, because the device is used. x'\n")
+    busy = asked(stage, facts, **{"/etc/hccn.conf": f"{stage}/none"})
+    assert isinstance(busy.holders, Unanswered)
+    assert busy.holders.kind == "busy"
+
+
+def test_nothing_is_asked_of_the_host_side_when_both_its_checks_are_skipped() -> None:
+    assert host_questions(replace(JOB, skipped=frozenset({"devices", "device-ips"})), node(1)) == {}
+    assert set(host_questions(replace(JOB, skipped=frozenset({"devices"})), node(1))) == {
+        "device_ips"
+    }
