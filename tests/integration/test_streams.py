@@ -57,6 +57,32 @@ def test_output_comes_while_the_command_runs_and_the_close_ends_it(bench: Bench)
     assert transport.executions == 2
 
 
+FILLS = """\
+import os, pathlib, select
+os.set_blocking(1, False)
+written, block = 0, bytes(1 << 16)
+while select.select([], [1], [], 2)[1]:
+    written += os.write(1, block)
+pathlib.Path(os.environ["TOLD"]).write_text(str(written))
+"""
+"""Writes until nobody has taken any of it for two seconds, and notes how much that was."""
+
+
+def test_what_nobody_takes_stays_on_the_node(bench: Bench) -> None:
+    server = bench.server()
+    transport = bench.open(bench.node(server))
+    told = server.folder / "told"
+    sizes: list[int] = []
+
+    def slow(data: bytes) -> None:
+        wait_until(lambda: told.exists() and told.read_text() != "", seconds=60)
+        sizes.append(len(data))
+
+    stream = transport.stream(bash(f"TOLD={told} exec python3 -c '{FILLS}'"), slow)
+    assert stream.wait(60)
+    assert sum(sizes) == int(told.read_text()) < 4 << 20
+
+
 def test_the_close_of_the_connection_ends_its_streams(bench: Bench) -> None:
     server = bench.server()
     transport = bench.open(bench.node(server))
