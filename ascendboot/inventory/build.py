@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.inventory.addresses import NO_IPV6, ip_of, why_not_address, why_not_cluster_ip
 from ascendboot.inventory.doubles import Doubles, Given
-from ascendboot.inventory.keys import DeviceKeys
+from ascendboot.inventory.node_keys import DeviceKeys
 from ascendboot.inventory.sheet import seen
 from ascendboot.inventory.words import did_you_mean
 from ascendboot.model.cluster import Device, Node, SshAccess

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.inventory import ranges
-from ascendboot.inventory.keys import NodeKeys
 from ascendboot.inventory.kinds import NAME, is_match
+from ascendboot.inventory.node_keys import NodeKeys
 from ascendboot.inventory.sheet import seen
 from ascendboot.inventory.words import no_such
 from ascendboot.model.names import fold

@@ -1,11 +1,10 @@
-"""Every key of an inventory: its type, default, meaning and example, in one place."""
+"""Every key of an inventory: its type, default, meaning and example; those of a node beside it."""
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Field, Tag
 
 from ascendboot.hccl import VARIABLES
 from ascendboot.inventory.kinds import (
@@ -14,18 +13,10 @@ from ascendboot.inventory.kinds import (
     NAME_OR_RANGE,
     TAG,
     AbsolutePath,
-    Address,
     ChiefPort,
-    ClusterIp,
-    Container,
     DeviceId,
     EnvValue,
-    Fingerprint,
-    Interface,
-    Ip,
-    Jump,
     Kind,
-    Line,
     LogSize,
     Name,
     PathHere,
@@ -33,154 +24,11 @@ from ascendboot.inventory.kinds import (
     Port,
     ProductName,
     Program,
-    ServerId,
-    User,
     Word,
     by_type,
     choice,
 )
-
-# Pydantic would read the metadata of every package that is installed, before every job, to find
-# plugins of its own; none has a say in what an inventory may hold.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
-
-class Keys(BaseModel):
-    """A mapping that has these keys and no others."""
-
-    # Built when an inventory is read: once for the whole of it, and not for every part by itself.
-    # For that the parts have their defaults by `model_construct`, which needs nothing built.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-def _none() -> list[str]:
-    """An empty list; of a function in Python, other than of `list`, the signature is known."""
-    return []
-
-
-def _unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
-    """A key that may be left out; `default` says in words what holds then."""
-    return Field(
-        default=None,
-        description=description,
-        examples=[example],
-        json_schema_extra={"x-default": default},
-    )
-
-
-class DeviceKeys(Keys):
-    """A device, stated with its address."""
-
-    device_id: DeviceId = Field(
-        description="The physical id of the NPU: the N of /dev/davinciN.",
-        examples=[0],
-        json_schema_extra={"x-default": "required"},
-    )
-    device_ip: Ip | None = _unset(
-        "what `hccn_tool` reports",
-        "198.51.100.10",
-        "The address that the device's network port should have. Takes a range.",
-    )
-
-
-DeviceItem = Annotated[
-    Annotated[DeviceId, Tag(f"{TAG}id")] | Annotated[DeviceKeys, Tag(f"{TAG}keys")],
-    by_type(id=int, keys=dict),
-    Kind("a device id or {device_id, device_ip}"),
-]
-
-
-def _devices(value: object) -> str | None:
-    if type(value) is int:
-        return f"{TAG}count"
-    return f"{TAG}list" if isinstance(value, list) and value else None
-
-
-Devices = Annotated[
-    Annotated[int, Field(ge=1), Tag(f"{TAG}count")]
-    | Annotated[list[DeviceItem], Field(min_length=1), Tag(f"{TAG}list")],
-    Discriminator(_devices),
-    Kind("a number of devices (1 or more), a list of ids, or a list of {device_id, device_ip}"),
-]
-
-
-class NodeKeys(Keys):
-    """What a node may have; `defaults` and every group may have it too."""
-
-    address: Address | None = _unset(
-        "required",
-        "192.0.2.11",
-        "Where SSH reaches the node from the operator's side: an IP address or host name. "
-        "A range stands for as many as the node's name.",
-    )
-    cluster_address: ClusterIp | None = _unset(
-        "`address`; required where that is a host name or IPv6",
-        "198.51.100.1",
-        "The IPv4 address at which the other nodes reach it: mpirun of Open MPI 4.1 takes no IPv6. "
-        "Takes a range.",
-    )
-    server_id: ServerId | None = _unset(
-        "`cluster_address`",
-        "198.51.100.1",
-        "The node's server_id in the rank table; unique, kept as written. Takes a range.",
-    )
-    user: User | None = _unset(
-        "your login name, as with ssh", "root", "The login name on the node."
-    )
-    port: Port = Field(
-        default=22, description="The port of the node's own SSH server.", examples=[2222]
-    )
-    identity: PathHere | None = _unset(
-        "the keys and the agent that ssh uses",
-        "~/.ssh/id_ed25519",
-        "The private key to log in with: a file on the operator's side, from the folder in "
-        "which ascendboot is called.",
-    )
-    jump: Jump | None = _unset(
-        "none: the node is reached directly",
-        "root@203.0.113.5",
-        "The machine through which the node is reached: the name of a node of this inventory, "
-        "or USER@HOST[:PORT].",
-    )
-    fingerprint: Fingerprint | None = _unset(
-        "none: the host key must be in known_hosts",
-        "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA",
-        "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
-    )
-    container: Container | None = _unset(
-        "none: ranks run on the host itself",
-        "rec-sdk",
-        "The running container in which ranks run, on the host's network.",
-    )
-    engine: Annotated[
-        Literal["auto", "docker", "podman"], Kind(choice("auto", "docker", "podman"))
-    ] = Field(
-        default="auto",
-        description="What runs the container; auto: docker if it has one of that name, else "
-        "podman.",
-        examples=["podman"],
-    )
-    devices: Devices | None = _unset(
-        "all that the node has",
-        [0, 1, 2, 3],
-        "How many devices the node has, or which of them to use, in this order; "
-        "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
-    )
-    interface: Interface | None = _unset(
-        "the one that has `cluster_address`",
-        "eth0",
-        "The network interface that the nodes' own traffic uses.",
-    )
-    leaf: Line | None = _unset(
-        "not stated", "leaf-1", "The leaf switch to which the node is connected."
-    )
-    groups: Annotated[list[Name], Kind("a list of group names")] | None = _unset(
-        "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."
-    )
-
-
-NodeMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"address": "192.0.2.11"})]
-GroupMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"leaf": "leaf-1"})]
+from ascendboot.inventory.node_keys import GroupMapping, Keys, NodeKeys, NodeMapping, nothing, unset
 
 
 class SshKeys(Keys):
@@ -220,14 +68,14 @@ class ResourceKeys(Keys):
             Kind(choice("rank-table", "no-rank-table", "root-info")),
         ]
         | None
-    ) = _unset(
+    ) = unset(
         "`rank-table`; `root-info` with `launcher.kind: torchrun`",
         "no-rank-table",
         "rank-table: every node gets one file that names all ranks; no-rank-table: "
         "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only); "
         "root-info: PyTorch's ranks meet there (`MASTER_ADDR`, `MASTER_PORT`).",
     )
-    file: PathHere | None = _unset(
+    file: PathHere | None = unset(
         "none: made from what the devices say",
         "hccl_json_16p_2_host.json",
         "A rank table of yours, used as it is; a path from the folder in which ascendboot is "
@@ -261,7 +109,7 @@ class LauncherKeys(Keys):
         examples=["mpirun"],
     )
     mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
-        default_factory=_none,
+        default_factory=nothing,
         description="More words for mpirun's command line, also under horovodrun. What ascendboot "
         "or horovodrun sets itself is refused.",
         examples=[["--mca", "btl_tcp_links", "2"]],
@@ -271,19 +119,19 @@ class LauncherKeys(Keys):
 class CodeKeys(Keys):
     """Keys of the training code."""
 
-    path: AbsolutePath | None = _unset(
+    path: AbsolutePath | None = unset(
         "none: scripts are copied to the nodes",
         "/workspace/little_demo",
         "The folder of the training code, the same on every node.",
     )
-    source: PathHere | None = _unset(
+    source: PathHere | None = unset(
         "none: it is on the nodes already, and only compared",
         "./little_demo",
         "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
         "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
     )
     exclude: Annotated[list[Pattern], Kind("a list of patterns")] = Field(
-        default_factory=_none,
+        default_factory=nothing,
         description="What below `path` and `source` is no code, such as data and results: names, "
         "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
         examples=[["*.log", "data", "out/*.ckpt"]],
@@ -344,7 +192,7 @@ class InventoryKeys(Keys):
             "propertyNames": {"pattern": NAME_OR_RANGE},
         },
     )
-    primary: Name | None = _unset(
+    primary: Name | None = unset(
         "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
     )
     defaults: GroupMapping = Field(
@@ -392,7 +240,7 @@ class InventoryKeys(Keys):
         examples=[{"path": "/workspace/little_demo"}],
     )
     logs: LogKeys = Field(
-        default_factory=LogKeys,
+        default_factory=LogKeys.model_construct,
         description="What ranks print.",
         examples=[{"max_size": "256 MiB"}],
     )

@@ -9,8 +9,9 @@ import yaml
 from pydantic import ValidationError
 
 from ascendboot.inventory import shape
-from ascendboot.inventory.keys import InventoryKeys, NodeKeys
+from ascendboot.inventory.keys import InventoryKeys
 from ascendboot.inventory.kinds import SAID, TAG
+from ascendboot.inventory.node_keys import NodeKeys
 from ascendboot.inventory.refused import SECRETS, is_secret
 from ascendboot.inventory.sheet import Raw, seen
 

@@ -17,13 +17,12 @@ from ascendboot.errors import InventoryError
 from ascendboot.inventory import load, reference_markdown, schema
 from ascendboot.inventory.keys import (
     CodeKeys,
-    DeviceKeys,
     InventoryKeys,
     LauncherKeys,
-    NodeKeys,
     ResourceKeys,
     SshKeys,
 )
+from ascendboot.inventory.node_keys import DeviceKeys, NodeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
