@@ -19,10 +19,10 @@ from ascendboot.model.code import CodeTree
 from ascendboot.model.report import Outcome, Report
 from ascendboot.network import attempts
 from ascendboot.outcomes import failed, judged, ok, planned
-from ascendboot.phases import ASK, CODE, JUDGE, NETWORK, PROVE, REACH, Phase
+from ascendboot.phases import ASK, CODE, JUDGE, NETWORK, PROVE, REACH, Phase, rounds
 from ascendboot.proofs import Proofs
 from ascendboot.prove import Expectation
-from ascendboot.settling import Settled, current_texts, halves, settle
+from ascendboot.settling import Settled, current_texts, halves, of_phase, settle
 from ascendboot.transport.api import Sides
 from ascendboot.transport.pool import for_each
 
@@ -142,7 +142,7 @@ class Walk:
             work = partial(self._settle, context, phases)
             outcomes: dict[str, Settled | NodeError] = self._for_each(work)
             for phase in phases:
-                self.end_phase(phase.title, _of_phase(phase, outcomes))
+                self.end_phase(phase.title, of_phase(phase, outcomes))
             self._stop_if_bad()
             settled = {name: s for name, s in outcomes.items() if isinstance(s, Settled)}
             own = {name: s.own for name, s in settled.items()}
@@ -323,16 +323,6 @@ class Walk:
             raise Stopped
 
 
-def rounds(phases: Sequence[Phase]) -> list[list[Phase]]:
-    """The phases grouped into rounds: a new one begins where all nodes must have settled."""
-    grouped: list[list[Phase]] = []
-    for phase in phases:
-        if phase.after_all or not grouped:
-            grouped.append([])
-        grouped[-1].append(phase)
-    return grouped
-
-
 def expectation(context: Context) -> Expectation:
     """What the proof must find on every node."""
     return Expectation(
@@ -349,13 +339,3 @@ def _tree(seen: Seen, name: str) -> CodeTree:
 
 def _errors(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.level == "error"]
-
-
-def _of_phase(phase: Phase, outcomes: Mapping[str, Settled | NodeError]) -> list[StepResult]:
-    results: list[StepResult] = []
-    for outcome in outcomes.values():
-        if isinstance(outcome, Settled):
-            results += [result for result in outcome.results if result.phase == phase.name]
-        else:
-            results.append(failed(phase.name, "change", outcome))
-    return results

@@ -145,3 +145,13 @@ def wished_names(context: Context, node: Node) -> frozenset[str]:
         for wishes in (phase.served, phase.wishes)
         for step in wishes(context, node)
     )
+
+
+def rounds(phases: Sequence[Phase]) -> list[list[Phase]]:
+    """The phases grouped into rounds: a new one begins where all nodes must have settled."""
+    grouped: list[list[Phase]] = []
+    for phase in phases:
+        if phase.after_all or not grouped:
+            grouped.append([])
+        grouped[-1].append(phase)
+    return grouped

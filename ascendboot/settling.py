@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.asking import own_fact
-from ascendboot.outcomes import checked, settled
+from ascendboot.outcomes import checked, failed, settled
 from ascendboot.steps.api import Blocked, Change
 from ascendboot.steps.made import note_made
 from ascendboot.transport.api import Command, Effect, write_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ascendboot.context import Context
+    from ascendboot.errors import NodeError
     from ascendboot.facts.own import Own
     from ascendboot.model.cluster import Node
     from ascendboot.model.report import StepResult
@@ -73,6 +74,17 @@ def settle(context: Context, phases: Sequence[Phase], node: Node, sides: Sides) 
         else:
             own = found
     return Settled(own, served, results)
+
+
+def of_phase(phase: Phase, outcomes: Mapping[str, Settled | NodeError]) -> list[StepResult]:
+    """What became of one phase on all nodes."""
+    results: list[StepResult] = []
+    for outcome in outcomes.values():
+        if isinstance(outcome, Settled):
+            results += [result for result in outcome.results if result.phase == phase.name]
+        else:
+            results.append(failed(phase.name, "change", outcome))
+    return results
 
 
 def current_texts(
