@@ -61,6 +61,8 @@ class FoundJob:
     transports: Mapping[str, Transport]
     errors: Mapping[str, NodeError]
     """Nodes of the job that could not be asked."""
+    looks: Mapping[str, JobLook | NodeError]
+    """What each node said."""
 
 
 def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> FoundJob:
@@ -165,4 +167,5 @@ def _found(
         replace(status, report=replace(status.report, folder=str(job.folder))),
         {name: t for name, t in transports.items() if name in record.nodes},
         {name: look for name, look in looks.items() if isinstance(look, NodeError)},
+        looks,
     )

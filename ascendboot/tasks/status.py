@@ -24,6 +24,7 @@ from ascendboot.tasks.common import (
 )
 from ascendboot.tasks.job_rows import SINGLE_ROWS, rank_rows, standstill
 from ascendboot.tasks.jobs import JOB_HELP, find_job
+from ascendboot.tasks.judged import judged
 from ascendboot.tasks.places import places_json, shown_places, where_ranks_are
 from ascendboot.tasks.session import Session
 
@@ -74,12 +75,13 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     run = state.new_run("status")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
         found = find_job(session, job, closely=True)
+        status_now = judged(found)
         seen = where_ranks_are(found, cluster.python) if stacks else None
-    _show(screen, found.status, every=lines)
+    _show(screen, status_now, every=lines)
     for line in shown_places(seen):
         screen.say(f"  {line}")
     if json:
-        screen.json({**found.status.to_json(), **places_json(seen)})
+        screen.json({**status_now.to_json(), **places_json(seen)})
     for error in found.errors.values():
         screen.error(str(error))
     if found.errors:

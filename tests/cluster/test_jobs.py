@@ -231,6 +231,23 @@ def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operat
     assert status(operator)["state"] == "failed"
 
 
+def test_status_and_logs_give_one_verdict_on_a_job_that_nobody_followed(
+    operator: Operator,
+) -> None:
+    job_id = detached(operator, "ends.py", "--", "2")
+    go(operator)
+    wait_until(lambda: status(operator)["state"] == "failed")
+    seen = status(operator)["cause"]
+    assert (seen["kind"], seen["rank"], seen["node"], seen["source"]) == (
+        *("rank", 2, "lab-2", "events"),
+    )
+    told = operator.call("status")
+    assert f"  {seen['title']}\n" in told.out + told.err
+    assert not (folder(operator, job_id) / "job.json").exists()
+    assert operator.call("logs").code == 0
+    assert json.loads((folder(operator, job_id) / "job.json").read_text())["cause"] == seen
+
+
 def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
     job_id = detached(operator, "ends.py")
     wait_until(lambda: all_ready(operator, job_id))

@@ -178,6 +178,17 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     assert nothing_lives(plan)
 
 
+def test_a_kill_while_the_kernel_was_short_of_memory_is_called_that(cluster: LocalCluster) -> None:
+    """As if it had ended fewer processes when the job was made ready."""
+    fewer = "open(os.path.dirname(os.getcwd()) + '/memory', 'w').write('oom_kill -1\\n')"
+    kill = f"if rank == 1:\n    {fewer}\n    os.kill(os.getpid(), 9)\n"
+    report = ran(cluster, cluster.job(HEAD + kill + FOR_EVER), Screenful())
+    assert report.cause is not None
+    assert report.cause.meaning == (
+        "SIGKILL, while the kernel ended processes of this node for want of memory"
+    )
+
+
 def test_ranks_that_ignore_term_when_another_fails(cluster: LocalCluster) -> None:
     script = """signal.signal(15, signal.SIG_IGN)
 open(f"up{rank}", "x").close()

@@ -79,6 +79,8 @@ class Collector:
         said = self._said(rank)
         if said is not None:
             at, precision_s = self._time(rank, seen, said)
+            if at is not None and at - precision_s >= self._began_to_end(rank):
+                return
             if at is None and filed is not None:
                 at, precision_s = filed.at, filed.precision_s
             yield Clue(
@@ -128,6 +130,10 @@ class Collector:
             words=words.strip().partition("\n")[0],
             source="error file",
         )
+
+    def _began_to_end(self, rank: PlannedRank) -> float:
+        """When the ranks of its node were ended: what is said from then on is no cause."""
+        return self._common(rank, self._endings.get(rank.node, float("inf")))
 
     def _common(self, rank: PlannedRank, at: float) -> float:
         return at - self._offsets.get(rank.node, 0.0)

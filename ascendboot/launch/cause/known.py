@@ -219,7 +219,7 @@ SIGNALS: Final = {
     15: Known("SIGTERM, from outside of the job", "see who ended it: a scheduler, a service"),
 }
 OUT_OF_MEMORY: Final = Known(
-    "the kernel ended it: the memory of the node, or of its container, was used up",
+    "SIGKILL, while the kernel ended processes of this node for want of memory",
     "less memory per rank (data loaders, cache), or a higher limit of the container",
 )
 EXIT_CODES: Final = {

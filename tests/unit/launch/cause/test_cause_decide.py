@@ -156,7 +156,9 @@ def test_a_rank_that_only_the_launcher_saw_die_was_the_first() -> None:
 def test_a_kill_for_want_of_memory_is_called_that() -> None:
     cause = judged(ended(1, 137, 10.0, out_of_memory=True), ended(0, 1, 10.1), peer(0))
     assert cause.rank == 1
-    assert cause.meaning.startswith("the kernel ended it")
+    assert cause.meaning == (
+        "SIGKILL, while the kernel ended processes of this node for want of memory"
+    )
 
 
 @pytest.mark.parametrize(("code", "word"), [(139, "native code"), (135, "SIGBUS")])

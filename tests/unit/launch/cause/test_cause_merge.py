@@ -91,6 +91,19 @@ def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
     assert (found.cause.rank, found.cause.at) == (0, "2026-01-02T03:04:10.000+00:00")
 
 
+def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_text(RESET)
+    (tmp_path / "rank.2.log").write_text("2026-01-02 03:04:08 ERROR: closed file\n")
+    seen = course(RankEnded(0, 1, T), RankEnded(2, 1, T + 4, zone_s=0))
+    assert first(report(replace(seen, endings={1: T + 5}), tmp_path))[0] == 2
+    found = report(replace(seen, endings={1: T + 2}), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.rank, found.cause.followed) == (
+        0,
+        (Followed((1, 3), "no end was seen"), Followed((2,), "ended with the job")),
+    )
+
+
 def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
     document = {
         "message": {

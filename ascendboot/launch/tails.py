@@ -1,0 +1,80 @@
+"""The ends of a job's logs, from its nodes: for a verdict on a job that nobody followed."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.cause.collect import TAIL_BYTES
+from ascendboot.launch.prepare import on_each
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.record import JobRecord
+    from ascendboot.transport.api import Transport
+
+TAILS: Final = r"""
+bytes=$2
+cd -- "$1" 2>/dev/null || { echo end; exit 0; }
+shift 2
+for name; do
+  [ -s "$name" ] || continue
+  printf 'tail %s ' "$name"
+  tail -c "$bytes" -- "$name" | base64 -w 0
+  echo
+done
+echo end
+"""
+"""Prints `tail NAME BASE64` for each log that holds anything; `end`. Writes nothing.
+
+Arguments: job folder, how many bytes, names."""
+
+_LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) ([A-Za-z0-9+/=]+)")
+
+
+def fetch_tails(
+    job: JobRecord, transports: Mapping[str, Transport], place: Path
+) -> dict[str, NodeError]:
+    """Put the ends of the job's logs into a folder here, by their names; who could not give them.
+
+    One byte more than the verdict reads: so it begins with the same whole line as in a whole log.
+    """
+    answers = on_each(transports, lambda node: _tails(job, transports[node]))
+    errors: dict[str, NodeError] = {}
+    for node, answer in answers.items():
+        if isinstance(answer, NodeError):
+            errors[node] = answer
+            continue
+        for name, tail in answer.items():
+            (place / name).write_bytes(tail)
+    return errors
+
+
+def _tails(job: JobRecord, transport: Transport) -> dict[str, bytes]:
+    node = transport.node
+    words = (str(job.job_folder), str(TAIL_BYTES + 1), *job.logs_on(node))
+    command = Command(
+        argv=("bash", "-c", TAILS, "tails", *words),
+        purpose=f"read the ends of the logs of job {job.job_id}",
+        effect=Effect.READ,
+    )
+    found: dict[str, bytes] = {}
+    *lines, last = transport.run(command).checked().text.splitlines() or [""]
+    for number, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise _not_understood(node, command, number, line)
+        found[match[1]] = base64.b64decode(match[2])
+    if last != "end":
+        raise _not_understood(node, command, len(lines) + 1, last)
+    return {name: tail for name, tail in found.items() if name in job.logs_on(node)}
+
+
+def _not_understood(node: str, command: Command, number: int, line: str) -> CommandError:
+    problem = NotUnderstoodError("the logs", number, line[:80], "tail or end")
+    return CommandError(node, f"could not {command.purpose}: {problem}")
