@@ -17,6 +17,8 @@ class Kind(Enum):
     """The launcher saw a signal end it, together with what would have recorded its end."""
     OWN = "own"
     """It wrote of an error that is not one of another rank."""
+    LATE = "late"
+    """It wrote of an error when it was being ended on purpose already."""
     PEER = "peer"
     """It wrote that another rank is gone or does not answer."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TAIL_BYTES: Final = 65_536
 """Of each log so much of its end is read: wherever a job is judged, it is the same."""
 _SECOND: Final = 1.0
+_NEVER: Final = float("inf")
 
 
 class Collector:
@@ -79,12 +80,11 @@ class Collector:
         said = self._said(rank)
         if said is not None:
             at, precision_s = self._time(rank, seen, said)
-            if at is not None and at - precision_s >= self._began_to_end(rank):
-                return
+            late = at is not None and at - precision_s >= self._began_to_end(rank)
             if at is None and filed is not None:
                 at, precision_s = filed.at, filed.precision_s
             yield Clue(
-                kind=Kind.PEER if said.of_a_peer else Kind.OWN,
+                kind=Kind.PEER if said.of_a_peer else Kind.LATE if late else Kind.OWN,
                 rank=rank.rank,
                 at=at,
                 precision_s=precision_s,
@@ -132,8 +132,10 @@ class Collector:
         )
 
     def _began_to_end(self, rank: PlannedRank) -> float:
-        """When the ranks of its node were ended: what is said from then on is no cause."""
-        return self._common(rank, self._endings.get(rank.node, float("inf")))
+        """When it was ended on purpose: what it says from then on is no cause."""
+        course, node_rank = self._course, self._plan.nodes.index(rank.node)
+        since = (course.endings.get(node_rank), course.rank_endings.get(rank.rank))
+        return self._common(rank, min((at for at in since if at is not None), default=_NEVER))
 
     def _common(self, rank: PlannedRank, at: float) -> float:
         return at - self._offsets.get(rank.node, 0.0)

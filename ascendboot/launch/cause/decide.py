@@ -152,7 +152,8 @@ def _alike(first: _Suspect, suspects: list[_Suspect], size: int) -> list[_Suspec
     head = first.view
     if head.own is not None:
         words = alike(head.words)
-        equal = [s for s in suspects if s.view.own is not None and alike(s.view.words) == words]
+        said = ((s, s.view.own or s.view.late) for s in suspects)
+        equal = [s for s, own in said if own is not None and alike(own.words) == words]
         return equal if len(equal) > 1 else [first]
     at = head.failed_at
     silent = [
@@ -183,14 +184,14 @@ def _title(kind: CauseKind, same: list[_Suspect], size: int) -> str:
         return f"{nodes}: {names} {well} while others waited for it{at}"
     if kind is CauseKind.ALIKE:
         if len(views) == size:
-            return f"{nodes}: all {size} ranks failed alike, with {head.ending}{at}"
+            return f"{nodes}: all {size} ranks failed alike, {head.ending}{at}"
         return f"{nodes}: {len(views)} of {size} ranks failed alike ({names}){at}"
-    return f"{nodes}: {names} on device {head.device} failed first, with {head.ending}{at}"
+    return f"{nodes}: {names} on device {head.device} failed first, {head.ending}{at}"
 
 
 def _explained(head: View) -> dict[str, str]:
     known = known_words(head.words) if head.words else None
-    if known is None or known.of_a_peer:
+    if head.own is None and (known is None or known.of_a_peer):
         known = known_end(head.exit_code, out_of_memory=head.out_of_memory) or known
     if known is None:
         return {"meaning": "", "remedy": ""}
@@ -226,7 +227,7 @@ def _unsure(
     if head.failed_at is None:
         return f"when its error came is not known; {name} may have been first"
     if other.failed_at is None:
-        return ""
+        return f"when the error of {name} came is not known"
     within = other.precision_s + (uncertainty_s if other.node != head.node else 0.0)
     if other.failed_at - head.failed_at > within:
         return ""

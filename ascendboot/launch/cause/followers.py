@@ -40,4 +40,4 @@ def _how(view: View) -> str:
         return "ended with the job"
     if view.exit_code is None:
         return "no end was seen"
-    return f"failed later, with {view.ending}"
+    return f"failed later, {view.ending}"

@@ -166,13 +166,26 @@ WORDS: Final[tuple[tuple[str, Known], ...]] = (
     ),
     (
         r"ModuleNotFoundError|No module named",
-        Known(
-            "Python lacks a module there", "install it on the node, or state another code.python"
-        ),
+        Known("Python lacks a module", "install it on the node, or state another code.python"),
     ),
     (
         r"cannot open shared object file",
         Known("a library is missing there", "see LD_LIBRARY_PATH, set_env.sh and the mounts"),
+    ),
+    (
+        r"[Aa]icore (kernel execute failed|exception)|AI CPU operator execution time ?out",
+        Known(
+            "an operator failed on the device",
+            "the plog of that rank names it; see its inputs, and npu-smi info for the device",
+        ),
+    ),
+    (
+        r"Get device (count|list) failed|New device failed|Device info is NULL",
+        Known("the device could not be opened", "npu-smi info: is it there, who has it?"),
+    ),
+    (
+        r"Too many open files",
+        Known("a limit of open files is reached", "a higher ulimit -n; fewer data loaders"),
     ),
     (r"^MemoryError|Cannot allocate memory", Known("the node is short of memory", "free -m there")),
     (
@@ -189,6 +202,7 @@ WORDS: Final[tuple[tuple[str, Known], ...]] = (
             r"|taskType\[Notify Wait\]|Recv timed? ?out|Connect timeout|SocketTimeout"
             r"|wait(ing)? .*timed? ?out|timed out after \d+ ?(ms|s|seconds)"
             r"|topo exchange .* timeout|LINK_ERROR_INFO|Failed to connect agent\["
+            r"|sync stream timeout|event wait timeout|Notify wait execute failed|dispatch timeout"
             r"|\[Recv\]\[(RaSocket|ClusterInfoMsg)\]|connected p2p timeout|Getting socket times out"
         ),
         _WAITED,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SIGNALLED = 128
 _HIGHEST_SIGNAL = 64
+_SIGTERM = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class View:
     """None: nobody saw its end."""
     own: Clue | None
     """Its first words about an error of its own."""
+    late: Clue | None
+    """What it wrote when it was being ended already: no cause, but maybe the same error."""
     peer: Clue | None
     """Its first words about another rank, where it says nothing of its own before."""
 
@@ -46,8 +49,9 @@ class View:
     def ending(self) -> str:
         """How it ended, in words."""
         if self.exit_code is None:
-            return "no end that was seen"
-        return f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+            return "with no end that was seen"
+        words = f"with signal {self.signal}" if self.signal else f"with exit code {self.exit_code}"
+        return f"and was ended later, {words}" if self.is_ended_by_others else words
 
     @property
     def is_ended_by_us(self) -> bool:
@@ -58,6 +62,11 @@ class View:
     def is_killed_unseen(self) -> bool:
         """Whether only the launcher saw its end."""
         return self.end is not None and self.end.kind is Kind.KILLED
+
+    @property
+    def is_ended_by_others(self) -> bool:
+        """Whether its end says nothing of when it failed: it had an error, and was ended later."""
+        return self.is_ended_by_us or (self.own is not None and self.signal == _SIGTERM)
 
     @property
     def ended_well(self) -> bool:
@@ -77,11 +86,11 @@ class View:
     @property
     def failed_at(self) -> float | None:
         """When it failed: its first words or its end, whichever came first; None: not known."""
-        ended = self.end.at if self.end is not None and self.exit_code else None
         said = [clue.at for clue in (self.own, self.peer) if clue is not None]
-        if self.is_ended_by_us:
-            ended = None
-        times = [at for at in (*said, ended) if at is not None]
+        its_own = self.end is not None and self.exit_code and not self.is_ended_by_others
+        times = [
+            at for at in (*said, self.end.at if self.end and its_own else None) if at is not None
+        ]
         return min(times, default=None)
 
     @property
@@ -120,6 +129,7 @@ def views_of(ranks: Sequence[PlannedRank], clues: Iterable[Clue]) -> dict[int, V
             device=rank.device_id,
             end=_first(by_rank[rank.rank], Kind.ENDED, Kind.ENDED_BY_US, Kind.KILLED),
             own=_first(by_rank[rank.rank], Kind.OWN),
+            late=_first(by_rank[rank.rank], Kind.LATE),
             peer=_first(by_rank[rank.rank], Kind.PEER),
         )
         for rank in ranks

@@ -84,8 +84,16 @@ def test_a_rank_that_lingers_after_its_error_while_the_others_die_of_it() -> Non
 def test_so_it_is_when_nobody_knows_when_it_said_so() -> None:
     seen = (ended(0, 1, 10.0), peer(0), ended_by_us(1, 143, 12.0), own(1, "ValueError: no"))
     cause = judged(*seen)
-    assert (cause.rank, cause.at) == (1, None)
+    assert (cause.rank, cause.at, cause.meaning) == (1, None, "")
+    assert cause.title == (
+        "a-1: rank 1 on device 1 failed first, and was ended later, with signal 15"
+    )
     assert cause.why == "no other rank tells of an error of its own; its time is not known"
+
+
+def test_an_error_whose_time_is_not_known_is_said() -> None:
+    cause = judged(ended(0, 1, 10.0), ended(1, 143, 12.0), own(1, "ValueError: no"))
+    assert (cause.rank, cause.unsure) == (0, "when the error of a-1:1 came is not known")
 
 
 def test_the_earlier_of_two_that_failed_by_themselves() -> None:
@@ -126,8 +134,16 @@ def test_all_ranks_fail_alike() -> None:
     assert cause.title == (
         "a-[1-2]: all 4 ranks failed alike, with exit code 1, at 00:00:10.000 UTC"
     )
-    assert cause.meaning == "Python lacks a module there"
+    assert cause.meaning == "Python lacks a module"
     assert (cause.followed, cause.unsure) == ((), "")
+
+
+def test_one_that_fails_alike_while_the_job_is_ended_is_one_of_them() -> None:
+    seen = [clue for n in range(3) for clue in (ended(n, 1, 10.0), own(n, f"KeyError: {n}", 9.0))]
+    late = Clue(kind=Kind.LATE, rank=3, at=11.0, words="KeyError: 3")
+    cause = judged(*seen, ended_by_us(3, 1, 11.0), late)
+    assert (cause.kind, cause.ranks, cause.words) == (CauseKind.ALIKE, (0, 1, 2, 3), "KeyError: 0")
+    assert judged(ended(0, 1, 10.0), ended_by_us(3, 1, 11.0), late).ranks == (0,)
 
 
 def test_the_ranks_of_one_node_fail_alike() -> None:
