@@ -107,7 +107,8 @@ class Collector:
         zone_s = self._zones.get(rank.node)
         told = time_in(said.line, zone_s=zone_s, until=None if seen is None else seen.at)
         if told is not None:
-            return _not_after(self._common(rank, told), ended), 0.0
+            whole = _SECOND if told.is_integer() else 0.0  # then it was within that second
+            return _not_after(self._common(rank, told + whole), ended), whole
         arrivals = self._course.arrivals.get(rank_log(rank.rank))
         came = None if arrivals is None else arrivals.of(said.offset)
         return (None, 0.0) if came is None else (_not_after(came, ended), PRECISION_S)

@@ -22,6 +22,9 @@ _PREFIX: Final = re.compile(r"(?:\[rank\d+\]: ?|\[\d+,\d+\]<std(?:err|out)>: ?)+
 _TRACEBACK: Final = re.compile(r"\s*Traceback \(most recent call last\):")
 _CHAINED: Final = ("During handling of the above exception", "The above exception was the direct")
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)")
+_GOES_ON: Final = re.compile(r"\s|\[ERROR\] .* ERR\d{5} |\[Error\]|E[A-Z]\d{4}: ")
+"""Lines by which torch_npu's exceptions go on: its own code, then CANN's with its solution."""
+_TIME: Final = re.compile(r"\d\d:\d\d:\d\d")
 _STRONG: Final = re.compile(
     r"Fatal Python error|Segmentation fault|Bus error|terminate called|core dumped"
     r"|An error occurred in MPI_|Signal: \w+|\S+\.py: error: |can't open file|: command not found"
@@ -46,7 +49,7 @@ class Said:
 
     words: str
     line: str
-    """The line on which a time may stand."""
+    """The line of it on which a time stands, if one does."""
     offset: int
     """Of its first byte in the log."""
     of_a_peer: bool
@@ -140,11 +143,7 @@ def _with_message(lines: list[str], number: int) -> tuple[int, str, bool]:
     """The exception on this line and what it goes on to say."""
     text = [lines[number]]
     for line in lines[number + 1 : number + _MESSAGE_LINES]:
-        if not line.strip() or _TRACEBACK.match(line) or line.startswith(_CHAINED):
-            break
-        if _EXCEPTION.match(line) or _WEAK.search(line):
-            break
-        if not is_of_a_peer(line) and not line.startswith((" ", "\t", "[")):
+        if not line.strip() or not _GOES_ON.match(line):
             break
         text.append(line)
     return number + len(text), "\n".join(text), True
@@ -158,9 +157,12 @@ def _said(text: str, line: str, offset: int) -> Said:
         for rank in ranks.replace(" ", "").split(",")
         if rank
     }
+    first, *rest = lines = text.strip().splitlines()
+    told = next((one.strip() for one in lines if known_words(one)), first)
+    words = first if told == first else f"{first[: _LONGEST // 2]} … {told}"
     return Said(
-        words=text.strip().splitlines()[0][:_LONGEST],
-        line=line,
+        words=words[:_LONGEST],
+        line=next((one for one in (line, first, *rest) if _TIME.search(one)), line),
         offset=offset,
         of_a_peer=is_of_a_peer(text),
         blames=tuple(sorted(blames)),

@@ -17,7 +17,7 @@ _OLDEST_S: Final = 400 * 86400.0
 _CLOCK: Final = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
 _FORMS: Final = (
     # CANN's own logs: 2024-03-28-10:25:48.427.201
-    re.compile(rf"(?P<Y>\d{{4}})-(?P<M>\d\d)-(?P<D>\d\d)-{_CLOCK}\.(?P<f>\d{{3}}\.\d{{3}})"),
+    re.compile(rf"(?P<Y>\d{{4}})-(?P<M>\d\d)-(?P<D>\d\d)-{_CLOCK}(?:\.(?P<f>\d{{3}}\.\d{{3}}))?"),
     # Python's logging, TensorFlow, ISO 8601, torchrun's table
     re.compile(
         rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T_]{_CLOCK}"

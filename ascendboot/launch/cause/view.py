@@ -137,8 +137,7 @@ def views_of(ranks: Sequence[PlannedRank], clues: Iterable[Clue]) -> dict[int, V
 
 
 def _first(clues: list[Clue], *kinds: Kind) -> Clue | None:
-    def order(clue: Clue) -> tuple[float, str, str, int]:
-        at = float("inf") if clue.at is None else clue.at
-        return (at, clue.source, clue.words, clue.exit_code or 0)
+    def order(clue: Clue) -> tuple[float, str]:
+        return (float("inf") if clue.at is None else clue.at, repr(clue))
 
     return min((clue for clue in clues if clue.kind in kinds), key=order, default=None)

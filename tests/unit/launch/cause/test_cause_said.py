@@ -73,6 +73,42 @@ def test_what_a_rank_says_when_it_is_ended_is_no_error(line: bytes) -> None:
     assert words(b"Traceback (most recent call last):\n  x\n" + line + b"\n") is None
 
 
+TORCH_NPU = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "main.py", line 7, in <module>
+[rank1]: RuntimeError: OPS function error: HcclAllreduce, error code is 6
+[rank1]: [ERROR] 2026-01-02-03:04:05 (PID:7, Device:1, RankID:1) ERR01100 OPS call acl api failed.
+[rank1]: {0}
+[rank1]:         Solution: look at the other ranks
+"""
+"""The form of torch_npu's exceptions: its own code, then CANN's words."""
+
+
+@pytest.mark.parametrize(
+    ("cann", "of_a_peer"),
+    [
+        ("EI0006: [PID: 7] 2026-01-02-03:04:05.444.436 Getting socket times out.", True),
+        ("EI0011: [PID: 7] 2026-01-02-03:04:05.444.436 Failed to allocate 1 bytes.", False),
+        ("EJ0001: Failed to initialize. Maybe the last training process is running.", False),
+    ],
+)
+def test_an_exception_of_torch_npu_is_judged_by_the_words_of_cann(
+    cann: str, *, of_a_peer: bool
+) -> None:
+    said = said_in(TORCH_NPU.format(cann).encode())
+    assert said is not None
+    first = "RuntimeError: OPS function error: HcclAllreduce, error code is 6"
+    assert (said.words, said.of_a_peer) == (f"{first} … {cann}", of_a_peer)
+    assert time_in(said.line, zone_s=0, until=None) == 1767323045.0
+    assert known_words(said.words) is known_words(cann) is not None
+
+
+def test_a_line_that_comes_after_an_exception_is_none_of_its_words() -> None:
+    said = said_in(OWN + PEER)
+    assert said is not None
+    assert (said.words, said.of_a_peer) == ("ValueError: loss is nan", False)
+
+
 def test_progress_is_no_error() -> None:
     assert words(b"epoch 3 error: 0.35 loss 2\nvalidation errors 17\n\n") is None
     assert words(b"") is None
