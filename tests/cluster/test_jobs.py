@@ -376,6 +376,38 @@ def test_a_node_that_is_gone_is_named(operator: Operator) -> None:
     assert operator.call("stop", "--grace", "0.5").code == 0
 
 
+def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: Operator) -> None:
+    process, first = followed(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, first))
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"read -r pid _ <{BASE}/sshd/started && kill -9 $pid")
+    assert status(operator)["state"] == "running"
+    operator.lab.fault("lab-2", "node-down")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 205
+    assert "lab-2: was lost in the middle of the job, with ranks 2-3\n" in err
+    operator.lab.undo("lab-2", "node-down")
+    assert_setup_is_asked_for(operator, "lab-[1-2]")
+
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    operator.lab.fault("lab-1", "node-down")
+    wait_until(lambda: operator.sh("lab-2", ALL_OF_JOBS) == "")
+    assert operator.call("status").code == 4
+    operator.lab.undo("lab-1", "node-down")
+    assert status(operator)["state"] == "lost"
+    assert operator.call("logs", "--rank", "2").out == "lab-2:2 | ready\n"
+    assert operator.call("stop").code == 0
+    assert_setup_is_asked_for(operator, "lab-1")
+
+
+def assert_setup_is_asked_for(operator: Operator, nodes: str) -> None:
+    refused = operator.call("train", "waits.py")
+    assert refused.code == 125
+    assert f"{nodes}: not ready: the cluster's sshd does not run; run setup\n" in refused.err
+    assert operator.setup().code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

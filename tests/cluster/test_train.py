@@ -178,11 +178,14 @@ def test_a_script_that_exits_3_ends_the_job_with_3(operator: Operator) -> None:
 
 
 def test_a_rank_killed_by_signal_9_ends_the_job_with_137(operator: Operator) -> None:
+    """The others wait for it in a collective."""
     ended = train(
         operator,
-        "import os, signal, time\n"
+        "import os, signal\n"
+        "from mpi4py import MPI\n"
+        "MPI.COMM_WORLD.allreduce(1)\n"
         "if os.environ['RANK'] == '4': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "time.sleep(60)\n",
+        "while True: MPI.COMM_WORLD.allreduce(1)\n",
     )
     failure = ended.json["first_failure"]
     assert ended.code == 137

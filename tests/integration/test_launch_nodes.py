@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.run import run
+from ascendboot.launch.run import run, start_detached
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
 from tests.integration.two_nodes import SECOND, TwoNodes, alive, two_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
 ]
 
-HEAD = "import os, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
+HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
 
 
 @pytest.fixture
@@ -59,6 +60,61 @@ def test_a_rank_fails_on_the_second_node(two: TwoNodes) -> None:
     assert (report.exit_code, report.first_failure.message) == (3, "no")
     assert (report.first_failure.end.node, report.first_failure.end.device) == ("lab-2", 6)
     assert [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
+
+
+def test_ranks_that_save_have_their_whole_grace(two: TwoNodes) -> None:
+    """Open MPI cuts its waits short for every rank that ends; here three do at once."""
+    saves = """\
+if rank == 3:
+    signal.signal(15, lambda *_: (time.sleep(2.5), print("saved"), os._exit(0)))
+print("up")
+while rank == 2 and not os.path.exists("ready"): time.sleep(0.02)
+if rank == 3: open("ready", "x").close()
+if rank == 2: sys.exit(3)
+time.sleep(600)
+"""
+    screen = Screenful()
+    report = two.run(two.job(HEAD + saves, grace_s=4.0), screen)
+    assert [end.exit_code for end in report.ranks] == [143, 143, 3, 0]
+    assert screen.of(3, "lab-2") == [b"up", b"saved"]
+
+
+RANK = "awk '/^rank 2 pid/ { print $4 }' events"
+
+
+@pytest.mark.parametrize(
+    ("node", "pids"),
+    [
+        ("lab-2", f"$({RANK})"),
+        ("lab-2", f"$(ps -o ppid= -p $({RANK}))"),
+        ("lab-2", "$(pgrep -x orted)"),
+        ("lab-1", "$(awk '/^launcher - pid/ { print $4 }' events)"),
+    ],
+    ids=["a rank", "its wrapper", "orted", "mpirun"],
+)
+def test_nobody_looks_on_when_something_is_killed(two: TwoNodes, node: str, pids: str) -> None:
+    made = two.job(HEAD + "print('up')\ntime.sleep(600)")
+    start_detached(made, two.transports)
+    logs = f"cat {made.job_folder}/rank.*.log"
+    wait_until(lambda: all(on(two, name, logs).count("up") == 2 for name in two.transports))
+    on(two, node, f"cd {made.job_folder} && kill -9 {pids}")
+    wait_until(lambda: all(alive(two, name, made) == "" for name in two.transports))
+    ends = on(two, "lab-1", f"grep -c '^rank . ends' {made.job_folder}/events")
+    assert ends == "2\n"
+
+
+def on(two: TwoNodes, node: str, script: str) -> str:
+    done = subprocess.run(
+        [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
+    )
+    return done.stdout.decode()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_what_is_left_behind_on_the_second_node(two: TwoNodes) -> None:

@@ -447,7 +447,9 @@ def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
         "made",
         "memory",
         "rank.0.log",
+        "rank.0.marks",
         "rank.1.log",
+        "rank.1.marks",
         "ranks",
     ]
 

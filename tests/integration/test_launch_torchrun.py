@@ -222,6 +222,8 @@ def test_a_node_that_goes_down(two: TwoNodes, python: Path) -> None:
     [
         ("lab-1", "launcher"),
         ("lab-2", "torchrun"),
+        # All that would end its ranks: they see it themselves.
+        ("lab-1", "launcher|supervisor"),
         pytest.param("lab-2", "agent|supervisor", marks=LONG),
         pytest.param("lab-2", "watch", marks=LONG),
     ],
