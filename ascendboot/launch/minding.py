@@ -65,10 +65,12 @@ on its own node: of those nobody else sees that it was killed. Needs `id`, `who`
 _HEARD: Final = r"""
 hear() {
   local who number key value word start
-  failed= ended= began= agent_pid= agent_start= keeper_pid= keeper_start=
+  failed= ended= began= agent_pid= agent_start= keeper_pid= keeper_start= ranks=0
   while read -r who number key value word start; do
     case "$who $key" in
+      'rank pid') ranks=$((ranks + 1)) ;;
       'rank exit')
+        ranks=$((ranks - 1))
         [ "$value" = 0 ] || [ -n "$failed" ] || failed="rank $number ended with $value" ;;
       'agent pid') began=1 agent_pid=$value agent_start=$start ;;
       'supervisor pid') keeper_pid=$value keeper_start=$start ;;
@@ -157,12 +159,15 @@ launcher() {
   return "$code"
 }
 finish() {
-  local tick patience=$grace
+  local tick patience=$grace idle=0
   if [ -n "$agent" ]; then
     # Of a rank that failed here torchrun knows: it ends the others, and says what it saw.
     if [ -n "$failed" ]; then patience=$((grace + 15)); else kill -TERM "$agent"; fi
-    for ((tick = 0; tick < patience; tick++)); do
+    # Without ranks it needs a moment for its words, and seconds to unload torch: not so long.
+    for ((tick = 0; tick < patience && idle < 10; tick++)); do
       is_over "$agent" && break
+      hear
+      if [ "$ranks" = 0 ]; then idle=$((idle + 1)); fi
       sleep 0.1
     done
     is_over "$agent" || kill_marked
