@@ -33,6 +33,7 @@ seen = {
     "families": sorted(n for n in os.environ if n.startswith(("CM_", "RANK_"))),
     "worker": os.environ.get("CM_WORKER_IP"),
     "nic": os.environ.get("NCCL_SOCKET_IFNAME"),
+    "unbuffered": os.environ.get("PYTHONUNBUFFERED"),
 }
 print(json.dumps(seen))
 """
@@ -97,6 +98,7 @@ def test_an_allreduce_over_all_ranks(
             "families": TABLE if mode == "rank-table" else CM,
             "worker": None if mode == "rank-table" else own[rank],
             "nic": None,
+            "unbuffered": "1",
         }
         for rank in range(4)
     ]

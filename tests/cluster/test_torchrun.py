@@ -24,7 +24,8 @@ names = ["MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "HCCL_IF_IP", "RANK
 names += ["DEVICE_ID", "LOCAL_RANK", "WORLD_SIZE", "RANK_TABLE_FILE", "CM_CHIEF_IP"]
 print(*(f"{name}={os.environ.get(name)}" for name in names))
 """
-WAITS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+# Not flushed: it is seen at once all the same.
+WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
 
 
 @pytest.fixture(scope="module")

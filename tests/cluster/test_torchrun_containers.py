@@ -17,6 +17,7 @@ pytestmark = pytest.mark.cluster
 SCRIPT = """\
 import os, sys, time
 print("host", os.uname().nodename, "nic", os.environ["GLOO_SOCKET_IFNAME"], flush=True)
+print("unbuffered", os.environ["PYTHONUNBUFFERED"])
 if "fail" in sys.argv and os.environ["RANK"] == "3":
     sys.exit(7)
 if "fail" in sys.argv:
@@ -45,7 +46,7 @@ def test_ranks_in_containers(container_cluster: Lab, pytestconfig: pytest.Config
     assert setup.code == 0, setup.out + setup.err
     job = operator.call("train", "job.py")
     assert job.code == 0, job.err + job.out
-    assert job.out.count("host") == 4
+    assert (job.out.count("host"), job.out.count("unbuffered 1")) == (4, 4)
     failed = operator.call("train", "job.py", "--", "fail")
     assert failed.code == 7, failed.err + failed.out
     assert "rank 3 on device 1 failed first, with exit code 7" in failed.err

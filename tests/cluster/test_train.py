@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import signal
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.operating import BASE, Ended, Operator
+from tests.cluster.operating import BASE, PROGRAM, Ended, Operator
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ascendboot.lab import Lab
 
@@ -44,6 +46,13 @@ def script(operator: Operator, text: str, name: str = "job.py") -> str:
     path = operator.lab.directory / name
     path.write_text(text)
     return name
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def train(operator: Operator, text: str, *args: str) -> Ended:
@@ -154,6 +163,54 @@ def test_lines_stay_whole_and_in_order_whatever_is_printed(operator: Operator) -
     for rank, lines in mine.items():
         assert lines[:300] == [f"{rank} {i} {'x' * 200}" for i in range(300)]
         assert lines[300:] == ["\ufffd\0 last, without an end"]
+
+
+# Twenty MB in a second each, as whole lines of 100 bytes; then nothing more until the end.
+FLOODS = """\
+import os, time
+piece = f"{os.environ['RANK']:<9}{'x' * 90}\\n".encode() * 10_000
+for _ in range(20):
+    left = piece
+    while left: left = left[os.write(1, left):]
+    time.sleep(0.05)
+time.sleep(300)
+"""
+MOST_MEMORY_MB = 200
+"""Of the operator's process, while sixteen ranks print 320 MB."""
+
+
+def test_sixteen_ranks_print_twenty_mb_a_second_each_and_ctrl_c_ends_them(
+    operator: Operator,
+) -> None:
+    directory = operator.lab.directory
+    with (directory / "screen").open("wb") as out, (directory / "said").open("wb") as err:
+        train = subprocess.Popen(
+            [PROGRAM, "train", script(operator, FLOODS)],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        runs = directory / ".ascendboot/runs"
+        wait_until(lambda: b"starting" in (directory / "said").read_bytes())
+        match = re.match(rb"job (\S+): ", (directory / "said").read_bytes())
+        assert match
+        logs = [runs / match[1].decode() / f"rank.{rank}.log" for rank in range(16)]
+        wait_until(lambda: all(log.exists() and log.stat().st_size for log in logs))
+        train.send_signal(signal.SIGINT)
+        _, status, usage = os.wait4(train.pid, 0)
+    train.returncode = os.waitstatus_to_exitcode(status)
+    assert train.returncode == 130, (directory / "said").read_text()
+    assert usage.ru_maxrss / 1024 < MOST_MEMORY_MB
+    for node, of_node in (("lab-1", logs[:8]), ("lab-2", logs[8:])):
+        sums = operator.sh(node, f"cd {BASE}/jobs/{match[1].decode()} && sha256sum rank.*.log")
+        there = {line.split()[1]: line.split()[0] for line in sums.splitlines()}
+        here = {log.name: hashlib.sha256(log.read_bytes()).hexdigest() for log in of_node}
+        assert here == there
+    whole = "^lab-[12]:[0-9]+ [|] [0-9]+ +x{90}$"
+    count = ["grep", "-acvE", whole, str(directory / "screen")]
+    torn = subprocess.run(count, check=False, capture_output=True, env={"LC_ALL": "C"}).stdout
+    assert int(torn) <= 16  # what a rank was printing when it was ended
 
 
 # ------------------------------------------------------------------------------- jobs that go wrong
