@@ -51,16 +51,31 @@ from ascendboot.tasks.program import namespace
 namespace(["train", "main.py"])
 print(*sys.modules)
 """
+_MOCKED = """\
+from ascendboot.tasks.program import namespace
+namespace(["train", "main.py"])
+from invoke.context import MockContext
+mocked = MockContext(run={"hostname": True}, repeat=True)
+assert mocked.run("hostname").ok
+mocked.run.assert_called_once_with("hostname")
+"""
+
+
+def run(program: str) -> str:
+    argv = [sys.executable, "-c", program]
+    return subprocess.run(argv, capture_output=True, check=True, text=True).stdout
 
 
 def test_train_connects_before_it_imports_what_comes_later() -> None:
-    argv = [sys.executable, "-c", _LISTING]
-    done = subprocess.run(argv, capture_output=True, check=True, text=True)
-    loaded = [name.split(".") for name in done.stdout.split()]
+    loaded = [name.split(".") for name in run(_LISTING).split()]
     rooms = {parts[1] for parts in loaded if parts[0] == "ascendboot" and parts[1:]}
     assert "tasks" in rooms
     assert rooms & LATER == set()
-    assert "rich" not in {parts[0] for parts in loaded}
+    assert {parts[0] for parts in loaded} & {"rich", "ClusterShell", "asyncio"} == set()
+
+
+def test_the_mocks_of_invoke_are_real_ones_when_they_are_made() -> None:
+    run(_MOCKED)
 
 
 @pytest.mark.parametrize(
