@@ -26,11 +26,11 @@ class HangWish:
     """It is stopped then; otherwise it is only told."""
 
 
-def wanted_hangs(timeout: str, on_hang: str) -> HangWish:
+def wanted_hangs(timeout: str, on_hang: str, *, detach: bool) -> HangWish:
     """What the two flags stand for.
 
     Raises:
-        UsageError: a flag has a value that it does not take.
+        UsageError: a flag has a value that it does not take, or promises what nobody would do.
     """
     timeout_s = duration("--hang-timeout", timeout)
     if 0 < timeout_s < _LEAST_S:
@@ -40,4 +40,9 @@ def wanted_hangs(timeout: str, on_hang: str) -> HangWish:
         )
     if on_hang not in ("tell", "stop"):
         raise UsageError(f'--on-hang: "{on_hang}" is neither tell nor stop')
+    if on_hang == "stop" and detach:
+        raise UsageError(
+            "--on-hang stop: nobody looks for hangs of a job that is started with --detach; leave "
+            "one of the two away"
+        )
     return HangWish(timeout_s=timeout_s, stops=on_hang == "stop")

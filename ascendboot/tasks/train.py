@@ -140,7 +140,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     order = Order(
         script=script,
         grace_s=grace_s,
-        hangs=wanted_hangs(hang_timeout, on_hang),
+        hangs=wanted_hangs(hang_timeout, on_hang, detach=detach),
         rules=start_rules(skip_checks, stop_leftovers=stop_leftovers),
         plan=plan,
         preflight=preflight,

@@ -185,7 +185,6 @@ def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
     assert f"\n  {odd}\n  {others}\n" in shown
     assert " | (stopped by a signal) ready\n" in shown
     assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
-    assert operator.call("status", "--stacks", "--job", job_id).code == 0
 
 
 def test_a_job_that_hangs_is_stopped(operator: Operator) -> None:
@@ -196,14 +195,6 @@ def test_a_job_that_hangs_is_stopped(operator: Operator) -> None:
     assert " hangs: no rank has put out or computed anything for " in first
     assert places.startswith("  ranks 0-3 wait in ")
     assert ended.err.count(places) == 2  # at once, and in the report
-    for flag, value, why in (
-        ("--hang-timeout", "1", "is less than 2 s"),
-        ("--hang-timeout", "soon", "is not a time such as 90s, 10m, 2h or 1d"),
-        ("--on-hang", "cry", "is neither tell nor stop"),
-    ):
-        refused = operator.call("train", "waits.py", flag, value)
-        assert refused.code == 125
-        assert f'{flag}: "{value}" {why}' in refused.err
 
 
 def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operator) -> None:
