@@ -1,4 +1,4 @@
-"""Cause: why a job failed, in one verdict over all ranks and nodes."""
+"""JobCause: why a job failed, in one verdict over all ranks and nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Followed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class JobCause:
     """Why a job failed: who was first, its words, why it was chosen, who only followed."""
 
     kind: CauseKind
@@ -99,7 +99,7 @@ class Cause:
         }
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Cause:
+    def from_json(cls, document: Mapping[str, Any]) -> JobCause:
         """What `to_json` wrote.
 
         Raises:

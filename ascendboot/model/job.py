@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.model.cause import Cause
+    from ascendboot.model.cause import JobCause
 
 
 class JobState(str, Enum):
@@ -86,7 +86,7 @@ class JobReport:
     """Why it failed when no single rank is to blame."""
     notes: tuple[str, ...] = ()
     """What else the operator should know: processes ended or left behind, logs that are short."""
-    cause: Cause | None = None
+    cause: JobCause | None = None
     """Why it failed, over all ranks and nodes; None where that is not known, or it did not."""
 
     def to_json(self) -> dict[str, object]:
@@ -144,9 +144,9 @@ def _rank_end(document: Mapping[str, Any]) -> RankEnd:
     )
 
 
-def _cause(document: Mapping[str, Any] | None) -> Cause | None:
+def _cause(document: Mapping[str, Any] | None) -> JobCause | None:
     if document is None:
         return None
-    from ascendboot.model.cause import Cause  # noqa: PLC0415 - a start has no use for it
+    from ascendboot.model.cause import JobCause  # noqa: PLC0415 - a start has no use for it
 
-    return Cause.from_json(document)
+    return JobCause.from_json(document)

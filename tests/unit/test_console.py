@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from ascendboot.console import Screen, folded
+from ascendboot.model.cause import CauseKind, Followed, JobCause
+from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.report import Cause, Outcome, Report, StepResult
 
 if TYPE_CHECKING:
@@ -115,3 +117,53 @@ def test_setup_counts_its_warnings_too(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == (
         "lab: 0 things changed, 0 problems, 1 warning. Kept in runs/r\n"
     )
+
+
+END = RankEnd(rank=9, node="lab-2", device=1, exit_code=1, signal=None)
+TITLE = "lab-2: rank 9 on device 1 failed first, with exit code 1"
+
+
+def failed(cause: JobCause | None) -> JobReport:
+    return JobReport(
+        job_id="job-1",
+        state=JobState.FAILED,
+        exit_code=1,
+        started="",
+        command="",
+        first_failure=FirstFailure(end=END, message="a\nb\nc\nd\ne", log="x/rank.9.log"),
+        ranks=(END,),
+        duration_s=2.0,
+        folder="x",
+        cause=cause,
+    )
+
+
+def test_a_failed_job_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    cause = JobCause(
+        kind=CauseKind.RANK,
+        title=TITLE,
+        ranks=(9,),
+        nodes=("lab-2",),
+        words="w",
+        meaning="m",
+        remedy="r",
+        why="y",
+        unsure="u",
+        followed=(Followed((0, 1, 2, 5), "ended"),),
+    )
+    Screen().job(failed(cause), "x")
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 15
+    assert shown == [
+        TITLE,
+        *("  it says: w", "  it means: m", "  to do: r", "  chosen, as: y", "  not certain: u"),
+        "  only followed: ranks 0-2,5: ended",
+        "  its last lines (x/rank.9.log):",
+        *(f"      {letter}" for letter in "abcde"),
+        "job job-1 failed after 2.0 s, exit code 1. Logs in x",
+    ]
+
+
+def test_a_failure_of_which_no_cause_was_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen().job(failed(None), "x")
+    assert capsys.readouterr().out.splitlines()[:2] == [TITLE, "  its last lines (x/rank.9.log):"]

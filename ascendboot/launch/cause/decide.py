@@ -11,7 +11,7 @@ from ascendboot.launch.cause.followers import followed_by
 from ascendboot.launch.cause.known import known_end, known_words
 from ascendboot.launch.cause.said import alike
 from ascendboot.launch.cause.view import View, views_of
-from ascendboot.model.cause import Cause, CauseKind, ranks_named
+from ascendboot.model.cause import CauseKind, JobCause, ranks_named
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _Suspect:
 
 def cause_of(
     ranks: Sequence[PlannedRank], clues: Iterable[Clue], *, uncertainty_s: float = 0.0
-) -> Cause | None:
+) -> JobCause | None:
     """Why a job with these ranks failed; None when no rank failed before it was ended.
 
     `uncertainty_s`: by so much the times of two nodes may be wrong against each other.
@@ -87,7 +87,7 @@ def cause_of(
     others = [v for v in views.values() if v.rank not in chosen]
     kind = _kind(same)
     head = first.view
-    return Cause(
+    return JobCause(
         kind=kind,
         title=_title(kind, same, len(views)),
         ranks=tuple(sorted(chosen)),

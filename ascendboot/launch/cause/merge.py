@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ascendboot.launch.cause.collect import Collector
 from ascendboot.launch.cause.decide import cause_of
 from ascendboot.launch.minding import ENDING
-from ascendboot.model.cause import Cause, CauseKind, Followed
+from ascendboot.model.cause import CauseKind, Followed, JobCause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Merged:
         self._uncertainty_s = 2 * clock_uncertainty_s
         self._collector = Collector(plan, course, folder=folder, clock_offsets=clock_offsets)
 
-    def cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> Cause | None:
+    def cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> JobCause | None:
         """Why the job failed; `lost` are the nodes that mpirun lost."""
         words = next((w for w in launcher_words if _LOST_BY_TORCHRUN.search(w)), "")
         if match := _LOST_BY_TORCHRUN.search(words):
@@ -69,7 +69,7 @@ class Merged:
         )
         return None if cause is None or self._went_with_launcher(cause) else cause
 
-    def first_failure(self, cause: Cause | None) -> Failure | None:
+    def first_failure(self, cause: JobCause | None) -> Failure | None:
         """The rank of the cause; where it ended well, or there is none, the first to fail."""
         ends = [self._ends[rank] for rank in cause.ranks] if cause else []
         earliest = self._first([end for end in self._ends.values() if not self._followed(end)])
@@ -96,13 +96,13 @@ class Merged:
     def _followed(self, end: RankEnd) -> bool:
         return self._course.was_ended(end.rank, self._plan.nodes.index(end.node))
 
-    def _went_with_launcher(self, cause: Cause) -> bool:
+    def _went_with_launcher(self, cause: JobCause) -> bool:
         """Whether its rank only went with a launcher that is gone, and says nothing itself."""
         gone = self._course.launcher_over and self._course.launcher_code is None
         signals = {self._ends[rank].signal for rank in cause.ranks}
         return gone and not cause.words and signals <= set(_OF_A_LOST_LAUNCHER)
 
-    def _of_lost(self, nodes: tuple[str, ...], words: str) -> Cause:
+    def _of_lost(self, nodes: tuple[str, ...], words: str) -> JobCause:
         ranks = {node: tuple(r.rank for r in self._plan.ranks_on(node)) for node in nodes}
         names = "; ".join(
             f"{node}: was lost in the middle of the job, with {_span(ranks[node])}"
@@ -110,7 +110,7 @@ class Merged:
         )
         gone = tuple(rank for node in nodes for rank in ranks[node])
         others = tuple(end.rank for end in self._ends.values() if end.rank not in gone)
-        return Cause(
+        return JobCause(
             kind=CauseKind.NODE,
             title=names,
             ranks=gone,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ascendboot.launch.cause.clues import Clue, Kind
 from ascendboot.launch.cause.decide import cause_of
 from ascendboot.launch.plan import PlannedRank
-from ascendboot.model.cause import Cause, CauseKind, Followed
+from ascendboot.model.cause import CauseKind, Followed, JobCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def peer(rank: int, at: float | None = None, *blames: int) -> Clue:
     )
 
 
-def judged(*clues: Clue, uncertainty_s: float = 0.0) -> Cause:
+def judged(*clues: Clue, uncertainty_s: float = 0.0) -> JobCause:
     cause = cause_of(RANKS, clues, uncertainty_s=uncertainty_s)
     assert cause is not None
     return cause
@@ -54,7 +54,7 @@ def judged(*clues: Clue, uncertainty_s: float = 0.0) -> Cause:
 
 def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
     cause = judged(ended(2, 3, 10.0), *(ended(rank, 143, 10.5) for rank in (0, 1, 3)))
-    assert cause == Cause(
+    assert cause == JobCause(
         kind=CauseKind.RANK,
         title="a-2: rank 2 on device 0 failed first, with exit code 3, at 00:00:10.000 UTC",
         ranks=(2,),
@@ -239,7 +239,7 @@ def test_as_json_and_back() -> None:
     cause = judged(ended(2, 3, 10.0), ended(0, 143, 10.5))
     document = cause.to_json()
     assert (document["rank"], document["node"], document["device"]) == (2, "a-2", 0)
-    assert Cause.from_json(document) == cause
+    assert JobCause.from_json(document) == cause
 
 
 CODES = st.sampled_from((0, 1, 3, 137, 139, 143))
