@@ -106,6 +106,10 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def mount(*words: str) -> None:
+    subprocess.run(["/bin/mount", *words], check=True)
+
+
 # ------------------------------------------------------------------------------- what a job prints
 
 
@@ -234,6 +238,34 @@ def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
     assert (failure["node"], failure["rank"] in ranks, failure["exit_code"]) == (node, True, 1)
     full = "is full: what its ranks wrote last may be missing; make room there"
     assert f"{node}: the disk of {job} {full}\n" in said
+
+
+def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
+    operator: Operator,
+) -> None:
+    runs = operator.lab.directory / ".ascendboot/runs"
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"touch {BASE}/hold")
+    mount("-t", "tmpfs", "-o", "size=128m", "tmpfs", str(runs))
+    try:
+        train = operator.start("train", "floods.py", "--json")
+        assert train.stderr is not None
+        heard = iter(train.stderr.readline, "")
+        match = next(filter(None, (re.match(r"job (\S+): starting", line) for line in heard)))
+        copies = [runs / match[1] / f"rank.{rank}.log" for rank in range(4)]
+        wait_until(lambda: [c.is_file() and c.read_bytes() for c in copies] == [b"ready\n"] * 4)
+        mount("-o", "remount,size=2m", str(runs))
+        for node in operator.lab.nodes:
+            operator.sh(node.name, f"rm {BASE}/hold")
+        out, said = train.communicate(timeout=60)
+        assert (train.returncode, json.loads(out)["state"]) == (0, "succeeded"), said
+        full = r"^rank\.[0-3]\.log: could not keep the whole output: .*No space left on device$"
+        assert re.search(full, said, re.MULTILINE), said
+        mount("-o", "remount,size=128m", str(runs))
+        assert operator.call("logs", "--job", match[1], "--rank", "0", "--tail", "1").code == 0
+        assert [c.read_bytes() == b"ready\n" + b"z" * 2 * MB for c in copies] == [True] * 4
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", str(runs)], check=True)
 
 
 def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
