@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from ascendboot.before.here import file_system
 from ascendboot.ready import look
-from ascendboot.tasks.sending import wanted_sending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ascendboot.applied import Applied
+    from ascendboot.code.send import Sending
+    from ascendboot.model.cluster import Cluster
     from ascendboot.ready import Readiness
     from ascendboot.tasks.session import Session
     from ascendboot.tasks.train import Order
@@ -34,8 +35,17 @@ def found_ready(
         order.script,
         hosts=session.hosts,
         forks=session.forks,
-        sending=wanted_sending(session.cluster, threading.Event()),
+        sending=_sending(session.cluster),
         meanwhile=meanwhile,
         skipped=order.rules.skipped,
         here=file_system(session.run.folder),
     )
+
+
+def _sending(cluster: Cluster) -> Sending | None:
+    """The code that the nodes should have from this side; few inventories state any."""
+    if cluster.code_source is None:
+        return None
+    from ascendboot.tasks.sending import wanted_sending  # noqa: PLC0415 - only in that case
+
+    return wanted_sending(cluster, threading.Event())
