@@ -91,6 +91,7 @@ said=$( set -- "$base" "$python" "$versions" "$module" "$script"
   # the inventory may have variables of any name
   [ ! -r "$1/env/node.env" ] || . "$1/env/node.env" >/dev/null 2>&1
   command -v -- "$2" >/dev/null || exit 127
+  [ -n "$3" ] || exit 0  # to be started, it takes longer than all the rest
   exec "$2" -c "$3" "$4" "$5" 2>&1 </dev/null )
 code=$?
 if [ "$code" = 127 ]; then

@@ -105,18 +105,20 @@ def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     ports = [f"{port:04X}" for port in job.ports_on(node.name)] if asks_ports else []
     sshd = f"{job.sshd_port:04X}" if job.sshd_port and asks_ports else ""
     words = (job.base, job.python, job.module, job.script, job.mpirun)
+    asks_versions = bool(job.module) or (job.makes("packages") and len(job.devices) > 1)
     command = Command(
         argv=(
             *("bash", "-c", WORK, "ascendboot", *map(str, words)),
-            *("|".join(ports), VERSIONS, sshd),
+            *("|".join(ports), VERSIONS if asks_versions else "", sshd),
         ),
         purpose="look at what the job needs",
         effect=Effect.READ,
         timeout_s=30.0,
     )
+    packages = Fact("packages", command, parse_packages, f"ask {job.python} for packages")
     return {
+        **({"packages": packages} if asks_versions else {}),
         "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
-        "packages": Fact("packages", command, parse_packages, f"ask {job.python} for packages"),
         "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),
         "listeners": Fact("listeners", command, parse_listeners, "see who has the ports"),
         "disk": Fact("disk", command, parse_disk, "measure the free disk space"),

@@ -103,6 +103,8 @@ class LaunchPlan:
     """No other job may run on its nodes."""
     meeting_point: str = ""
     """ADDRESS/PORT on the primary where ranks without a rank table meet."""
+    notes: tuple[str, ...] = ()
+    """What the job's report has to say of the time before the start."""
     log_limit: int = 0
     """How many bytes of a rank's log are kept on its node, and as many here; 0: all of them."""
 

@@ -49,6 +49,8 @@ class JobRecord:
     """By how much that may be wrong."""
     log_limit: int = 0
     """As `LaunchPlan.log_limit`."""
+    notes: tuple[str, ...] = ()
+    """As `LaunchPlan.notes`."""
 
     @property
     def primary(self) -> str:
@@ -78,6 +80,7 @@ def record_of(
         **plan.to_json(),
         "grace_s": plan.grace_s,
         "started": started,
+        "notes": list(plan.notes),
         "clock_offsets": dict(clock_offsets),
         "clock_uncertainty_s": clock_uncertainty_s,
     }
@@ -119,4 +122,5 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         clock_offsets=document["clock_offsets"],
         clock_uncertainty_s=document.get("clock_uncertainty_s", 0.0),
         log_limit=document.get("log_limit", 0),
+        notes=tuple(document.get("notes", ())),
     )

@@ -166,7 +166,7 @@ def report_on(
         duration_s=duration_s,
         folder=str(folder),
         message=message,
-        notes=(*course.unsure, *course.notes),
+        notes=(*plan.notes, *course.unsure, *course.notes),
         cause=cause,
     )
 

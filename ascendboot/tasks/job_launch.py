@@ -59,7 +59,7 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         grace_s=order.grace_s,
     )
     # What the checks have seen, or are to skip, is not looked at again.
-    plan = replace(plan_launch(request), module="", meeting_point="")
+    plan = replace(plan_launch(request), module="", meeting_point="", notes=order.rules.notes)
     clocks = Clocks(
         clock_offsets=ready.clock_offsets, clock_uncertainty_s=ready.clock_uncertainty_s
     )
@@ -77,7 +77,6 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         return
     with folder_held(run.folder):
         report = _run(session, plan, clocks, screen, order)
-        report = replace(report, notes=(*order.rules.notes, *report.notes))
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
     if order.json:

@@ -15,7 +15,7 @@ import pytest
 
 from ascendboot.before.answers import DeviceIps, Holder, JobFolder, NodeLook, Packages
 from ascendboot.before.wanted import host_questions, work_questions
-from ascendboot.facts.api import Answered, Unanswered, answer_to, value_of
+from ascendboot.facts.api import NOT_ASKED, Answered, Unanswered, answer_to, value_of
 from ascendboot.transport.api import Result
 from tests.unit.before.found import JOB
 from tests.unit.judge.well import node
@@ -107,6 +107,14 @@ def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
     there = value_of(of_work(stage, mpirun="", module="nothing_of_that").packages)
     assert isinstance(there, Packages)
     assert there.lacks == "nothing_of_that"
+
+
+def test_where_nothing_is_compared_no_interpreter_is_started(stage: Path) -> None:
+    put(stage, "python", f"touch {stage}/started\n")
+    alone = {"lab-1": JOB.devices["lab-1"]}
+    found = of_work(stage, python=f"{stage}/python", mpirun="", devices=alone)
+    assert (found.lacks, found.packages) == (Answered(()), NOT_ASKED)
+    assert not (stage / "started").exists()
 
 
 @pytest.fixture
