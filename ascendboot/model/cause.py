@@ -23,6 +23,8 @@ class CauseKind(str, Enum):
     """Ranks that ended well, or were not there, while others still needed them."""
     NODE = "node"
     """Nodes that were lost with all their ranks."""
+    LAUNCHER = "launcher"
+    """What starts the ranks; no rank failed by itself."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.collect import Collector
 from ascendboot.launch.cause.decide import cause_of
+from ascendboot.launch.cause.launchers import known_of_launcher
 from ascendboot.launch.minding import ENDING
 from ascendboot.model.cause import CauseKind, Followed, JobCause
 
@@ -67,7 +68,9 @@ class Merged:
             self._collector.clues(tuple(self._ends.values())),
             uncertainty_s=self._uncertainty_s,
         )
-        return None if cause is None or self._went_with_launcher(cause) else cause
+        if cause is None:
+            return self._of_launcher(launcher_words)
+        return None if self._went_with_launcher(cause) else cause
 
     def first_failure(self, cause: JobCause | None) -> Failure | None:
         """The rank of the cause; where it ended well, or there is none, the first to fail."""
@@ -101,6 +104,25 @@ class Merged:
         gone = self._course.launcher_over and self._course.launcher_code is None
         signals = {self._ends[rank].signal for rank in cause.ranks}
         return gone and not cause.words and signals <= set(_OF_A_LOST_LAUNCHER)
+
+    def _of_launcher(self, words: tuple[str, ...]) -> JobCause | None:
+        """Where no rank failed: what the launcher says, if that is known."""
+        code = self._course.launcher_code
+        known = known_of_launcher(words) if self._course.launcher_over and code else None
+        if known is None:
+            return None
+        line, meaning = known
+        return JobCause(
+            kind=CauseKind.LAUNCHER,
+            title=f"{self._plan.primary}: the launcher failed, with exit code {code}",
+            ranks=(),
+            nodes=(self._plan.primary,),
+            words=line,
+            source="launcher.log",
+            meaning=meaning.meaning,
+            remedy=meaning.remedy,
+            why="no rank failed before it was ended",
+        )
 
     def _of_lost(self, nodes: tuple[str, ...], words: str) -> JobCause:
         ranks = {node: tuple(r.rank for r in self._plan.ranks_on(node)) for node in nodes}

@@ -6,7 +6,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ascendboot.launch.arrivals import Arrivals
+from ascendboot.launch.cause.launchers import known_of_launcher
 from ascendboot.launch.events import RankEnded, RankTold
 from ascendboot.launch.planning import plan
 from ascendboot.launch.verdict import Course, report_on
@@ -140,6 +143,43 @@ def test_a_node_that_was_lost(tmp_path: Path) -> None:
     assert found.cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
     assert found.cause.followed == (Followed((0, 1), "ended with the job"),)
     assert found.first_failure is None
+
+
+def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
+    said = "ssh: connect to host 192.0.2.12 port 2222: Connection refused"
+    (tmp_path / "launcher.log").write_text(f"{said}\nORTE was unable to reliably start …\n")
+    found = report(course(launcher=255), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks, found.cause.nodes, found.cause.words) == (
+        *(CauseKind.LAUNCHER, (), ("a-1",), said),
+    )
+    assert found.cause.title == "a-1: the launcher failed, with exit code 255"
+    assert found.cause.remedy.startswith("invoke setup starts it again")
+    assert (found.first_failure, found.exit_code) == (None, 255)
+    assert said in found.message
+
+
+def test_a_launcher_whose_words_are_not_known_speaks_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("something else\n")
+    found = report(course(launcher=1), tmp_path)
+    assert (found.cause, found.message) == (None, "something else")
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("bash: line 1: orted: command not found", "Open MPI"),
+        ("root@192.0.2.12: Permission denied (publickey).", "let the primary in"),
+        ("Host key verification failed.", "host key"),
+        ("There are not enough slots available in the system to satisfy", "slots"),
+        ("/usr/bin/python3: No module named torch", "Python lacks"),
+        ("orted: error while loading shared libraries: libx.so", "library"),
+    ],
+)
+def test_words_of_launchers(line: str, word: str) -> None:
+    known = known_of_launcher(["-----", line, "more"])
+    assert known is not None
+    assert (known[0], word in known[1].meaning) == (line, True)
 
 
 def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> None:
