@@ -9,7 +9,7 @@ from ascendboot.before.checks import SKIPPABLE, skipped_checks
 
 SKIP_CHECKS_HELP: Final = (
     f"Checks not to make before the start, by their ids: {','.join(SKIPPABLE)}; alone it skips all"
-    " of these"
+    " of these. To be said behind the script"
 )
 STOP_LEFTOVERS_HELP: Final = (
     "End what is left on the nodes of earlier jobs whose launcher is gone; without it you are asked"
