@@ -11,7 +11,8 @@ import pytest
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.copies import LogCopy, Screen, show_copy
 from ascendboot.launch.demux import Lines
-from ascendboot.launch.gather import Frames, Gathering
+from ascendboot.launch.fetch import Frames
+from ascendboot.launch.gather import Gathering
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, read_record, record_of
 from tests.unit.launch.wanted import REQUEST
