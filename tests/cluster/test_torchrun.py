@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +27,7 @@ names = ["MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "HCCL_IF_IP", "RANK
 names += ["DEVICE_ID", "LOCAL_RANK", "WORLD_SIZE", "RANK_TABLE_FILE", "CM_CHIEF_IP"]
 print(*(f"{name}={os.environ.get(name)}" for name in names))
 """
+KILLS = int(os.environ.get("ASCENDBOOT_KILLS", "1"))
 # Not flushed: it is seen at once all the same.
 WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
 
@@ -90,6 +94,40 @@ def test_what_each_rank_is_told(operator: Operator) -> None:
         "RANK_TABLE_FILE=None CM_CHIEF_IP=None"
         for rank in range(4)
     ]
+
+
+BY_EVENTS = "grep -E '^({}) . pid' events | shuf -n {} | cut -d' ' -f4"
+VICTIMS = (
+    BY_EVENTS.format("agent|launcher|supervisor", 2),  # torchrun's minder and what records its end
+    BY_EVENTS.format("agent|launcher", 1),
+    BY_EVENTS.format("rank", 1),
+    "pgrep -f 'torc[h].distributed.run .*--node_rank'",
+    "pgrep -f 'en[v]/rank-exec' | shuf -n 1",
+)
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_nothing_is_left_of_a_detached_job_of_which_something_was_killed(
+    operator: Operator, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    node, victims = chance.choice(["lab-1", "lab-2"]), VICTIMS[seed % len(VICTIMS)]
+    ended = operator.call("train", "waits.py", "--detach", "--grace", "1")
+    assert ended.code == 0, ended.err
+    job = f"{BASE}/jobs/{ended.out.strip()}"
+    logs = f"cat {job}/rank.*.log"
+    wait_until(lambda: all(operator.sh(n, logs).count("up\n") == 2 for n in ("lab-1", "lab-2")))
+    assert operator.sh(node, f"cd {job} && kill -9 $({victims}) && echo killed") == "killed\n"
+    if "rank-exec" in victims:  # it may have been what stands by, which nobody misses
+        assert operator.call("stop").code == 0
+    wait_until(lambda: operator.job_processes() == {})
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
