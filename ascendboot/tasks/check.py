@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.authority import Keys
 from ascendboot.checkup import check_up
@@ -25,6 +24,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.setup import OnScreen

@@ -8,7 +8,6 @@ from typing import Any
 
 from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import UsageError
@@ -18,6 +17,7 @@ from ascendboot.lab.faults import DEFAULT_MILLISECONDS, DEFAULT_SECONDS, KINDS, 
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
 from ascendboot.lab.staging import DEMO
 from ascendboot.tasks.common import JSON_HELP, reports_errors
+from ascendboot.tasks.flags import task
 
 _LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
 

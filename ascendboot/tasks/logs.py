@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
@@ -33,6 +32,7 @@ from ascendboot.tasks.common import (
     wanted_cluster,
     whole_number,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.jobs import JOB_HELP, REPORT_FILE, find_job, folder_held, now
 from ascendboot.tasks.session import Session
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import NotUnderstoodError, RankTableError, UsageError
@@ -26,6 +25,7 @@ from ascendboot.ranktable.verdict import judge_file
 from ascendboot.state import State
 from ascendboot.tasks.common import reports_errors, wanted_cluster
 from ascendboot.tasks.deliver import deliver
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.npus import ask_npus, product_among, servers_seen
 from ascendboot.tasks.ranktable_write import write
 from ascendboot.tasks.session import Session

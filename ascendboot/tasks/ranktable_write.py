@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import AscendbootError, UsageError
@@ -20,6 +19,7 @@ from ascendboot.ranktable.rule import JOBS, PRODUCTS
 from ascendboot.state import State
 from ascendboot.tasks.common import FORKS_HELP, INVENTORY_HELP, reports_errors, wanted_cluster
 from ascendboot.tasks.deliver import deliver
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.npus import ask_npus, product_among
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.words import GENERATIONS, among

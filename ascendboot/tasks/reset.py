@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import CommandError, NodeError, UsageError
@@ -30,6 +29,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.leftovers import Found, find, results, take_back
 from ascendboot.tasks.session import Session
 from ascendboot.transport.pool import for_each

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.applying import applied_by
 from ascendboot.authority import Keys
@@ -29,6 +28,7 @@ from ascendboot.tasks.common import (
     wanted_cluster,
     whole_number,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
 

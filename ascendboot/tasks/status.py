@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
@@ -22,6 +21,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.job_rows import SINGLE_ROWS, rank_rows, standstill
 from ascendboot.tasks.jobs import JOB_HELP, find_job
 from ascendboot.tasks.judged import judged

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.console import Screen
 from ascendboot.errors import NodeError, UnreachableError, UsageError
@@ -19,6 +18,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.jobs import JOB_HELP, connected, find_job
 from ascendboot.tasks.session import Session
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, LaunchError, UsageError
@@ -25,6 +24,7 @@ from ascendboot.tasks.common import (
     wanted_cluster,
     whole_number,
 )
+from ascendboot.tasks.flags import task
 from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, HangWish, wanted_hangs
 from ascendboot.tasks.limits import allow_open_files
 from ascendboot.tasks.session import Session
@@ -117,7 +117,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     forks: str = "32",
     json: bool = False,
 ) -> None:
-    """Run a script on all devices of the cluster, started by mpirun on the primary node.
+    """Run a script on all devices of the cluster, by mpirun, horovodrun or torchrun.
 
     Every line comes as `NODE:RANK | text`; each rank's log is gathered in the run's folder. When
     a rank fails, the first one is named and all others are stopped. Ctrl-C stops the job; a reader

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from copy import copy
 
 import pytest
 
+from ascendboot.tasks.flags import SHORT
 from ascendboot.tasks.job_request import script_arguments
 from ascendboot.tasks.program import namespace, with_help_first
 
@@ -38,6 +40,19 @@ def test_a_line_that_begins_with_a_verb_loads_the_verbs_that_it_names(
 
 def test_without_a_line_there_are_all_verbs() -> None:
     assert {"setup", "train", *LAB} <= ALL
+
+
+def test_a_short_flag_means_the_same_in_every_verb() -> None:
+    short: dict[str, set[str]] = {}
+    for verb in ALL:
+        task = copy(namespace()[verb])
+        task.help = dict(task.help)  # Invoke takes out of it what it has read
+        for argument in task.get_arguments():
+            for name in argument.names:
+                if len(name) == 1:
+                    short.setdefault(name, set()).add(argument.name)
+    assert short == {letter: {name} for name, letter in SHORT.items()}
+    assert "h" not in short
 
 
 LATER = {
