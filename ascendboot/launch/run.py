@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from ascendboot.launch.sweep import (
     LINGER_S,
     Swept,
     ends_within_s,
+    hasten,
     stop_job,
     sweep,
     terminate_launcher,
@@ -178,6 +180,7 @@ class _Job:
         self._start_by: float | None = None
         self._end_by: float | None = None
         self._stopping = False
+        self._hastened = False
         self._over = False
 
     def through(self, folder: Path, sink: Callable[[bytes], None]) -> Course:
@@ -272,7 +275,7 @@ class _Job:
                     self._start_by = None
             case RankEnded(exit_code=code):
                 if code or len(course.ended) == ranks:
-                    self._expect_end()
+                    self._expect_end(failed=bool(code))
             case LauncherStarted():
                 if self._stopping:
                     self._stop()
@@ -312,6 +315,7 @@ class _Job:
             if self._stopping:
                 self._over = True
             else:
+                self._course.is_overdue = True
                 self._stop()
 
     def _cut(self) -> UnreachableError:
@@ -339,9 +343,19 @@ class _Job:
             self._over = True
         self._expect_end()
 
-    def _expect_end(self) -> None:
+    def _hasten(self) -> None:
+        """Have all nodes end the ranks at once; torchrun's are minded where they run."""
+        if self._hastened or self._plan.launcher.torchrun:
+            return
+        self._hastened = True
+        words = (self._transports, self._plan.job_folder)
+        threading.Thread(target=hasten, args=words, name="hasten", daemon=True).start()
+
+    def _expect_end(self, *, failed: bool = False) -> None:
         """From here the launcher ends the job by itself within a known time."""
         self._start_by = None
+        if failed:
+            self._hasten()
         if self._end_by is None:
             self._end_by = time.monotonic() + ends_within_s(self._plan.grace_s)
 

@@ -58,7 +58,7 @@ case $? in
 esac
 [ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
 bash -c "$write" && cd -- "$job" && {
-  for file in "$@" events made open; do
+  for file in "$@" events made ending open; do
     case $file in rank.*.log) : >"${file%.log}.marks" ;; esac
     : >"$file" || break
   done
@@ -113,6 +113,11 @@ printf '%s exit %s at %s\n' "$who" "$code" "$time" >>events
 
 Needs `job`, the folder; `log`, the name of its log; `who` it is in the events: `launcher -` or
 `agent NODE_RANK`; and the shell functions `launcher` and `clean CODE`."""
+
+HASTEN: Final = r"""
+[ ! -e "$1/open" ] || echo now >"$1/ending"
+"""
+"""Has what looks after the ranks of this node end them. Argument: the job's folder."""
 
 START: Final = r"""
 setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.events import (
@@ -51,6 +51,9 @@ _KILLED = (
 """How mpirun (4.1) and torchrun (2.13) name a rank that a signal ended, lines joined."""
 
 
+_OVERDUE = "every rank ended well; the launcher did not end after them and was ended"
+
+
 @dataclass(kw_only=True)
 class Course:
     """What has been seen of a job so far."""
@@ -71,6 +74,8 @@ class Course:
     """By node rank: since when, by its clock, the ranks there were ended on purpose."""
     rank_endings: dict[int, float] = field(default_factory=dict)
     """By rank: since when, by its node's clock, it was ended on purpose."""
+    is_overdue: bool = False
+    """The launcher did not end within the time that it has, and was ended by us."""
     interrupted: bool = False
     stopped: bool = False
     """Somebody asked for its end with `stop`."""
@@ -137,6 +142,8 @@ def report_on(
     """
     said = {node: tuple(_lines(folder / log)) for node, log in _start_logs(plan).items()}
     ends = _killed_with_wrapper(_ends(plan, course), said.values())
+    if course.is_overdue and all(end.exit_code == 0 for end in ends):
+        course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, _OVERDUE))
     words = _words_of_the_first(plan, course, said, clock_offsets)
     lost = lost_nodes(ends, words)
     failure, cause = None, None

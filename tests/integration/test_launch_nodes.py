@@ -82,6 +82,29 @@ time.sleep(600)
 RANK = "awk '/^rank 2 pid/ { print $4 }' events"
 
 
+@pytest.mark.parametrize("rank", [0, 3])
+def test_no_node_waits_until_the_ranks_of_another_have_ended(
+    two: TwoNodes, tmp_path: Path, rank: int
+) -> None:
+    """Open MPI would: ranks that do not heed SIGTERM took one grace after the other."""
+    stubborn = f"""\
+signal.signal(15, signal.SIG_IGN)
+up = "{tmp_path}/up."
+open(up + str(rank), "x").close()
+while rank == {rank} and not all(os.path.exists(up + r) for r in "0123"): time.sleep(0.02)
+if rank == {rank}: sys.exit(3)
+time.sleep(600)
+"""
+    made = two.job(HEAD + stubborn, grace_s=2.0)
+    assert two.run(made, Screenful()).exit_code == 3
+    events = "".join(on(two, name, f"cat {made.job_folder}/events") for name in two.transports)
+    words = [line.split() for line in events.replace("\0", "").splitlines()]
+    told = [float(w[4]) for w in words if w[0] == "rank" and w[2:4] == ["ends", "at"]]
+    killed = [float(w[5]) for w in words if w[0] == "rank" and w[2:4] == ["exit", "137"]]
+    assert (len(told), len(killed)) == (3, 3)
+    assert max(told) < min(killed)
+
+
 @pytest.mark.parametrize(
     ("node", "pids"),
     [

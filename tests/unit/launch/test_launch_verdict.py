@@ -148,6 +148,25 @@ def test_the_launcher_is_gone(tmp_path: Path) -> None:
     assert found.message == "the launcher is gone and nobody saw how it ended"
 
 
+def test_a_launcher_that_does_not_end_after_its_ranks_fails_no_job(tmp_path: Path) -> None:
+    seen = course(*((rank, 0, 10.0) for rank in range(4)), launcher=143)
+    seen.is_overdue = True
+    found = report(seen, tmp_path)
+    assert (found.state, found.exit_code, found.cause) == (JobState.SUCCEEDED, 0, None)
+    assert found.notes == (
+        "every rank ended well; the launcher did not end after them and was ended",
+    )
+
+
+def test_a_launcher_that_was_overdue_after_a_rank_had_failed_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    seen = course((0, 0, 10.0), (1, 3, 10.0), (2, 0, 10.0), (3, 0, 10.0), launcher=143)
+    seen.is_overdue = True
+    found = report(seen, tmp_path)
+    assert (found.state, found.exit_code, failing_rank(found)) == (JobState.FAILED, 3, 1)
+
+
 def test_interrupted(tmp_path: Path) -> None:
     seen = course((0, 143, 1.0), (1, 7, 0.5))
     seen.interrupted = True
