@@ -6,12 +6,12 @@ import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
+from ascendboot.launch.detached import take_back, unknown
 from ascendboot.launch.events import (
     AgentEnded,
     AgentStarted,
@@ -27,7 +27,8 @@ from ascendboot.launch.events import (
 )
 from ascendboot.launch.follow import Followers, Seen
 from ascendboot.launch.outlet import Outlet
-from ascendboot.launch.prepare import discard, prepare, start
+from ascendboot.launch.patience import Interrupts, Limits
+from ascendboot.launch.prepare import prepare, start
 from ascendboot.launch.sweep import (
     LINGER_S,
     Swept,
@@ -59,38 +60,6 @@ _ANSWER = Command(
     effect=Effect.READ,
     timeout_s=10.0,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long what may be waited for, in seconds."""
-
-    start_s: float = 120.0
-    """From the start until every rank has begun."""
-    beat_s: float = 10.0
-    """Between two signs of life of a node's follower."""
-    silence_s: float = 60.0
-    """Without any sign from the primary until it counts as lost."""
-    drain_s: float = 10.0
-    """Without any byte of a log that is known to be longer."""
-
-
-class Interrupts:
-    """Ctrl-C, counted: once ends the job as usual, twice kills it. For a signal handler."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._box: queue.SimpleQueue[Seen | Standing | None] | None = None
-
-    def press(self) -> None:
-        """Note one more interrupt; may be called from a signal handler or another thread."""
-        self.count += 1
-        if self._box is not None:
-            self._box.put(None)
-
-    def wake(self, box: queue.SimpleQueue[Seen | Standing | None]) -> None:
-        """Put None into `box` at every press from now on."""
-        self._box = box
 
 
 def run(
@@ -128,34 +97,6 @@ def run(
         clock_offsets=clock_offsets or {},
         clock_uncertainty_s=clock_uncertainty_s,
     )
-
-
-def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
-    """Start the job and leave it to itself.
-
-    Raises:
-        LaunchError: it was not started; no node keeps anything of it.
-    """
-    prepare(plan, transports)
-    try:
-        start(plan, transports)
-    except NodeError as error:
-        unsure = take_back(plan, transports)
-        words = (str(error), *unsure, f"job {plan.job_id}: not started on any node")
-        raise LaunchError("\n".join(words)) from error
-
-
-def take_back(plan: LaunchPlan, transports: Mapping[str, Transport]) -> tuple[str, ...]:
-    """Undo the preparation; which nodes could not be asked whether something is left.
-
-    A start whose answer was lost may have been one all the same.
-    """
-    sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0)
-    # Without its folder a start that is still on its way comes to nothing; what was quicker is
-    # found now.
-    discard(plan, transports)
-    found = sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0)
-    return tuple(_unknown(f) for f in found.values() if isinstance(f, NodeError))
 
 
 class _Job:
@@ -374,7 +315,7 @@ class _Job:
         found, late = self._swept()
         for node, swept in found.items():
             if isinstance(swept, NodeError):
-                course.unsure += (_unknown(swept),)
+                course.unsure += (unknown(swept),)
                 continue
             course.unsure += tuple(_leftovers(node, swept, "left", "could not be ended"))
             course.notes += tuple(_leftovers(node, swept, "ended", "was left behind and ended"))
@@ -414,10 +355,6 @@ class _Job:
     def _sweep(self, *, linger_s: float, grace_s: float) -> dict[str, Swept | NodeError]:
         folder = self._plan.job_folder
         return sweep(self._transports, folder, linger_s=linger_s, grace_s=grace_s)
-
-
-def _unknown(error: NodeError) -> str:
-    return f"{error}; nobody knows what is left of the job there"
 
 
 def _leftovers(node: str, swept: Swept, kind: str, what: str) -> list[str]:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.judge.finding import Finding
+    from ascendboot.launch.patience import Interrupts
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.launch.run import Interrupts
     from ascendboot.model.job import JobReport
     from ascendboot.transport.api import Transport
 

@@ -13,9 +13,10 @@ from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
 from ascendboot.errors import LaunchError, UnreachableError
+from ascendboot.launch.detached import start_detached
+from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.planning import plan as plan_launch
 from ascendboot.launch.record import PLAN_FILE, Clocks, record_of
-from ascendboot.launch.run import Interrupts, start_detached
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.launch.watch import HangRules

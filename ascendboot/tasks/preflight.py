@@ -12,7 +12,7 @@ from invoke.exceptions import Exit
 from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, LaunchError, UnreachableError
 from ascendboot.judge.finding import Finding
-from ascendboot.launch.run import Interrupts
+from ascendboot.launch.patience import Interrupts
 from ascendboot.outcomes import found
 from ascendboot.preflight.run import meet
 from ascendboot.ready import look

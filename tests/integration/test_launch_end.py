@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError, NodeError, UnreachableError
+from ascendboot.launch.patience import Limits
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prepare import discard, prepare, start
-from ascendboot.launch.run import Limits, run
+from ascendboot.launch.run import run
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.sweep import Leftover, Swept, stop_job, sweep, terminate_launcher
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful

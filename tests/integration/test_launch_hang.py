@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.launch.follow import NodeFollower
-from ascendboot.launch.run import Interrupts, run
+from ascendboot.launch.patience import Interrupts
+from ascendboot.launch.run import run
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState

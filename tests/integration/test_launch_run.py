@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import UnreachableError
-from ascendboot.launch.run import Interrupts, Limits, run
+from ascendboot.launch.patience import Interrupts, Limits
+from ascendboot.launch.run import run
 from ascendboot.model.cause import Followed
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful

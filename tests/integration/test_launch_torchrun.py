@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.run import run, start_detached
+from ascendboot.launch.detached import start_detached
+from ascendboot.launch.run import run
 from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState
 from ascendboot.model.launcher import LauncherChoice

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.launch.outlet import ROOM
-from ascendboot.launch.run import Interrupts, run
+from ascendboot.launch.patience import Interrupts
+from ascendboot.launch.run import run
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 

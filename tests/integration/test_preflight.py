@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.run import Interrupts, run
+from ascendboot.launch.patience import Interrupts
+from ascendboot.launch.run import run
 from ascendboot.preflight.run import Preflight, judged, meet, preflight_plan
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
