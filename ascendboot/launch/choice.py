@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import UsageError
 from ascendboot.model.names import expand
+from ascendboot.model.spans import parse_span
 
 if TYPE_CHECKING:
     from ascendboot.launch.record import JobRecord
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _COMMA = re.compile(r",(?![^\[]*\])")
-_SPAN = re.compile(r"(\d{1,9})([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPAN_END = tuple("smhd")
 
 
 def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
@@ -56,8 +56,8 @@ def chosen_time(text: str, now: datetime) -> datetime:
         UsageError: it is neither.
     """
     try:
-        if match := _SPAN.fullmatch(text):
-            return now - timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+        if text.endswith(_SPAN_END):
+            return now - timedelta(seconds=parse_span(text))
         # Python reads Z from 3.11 on. Without a zone it is the operator's own time.
         return datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text)).astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
