@@ -16,6 +16,25 @@ if TYPE_CHECKING:
 PROGRAM = str(Path(sys.executable).with_name("ascendboot"))
 BASE = "/var/lib/ascendboot/lab"
 
+_MEASURE = """\
+import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+process = subprocess.Popen(sys.argv[2:])
+_, status, usage = os.wait4(process.pid, 0)
+with open(sys.argv[1], "w") as file: file.write(str(usage.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def measured(to: Path, *words: str) -> list[str]:
+    """ascendboot called with `words`; its peak memory in KiB is written to the file `to`.
+
+    From a small process: Linux counts what the caller of a program takes at that moment as the
+    program's own, and of a pytest that is hundreds of MB. Ctrl-C is for both, as of a terminal.
+    """
+    return [sys.executable, "-c", _MEASURE, str(to), PROGRAM, *words]
+
+
 _WIPE = f"""\
 if read -r pid start _ 2>/dev/null <{BASE}/sshd/started; then kill "$pid" 2>/dev/null; fi
 rm -rf /var/lib/ascendboot /root/.bashrc.test

@@ -124,6 +124,7 @@ def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) ->
         " until grep -q up /tmp/up; do sleep 0.05; done"
     )
     pid = operator.sh("lab-1", listen).split()[0]
+    holder = operator.sh("lab-1", f"cat /proc/{pid}/comm").strip()
     try:
         ended = trains(operator)
         again = operator.setup(inventory=inventory)
@@ -132,8 +133,8 @@ def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) ->
     assert ended.code == 125
     assert ended.err.splitlines() == [
         (
-            f"lab-1: port 61000, where the ranks are to meet, is taken by python3 (pid {pid}); end "
-            "it, or state another resources.chief_port"
+            f"lab-1: port 61000, where the ranks are to meet, is taken by {holder} (pid {pid}); "
+            "end it, or state another resources.chief_port"
         ),
         "The job was not started.",
     ]

@@ -142,6 +142,8 @@ class Spoiled:
     user: str
     """Pid of what uses device 1 of the first node."""
     listener: str
+    holder: str
+    """What the listener is called: Python has several names."""
     """Pid of what has a port of HCCL there."""
     is_over: bool
     """What was left is gone."""
@@ -156,6 +158,7 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
         operator.sh(node, f"mkdir -p {OTHERS}/torch-{version}.dist-info")
     kept = "cp /usr/local/Ascend/lab/world /etc/hccn.conf /run"
     user, listener = operator.sh("lab-1", f"{kept}; {HELD}").split()
+    holder = operator.sh("lab-1", f"cat /proc/{listener}/comm").strip()
     gone = "echo 'launcher - pid 1 start 1' >events; : >open"
     operator.sh("lab-1", f"mkdir -p {BASE}/jobs/old; cd {BASE}/jobs/old; {gone}")
     operator.sh("lab-2", f"{kept}; {MOVED}")
@@ -171,6 +174,7 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
         left=left,
         user=user,
         listener=listener,
+        holder=holder,
         address=str(operator.lab.nodes[1].devices[0].device_ip),
         is_over=operator.sh("lab-2", f"[ -e /proc/{left} ] || echo over") == "over\n",
     )
@@ -213,7 +217,7 @@ def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: 
     """All that is wrong on both nodes is said at once: the whole of it."""
     assert spoiled.refused.err.splitlines() == [
         (
-            f"warning: lab-1: port 60000 of HCCL's 60000-60031 is taken by python3 (pid "
+            f"warning: lab-1: port 60000 of HCCL's 60000-60031 is taken by {spoiled.holder} (pid "
             f"{spoiled.listener}); end it, or move HCCL: HCCL_IF_BASE_PORT"
         ),
         "lab-[1-2]: lab-1 has torch 2.3.1, lab-2 has 2.1.0; install the same version on all nodes",
@@ -256,7 +260,7 @@ def test_row_10_who_uses_a_device_is_named(spoiled: Spoiled) -> None:
 
 
 def test_row_11_who_has_a_port_is_named(spoiled: Spoiled) -> None:
-    assert f"is taken by python3 (pid {spoiled.listener})" in spoiled.refused.err
+    assert f"is taken by {spoiled.holder} (pid {spoiled.listener})" in spoiled.refused.err
 
 
 def test_row_12_and_13_the_network_is_found_and_given_as_a_cidr(story: Story) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -277,6 +278,10 @@ def test_an_expired_certificate_of_the_primary_is_refused_and_renewed(ready: Ope
         *("-O", "clear", "-O", f"source-address={address(ready, 'lab-1')}/32", "-V", PAST),
     )
     ready.put("lab-1", f"{BASE}/trust/cluster_key-cert.pub", text, "644")
+    [kept] = (ready.lab.directory / ".ascendboot").rglob("applied.json")
+    document = json.loads(kept.read_text())  # what setup noted, when the years have gone by
+    document["nodes"]["lab-1"]["expires"]["trust/cluster_key-cert.pub"] = 1577923200.0
+    kept.write_text(json.dumps(document))
     answer = ready.sh("lab-1", LOGIN.format(address=address(ready, "lab-2")))
     assert "Permission denied (publickey)" in answer
     job = ready.call("train", "main.py")
