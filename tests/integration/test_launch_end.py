@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -191,8 +192,15 @@ def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
     assert isinstance(swept_here, Swept)
     assert swept_here.left == ()
     assert set(swept_here.sizes) == {"events", "launcher.log", rank_log(0), rank_log(1)}
-    events = Path(plan.job_folder, "events").read_text()
-    assert "\nlauncher - exit " in events
+    wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
+
+
+def wait_for_line(events: Path, beginning: str) -> None:
+    """What records the end is no process of the job: it may write after the last one is gone."""
+    deadline = time.monotonic() + 30
+    while f"\n{beginning}" not in events.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
@@ -214,7 +222,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     assert "exit" not in Path(plan.job_folder, "events").read_text()
     found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
     assert isinstance(found["lab-1"], Swept)
-    assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
+    wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
 
 STOPPED = (
