@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Command
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
-TWO = replace(well.TWO, code_path="/work")
+TWO = replace(well.TWO, code_path="/data")
 TABLE = (Path(__file__).parents[1] / "data/npu-smi-info/A2-24.1/usual.txt").read_text()
 ROOM = "Avail Inodes IFree Mounted on\n{} 500000 400000 /\n"
 GB = 1000**3
@@ -107,7 +107,7 @@ def looked(servers: tuple[Server, Server], *, guarded: bool = False, **given: An
 def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:
     ready = looked(servers, guarded=True)
     assert (ready.problems, ready.warnings, ready.left, ready.leftovers) == ((), (), (), ())
-    assert (ready.script, ready.is_copied) == (PurePosixPath("/work/main.py"), False)
+    assert (ready.script, ready.is_copied) == (PurePosixPath("/data/main.py"), False)
     assert set(ready.clock_offsets) == {"lab-1", "lab-2"}
     assert [len(server.transport.executions) for server in servers] == [1, 1]
 
@@ -136,7 +136,7 @@ def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server
     ready = looked(spoiled(servers), here=here)
     assert ready.problems == (
         "lab-[1-2]: not ready: env/node has changed; run setup",
-        "lab-2: has no readable /work/main.py, but lab-1 has; copy it there",
+        "lab-2: has no readable /data/main.py, but lab-1 has; copy it there",
         "lab-2: no program /usr/bin/mpirun; install Open MPI or run setup",
         "lab-1: job busy runs on this node; wait for its end, or end it: stop --job busy",
         "lab-[1-2]: lab-1 has torch 2.3.1, lab-2 has 2.1.0; install the same version on all nodes",
