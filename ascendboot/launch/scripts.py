@@ -274,7 +274,7 @@ cd -- "$job" 2>/dev/null || exit 0
 stat -c 'size %s %n' -- *.log events
 read -r free block < <(stat -f -c '%f %S' .)
 [ $((free * block)) -ge 1048576 ] || printf 'full %s %s\n' $((free * block)) "$job"
-rm -f -- open
+rm -f -- open ending
 """
 )
 """Ends whatever of a job still lives on the node: known by pid and start time, or by its job id.
