@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ascendboot.launch.plan import LaunchPlan
 
 PLAN_FILE = "plan.json"
+PREFLIGHT = "preflight"
+"""Folder, in that of a run, of the preflight before its job."""
 
 
 class Clocks(TypedDict):
@@ -66,6 +68,20 @@ class JobRecord:
         ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
         starts = (start_log(self.nodes.index(node)),) if node in self.started_on else ()
         return (*ranks, *starts)
+
+
+def preflight_id(job_id: str) -> str:
+    """The id of the preflight before a job."""
+    return f"{job_id}.{PREFLIGHT}"
+
+
+def record_folder(runs: Path, job_id: str) -> Path | None:
+    """Where the record of the job, or preflight, with this id would be; None: not an id of one."""
+    run_id = job_id.removesuffix(preflight_id(""))
+    run = runs / run_id
+    if run.parent != runs:
+        return None
+    return run if run_id == job_id else run / PREFLIGHT
 
 
 def record_of(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.judge.finding import in_order
 from ascendboot.launch.planning import plan
 from ascendboot.launch.prepare import discard
+from ascendboot.launch.record import preflight_id
 from ascendboot.launch.run import run
 from ascendboot.model.job import JobState
 from ascendboot.preflight.compare import compare
@@ -17,7 +18,8 @@ from ascendboot.preflight.course import course
 from ascendboot.preflight.notes import places, read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ascendboot.judge.finding import Finding
@@ -73,7 +75,7 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     program = resources.files("ascendboot.preflight").joinpath("program.py").read_bytes()
     asked = replace(
         request,
-        job_id=f"{request.job_id}.preflight",
+        job_id=preflight_id(request.job_id),
         script=PurePosixPath("preflight.py"),
         script_content=program,
         script_args=(by, ",".join(map(str, firsts))),
@@ -93,8 +95,11 @@ def meet(
     *,
     folder: Path,
     interrupts: Interrupts,
+    known: Callable[[LaunchPlan], AbstractContextManager[None]],
 ) -> Preflight:
     """Run the preflight of a job; on the nodes nothing is left of it.
+
+    `known(plan)` is held while there may be something of the plan on the nodes.
 
     Raises:
         UnreachableError: the primary was lost meanwhile; the ranks end by themselves.
@@ -103,8 +108,11 @@ def meet(
     ended: list[Preflight] = []
     for by in ways(request):
         planned = preflight_plan(request, by)
-        report = run(planned, transports, folder=folder, sink=lambda _: None, interrupts=interrupts)
-        discard(planned, transports)
+        with known(planned):
+            report = run(
+                planned, transports, folder=folder, sink=lambda _: None, interrupts=interrupts
+            )
+            discard(planned, transports)
         ended.append(judged(request, report, folder, by=by))
         if not _lacks_module(planned, report):
             return ended[-1]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
 from ascendboot.launch.look import JobLook, look_at
-from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record
+from ascendboot.launch.record import PLAN_FILE, PREFLIGHT, JobRecord, read_record, record_folder
 from ascendboot.launch.status import JobStatus, status_of
 from ascendboot.model.job import JobReport, JobState
 
@@ -128,14 +128,18 @@ def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[Know
 
 
 def _folders(state: State) -> Sequence[Path]:
-    """The folders of runs that started a job, newest first: a run's id begins with its time."""
-    return sorted((path.parent for path in state.runs.glob(f"*/{PLAN_FILE}")), reverse=True)
+    """The folders of runs that started a job, newest first: a run's id begins with its time.
+
+    With those of preflights that nobody saw to their end.
+    """
+    found = (*state.runs.glob(f"*/{PLAN_FILE}"), *state.runs.glob(f"*/{PREFLIGHT}/{PLAN_FILE}"))
+    return sorted((path.parent for path in found), reverse=True)
 
 
 def _job_called(state: State, cluster: Cluster, job_id: str) -> KnownJob:
-    folder = state.runs / job_id
-    record = read_record(folder) if folder.parent == state.runs else None
-    if record is None:
+    folder = record_folder(state.runs, job_id)
+    record = None if folder is None else read_record(folder)
+    if folder is None or record is None:
         raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here')
     if record.cluster != cluster.name:
         raise UsageError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import PurePosixPath
@@ -13,26 +15,28 @@ from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, LaunchError, UnreachableError
 from ascendboot.judge.finding import Finding
 from ascendboot.launch.patience import Interrupts
+from ascendboot.launch.record import PLAN_FILE, PREFLIGHT, preflight_id, record_of
 from ascendboot.outcomes import found
 from ascendboot.preflight.run import meet
 from ascendboot.ready import look
+from ascendboot.state import write_text
 from ascendboot.tasks.common import on_interrupt
 from ascendboot.tasks.job_request import job_request
+from ascendboot.tasks.jobs import folder_held, now
 from ascendboot.tasks.session import work_side
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from ascendboot.console import Screen
+    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
     from ascendboot.model.report import StepResult
     from ascendboot.preflight.run import Preflight
     from ascendboot.tasks.session import Session
     from ascendboot.transport.api import Transport
-
-FOLDER = "preflight"
-"""In the run's folder: the logs of the preflight."""
 
 PHASE = "collective"
 _PROMISES = (
@@ -52,12 +56,12 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     try:
         ended = _meet(session, request, session.transports, screen)
     except UnreachableError as error:
-        raise LaunchError(f"{_lost(error)}\nThe job was not started.") from error
+        raise LaunchError(f"{_lost(session, error)}\nThe job was not started.") from error
     if ended.is_interrupted:
         raise Exit("interrupted in the preflight; the job was not started", code=130)
     if not ended.passed:
         errors = [f.message for f in ended.findings if f.level == "error"]
-        logs = f"The job was not started. Logs in {session.run.shown}/{FOLDER}"
+        logs = f"The job was not started. Logs in {session.run.shown}/{PREFLIGHT}"
         raise LaunchError("\n".join((*errors, logs)))
     for finding in ended.findings:
         screen.say(f"preflight: {finding.level}: {finding.message}", "yellow")
@@ -77,7 +81,7 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
         ended = _meet(session, _request(session, transports), transports, screen)
     except AscendbootError as error:
         screen.rest()
-        words = _lost(error) if isinstance(error, UnreachableError) else str(error)
+        words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
         return found(PHASE, "allreduce", {}, [_not_run(names, words)]), False
     screen.rest()
     if ended.is_interrupted:
@@ -92,12 +96,27 @@ def _meet(
     transports: Mapping[str, Transport],
     screen: Screen,
 ) -> Preflight:
-    interrupts = Interrupts()
+    interrupts, folder = Interrupts(), session.run.folder / PREFLIGHT
+
+    @contextmanager
+    def known(plan: LaunchPlan) -> Iterator[None]:
+        _keep_record(folder, plan)
+        with folder_held(folder):
+            yield
+        (folder / PLAN_FILE).unlink()
+
     with on_interrupt(interrupts.press, screen, *_PROMISES):
-        ended = meet(request, transports, folder=session.run.folder / FOLDER, interrupts=interrupts)
+        ended = meet(request, transports, folder=folder, interrupts=interrupts, known=known)
     document = {**ended.report.to_json(), "findings": [_kept(f) for f in ended.findings]}
     session.run.write_json("preflight.json", document)
     return ended
+
+
+def _keep_record(folder: Path, plan: LaunchPlan) -> None:
+    """Whatever becomes of us meanwhile: `status` and `stop` find the preflight by its record."""
+    started = now().isoformat(timespec="milliseconds")
+    record = record_of(plan, started=started, clock_offsets={})
+    write_text(folder / PLAN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def _kept(finding: Finding) -> dict[str, object]:
@@ -162,8 +181,11 @@ def _sides(session: Session) -> dict[str, Transport]:
     return sides
 
 
-def _lost(error: UnreachableError) -> str:
-    return f"{error.node}: lost in the preflight; its ranks end by themselves within minutes"
+def _lost(session: Session, error: UnreachableError) -> str:
+    words = f"stop --job {preflight_id(session.run.run_id)} ends them at once"
+    return (
+        f"{error.node}: lost in the preflight; its ranks end by themselves within minutes; {words}"
+    )
 
 
 def _not_run(names: tuple[str, ...], words: str) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -273,6 +274,11 @@ KILLED = f"""\
 case "$RANK $1" in '3 '*/preflight.py) export PYTHONPATH=/opt/other ;; esac
 exec {PYTHON}.was "$@"
 """
+ASLEEP = f"""\
+#!/bin/sh
+case "$RANK $1" in '3 '*/preflight.py) exec sleep 119 ;; esac
+exec {PYTHON}.was "$@"
+"""
 # A rank that dies ends the others at once: they have time to say first what they see.
 KILLS = "import os, signal, time; time.sleep(5); os.kill(os.getpid(), signal.SIGKILL)\n"
 
@@ -340,6 +346,60 @@ def test_a_rank_that_is_killed_before_it_meets_the_others_is_named(
         "collective"
     )
     assert environment.startswith("lab-2: rank 3 on device 1: PYTHONPATH is /opt/other, not set")
+
+
+@pytest.mark.parametrize("verb", [("train", "main.py", "--preflight"), ("check", "--collective")])
+def test_a_preflight_whose_operator_was_killed_is_found_and_stopped_like_a_job(
+    operator: Operator, other_python: Callable[[str], None], verb: tuple[str, ...]
+) -> None:
+    other_python(ASLEEP)
+    process = operator.start(*verb)
+    wait_for(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
+    process.kill()
+    process.communicate()
+    seen = operator.call("status", "--json").json
+    assert (seen["state"], 3 in seen["nodes"][1]["ranks_alive"]) == ("running", True)
+    job = seen["job_id"]
+    assert re.fullmatch(rf"\S+-{verb[0]}-\w+\.preflight", job)
+    refused = operator.call("train", "main.py")
+    assert refused.code == 125
+    assert f"job {job} runs on this node; wait for its end, or end it: stop --job {job}" in (
+        refused.err
+    )
+    stopped = operator.call("stop", "--job", job)
+    assert stopped.code == 0, stopped.err
+    assert operator.job_processes() == {}
+    assert operator.call("status", "--json").json["state"] == "stopped"
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"rm -r {BASE}/jobs/{job}")
+
+
+def test_what_a_killed_preflight_left_is_ended_before_a_job(
+    operator: Operator, other_python: Callable[[str], None]
+) -> None:
+    other_python(ASLEEP)
+    process = operator.start("check", "--collective")
+    wait_for(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
+    process.kill()
+    process.communicate()
+    job = operator.call("status", "--json").json["job_id"]
+    # All that would end the rank on lab-2 dies before it can.
+    operator.sh("lab-2", "pkill -KILL -f '^orted|/orted|[r]ank-exec'")
+    operator.sh("lab-1", "pkill -KILL -f '[l]aunch.sh|[m]pirun'")
+    wait_for(lambda: [*operator.job_processes()] == ["lab-2"])
+    left = operator.call("train", "main.py")
+    assert f"of job {job}, whose launcher is gone" in left.err
+    (operator.lab.directory / "fine.py").write_text("")
+    assert operator.call("train", "fine.py", "--stop-leftovers").code == 0
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"rm -r {BASE}/jobs/*")
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 # -------------------------------------------------------------------------------------- exit codes

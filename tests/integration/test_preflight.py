@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from ascendboot.preflight.run import Preflight, judged, meet, preflight_plan
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
 
 pytestmark = [
@@ -41,8 +44,19 @@ def request(cluster: LocalCluster, python: Path | str = sys.executable) -> Launc
 
 
 def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Preflight:
-    asked = request(cluster, python)
-    return meet(asked, {"lab-1": cluster.transport}, folder=cluster.runs, interrupts=Interrupts())
+    @contextmanager
+    def known(plan: LaunchPlan) -> Iterator[None]:
+        assert not (cluster.base / "jobs" / plan.job_id).exists()
+        yield
+        assert not (cluster.base / "jobs" / plan.job_id).exists()
+
+    return meet(
+        request(cluster, python),
+        {"lab-1": cluster.transport},
+        folder=cluster.runs,
+        interrupts=Interrupts(),
+        known=known,
+    )
 
 
 def interpreter(folder: Path, before: str, options: str = "") -> Path:
