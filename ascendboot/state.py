@@ -60,6 +60,22 @@ class State:
         """Make `inventory` the one that verbs use when they are given none."""
         write_text(self.current, f"{os.path.relpath(inventory, self.root.parent)}\n")
 
+    def remember_read(self, record: Mapping[str, object]) -> None:
+        """Keep what the inventory last set up was read as; other verbs need not read it again."""
+        write_text(self._read, json.dumps(record) + "\n")
+
+    def read_before(self) -> dict[str, object]:
+        """What `remember_read` kept; empty where there is nothing to rely on."""
+        try:
+            record = json.loads(self._read.read_text())
+        except (OSError, ValueError):
+            return {}
+        return record if isinstance(record, dict) else {}
+
+    @property
+    def _read(self) -> Path:
+        return self.root / "read.json"
+
     def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
         """Keep what a setup left on the nodes, for `train` to hold the nodes against."""
         write_text(self.cluster(cluster) / "applied.json", json.dumps(applied, indent=2) + "\n")
@@ -85,7 +101,7 @@ class State:
         if self.current.exists():
             named = self.root.parent / self.current.read_text().strip()
             if named.resolve() == inventory.resolve():
-                found.append(self.current)
+                found += [self.current, self._read]
         return [path for path in found if path.is_file()]
 
     def new_run(self, verb: str) -> Run:

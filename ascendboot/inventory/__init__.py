@@ -1,9 +1,4 @@
-"""The inventory: the YAML that the operator writes, read into a Cluster or refused with reasons."""
+"""The inventory: the YAML that the operator writes, read into a Cluster or refused with reasons.
 
-from __future__ import annotations
-
-from ascendboot.inventory.find import locate
-from ascendboot.inventory.load import load
-from ascendboot.inventory.reference import reference_markdown, schema
-
-__all__ = ["load", "locate", "reference_markdown", "schema"]
+Import from the modules: `load` brings pydantic with it, and most verbs can do without (`kept`).
+"""

@@ -11,6 +11,9 @@ from ascendboot.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LIMIT = 1024 * 1024
+"""The largest inventory, in bytes; ranges keep thousands of nodes far below it."""
+
 FOLDER = "inventories"
 VARIABLE = "ASCENDBOOT_INVENTORY"
 CURRENT = Path(".ascendboot", "current")

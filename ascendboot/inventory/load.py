@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.inventory.build import build_nodes
 from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
+from ascendboot.inventory.kept import shown
 from ascendboot.inventory.kinds import size_of
 from ascendboot.inventory.settings import environment, report_one_address
 from ascendboot.inventory.sheet import Problem, read
@@ -15,6 +15,8 @@ from ascendboot.inventory.words import no_such, validate
 from ascendboot.model.cluster import Cluster
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ascendboot.inventory.entries import Entry
     from ascendboot.inventory.keys import InventoryKeys
     from ascendboot.inventory.sheet import Sheet
@@ -31,7 +33,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     Raises:
         InventoryError: the file cannot be read or has problems; carries all of them by line.
     """
-    file = _short(path)
+    file = shown(path)
     sheet = read(path, file=file, verbatim=frozenset({"env", "hccl"}))
     keys = validate(sheet)
     _report_missing(sheet, keys)
@@ -67,14 +69,6 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         profile=keys.profile,
         env=environment(keys),
     )
-
-
-def _short(path: Path) -> str:
-    """`path` as messages show it: from the working directory where it lies below."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
 
 
 def _own_table(

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from ascendboot.inventory import shape
+from ascendboot.inventory.find import LIMIT
 from ascendboot.inventory.refused import ENV_SET_BY_US
-from ascendboot.inventory.sheet import LIMIT
 
 _ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import yaml
 
 from ascendboot.errors import InventoryError
+from ascendboot.inventory.find import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LIMIT = 1024 * 1024
-"""The largest inventory, in bytes; ranges keep thousands of nodes far below it."""
 DEEPEST = 20
 """No key of an inventory stands deeper; composing a deeper one would exhaust the C stack."""
 

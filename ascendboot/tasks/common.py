@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from invoke.exceptions import Exit
 
 from ascendboot.errors import AscendbootError, UsageError
-from ascendboot.inventory import load, locate
+from ascendboot.inventory.find import locate
+from ascendboot.inventory.kept import cluster_of, digest, record_of
 from ascendboot.model.spans import parse_span
+from ascendboot.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,10 +100,38 @@ def duration(flag: str, text: str) -> float:
         raise UsageError(f"{flag}: {error}") from error
 
 
+def wanted_inventory(inventory: str | None) -> Path:
+    """The inventory file that a verb works with."""
+    return locate(inventory, cwd=Path.cwd(), environ=os.environ)
+
+
 def wanted_cluster(inventory: str | None, *, with_own_table: bool = True) -> tuple[Path, Cluster]:
     """The inventory file that a verb works with, and the cluster in it."""
-    path = locate(inventory, cwd=Path.cwd(), environ=os.environ)
-    return path, load(path, with_own_table=with_own_table)
+    path = wanted_inventory(inventory)
+    known = _known_cluster(path)
+    return path, known or read_cluster(path, with_own_table=with_own_table)
+
+
+def read_cluster(path: Path, *, with_own_table: bool = True) -> Cluster:
+    """The cluster in an inventory, every key of which is checked."""
+    from ascendboot.inventory.load import load  # noqa: PLC0415 - takes longer than to reach a node
+
+    return load(path, with_own_table=with_own_table)
+
+
+def remember_inventory(path: Path, cluster: Cluster) -> None:
+    """From now on verbs work with the inventory at `path` when they are given none."""
+    state = State.here()
+    state.remember_current(path)
+    of = digest(path)
+    # Of what a file beside it says, or what it said when the verb began, the digest knows nothing.
+    if of is not None and cluster.own_table is None and read_cluster(path) == cluster:
+        state.remember_read(record_of(cluster, of))
+
+
+def _known_cluster(path: Path) -> Cluster | None:
+    of = digest(path)
+    return None if of is None else cluster_of(State.here().read_before(), of)
 
 
 @contextmanager

@@ -24,8 +24,10 @@ from ascendboot.tasks.common import (
     INVENTORY_HELP,
     JSON_HELP,
     on_interrupt,
+    read_cluster,
+    remember_inventory,
     reports_errors,
-    wanted_cluster,
+    wanted_inventory,
     whole_number,
 )
 from ascendboot.tasks.flags import task
@@ -94,7 +96,8 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 done, 1 a step failed or is blocked, 2 wrong inventory, 3 changes wait (with
     --plan --exit-code), 4 a node is unreachable, 130 interrupted.
     """
-    path, cluster = wanted_cluster(inventory)
+    path = wanted_inventory(inventory)
+    cluster = read_cluster(path)
     state, screen = State.here(), Screen(json_mode=json)
     at_once = whole_number("--forks", forks, at_least=1)
     run = state.new_run("plan" if plan else "setup")
@@ -142,7 +145,7 @@ def _walk(
                 wished = {node.name: wished_names(context, node) for node in cluster.nodes}
                 applied = applied_by(cluster, context.decisions, context.seen, wished)
                 state.remember_applied(cluster.name, applied.to_json())
-                state.remember_current(inventory)
+                remember_inventory(inventory, cluster)
         except Stopped:
             pass
         finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError, NodeError, UsageError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.lab import Lab, LabError, RangeInUseError, Shape, down, find, up
 from ascendboot.lab.faults import KINDS
 from ascendboot.lab.handover import fingerprint

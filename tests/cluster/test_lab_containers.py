@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import UsageError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.lab import Lab, LabError, Shape, down, up
 from ascendboot.lab.records import of_id
 from ascendboot.lab.status import status_of

@@ -9,7 +9,7 @@ import pytest
 
 from ascendboot.hccl import VARIABLES, conflicts, hccl_ports, reference_markdown, why_not
 from ascendboot.hccl.variables import why_not_read
-from ascendboot.inventory import schema
+from ascendboot.inventory.reference import schema
 
 ROOT = Path(__file__).parent.parent.parent
 KNOWN = {

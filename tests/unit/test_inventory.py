@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import InventoryError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.inventory.ranges import expand
 from ascendboot.model.cluster import Cluster, Device, Node, SshAccess
 

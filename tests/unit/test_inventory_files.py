@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ascendboot.errors import InventoryError
-from ascendboot.inventory import load, reference_markdown, schema
 from ascendboot.inventory.keys import (
     CodeKeys,
     InventoryKeys,
@@ -22,7 +21,9 @@ from ascendboot.inventory.keys import (
     ResourceKeys,
     SshKeys,
 )
+from ascendboot.inventory.load import load
 from ascendboot.inventory.node_keys import DeviceKeys, NodeKeys
+from ascendboot.inventory.reference import reference_markdown, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ it is made from ascendboot/inventory/keys.py; write it anew:
 python - <<'END'
 import json
 from pathlib import Path
-from ascendboot.inventory import reference_markdown, schema
+from ascendboot.inventory.reference import reference_markdown, schema
 Path("inventories/inventory.schema.json").write_text(json.dumps(schema(), indent=2) + "\\n")
 Path("docs/reference/inventory.md").write_text(reference_markdown())
 END"""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import UsageError
-from ascendboot.inventory import locate
+from ascendboot.inventory.find import locate
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ascendboot.errors import InventoryError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.judge.rank_table import rank_table_text
 from tests.unit.ranktable.examples import changed, v10, v20
 

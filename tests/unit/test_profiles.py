@@ -10,7 +10,7 @@ import pytest
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.facts.api import Answered
 from ascendboot.facts.own import Own
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.parse.horovod import Horovod
 from ascendboot.profiles import (
     LIMITS,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import UsageError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.lab import Shape, records
 from ascendboot.lab.claims import (
     Claim,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import InventoryError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.launch.planning import plan
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.placement import Placement, Slot

@@ -10,7 +10,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from ascendboot.errors import RankTableError
-from ascendboot.inventory import load
+from ascendboot.inventory.load import load
 from ascendboot.judge.members import member
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.rows import rows_of
