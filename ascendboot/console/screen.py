@@ -1,4 +1,4 @@
-"""The only module that prints: folded results on the screen, JSON on request."""
+"""What people see: folded results on the screen, JSON on request."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import json
 import os
 import select
 import sys
-from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.text import Text
-
-from ascendboot.model.names import fold
+from ascendboot.console.folding import folded
+from ascendboot.console.writers import writer_to
 from ascendboot.model.report import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from rich.status import Status
+    from collections.abc import Callable, Mapping, Sequence
 
     from ascendboot.model.job import FirstFailure, JobReport
     from ascendboot.model.report import Report, StepResult
@@ -34,58 +28,37 @@ _STYLE = {
     Outcome.NOT_RUN: "dim",
 }
 
-_TOLD_BY_DETAIL = {
-    "reach",
-    "ask",
-    "judge",
-    "compare",
-    "code",
-    "network",
-    "prove",
-    "reset",
-    "collective",
-}
-"""Phases without wishes: what was seen says more than the name of a step."""
-
 
 class Screen:
     """Progress and results for a person; with `json_mode` everything goes to standard error."""
 
     def __init__(self, *, json_mode: bool = False) -> None:
         self.json_mode = json_mode
-        stream = sys.stderr if json_mode else sys.stdout
-        self._out = Console(file=stream, highlight=False, soft_wrap=True)
-        self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
-        self._status: Status | None = None
+        self._out = writer_to(sys.stderr if json_mode else sys.stdout)
+        self._err = self._out if json_mode else writer_to(sys.stderr)
 
     def say(self, text: str, style: str = "") -> None:
         """One line of progress."""
-        self._out.print(Text(text, style=style))
+        self._out.line((text, style))
 
     def working(self, title: str) -> None:
         """Say what is going on until the next phase is shown, to a person at a terminal."""
-        self.rest()
-        if self._out.is_terminal:
-            self._status = self._out.status(Text(f"{title} …"))
-            self._status.start()
+        self._out.work(title)
 
     def rest(self) -> None:
         """Nothing is going on any more."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        self._out.rest()
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """One phase: its title, then one line per distinct outcome, exceptions first."""
         self.rest()
-        self._out.print(Text(title, style="bold"))
+        self._out.line((title, "bold"))
         for nodes, sample in folded(results):
-            line = Text(f"  {nodes}  ")
-            line.append(f"{_label(sample):<12}", _style(sample))
-            line.append(f" {sample.step}" if not sample.detail else f" {sample.detail}")
-            self._out.print(line)
+            words = sample.detail or sample.step
+            label = (f"{_label(sample):<12}", _style(sample))
+            self._out.line(f"  {nodes}  ", label, f" {words}")
             if sample.diff:
-                self._out.print(Text(_indented(sample.diff), style="dim"))
+                self._out.line((_indented(sample.diff), "dim"))
 
     def json(self, document: Mapping[str, object]) -> None:
         """The document on standard output, and nothing else."""
@@ -111,12 +84,11 @@ class Screen:
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:
         """Whether a person at a terminal reads these lines, and wants colours."""
-        console = Console(file=sys.stderr if to_stderr else sys.stdout)
-        return console.is_terminal and not console.no_color
+        return writer_to(sys.stderr if to_stderr else sys.stdout).shows_colours
 
     def error(self, text: str) -> None:
         """A failure, on standard error."""
-        self._err.print(Text(text, style="red" if self._err.is_terminal else ""))
+        self._err.line((text, "red"))
 
     def job(self, report: JobReport, folder: str) -> None:
         """How a job ended: the first failing rank with its last words, or that all went well."""
@@ -173,60 +145,6 @@ class Screen:
             text += ", interrupted"
         style = "red" if errors else "yellow" if warnings else "green"
         self.say(f"{text}. Kept in {folder}", style)
-
-
-def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
-    """Equal outcomes under one name for their nodes; problems first, the majority last."""
-    groups: dict[tuple[Outcome, str, str, str], list[StepResult]] = defaultdict(list)
-    for result in _satisfied_together(results):
-        step = "" if result.outcome is Outcome.OK else result.step
-        detail = _own_words(result)
-        groups[result.outcome, step, detail, result.diff].append(result)
-    order = list(Outcome)[::-1]
-    lines = [
-        (
-            order.index(key[0]),
-            not group[0].is_warning,
-            len({r.node for r in group}),
-            position,
-            group,
-        )
-        for position, (key, group) in enumerate(groups.items())
-    ]
-    lines.sort(key=lambda line: line[:4])
-    named = [(fold({r.node for r in group}), group[0]) for *_, group in lines]
-    return [(who, replace(first, detail=_own_words(first, who))) for who, first in named]
-
-
-def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
-    """The wishes of a phase that were true already, as one result per node that names them."""
-    told: list[StepResult] = []
-    wishes: dict[tuple[str, str], list[StepResult]] = defaultdict(list)
-    for result in results:
-        is_wish = result.phase not in _TOLD_BY_DETAIL and result.cause is None
-        if result.outcome is Outcome.OK and is_wish:
-            wishes[result.node, result.phase].append(result)
-        else:
-            told.append(result)
-    return told + [
-        replace(group[0], detail=", ".join(_satisfied(result) for result in group))
-        for group in wishes.values()
-    ]
-
-
-def _satisfied(result: StepResult) -> str:
-    """A wish that was true already; with the detail where its truth comes to an end."""
-    ends = result.detail.startswith("expires in ")
-    return f"{result.step} ({result.detail})" if ends else result.step
-
-
-def _own_words(result: StepResult, who: str = "") -> str:
-    """The detail without what stands before it on the line: node or nodes, and outcome."""
-    words = result.detail
-    if result.is_warning:
-        words = words.removeprefix("warning: ")
-    words = words.removeprefix(f"{result.node}: ").removeprefix(f"{who}: ")
-    return words.removeprefix(f"{result.outcome.value}: ")
 
 
 def _label(result: StepResult) -> str:

@@ -1,0 +1,8 @@
+"""The only room that prints."""
+
+from __future__ import annotations
+
+from ascendboot.console.folding import folded
+from ascendboot.console.screen import Screen
+
+__all__ = ["Screen", "folded"]

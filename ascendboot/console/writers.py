@@ -1,0 +1,100 @@
+"""Lines for people: with colours where a terminal shows them, as plain text elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+Part: TypeAlias = "str | tuple[str, str]"
+"""Some text of a line, or text and style, in rich's words: ("failed", "red")."""
+
+_WISHES = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""With these a reader that is no terminal asks for colours; rich understands them."""
+
+
+class Writer(Protocol):
+    """Where lines go."""
+
+    @property
+    def shows_colours(self) -> bool:
+        """Whether the reader sees colours, and wants them."""
+        ...
+
+    def line(self, *parts: Part) -> None:
+        """Write one line, or several where there are line ends in it."""
+        ...
+
+    def work(self, title: str) -> None:
+        """Say what is going on until `rest`, to a person at a terminal alone."""
+        ...
+
+    def rest(self) -> None:
+        """Nothing is going on any more."""
+        ...
+
+
+def writer_to(stream: IO[str]) -> Writer:
+    """What suits the stream; rich takes longer to import than most nodes take to answer."""
+    if stream.isatty() or any(os.environ.get(wish) for wish in _WISHES):
+        return _Coloured(stream)
+    return _Plain(stream)
+
+
+class _Plain:
+    shows_colours = False
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def line(self, *parts: Part) -> None:
+        words = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        try:
+            self._stream.write(f"{words}\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            self._write_no_more()
+
+    def work(self, title: str) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
+
+    def _write_no_more(self) -> None:
+        """Whoever read this has gone (`| head -1`); what is done on the nodes is not for them."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+class _Coloured:
+    def __init__(self, stream: IO[str]) -> None:
+        from rich.console import Console  # noqa: PLC0415 - only for a person who sees it
+
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+
+    @property
+    def shows_colours(self) -> bool:
+        return self._console.is_terminal and not self._console.no_color
+
+    def line(self, *parts: Part) -> None:
+        from rich.text import Text  # noqa: PLC0415
+
+        self._console.print(Text.assemble(*parts))
+
+    def work(self, title: str) -> None:
+        from rich.text import Text  # noqa: PLC0415
+
+        self.rest()
+        if self._console.is_terminal:
+            self._status = self._console.status(Text(f"{title} …"))
+            self._status.start()
+
+    def rest(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None

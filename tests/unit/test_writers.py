@@ -1,0 +1,102 @@
+"""Where lines for people go: plain into files and pipes, coloured to terminals."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.console.writers import writer_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def shown_at_a_terminal() -> str:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        writer = writer_to(stream)
+        writer.line("plain ", ("red", "red"))
+        text = os.read(ours, 1000).decode()
+    os.close(ours)
+    return text
+
+
+def test_a_file_gets_plain_lines() -> None:
+    stream = io.StringIO()
+    writer = writer_to(stream)
+    writer.work("Ask")
+    writer.line("plain ", ("red", "red"), " [bold]as it is[/bold]")
+    writer.rest()
+    assert stream.getvalue() == "plain red [bold]as it is[/bold]\n"
+    assert not writer.shows_colours
+
+
+def test_a_terminal_gets_colours() -> None:
+    assert shown_at_a_terminal() == "plain \x1b[31mred\x1b[0m\r\n"
+
+
+def test_no_color_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown_at_a_terminal() == "plain red\r\n"
+
+
+def test_colours_can_be_asked_for_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    writer_to(stream).line(("red", "red"))
+    assert stream.getvalue() == "\x1b[31mred\x1b[0m\n"
+
+
+def test_plain_lines_need_no_rich() -> None:
+    program = (
+        "import sys\n"
+        "from ascendboot.console import Screen\n"
+        "Screen().say('words', 'red')\n"
+        "assert not any(name.partition('.')[0] == 'rich' for name in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"words\n"
+
+
+def test_a_reader_that_has_gone_ends_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from ascendboot.console import Screen\n"
+        "screen = Screen()\n"
+        "screen.say('one')\n"
+        "sys.stdin.readline()\n"
+        "for _ in range(3):\n"
+        "    screen.say('more')\n"
+        "Path(sys.argv[1]).write_text('went on')\n"
+    )
+    kept = tmp_path / "kept"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(kept)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == b"one\n"
+        process.stdout.close()
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+    assert kept.read_text() == "went on"
