@@ -62,6 +62,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
     steps: list[Step] = [
         FileContent("env/node.env", context.templates.text("env/node.env.j2", values)),
         FileContent("env/rank-exec", context.templates.text("env/rank-exec.j2", values), 0o755),
+        FileContent("env/keep.sh", context.templates.text("env/keep.sh", {})),
     ]
     if node == context.cluster.primary and context.decisions.launcher.horovodrun:
         steps.append(FileContent("env/bin/ssh", _ssh_shim(context), 0o755))

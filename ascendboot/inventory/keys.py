@@ -148,9 +148,9 @@ class LogKeys(Keys):
 
     max_size: LogSize = Field(
         default="1 GiB",
-        description="What the log of one rank may take on its node, and once more on the "
-        "operator's side. A log that outgrows it keeps a quarter of that from its beginning and "
-        "at least half of it from its end; what lies between is dropped.",
+        description="What one log, of a rank or of the launcher, may take on its node, and once "
+        "more on the operator's side. A log that outgrows it keeps a quarter of that from its "
+        "beginning and at least half of it from its end; what lies between is dropped.",
         examples=["256 MiB"],
     )
 

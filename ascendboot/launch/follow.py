@@ -257,7 +257,7 @@ class Followers:
                     self._folder / name,
                     None if prefix is None else Lines(prefix),
                     self.screen,
-                    limit=0 if prefix is None else self._plan.log_limit,
+                    limit=self._plan.log_limit,
                 )
         except OSError:
             for file in files.values():

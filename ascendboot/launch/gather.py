@@ -148,7 +148,7 @@ class Gathering:
                         screen,
                         resumes=True,
                         shown_from=view.start,
-                        limit=job.log_limit if name.startswith("rank.") else 0,
+                        limit=job.log_limit,
                     )
                     for name, view in _views(job, node, shown or {}).items()
                 },

@@ -106,7 +106,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
     """What the job's report has to say of the time before the start."""
     log_limit: int = 0
-    """How many bytes of a rank's log are kept on its node, and as many here; 0: all of them."""
+    """How many bytes of each log are kept on its node, and as many here; 0: all of them."""
 
     @property
     def primary(self) -> str:

@@ -202,7 +202,8 @@ def _files(
 def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
     """What is started on a node, and what stays beside it and records its end."""
     who = f"agent {start.node_rank}" if start.node_rank else "launcher -"
-    head = f"#!/bin/bash\njob={shlex.quote(str(folder))} log={start.log} who='{who}'\n"
+    kept = {"job": str(folder), "base": str(request.base), "limit": str(request.log_limit)}
+    head = f"#!/bin/bash\n{_assigned(kept)} log={start.log} who='{who}'\n"
     run = f"{{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}"
     if not request.launcher.torchrun:
         settings = {"id": request.job_id, "grace": _tenths(request.grace_s)}
@@ -210,7 +211,6 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
     others = () if start.node_rank else request.placement.nodes[1:]
     settings = {
         "id": request.job_id,
-        "base": str(request.base),
         "grace": _tenths(request.grace_s),
         "watch": shlex.quote(str(folder / "watch.sh")),
         "is_watched": "1" if start.node_rank else "",

@@ -73,7 +73,7 @@ class LaunchRequest:
     grace_s: float = 3.0
     """How long ranks have between SIGTERM and SIGKILL."""
     log_limit: int = 0
-    """How many bytes of a rank's log are kept; 0: all of them."""
+    """How many bytes of each log are kept; 0: all of them."""
 
 
 def refuse_impossible(request: LaunchRequest) -> None:

@@ -59,7 +59,7 @@ esac
 [ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
 bash -c "$write" && cd -- "$job" && {
   for file in "$@" events made ending open; do
-    case $file in rank.*.log) : >"${file%.log}.marks" ;; esac
+    case $file in *.log) : >"${file%.log}.marks" ;; esac
     : >"$file" || break
   done
   # How the job ends must find room, whatever fills the disk meanwhile.
@@ -101,18 +101,26 @@ stamp() {
 }
 stamp 'supervisor -' || exit 1
 exec 3>&2 2>/dev/null
+if [ "$limit" -gt 0 ] && [ -r "$base/env/keep.sh" ]; then
+  exec {hold}> >(. "$base/env/keep.sh" && keep "$log" "$limit" >/dev/null 3>&-)
+  keeper=$!
+fi
 # Stamped first, then asked: a stop either finds the launcher recorded or is found here.
 stopped() { case $(<events) in *'launcher - stop at '*) return 0 ;; esac; return 1; }
-( exec 2>&3 3>&-; stamp "$who" && { ! stopped || exit 143; } && launcher )
+( [ -z "$keeper" ] || exec {hold}>&-
+  exec 2>&3 3>&-; stamp "$who" && { ! stopped || exit 143; } && launcher )
 code=$?
+[ -z "$keeper" ] || exec {hold}>&-
 clean "$code"
+[ -z "$keeper" ] || wait "$keeper"
 now
 printf '%s exit %s at %s\n' "$who" "$code" "$time" >>events
 """
 """The rest of `launch.sh`: runs `launcher`, waits for it, records it, and has it cleaned up.
 
-Needs `job`, the folder; `log`, the name of its log; `who` it is in the events: `launcher -` or
-`agent NODE_RANK`; and the shell functions `launcher` and `clean CODE`."""
+Needs `base`; `job`, the folder; `log`, the name of its log, and `limit`, how many bytes of it are
+kept (0: all); `who` it is in the events: `launcher -` or `agent NODE_RANK`; and the shell functions
+`launcher` and `clean CODE`."""
 
 HASTEN: Final = r"""
 [ ! -e "$1/open" ] || echo now >"$1/ending"

@@ -273,11 +273,15 @@ def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
     limited.write_text(f"{operator.lab.inventory.read_text()}\nlogs: {{max_size: 16 MiB}}\n")
     with_it = ("--inventory", str(limited))
     job_id = operator.call("train", "outgrows.py", "--detach", *with_it).out.strip()
-    blocks = f"stat -c '%s %b' {BASE}/jobs/{job_id}/rank.?.log"
+    launcher = f"{BASE}/jobs/{job_id}/launcher.log"
+    operator.sh(
+        "lab-1", f"yes WARNING: babble | head -c 39999990 >>{launcher}; echo end >>{launcher}"
+    )
+    blocks = f"stat -c '%s %b' {BASE}/jobs/{job_id}/*.log"
 
     def is_small(node: str) -> bool:
         lines = [line.split() for line in operator.sh(node, blocks).splitlines()]
-        return all(int(s) == 40 * MB and int(b) * 512 < 17 << 20 for s, b in lines)
+        return all(int(s) > 39 * MB and int(b) * 512 < 17 << 20 for s, b in lines)
 
     wait_until(lambda: is_small("lab-1") and is_small("lab-2"))
     for node in operator.lab.nodes:
@@ -293,9 +297,15 @@ def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
     assert kept == [f"{number:07}" for number in numbers]
     assert len(kept) * 100 > (12 << 20) - 300
     assert shown[-1] == "lab-1:0 | last words of 0"
-    copy = operator.lab.directory / ".ascendboot/runs" / job_id / "rank.0.log"
-    assert copy.stat().st_size == 40 * MB + len("last words of 0\n")
-    assert copy.stat().st_blocks * 512 < 17 << 20
+    copies = operator.lab.directory / ".ascendboot/runs" / job_id
+    rank, launcher_log = copies / "rank.0.log", copies / "launcher.log"
+    assert rank.stat().st_size == 40 * MB + len("last words of 0\n")
+    assert launcher_log.stat().st_size == int(operator.sh("lab-1", f"stat -c %s {launcher}"))
+    assert [f.stat().st_blocks * 512 < 17 << 20 for f in (rank, launcher_log)] == [True, True]
+    with launcher_log.open("rb") as file:
+        assert file.read(16) == b"WARNING: babble\n"
+        file.seek(-12, 2)
+        assert file.read().endswith(b"end\n")
 
 
 def test_a_home_that_is_read_only_on_one_node_is_no_obstacle(operator: Operator) -> None:

@@ -91,6 +91,7 @@ def test_a_second_setup_changes_nothing_and_a_third_exactly_what_was_broken(
 
 
 LEFT_BY_SETUP = {
+    "env/keep.sh": ["env/keep.sh"],
     "env/node.env": ["env/node.env"],
     "env/rank-exec": ["env/rank-exec"],
     "resources/hccl_json_16p_2_host.json": ["resources/hccl_json_16p_2_host.json"],

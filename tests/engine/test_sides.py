@@ -15,7 +15,7 @@ from tests.unit.judge import well
 
 OF_EVERY_NODE = {
     *("sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"),
-    *("sshd/host_key-cert.pub", "env/node.env", "env/rank-exec"),
+    *("sshd/host_key-cert.pub", "env/node.env", "env/rank-exec", "env/keep.sh"),
     *("resources/hccl_json_16p_2_host.json", "resources/hostfile"),
 }
 
@@ -138,7 +138,7 @@ def test_via_the_engine_our_sshd_is_on_the_host_and_all_else_in_the_container() 
     first, second = cluster.nodes
     assert [names(node) for node in cluster.nodes] == [OF_HOSTS, OF_HOSTS]
     assert [(bool(n.daemon), bool(n.work.daemon)) for n in cluster.nodes] == [(True, False)] * 2
-    every = {"env/node.env", "env/rank-exec", "resources/hostfile"}
+    every = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
     every.add("resources/hccl_json_16p_2_host.json")
     client = {"trust/known_hosts", "trust/ssh_config", "trust/cluster_key-cert.pub"}
     assert (names(first.work), names(second.work)) == (every | client, every)
@@ -156,7 +156,7 @@ def test_via_the_engine_each_side_is_made_good_by_itself() -> None:
     cluster.walk()
     cluster.nodes[0].daemon = ""
     cluster.nodes[1].work.wipe()
-    mine = {"env/node.env", "env/rank-exec", "resources/hostfile"}
+    mine = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
     mine.add("resources/hccl_json_16p_2_host.json")
     assert changed(cluster.walk()) == {("lab-1", "sshd"), *(("lab-2", step) for step in mine)}
 

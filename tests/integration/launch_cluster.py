@@ -145,6 +145,7 @@ def furnish(base: Path) -> None:
     templates = Templates(installed_templates())
     rank_exec.write_text(templates.text("env/rank-exec.j2", {"in_container": False}))
     rank_exec.chmod(0o755)
+    (base / "env" / "keep.sh").write_text(templates.text("env/keep.sh", {}))
     (base / "env" / "node.env").write_text(
         "export FROM_NODE='node value'\nexport CM_WORKER_IP='198.18.0.1'\n"
         "export OMPI_MCA_mpi_yield_when_idle='1'\n"

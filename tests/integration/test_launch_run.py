@@ -445,6 +445,7 @@ def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
         "events",
         "launch.sh",
         "launcher.log",
+        "launcher.marks",
         "made",
         "memory",
         "rank.0.log",

@@ -1,0 +1,31 @@
+# Bash functions that keep a log within its limit; written by ascendboot. rank-exec holds the same.
+
+now() {
+  ascendboot_time=${EPOCHREALTIME-}
+  ascendboot_time=${ascendboot_time/,/.}
+  [ -n "$ascendboot_time" ] || ascendboot_time=$(date +%s.%6N)
+}
+
+# keep LOG LIMIT: beside who writes the log without us. Notes how long the log is by when, and has what
+# lies between its beginning and its end dropped once it outgrows its limit. Ends with its input.
+keep() {
+  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 to over=
+  trap '' TERM INT
+  unset LD_LIBRARY_PATH LD_PRELOAD
+  until
+    if [ "$limit" -gt 0 ] && [ $((size - end + start)) -gt "$limit" ]; then
+      start=$(((limit / 4) >> 20 << 20))
+      to=$(((size - limit / 2) >> 20 << 20))
+      [ "$end" -gt "$start" ] || end=$start
+      if fallocate -p -o "$end" -l $((to - end)) -- "$log"; then end=$to last=-1; else limit=0; fi
+    fi
+    now
+    [ "$size" = "$last" ] || printf '%s %s %s %s\n' "$ascendboot_time" "$size" "$start" "$end" >>"$marks"
+    last=$size
+    [ -n "$over" ]
+  do
+    IFS= read -r -t 5 _
+    [ "$?" -gt 128 ] || over=1
+    size=$(stat -c %s -- "$log")
+  done
+}
