@@ -10,6 +10,7 @@ from invoke.exceptions import Exit
 from ascendboot.console import Screen
 from ascendboot.errors import NodeError, UnreachableError, UsageError
 from ascendboot.launch.sweep import stop_job
+from ascendboot.model.job import JobState
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -35,7 +36,8 @@ LEFT = 1
     help={
         "job": JOB_HELP,
         "inventory": INVENTORY_HELP,
-        "grace": "Seconds that ranks get between SIGTERM and SIGKILL. Default: what train was told",
+        "grace": "Seconds between SIGTERM and SIGKILL. Default, and the most that ranks get whose "
+        "launcher runs: what train was told",
         "forks": FORKS_HELP,
         "json": JSON_HELP,
     },
@@ -69,6 +71,9 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
         record = found.job.record
         before = {node.node: node.processes for node in found.status.nodes}
         screen.say(f"job {record.job_id}: {_words_before(before)}")
+        notes = _less_than_asked(found, grace_s or 0.0)
+        for note in notes:
+            screen.say(note, "yellow")
         swept = stop_job(
             connected(session, found),
             record.job_folder,
@@ -77,7 +82,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
         )
     answers = {**swept, **found.errors}
     code = _exit_code(answers)
-    document = _document(found, before, answers, code)
+    document = {**_document(found, before, answers, code), "notes": notes}
     run.write_json("report.json", document)
     _show(screen, record.nodes, before, answers)
     if json:
@@ -94,6 +99,21 @@ def _seconds(word: str) -> float:
     if not 0 <= seconds <= 86_400:  # noqa: PLR2004 - a day; also refuses nan and inf
         raise UsageError(f'stop: --grace: "{word}" is not a number of seconds from 0 to 86400')
     return seconds
+
+
+def _less_than_asked(found: FoundJob, grace_s: float) -> list[str]:
+    """That ranks get less grace than they should: how much a launcher gives is fixed at its start.
+
+    What is left of a job whose launcher is gone gets all of it.
+    """
+    job, told_s = found.job.record.job_id, found.job.record.grace_s
+    if grace_s <= told_s or found.status.report.state is not JobState.RUNNING:
+        return []
+    words = (
+        f"job {job}: its ranks get {told_s:g} s between SIGTERM and SIGKILL, not {grace_s:g}: what "
+        f"train was told when the job was started; for more start it with train --grace {grace_s:g}"
+    )
+    return [words]
 
 
 def _words_before(before: Mapping[str, int]) -> str:

@@ -163,6 +163,19 @@ def test_lines_are_shown_on_request(operator: Operator) -> None:
     assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
 
 
+def test_a_stop_that_cannot_give_the_grace_it_is_asked_for_says_so(operator: Operator) -> None:
+    job_id = detached(operator, "waits.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    stopped = operator.call("stop", "--grace", "40")
+    assert stopped.code == 0
+    assert (
+        f"job {job_id}: its ranks get 3 s between SIGTERM and SIGKILL, not 40: what train was told "
+        "when the job was started; for more start it with train --grace 40\n"
+    ) in stopped.out
+    again = operator.call("stop", "--grace", "40", "--json", "--job", job_id)
+    assert (again.code, again.json["notes"]) == (0, [])
+
+
 def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
     job_id = detached(operator, "waits.py")
     wait_until(lambda: all_ready(operator, job_id))
