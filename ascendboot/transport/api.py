@@ -56,6 +56,7 @@ class Result:
     exit_code: int
     stdout: bytes
     stderr: bytes
+    """Words for people: bash keeps them on their way here, without the NUL bytes."""
     duration_s: float
 
     @property

@@ -31,12 +31,13 @@ else now() {{ t=$(date +%s%6N); }}; fi
 printf '\\n%s\\n' {begin}"""
 
 # Standard output goes straight to the reply, standard error through a variable, so that neither
-# needs a file. A command must not keep descriptor 3, or a daemon it starts would hold the reply.
+# needs a file, nor a program beside the command's own. A command must not keep descriptor 3, or a
+# daemon it starts would hold the reply.
 _COMMAND = """\
-now; b=$t; printf '%s ' {index}
-e=$( {{ {feed}{timeout} {argv} {stdin}3>&- | base64 -w0 >&3; exit "${{PIPESTATUS[{place}]}}"; }} \
-2>&1 | base64 -w0; exit "${{PIPESTATUS[0]}}" ); c=$?
-now; printf ' %s %s %s\\n' "$e" "$c" "$((t - b))\""""
+now; b=$t
+e=$( {feed}{timeout} {argv} {stdin}2>&1 >&3 3>&-; c=$?; printf .; exit "$c" ); c=$?
+now; e=${{e%.}}; [ -z "$e" ] || e=$(printf %s "$e" | base64 -w0)
+printf '\\n%s %s %s %s %s\\n' {mark} {index} "$c" "$((t - b))" "$e\""""
 
 
 # It writes into a pipe of its own until its turn comes: descriptors from 10 on are those pipes.
@@ -52,6 +53,8 @@ class Script:
     commands: tuple[Command, ...]
     program: bytes
     begin: bytes
+    mark: bytes
+    """Begins the line after the output of each command; no output holds it, being random."""
     end: bytes
 
     @property
@@ -73,23 +76,23 @@ def launch_line(program: bytes, inside: Inside | None = None) -> str:
 def compile_script(commands: Sequence[Command]) -> Script:
     """One script that runs all `commands` in order and frames what each gives back."""
     nonce = secrets.token_hex(12)
-    begin, end = f"ascendboot-begin-{nonce}", f"ascendboot-end-{nonce}"
+    begin, mark, end = (f"ascendboot-{word}-{nonce}" for word in ("begin", "mark", "end"))
     lines = [_HEAD.format(begin=begin)]
-    compiled = [_compiled(index, command) for index, command in enumerate(commands)]
+    compiled = [_compiled(mark, index, command) for index, command in enumerate(commands)]
     aside = [index for index, command in enumerate(commands) if command.aside]
     for descriptor, index in enumerate(aside, _FIRST_ASIDE):
         lines.append(_BEGIN_ASIDE.format(descriptor=descriptor, command=compiled[index]))
         compiled[index] = _END_ASIDE.format(descriptor=descriptor)
     lines += compiled
     lines.append(f"printf '%s\\n' {end}")
-    return Script(tuple(commands), _whole(lines), begin.encode(), end.encode())
+    return Script(tuple(commands), _whole(lines), begin.encode(), mark.encode(), end.encode())
 
 
 def compile_open(command: Command) -> Script:
     """A script that becomes `command`, whose stdin and stdout are then those of the channel."""
     begin = f"ascendboot-begin-{secrets.token_hex(12)}"
     lines = [_HEAD.format(begin=begin), f"exec 3>&-; exec {shlex.join(command.argv)}"]
-    return Script((command,), _whole(lines), begin.encode(), b"")
+    return Script((command,), _whole(lines), begin.encode(), b"", b"")
 
 
 def _whole(lines: Sequence[str]) -> bytes:
@@ -97,9 +100,10 @@ def _whole(lines: Sequence[str]) -> bytes:
     return "\n".join(("{", *lines, "}\n")).encode(errors="surrogateescape")
 
 
-def _compiled(index: int, command: Command) -> str:
+def _compiled(mark: str, index: int, command: Command) -> str:
     payload = base64.b64encode(command.stdin).decode()
     return _COMMAND.format(
+        mark=mark,
         index=index,
         timeout=f"timeout -k {KILL_AFTER_S:g} {command.timeout_s:.3f}",
         argv=shlex.join(command.argv),
@@ -107,7 +111,6 @@ def _compiled(index: int, command: Command) -> str:
         # A command that does not read all of its stdin is no error: hence 2>/dev/null.
         feed=f"{{ printf %s {payload} | base64 -d; }} 2>/dev/null | " if payload else "",
         stdin="" if payload else "</dev/null ",
-        place=1 if payload else 0,
     )
 
 
@@ -130,26 +133,32 @@ def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
     """
     noise, found, framed = stdout.partition(script.begin + b"\n")
     body, ended, _ = framed.partition(script.end + b"\n")
-    whole = body if ended else body[: body.rfind(b"\n") + 1]
-    lines = whole.splitlines()
-    results = tuple(_result(node, script.commands, index, line) for index, line in enumerate(lines))
-    if ended and len(results) != len(script.commands):
-        raise CommandError(
-            node,
-            f"could not {script.commands[0].purpose}: the reply has {len(results)} sections "
-            f"for {len(script.commands)} commands",
-        )
-    return Reply(results, noise.strip(b"\n"), bool(found), bool(ended))
+    results: list[Result] = []
+    stdout, *rest = body.split(b"\n" + script.mark + b" ")
+    for piece in rest:
+        line, is_whole, following = piece.partition(b"\n")
+        if not is_whole:
+            break
+        results.append(_result(node, script.commands, len(results), stdout, line))
+        stdout = following
+    if ended and (stdout or len(results) != len(script.commands)):
+        told = f"the reply has {len(results)} sections for {len(script.commands)} commands"
+        if stdout:
+            told = "the reply goes on after its last command"
+        raise CommandError(node, f"could not {script.commands[0].purpose}: {told}")
+    return Reply(tuple(results), noise.strip(b"\n"), bool(found), bool(ended))
 
 
-def _result(node: str, commands: Sequence[Command], index: int, line: bytes) -> Result:
+def _result(
+    node: str, commands: Sequence[Command], index: int, stdout: bytes, line: bytes
+) -> Result:
     try:
-        number, stdout, stderr, code, duration = line.split(b" ")
+        number, code, duration, stderr = line.split(b" ")
         return Result(
             node=node,
             command={index: commands[index]}[int(number)],
             exit_code=int(code),
-            stdout=base64.b64decode(stdout, validate=True),
+            stdout=stdout,
             stderr=base64.b64decode(stderr, validate=True),
             duration_s=int(duration) / 1e6,
         )

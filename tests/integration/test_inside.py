@@ -90,13 +90,13 @@ def test_what_goes_in_comes_out_as_from_the_host(box: Box) -> None:
     words, both, given, nothing = inside.run_all(
         [
             read("printf", "%s\\0", *ODD),
-            bash("printf 'o\\0'; printf 'e\\0' >&2; exit 7"),
+            bash("printf 'o\\0'; printf 'e\\n\\n' >&2; exit 7"),
             read("cat", stdin=content),
             bash('cat; printf "<%s>" "${BASH_ENV-}"'),
         ]
     )
     assert words.stdout == "".join(f"{odd}\0" for odd in ODD).encode()
-    assert (both.stdout, both.stderr, both.exit_code) == (b"o\0", b"e\0", 7)
+    assert (both.stdout, both.stderr, both.exit_code) == (b"o\0", b"e\n\n", 7)
     assert given.stdout == content
     assert nothing.stdout == b"<>"
     assert (inside.executions, box.host.executions, inside.connections) == (1, 0, 1)

@@ -117,5 +117,5 @@ def test_what_follows_the_program_belongs_to_the_command() -> None:
 def test_without_the_clock_of_bash_5_durations_are_still_told() -> None:
     script = compile_script([command("sleep", "0.2")])
     old = script.program.replace(b"${EPOCHREALTIME-}", b"")
-    reply = parse_reply("n1", script, run(Script(script.commands, old, script.begin, script.end)))
+    reply = parse_reply("n1", script, run(replace(script, program=old)))
     assert 0.2 <= reply.results[0].duration_s < 20

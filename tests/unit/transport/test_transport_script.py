@@ -20,12 +20,12 @@ from ascendboot.transport.script import (
 
 LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)
 DATE = Command(argv=("date",), purpose="read the clock", effect=Effect.READ, timeout_s=2.5)
-SCRIPT = Script((LIST, DATE), b"program", b"BEGIN", b"END")
+OUT = b"1\nMARK\n 0 0 0\0\xff\n\n"
+SCRIPT = Script((LIST, DATE), b"program", b"BEGIN", b"MARK", b"END")
 
 
-def line(index: int, out: bytes = b"", err: bytes = b"", code: int = 0, micros: int = 0) -> bytes:
-    fields = (str(index).encode(), b64encode(out), b64encode(err))
-    return b" ".join((*fields, str(code).encode(), str(micros).encode())) + b"\n"
+def part(index: int, out: bytes = b"", err: bytes = b"", code: int = 0, micros: int = 0) -> bytes:
+    return out + f"\nMARK {index} {code} {micros} {b64encode(err).decode()}\n".encode()
 
 
 def result(command: Command, **given: object) -> Result:
@@ -39,9 +39,9 @@ def result(command: Command, **given: object) -> Result:
     return Result(node="n1", command=command, **values)  # type: ignore[arg-type]
 
 
-WHOLE = b"\nBEGIN\n" + line(0, b"out\0", b"err", 3, 1_500_000) + line(1) + b"END\n"
+WHOLE = b"\nBEGIN\n" + part(0, OUT, b"err", 3, 1_500_000) + part(1) + b"END\n"
 RESULTS = (
-    result(LIST, exit_code=3, stdout=b"out\0", stderr=b"err", duration_s=1.5),
+    result(LIST, exit_code=3, stdout=OUT, stderr=b"err", duration_s=1.5),
     result(DATE),
 )
 
@@ -64,18 +64,20 @@ def test_a_reply_that_breaks_off_anywhere_is_never_whole(length: int) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [b"0 b3V0 0 1\n", b"1   0 0\n", b"0 *  0 0\n", b"0   x 0\n", b"0   0 x\n", b"words\n", b"\n"],
+    [b"0 0 1", b"1 0 0 ", b"0 0 0 *", b"0 x 0 ", b"0 0 x ", b"words", b""],
 )
 def test_a_line_that_the_script_does_not_write_is_refused(bad: bytes) -> None:
     with pytest.raises(CommandError, match=r"^n1: could not list the NPUs: line 1 of the reply"):
-        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + bad + b"END\n")
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n\nMARK " + bad + b"\nEND\n")
 
 
 def test_too_few_or_too_many_sections_are_refused() -> None:
     with pytest.raises(CommandError, match="the reply has 1 sections for 2 commands"):
-        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + line(0) + b"END\n")
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + b"END\n")
+    with pytest.raises(CommandError, match="the reply goes on after its last command"):
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + part(1) + b"more" + b"END\n")
     with pytest.raises(CommandError, match=r"could not read the clock: line 3 of the reply not"):
-        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + line(0) + line(1) + line(2) + b"END\n")
+        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + part(1) + part(2) + b"END\n")
 
 
 def test_a_login_that_ends_early_is_explained() -> None:
@@ -89,7 +91,7 @@ def test_a_login_that_ends_early_is_explained() -> None:
 
 
 def test_a_reply_that_breaks_off_names_the_command_that_ran() -> None:
-    reply = parse_reply("n1", SCRIPT, b"\nBEGIN\n" + line(0) + b"1 b3V0")
+    reply = parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + b"output")
     error = not_whole("n1", "ops", SCRIPT, reply, exit_code=-1, stderr=b"")
     assert str(error) == (
         "n1: could not read the clock: the reply broke off while it ran: no exit code, and it "
