@@ -79,6 +79,8 @@ class NodeFacts:
     """Boot id and network namespace: equal only where two names lead to one machine."""
     work_machine: Answer[str] = NOT_ASKED
     """The same for the container: equal to the host's where it shares the host's network."""
+    first_process: Answer[str] = NOT_ASKED
+    """Of the container: answered where its environment can be read, from which ranks get theirs."""
     clock: Answer[Clock] = NOT_ASKED
     interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
     npus: Answer[NpuMap] = NOT_ASKED
@@ -159,6 +161,8 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     if node.container is not None:
         purpose = f"tell the network{place} from others"
         facts["work_machine"] = Fact("work_machine", _SYSTEM, _machine, purpose)
+        purpose = f"read what the image and `run -e` set{place}"
+        facts["first_process"] = Fact("first_process", work, _first_process, purpose)
     return facts
 
 
@@ -241,6 +245,10 @@ def _openmpi(result: Result) -> OpenMpi:
 
 def _place(result: Result) -> str:
     return system.parse_path(_part(result, "place"), "the cluster's folder")
+
+
+def _first_process(result: Result) -> str:
+    return _part(result, "first_process")
 
 
 def _disk(result: Result) -> Disk:

@@ -90,6 +90,9 @@ while [ ! -e "$base" ] && [ -n "$base" ]; do base=${base%/*}; done
 ask disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${base:-/}" /tmp
 if [ -w "${base:-/}" ]; then section place 0 "${base:-/}"
 else section place 1 "${USER:-this user} cannot write in ${base:-/}; is it mounted read-only?"; fi
+# of a container it has what the image and `run -e` set; the kernel lets not every user read it
+if { : </proc/1/environ; } 2>/dev/null; then section first_process 0 readable
+else section first_process 1 "$(id -un) may not read it: process 1 is of $(stat -c %U /proc/1)"; fi
 if [ -n "$3" ]; then
   state=absent
   if [ -e "$3" ]; then

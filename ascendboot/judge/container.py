@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterato
         if node.container is not None:
             yield from obstacles(node, seen.container)
             yield from _network(node, seen)
+            yield from _environment(node, seen)
 
 
 def obstacles(node: Node, answer: Answer[Engines]) -> Iterator[Finding]:
@@ -79,6 +81,16 @@ def _network(node: Node, seen: NodeFacts) -> Iterator[Finding]:
         text = f"the container {node.container} has a network of its own: the other nodes do "
         text += "not reach its ranks at the cluster address"
         yield _error("container-network", node, text, "Start it anew with --network host")
+
+
+def _environment(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """Ranks get the image's variables from the first process of the container."""
+    remedy = (
+        "Ranks may lack it: state what they need under `env` (PATH, LD_LIBRARY_PATH, …), or "
+        "start the container so that its first process runs as the user who trains"
+    )
+    for finding in unanswered("container-environment", node, seen.first_process, level="warning"):
+        yield replace(finding, remedy=remedy)
 
 
 def _error(id_: str, node: Node, text: str, remedy: str) -> Finding:

@@ -119,6 +119,26 @@ def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -
     assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
 
 
+def test_what_ranks_cannot_have_of_the_image_is_said(operator: Operator) -> None:
+    given = "s/--network host/& --env OF_THE_IMAGE=seen/"
+    other_user = "s/sleep infinity$/setpriv --reuid 1234 --clear-groups sleep infinity/"
+    operator.sh("lab-1", start(given))
+    operator.sh("lab-2", start(f"{given}; {other_user}"))
+    first = operator.setup()
+    assert first.code == 0
+    [told] = [r for r in first.json["results"] if r.get("id") == "container-environment"]
+    assert (told["node"], told["level"]) == ("lab-2", "warning")
+    assert (
+        "could not read what the image and `run -e` set in the container rec-sdk: root may not read"
+        " it: process 1 is of "
+    ) in told["detail"]
+    path = operator.lab.directory / "given.py"
+    path.write_text("import os; print(os.environ.get('OF_THE_IMAGE'))\n")
+    ended = operator.call("train", "given.py")
+    said = {(line[:5], line.rpartition(" ")[2]) for line in ended.out.splitlines()}
+    assert said == {("lab-1", "seen"), ("lab-2", "None")}
+
+
 IS_TRAINER = (
     "s|--network host|& --user 1234:1234 -v /srv/trainer:/home/trainer"
     " --passwd-entry=trainer:x:1234:1234::/home/trainer:/bin/bash|"

@@ -110,7 +110,7 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
     in_container = replace(NODE, container="rec-sdk")
     both = {**host_questions(CLUSTER, in_container), **work_questions(wish, in_container)}
     assert set(both) == fields
-    fields -= {"container", "work_machine"}
+    fields -= {"container", "work_machine", "first_process"}
     assert set(questions(wish, NODE)) == fields
     assert set(questions(CLUSTER, NODE)) == fields - {"torch"}
     assert set(questions(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
@@ -125,7 +125,7 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
         *("hccn_conf", "npus", "npu_list", "device_networks", "super_pods", "root_info"),
     }
     assert set(work) == {
-        *("system", "work_machine", "python", "openmpi", "disk", "place"),
+        *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),
         *("code", "sshd", "ssh", "horovod", "code_tree"),
     }
 

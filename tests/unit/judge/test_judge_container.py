@@ -115,6 +115,17 @@ def test_a_network_of_its_own_is_refused() -> None:
     )
 
 
+def test_ranks_that_lack_what_the_image_sets_are_named() -> None:
+    words = "could not read what the image and `run -e` set: root may not read it"
+    unread = {"first_process": Unanswered("failed", words), "work_machine": facts(1).machine}
+    [message] = judged(cluster(node(1, container="rec-sdk")), facts(1, container=found(), **unread))
+    assert message == (
+        f"container-environment warning lab-1: {words}. Ranks may lack it: state what they need "
+        "under `env` (PATH, LD_LIBRARY_PATH, …), or start the container so that its first process "
+        "runs as the user who trains."
+    )
+
+
 def test_a_locked_account_is_named_before_a_login_fails() -> None:
     locked = Answered(Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False))
     same = {"container": found(), "work_machine": facts(1).machine, "sshd": locked}
