@@ -181,6 +181,9 @@ class ChannelStream:
             except TimeoutError:
                 self._drain()
                 continue
+            except OSError as error:
+                _LOG.debug("%s: stream ended: %s", self._node, error)
+                break
             if not data:
                 break
             self._on_bytes(data)

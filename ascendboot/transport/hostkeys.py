@@ -217,9 +217,13 @@ def _append(file: Path, line: str) -> int:
         fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
         lines = file.read_text().splitlines() if file.exists() else []
         descriptor, beside = tempfile.mkstemp(dir=file.parent, prefix=".known_hosts.")
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write("\n".join([*lines, line, ""]))
-        Path(beside).replace(file)
+        try:
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write("\n".join([*lines, line, ""]))
+            Path(beside).replace(file)
+        except BaseException:
+            Path(beside).unlink()
+            raise
         return len(lines) + 1
     finally:
         os.close(folder)

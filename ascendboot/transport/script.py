@@ -39,7 +39,6 @@ e=$( {feed}{timeout} {argv} {stdin}2>&1 >&3 3>&-; c=$?; printf .; exit "$c" ); c
 now; e=${{e%.}}; [ -z "$e" ] || e=$(printf %s "$e" | base64 -w0)
 printf '\\n%s %s %s %s %s\\n' {mark} {index} "$c" "$((t - b))" "$e\""""
 
-
 # It writes into a pipe of its own until its turn comes: descriptors from 10 on are those pipes.
 _BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
 _END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
@@ -48,7 +47,7 @@ _FIRST_ASIDE = 10
 
 @dataclass(frozen=True)
 class Script:
-    """Commands compiled for one execution; `program` runs under `LAUNCH`."""
+    """Commands compiled for one execution; `launch_line` says how `program` is started."""
 
     commands: tuple[Command, ...]
     program: bytes
@@ -61,6 +60,10 @@ class Script:
     def longest_s(self) -> float:
         """How long the commands can take before each of them has been ended."""
         return sum(command.timeout_s + KILL_AFTER_S for command in self.commands)
+
+    def purpose_after(self, results: int) -> str:
+        """What was going on when so many results had come; the last command, when all had."""
+        return self.commands[min(results, len(self.commands) - 1)].purpose
 
 
 def launch_line(program: bytes, inside: Inside | None = None) -> str:
@@ -139,31 +142,29 @@ def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
         line, is_whole, following = piece.partition(b"\n")
         if not is_whole:
             break
-        results.append(_result(node, script.commands, len(results), stdout, line))
+        results.append(_result(node, script, len(results), stdout, line))
         stdout = following
     if ended and (stdout or len(results) != len(script.commands)):
         told = f"the reply has {len(results)} sections for {len(script.commands)} commands"
         if stdout:
             told = "the reply goes on after its last command"
-        raise CommandError(node, f"could not {script.commands[0].purpose}: {told}")
+        raise CommandError(node, f"could not {script.purpose_after(0)}: {told}")
     return Reply(tuple(results), noise.strip(b"\n"), bool(found), bool(ended))
 
 
-def _result(
-    node: str, commands: Sequence[Command], index: int, stdout: bytes, line: bytes
-) -> Result:
+def _result(node: str, script: Script, index: int, stdout: bytes, line: bytes) -> Result:
     try:
         number, code, duration, stderr = line.split(b" ")
         return Result(
             node=node,
-            command={index: commands[index]}[int(number)],
+            command={index: script.commands[index]}[int(number)],
             exit_code=int(code),
             stdout=stdout,
             stderr=base64.b64decode(stderr, validate=True),
             duration_s=int(duration) / 1e6,
         )
     except (ValueError, LookupError) as error:
-        purpose = commands[min(index, len(commands) - 1)].purpose
+        purpose = script.purpose_after(index)
         said = line[:80].decode(errors="replace")
         raise CommandError(
             node, f'could not {purpose}: line {index + 1} of the reply not understood: "{said}"'
@@ -174,7 +175,7 @@ def not_whole(
     node: str, user: str, script: Script, reply: Reply, *, exit_code: int | None, stderr: bytes
 ) -> CommandError:
     """The error for a reply without its end marker; names the likely cause."""
-    purpose = script.commands[len(reply.results)].purpose if reply.began else _purpose(script)
+    purpose = script.purpose_after(len(reply.results))
     code = "no exit code" if exit_code is None or exit_code < 0 else f"exit {exit_code}"
     said = (reply.noise + b"\n" + stderr).strip().decode(errors="replace")
     first = " ".join(said.split())[:120]
@@ -189,10 +190,6 @@ def not_whole(
     )
 
 
-def _purpose(script: Script) -> str:
-    return script.commands[0].purpose
-
-
 def not_whole_inside(
     node: str, inside: Inside, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
 ) -> CommandError:
@@ -201,7 +198,7 @@ def not_whole_inside(
     said = " ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split())[:300]
     code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
     if reply.began:
-        purpose = script.commands[len(reply.results)].purpose
+        purpose = script.purpose_after(len(reply.results))
         seen = f'{code}, "{said}"' if said else code
         return CommandError(
             node,
@@ -211,5 +208,5 @@ def not_whole_inside(
     seen = f"{inside.engine_name} exec ended with {code}: {said or 'nothing was said'}"
     remedy = inside.remedy(said)
     return CommandError(
-        node, f"could not {_purpose(script)} in {where}: {seen.rstrip('.')}; {remedy}"
+        node, f"could not {script.purpose_after(0)} in {where}: {seen.rstrip('.')}; {remedy}"
     )

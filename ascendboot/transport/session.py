@@ -178,7 +178,7 @@ class SshTransport:
             self._link.close()
 
     def _session(self, script: Script) -> Channel:
-        channel = self._link.session(script.commands[0].purpose)
+        channel = self._link.session(script.purpose_after(0))
         with self._lock:
             self.executions += 1
         return channel
@@ -219,7 +219,7 @@ class SshTransport:
     def _broken(self, script: Script, raw: Raw, limit: Limit) -> NodeError:
         """The error for a reply that is not whole."""
         reply = parse_reply(self.node, script, raw.stdout)
-        purpose = script.commands[len(reply.results)].purpose
+        purpose = script.purpose_after(len(reply.results))
         if limit.expired:
             return self._endless(purpose, limit, began=reply.began)
         ended = self._link.why_ended() if raw.exit_code < 0 else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import hmac
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,6 @@ from ascendboot.transport.hostkeys import (
     KnownKey,
     host_name,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def key(number: int, key_type: str = "ssh-ed25519") -> HostKey:
@@ -120,6 +118,22 @@ def test_accepting_keeps_what_is_there_and_is_known_at_once(tmp_path: Path) -> N
     assert host_keys.lookup("b") == (KnownKey(key(2), f"{own}:3"),)
     assert host_keys.accepted == (Accepted("n2", key(2).fingerprint, "ssh-ed25519"),)
     assert [path.name for path in own.parent.iterdir()] == ["known_hosts"]
+
+
+def test_a_key_that_cannot_be_recorded_leaves_nothing_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_self: Path, _target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    own = tmp_path / "known_hosts"
+    own.write_text(line("a", key(1)))
+    monkeypatch.setattr(Path, "replace", full)
+    host_keys = HostKeys(own, user_files=[], accept_new=True)
+    with pytest.raises(OSError, match="No space left"):
+        host_keys.accept("n2", "b", key(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["known_hosts"]
+    assert (host_keys.accepted, host_keys.lookup("b")) == ((), ())
 
 
 def test_accepting_from_many_threads_and_runs_loses_none(tmp_path: Path) -> None:

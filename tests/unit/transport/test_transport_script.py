@@ -62,6 +62,16 @@ def test_a_reply_that_breaks_off_anywhere_is_never_whole(length: int) -> None:
     assert reply.results == RESULTS[: len(reply.results)]
 
 
+def test_a_reply_that_breaks_off_behind_its_last_section_names_the_last_command() -> None:
+    reply = parse_reply("n1", SCRIPT, WHOLE.removesuffix(b"END\n"))
+    assert (reply.results, reply.ended) == (RESULTS, False)
+    error = not_whole("n1", "root", SCRIPT, reply, exit_code=-1, stderr=b"")
+    assert str(error) == (
+        "n1: could not read the clock: the reply broke off while it ran: "
+        "no exit code, and it said nothing"
+    )
+
+
 @pytest.mark.parametrize(
     "bad",
     [b"0 0 1", b"1 0 0 ", b"0 0 0 *", b"0 x 0 ", b"0 0 x ", b"words", b""],
