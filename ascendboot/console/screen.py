@@ -90,6 +90,11 @@ class Screen:
         """A failure, on standard error."""
         self._err.line((text, "red"))
 
+    def agrees(self, question: str) -> bool:
+        """What the person at the terminal answers; who answers nothing at all does not agree."""
+        self._out.print(Text(f"{question} [y/N]"), end=" ")
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
     def job(self, report: JobReport, folder: str) -> None:
         """How a job ended: the first failing rank with its last words, or that all went well."""
         for note in report.notes:

@@ -58,8 +58,7 @@ def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
         return False
     for line in left:
         screen.say(line, "yellow")
-    screen.say("End them and start the job? [y/N]")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return screen.agrees("End them and start the job?")
 
 
 def _end(

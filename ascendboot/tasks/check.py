@@ -17,9 +17,11 @@ from ascendboot.phases import SETUP
 from ascendboot.render import Templates, installed_templates
 from ascendboot.state import State
 from ascendboot.tasks.common import (
+    FORKS,
     FORKS_HELP,
     INVENTORY_HELP,
     JSON_HELP,
+    forks_of,
     on_interrupt,
     reports_errors,
     wanted_cluster,
@@ -49,7 +51,7 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
     inventory: str | None = None,
     all_pairs: bool = False,
     collective: bool = False,
-    forks: int = 32,
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """Look at everything that setup would judge or prove, and change nothing.
@@ -69,10 +71,11 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 no error found (warnings allowed), 1 an error, 2 wrong inventory, 4 a node is
     unreachable, 130 interrupted.
     """
+    workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("check")
-    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
         report = _walk(session, screen, "all-pairs" if all_pairs else "ring")
         if collective and not report.interrupted:
             report = _with_collective(session, screen, report)

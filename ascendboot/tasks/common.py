@@ -1,4 +1,4 @@
-"""What the verbs share: error to exit code, Ctrl-C, the session with the cluster's nodes."""
+"""What the verbs share: errors to exit codes, values of flags, the cluster meant, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ INVENTORY_HELP = (
 )
 JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
 FORKS_HELP = "How many nodes to work on at the same time"
+FORKS = "32"
+"""As a word: an `int` here would have Invoke refuse other words with a traceback."""
 
 
 def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:
@@ -71,6 +73,15 @@ def whole_number(flag: str, text: str, *, at_least: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < at_least:
         raise UsageError(f'{flag}: "{text}" is not a whole number of at least {at_least}')
     return int(text)
+
+
+def forks_of(forks: str) -> int:
+    """On how many nodes to work at the same time, by the value of `--forks`.
+
+    Raises:
+        UsageError: it is no number, or none at all.
+    """
+    return whole_number("--forks", forks, at_least=1)
 
 
 def seconds(flag: str, text: str) -> float:

@@ -16,7 +16,7 @@ from ascendboot.lab.containers import NAME
 from ascendboot.lab.faults import DEFAULT_MILLISECONDS, DEFAULT_SECONDS, KINDS, OF_A_DEVICE
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
 from ascendboot.lab.staging import DEMO
-from ascendboot.tasks.common import JSON_HELP, reports_errors
+from ascendboot.tasks.common import JSON_HELP, reports_errors, whole_number
 from ascendboot.tasks.flags import task
 
 _LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
@@ -37,8 +37,8 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
 @reports_errors
 def up(  # noqa: PLR0917 - Invoke makes a flag of each
     c: Context,
-    nodes: int = 2,
-    devices: int = 8,
+    nodes: str = "2",
+    devices: str = "8",
     containers: bool = False,
     no_containers: bool = False,
     product: str = "a2",
@@ -61,8 +61,8 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     if containers and no_containers:
         raise UsageError("lab.up: --containers and --no-containers contradict; leave one out")
     request = {
-        "nodes": nodes,
-        "devices": devices,
+        "nodes": whole_number("--nodes", nodes, at_least=0),
+        "devices": whole_number("--devices", devices, at_least=0),
         "network": network,
         "product": product,
         "containers": containers or (False if no_containers else None),
@@ -80,7 +80,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     screen = Screen(json_mode=json)
     for node in reply["nodes"]:
         inside = f"  container {NAME}" if reply["containers"] else ""
-        screen.say(f"{node['name']}  {node['address']}  {devices} NPUs{inside}")
+        screen.say(f"{node['name']}  {node['address']}  {reply['device_count']} NPUs{inside}")
     if reply["note"]:
         screen.say(reply["note"])
     inventory = _short(reply["inventory"])

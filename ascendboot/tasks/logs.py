@@ -25,9 +25,11 @@ from ascendboot.model.job import JobState
 from ascendboot.model.names import fold
 from ascendboot.state import Run, State
 from ascendboot.tasks.common import (
+    FORKS,
     FORKS_HELP,
     INVENTORY_HELP,
     JSON_HELP,
+    forks_of,
     reports_errors,
     wanted_cluster,
     whole_number,
@@ -91,7 +93,7 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
     tail: str | None = None,
     grep: str | None = None,
     inventory: str | None = None,
-    forks: int = 32,
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """Gather what is missing of a job's logs from its nodes, and print them as `NODE:RANK | line`.
@@ -111,10 +113,11 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
     pattern = None if grep is None else chosen_pattern(grep)
     moment = None if since is None else chosen_time(since, now())
     count = None if tail is None else whole_number("logs: --tail", tail, at_least=1)
+    workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=True)
     run = state.new_run("logs")
-    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
         found = find_job(session, job)
         record = found.job.record
         wanted = Wanted(

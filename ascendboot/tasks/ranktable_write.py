@@ -17,7 +17,14 @@ from ascendboot.ranktable.build import Member, MemberDevice, build, generation_f
 from ascendboot.ranktable.convert import ORDERS
 from ascendboot.ranktable.rule import JOBS, PRODUCTS
 from ascendboot.state import State
-from ascendboot.tasks.common import FORKS_HELP, INVENTORY_HELP, reports_errors, wanted_cluster
+from ascendboot.tasks.common import (
+    FORKS,
+    FORKS_HELP,
+    INVENTORY_HELP,
+    forks_of,
+    reports_errors,
+    wanted_cluster,
+)
 from ascendboot.tasks.deliver import deliver
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.npus import ask_npus, product_among
@@ -64,7 +71,7 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
     product: str | None = None,
     job: str | None = None,
     force: bool = False,
-    forks: int = 32,
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """Write the rank table of a cluster, from what its devices say now; nodes are only read.
@@ -85,6 +92,7 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
+    workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     chosen = _chosen(cluster, nodes)
     ids = None if devices is None else _ids(devices)
@@ -94,7 +102,7 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
         stated = cluster.product if cluster.product != "auto" else None
         of_npus = wanted_product or stated
     else:
-        found = _found(cluster, chosen, forks=forks)
+        found = _found(cluster, chosen, forks=workers)
         members = tuple(_seen(node, found[node.name], ids) for node in chosen)
         of_npus = product_among(cluster, found) or wanted_product
     if wanted_product is not None and wanted_product != of_npus:

@@ -22,9 +22,11 @@ from ascendboot.outcomes import failed, ok
 from ascendboot.state import State, whoami
 from ascendboot.steps.lock import lock
 from ascendboot.tasks.common import (
+    FORKS,
     FORKS_HELP,
     INVENTORY_HELP,
     JSON_HELP,
+    forks_of,
     on_interrupt,
     reports_errors,
     wanted_cluster,
@@ -60,7 +62,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     inventory: str | None = None,
     plan: bool = False,
     yes: bool = False,
-    forks: int = 32,
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """Take back what setup did on the nodes and here, and nothing else.
@@ -76,6 +78,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 done, 1 a job runs or something could not be taken back, 2 wrong use, 4 a node is
     unreachable, 130 interrupted.
     """
+    workers = forks_of(forks)
     path, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("reset")
@@ -85,7 +88,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     with (
         on_interrupt(interrupted.set, screen, promise),
         guard,
-        Session.opened(cluster, state, run, accept_new=False, forks=forks) as session,
+        Session.opened(cluster, state, run, accept_new=False, forks=workers) as session,
     ):
         walk = Reset(session, path, screen, interrupted)
         if walk.look():
@@ -222,7 +225,7 @@ class Reset:
 
     def _clear_here(self) -> list[StepResult]:
         results = []
-        for path in self.here or ():
+        for path in self.here:
             path.unlink()
             results.append(self._of_file(path, Outcome.CHANGED))
             if path.parent.name == "ca":
@@ -254,7 +257,7 @@ def _agreed(walk: Reset, screen: Screen, *, yes: bool, asks: bool) -> bool:
             screen.say(f"  {node}  {result.detail}")
     for path in walk.here:
         screen.say(f"  {HERE}  {os.path.relpath(path)} would be removed")
-    if input(f"Take back the setup of {walk.cluster.name}? [y/N] ").strip().lower() in {"y", "yes"}:
+    if screen.agrees(f"Take back the setup of {walk.cluster.name}?"):
         return True
     raise Exit("nothing was changed", code=1)
 

@@ -20,15 +20,16 @@ from ascendboot.render import Templates, installed_templates
 from ascendboot.state import State, whoami
 from ascendboot.steps.lock import lock
 from ascendboot.tasks.common import (
+    FORKS,
     FORKS_HELP,
     INVENTORY_HELP,
     JSON_HELP,
+    forks_of,
     on_interrupt,
     read_cluster,
     remember_inventory,
     reports_errors,
     wanted_inventory,
-    whole_number,
 )
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
@@ -79,7 +80,7 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     exit_code: bool = False,
     delete_code: bool = False,
     accept_new: bool = False,
-    forks: str = "32",
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """Turn the servers of an inventory into a training cluster; a second run changes nothing.
@@ -96,12 +97,12 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 done, 1 a step failed or is blocked, 2 wrong inventory, 3 changes wait (with
     --plan --exit-code), 4 a node is unreachable, 130 interrupted.
     """
+    workers = forks_of(forks)
     path = wanted_inventory(inventory)
     cluster = read_cluster(path)
     state, screen = State.here(), Screen(json_mode=json)
-    at_once = whole_number("--forks", forks, at_least=1)
     run = state.new_run("plan" if plan else "setup")
-    with Session.opened(cluster, state, run, accept_new=accept_new, forks=at_once) as session:
+    with Session.opened(cluster, state, run, accept_new=accept_new, forks=workers) as session:
         report = _walk(session, screen, planning=plan, inventory=path, deletes=delete_code)
     run.write_json("report.json", report.to_json())
     if json:

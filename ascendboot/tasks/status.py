@@ -15,9 +15,11 @@ from ascendboot.model.names import fold
 from ascendboot.model.spans import span
 from ascendboot.state import State
 from ascendboot.tasks.common import (
+    FORKS,
     FORKS_HELP,
     INVENTORY_HELP,
     JSON_HELP,
+    forks_of,
     reports_errors,
     wanted_cluster,
 )
@@ -52,7 +54,7 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     inventory: str | None = None,
     lines: bool = False,
     stacks: bool = False,
-    forks: int = 32,
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """Show how a job stands, asked from its nodes; nothing is written there.
@@ -70,10 +72,11 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Exit codes: 0 told, 2 no such job, 4 a node of it is unreachable.
     """
+    workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("status")
-    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
         found = find_job(session, job, closely=True)
         status_now = judged(found)
         seen = where_ranks_are(found, cluster.python) if stacks else None

@@ -8,15 +8,18 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
-from ascendboot.errors import NodeError, UnreachableError, UsageError
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.launch.sweep import stop_job
 from ascendboot.model.job import JobState
 from ascendboot.state import State
 from ascendboot.tasks.common import (
+    FORKS,
     FORKS_HELP,
     INVENTORY_HELP,
     JSON_HELP,
+    forks_of,
     reports_errors,
+    seconds,
     wanted_cluster,
 )
 from ascendboot.tasks.flags import task
@@ -48,7 +51,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     job: str | None = None,
     inventory: str | None = None,
     grace: str | None = None,
-    forks: int = 32,
+    forks: str = FORKS,
     json: bool = False,
 ) -> None:
     """End a job on all nodes, this one and no other, and see that nothing of it is left.
@@ -62,11 +65,12 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 nothing of it is left, also when it had ended before, 1 something is left, 2 no
     such job, 4 a node could not be asked.
     """
-    grace_s = None if grace is None else _seconds(grace)
+    grace_s = None if grace is None else seconds("stop: --grace", grace)
+    workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("stop")
-    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
         found = find_job(session, job)
         record = found.job.record
         before = {node.node: node.processes for node in found.status.nodes}
@@ -89,16 +93,6 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
         screen.json(document)
     if code:
         raise Exit(code=code)
-
-
-def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86_400:  # noqa: PLR2004 - a day; also refuses nan and inf
-        raise UsageError(f'stop: --grace: "{word}" is not a number of seconds from 0 to 86400')
-    return seconds
 
 
 def _less_than_asked(found: FoundJob, grace_s: float) -> list[str]:

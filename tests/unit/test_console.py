@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
-from typing import TYPE_CHECKING
+import sys
+
+import pytest
 
 from ascendboot.console import Screen, folded
 from ascendboot.model.cause import CauseKind, Followed, JobCause
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.report import Cause, Outcome, Report, StepResult
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def result(node: str, outcome: Outcome, detail: str = "", diff: str = "") -> StepResult:
@@ -66,6 +66,21 @@ def test_in_json_mode_standard_output_is_the_document_alone(
     assert streams.err.splitlines()[-1] == (
         "lab: 1 thing changed, 0 problems. Kept in .ascendboot/runs/r"
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "agrees"),
+    [("y\n", True), ("Yes \n", True), ("n\n", False), ("\n", False), ("", False)],
+)
+def test_only_a_yes_agrees_and_an_end_of_input_does_not(
+    typed: str,
+    agrees: bool,  # noqa: FBT001
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert Screen().agrees("Take it back?") is agrees
+    assert capsys.readouterr().out == "Take it back? [y/N] "
 
 
 def finding(level: str, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:

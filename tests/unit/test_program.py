@@ -5,12 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from copy import copy
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.errors import UsageError
+from ascendboot.tasks.common import forks_of
 from ascendboot.tasks.flags import SHORT
 from ascendboot.tasks.job_request import script_arguments
 from ascendboot.tasks.program import namespace, with_help_first
+
+if TYPE_CHECKING:
+    from invoke.parser.argument import Argument
 
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
 ALL = set(namespace().task_names)
@@ -42,12 +48,17 @@ def test_without_a_line_there_are_all_verbs() -> None:
     assert {"setup", "train", *LAB} <= ALL
 
 
+def arguments_of(verb: str) -> list[Argument]:
+    task = copy(namespace()[verb])
+    task.help = dict(task.help)  # Invoke takes out of it what it has read
+    found: list[Argument] = task.get_arguments()
+    return found
+
+
 def test_a_short_flag_means_the_same_in_every_verb() -> None:
-    short: dict[str, set[str]] = {}
+    short: dict[str, set[str | None]] = {}
     for verb in ALL:
-        task = copy(namespace()[verb])
-        task.help = dict(task.help)  # Invoke takes out of it what it has read
-        for argument in task.get_arguments():
+        for argument in arguments_of(verb):
             for name in argument.names:
                 if len(name) == 1:
                     short.setdefault(name, set()).add(argument.name)
@@ -121,3 +132,19 @@ def test_what_stands_behind_two_dashes_is_the_script_s(
     words: list[str], arguments: tuple[str, ...]
 ) -> None:
     assert script_arguments(["ascendboot", *words]) == arguments
+
+
+def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_traceback() -> None:
+    numbers = {
+        f"{verb} --{argument.name}"
+        for verb in ALL
+        for argument in arguments_of(verb)
+        if argument.kind in (int, float)
+    }
+    assert numbers == set()
+
+
+@pytest.mark.parametrize("forks", ["abc", "0", "-1", "1.5"])
+def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
+    with pytest.raises(UsageError, match=r"^--forks: .* is not a whole number of at least 1$"):
+        forks_of(forks)
