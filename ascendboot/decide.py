@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ascendboot.model.launcher import LauncherChoice
     from ascendboot.parse.ss import Listener
 
-# Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes.
 _CONFIG = "sshd/sshd_config"
 CANDIDATE_PORTS = range(12345, 12445)
+"""Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,7 @@ def _taken_ports(cluster: Cluster, node: Node, seen: Seen) -> dict[int, str]:
     meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
     kept = meeting if cluster.has_meeting_port else {}
     return kept | {
-        listener.port: f"{listener.program or 'a program of another user'}"
-        + (f" (pid {listener.pid})" if listener.pid else "")
+        listener.port: listener.holder
         for listener in value_of(seen.facts[node.name].listeners) or ()
         if not _is_ours(node, listener, seen)
     }

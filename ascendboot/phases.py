@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
+from ascendboot.judge.devices import logic_ids
 from ascendboot.judge.network import carrier_of
-from ascendboot.judge.resources import logic_ids
 from ascendboot.profiles import packages_of, profile_paths
 from ascendboot.steps.files import Absent, FileContent
 from ascendboot.trust import admission, cluster_key, sshd, trust

@@ -133,6 +133,9 @@ class ByProduct:
 PRODUCT_NAMES = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950"}
 """The inventory's words for products, as HCCL's manual calls them."""
 
+WITHOUT_CM = {word: PRODUCT_NAMES[word] for word in ("a3", "a5")}
+"""Products whose HCCL reads no CM_ variables."""
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
+from ascendboot.hccl import WITHOUT_CM
 from ascendboot.inventory.refused import why_not_env, why_not_with_torch
 from ascendboot.inventory.settings import report_settings
 
@@ -29,7 +30,6 @@ _NOT_FOR_CODE = {
 }
 _OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys"}
 _OUR_FOLDER = "/var/lib/ascendboot"
-_WITHOUT_CM = {"a3": "A3", "a5": "950"}
 
 
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
@@ -103,7 +103,7 @@ def _report_source(sheet: Sheet, path: str | None) -> None:
         return
     plain = f"/{posixpath.normpath(path).strip('/')}"
     first = plain.split("/")[1]
-    if plain in _NOT_FOR_CODE or first in _OF_THE_SYSTEM or plain.startswith(_OUR_FOLDER):
+    if plain in _NOT_FOR_CODE or first in _OF_THE_SYSTEM or _is_ours(plain):
         sheet.report(
             sheet.spot.at("code", "path"),
             f"{path} is a folder of the system, and setup would make it equal to code.source; "
@@ -111,12 +111,16 @@ def _report_source(sheet: Sheet, path: str | None) -> None:
         )
 
 
+def _is_ours(path: str) -> bool:
+    return path == _OUR_FOLDER or path.startswith(f"{_OUR_FOLDER}/")
+
+
 def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:
     spot = sheet.spot.at("resources")
-    if keys.product in _WITHOUT_CM:
+    if keys.product in WITHOUT_CM:
         sheet.report(
             spot.at("mode"),
-            f"no-rank-table does not exist on {_WITHOUT_CM[keys.product]} servers (product: "
+            f"no-rank-table does not exist on {WITHOUT_CM[keys.product]} servers (product: "
             f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table",
         )
 

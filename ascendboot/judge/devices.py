@@ -40,6 +40,14 @@ def device_ids(node: Node, facts: NodeFacts) -> tuple[int, ...]:
     return _present(facts)
 
 
+def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:
+    """The logic ids of the devices that a job uses, in rank order."""
+    npus = value_of(seen.npus)
+    by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
+    ids = ((i, by_device.get(i)) for i in device_ids(node, seen))
+    return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
+
+
 def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
     complete: dict[str, tuple[int, ...]] = {}

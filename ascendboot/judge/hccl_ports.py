@@ -38,9 +38,7 @@ def _taken(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]:
     holders: dict[str, set[int]] = {}
     for listener in value_of(seen.listeners) or ():
         if listener.port in ports:
-            pid = f" (pid {listener.pid})" if listener.pid else ""
-            holder = f"{listener.program or 'a program of another user'}{pid}"
-            holders.setdefault(holder, set()).add(listener.port)
+            holders.setdefault(listener.holder, set()).add(listener.port)
     for holder, taken in holders.items():
         many = "ports" if len(taken) > 1 else "port"
         yield Finding(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.hccl import why_not, why_not_read
 from ascendboot.judge.finding import Finding, judged_nodes
-from ascendboot.judge.resources import product_of
+from ascendboot.judge.product import product_of
 from ascendboot.profiles import profile_env
 
 if TYPE_CHECKING:

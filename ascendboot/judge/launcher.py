@@ -32,7 +32,7 @@ def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Launche
         return LauncherChoice("the inventory states it")
     obstacle = _obstacle(cluster, facts)
     if obstacle or horovod is None:
-        return LauncherChoice(f"{obstacle}")
+        return LauncherChoice(obstacle)
     beside = f"Horovod {horovod.version} beside {cluster.python} works on {cluster.primary_name}"
     return LauncherChoice(beside, horovod.path)
 

@@ -9,7 +9,7 @@ from ascendboot.facts.api import value_of
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.judge.devices import devices_of
 from ascendboot.judge.finding import judged_nodes
-from ascendboot.judge.resources import product_of
+from ascendboot.judge.product import product_of
 from ascendboot.judge.super_pods import places_of
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.rootinfo import device_places

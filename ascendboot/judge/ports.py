@@ -10,7 +10,7 @@ from ascendboot.hccl import INTRA_ROCE
 from ascendboot.judge.devices import DRIVER, device_ids
 from ascendboot.judge.finding import Finding, devices, judged_nodes, unanswered
 from ascendboot.judge.host import same_machines
-from ascendboot.judge.resources import product_of
+from ascendboot.judge.product import product_of
 from ascendboot.judge.super_pods import pods_of
 from ascendboot.model.names import fold
 

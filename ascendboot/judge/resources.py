@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge.devices import device_ids
+from ascendboot.hccl import WITHOUT_CM
+from ascendboot.judge.devices import device_ids, logic_ids
 from ascendboot.judge.finding import Finding, devices, judged_nodes, numbers, unanswered
+from ascendboot.judge.product import product_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,18 +16,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
 
-_CHIPS = {
-    "a5": re.compile(r"Ascend950.*"),
-    "a3": re.compile(r"Ascend910_93.*"),
-    "a2": re.compile(r"Ascend910B[1-4].*"),
-    "910": re.compile(r"Ascend910(A|Pro[AB]|PremiumA)"),
-}
-"""Names of chips by product. Ascend910B without a digit was a 910 once: it tells nothing."""
-
 MOST_RANKS, MOST_RANKS_OF_REC_SDK = 32768, 512
-
-WITHOUT_CM = {"a3": "A3", "a5": "950"}
-"""Products whose HCCL reads no CM_ variables, by their word in the inventory."""
 
 
 def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -63,14 +53,6 @@ def _size(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]
         )
 
 
-def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:
-    """The logic ids of the devices that a job uses, in rank order."""
-    npus = value_of(seen.npus)
-    by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
-    ids = ((i, by_device.get(i)) for i in device_ids(node, seen))
-    return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
-
-
 def _order(node: Node, seen: NodeFacts) -> Iterator[Finding]:
     """PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending."""
     ids = logic_ids(node, seen)
@@ -83,24 +65,6 @@ def _order(node: Node, seen: NodeFacts) -> Iterator[Finding]:
             f"{devices(device_ids(node, seen))} are {numbers(ids)}",
             remedy="State `devices` in that order",
         )
-
-
-def product_of(seen: NodeFacts) -> str | None:
-    """The product as the inventory calls it, where the names of the chips tell it.
-
-    `npu-smi info -m` says "Ascend 910A", "Ascend 910B3" (A2), "Ascend910" (A3, two chips a card)
-    and "Ascend950PR".
-    """
-    npus = value_of(seen.npus)
-    if npus is None:
-        return None
-    names = {npu.chip_name.replace(" ", "") for npu in npus.npus}
-    if names == {"Ascend910"} and any(npu.chip_id for npu in npus.npus):
-        return "a3"
-    for product, pattern in _CHIPS.items():
-        if names and all(pattern.fullmatch(name) for name in names):
-            return product
-    return None
 
 
 def _product(node: Node, seen: NodeFacts) -> Iterator[Finding]:
@@ -119,13 +83,12 @@ def _product(node: Node, seen: NodeFacts) -> Iterator[Finding]:
 def _taken(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
     for listener in value_of(seen.listeners) or ():
         if listener.port == cluster.chief_port:
-            pid = f" (pid {listener.pid})" if listener.pid else ""
             yield Finding(
                 id="chief-port-taken",
                 level="error",
                 nodes=(cluster.primary_name,),
                 text=f"port {cluster.chief_port}, where the ranks are to meet, is taken by "
-                f"{listener.program or 'a program of another user'}{pid}",
+                f"{listener.holder}",
                 remedy="State another `resources.chief_port`",
             )
             return
@@ -152,18 +115,13 @@ def _chief_device(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
     npus = value_of(seen.npus)
     if npus is None or not npus.npus:
         return
-    used = device_ids(cluster.primary, seen)
-    logic_ids = sorted(
-        npu.device_id if npu.logic_id is None else npu.logic_id
-        for npu in npus.npus
-        if npu.device_id in used
-    )
-    if cluster.chief_device not in logic_ids:
+    ids = sorted(logic_ids(cluster.primary, seen))
+    if cluster.chief_device not in ids:
         yield Finding(
             id="chief-device-missing",
             level="error",
             nodes=(cluster.primary_name,),
             text=f"no device of the job has the logic id {cluster.chief_device} that "
-            f"`resources.chief_device` states; they have {numbers(logic_ids) or 'none'}",
+            f"`resources.chief_device` states; they have {numbers(ids) or 'none'}",
             remedy="State one of these",
         )

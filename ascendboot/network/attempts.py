@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ascendboot.facts.api import value_of
 from ascendboot.judge.devices import devices_of
 from ascendboot.judge.hccl_ports import ports_of_hccl
-from ascendboot.judge.resources import product_of
+from ascendboot.judge.product import product_of
 from ascendboot.judge.super_pods import places_of
 
 if TYPE_CHECKING:

@@ -25,6 +25,12 @@ class Listener:
     pid: int | None = None
     program: str | None = None
 
+    @property
+    def holder(self) -> str:
+        """Who has the port, for messages: `nginx (pid 9)`."""
+        pid = f" (pid {self.pid})" if self.pid else ""
+        return f"{self.program or 'a program of another user'}{pid}"
+
 
 def parse(text: str) -> tuple[Listener, ...]:
     """The listeners in the tool's order; none is a good answer.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ascendboot.facts.api import Answered, Unanswered
-from ascendboot.judge.resources import product_of
+from ascendboot.judge.product import product_of
 from ascendboot.model.cluster import Device
 from ascendboot.parse.kernel_ports import KernelPorts
 from ascendboot.parse.npu_smi import Npu, NpuList, NpuMap
