@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NotUnderstoodError
-from ascendboot.facts.own import BASE_SCRIPT
+from ascendboot.facts.own import base_script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def parse_leftovers(result: Result) -> Leftovers:
 
 
 def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
-    head = f"mode={mode}\n{BASE_SCRIPT.format(cluster=shlex.quote(cluster))}"
+    head = f"mode={mode}\n{base_script(cluster)}"
     return Command(
         argv=("bash", "-c", head + _SCRIPT),
         purpose=purpose,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.code.scripts import TAKE_BACK
 from ascendboot.errors import CommandError, NotUnderstoodError
-from ascendboot.facts.own import BASE_SCRIPT
+from ascendboot.facts.own import base_script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def parse_sent_code(result: Result) -> SentCode:
 
 
 def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
-    head = f"mode={mode}\n{BASE_SCRIPT.format(cluster=shlex.quote(cluster))}"
+    head = f"mode={mode}\n{base_script(cluster)}"
     return Command(
         argv=("bash", "-c", head + TAKE_BACK), purpose=purpose, effect=effect, timeout_s=120.0
     )

@@ -11,6 +11,7 @@ from ascendboot.facts.code import code_questions
 from ascendboot.facts.container import container_question
 from ascendboot.facts.launchers import launcher_questions
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_questions
+from ascendboot.facts.own import base_script
 from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
 from ascendboot.parse import disk, hccn_conf, ip, kernel_ports, openmpi, python, ss, sshd, system
 from ascendboot.parse.openmpi import OpenMpi
@@ -137,8 +138,9 @@ def host_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """What is asked of the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
+    script = base_script(cluster.name) + WORK
     work = Command(
-        argv=("bash", "-c", WORK, "ascendboot", cluster.python, cluster.name, _code_path(cluster)),
+        argv=("bash", "-c", script, "ascendboot", cluster.python, cluster.code_path or ""),
         purpose="look at Python, Open MPI, disk and code",
         effect=Effect.READ,
         timeout_s=90.0,
@@ -174,10 +176,6 @@ def node_facts(transport: Transport, cluster: Cluster, node: Node) -> NodeFacts:
         CommandError: the reply as a whole is broken.
     """
     return NodeFacts.from_answers(node.name, ask(transport, questions(cluster, node)))
-
-
-def _code_path(cluster: Cluster) -> str:
-    return cluster.code_path or ""
 
 
 def _system(result: Result) -> System:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.model.own_file import OwnFile
+from ascendboot.model.own_file import FOLDER, OwnFile
 from ascendboot.parse.ssh_certificate import parse_certificate
 from ascendboot.transport.api import Command, Effect
 
@@ -55,12 +55,6 @@ class Own:
         """All sshds of this cluster, recorded or not."""
         return self.strays if self.daemon is None else (self.daemon.pid, *self.strays)
 
-
-BASE_SCRIPT = """\
-b=/var/lib/ascendboot/{cluster}
-[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{cluster}
-"""
-"""Shell that sets `b` to the folder of a cluster on a node; root and other users differ."""
 
 # Builtins wherever they do: all of this runs on every node for every setup and every job, and
 # each program that a shell starts takes milliseconds on a busy node.
@@ -134,6 +128,12 @@ echo end
 """
 
 
+def base_script(cluster: str) -> str:
+    """Shell that sets `b` to the folder of a cluster on a node; root and other users differ."""
+    name = shlex.quote(cluster)
+    return f'b={FOLDER}/{name}\n[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{name}\n'
+
+
 def own_question(
     cluster: str, *, with_public_keys: bool = True, with_certificates: bool = True
 ) -> Command:
@@ -152,9 +152,8 @@ def own_question(
 
 
 def _script(cluster: str, private_keys: str, certificates: str) -> str:
-    base = BASE_SCRIPT.format(cluster=shlex.quote(cluster))
     wanted = f"private='{private_keys}' certificates='{certificates}'\n"
-    return f"{base}{wanted}{SSHD_FUNCTIONS}{_LOOK}"
+    return f"{base_script(cluster)}{wanted}{SSHD_FUNCTIONS}{_LOOK}"
 
 
 def parse_own(result: Result) -> Own:

@@ -85,27 +85,26 @@ if locate "$1"; then version_of python
 else section python 127 "$1 is not a program on PATH"; fi
 if locate mpirun /usr/local/openmpi/bin/mpirun; then version_of mpirun
 else section mpirun 127 'mpirun is neither on PATH nor in /usr/local/openmpi/bin'; fi
-base=/var/lib/ascendboot/$2; [ "$EUID" = 0 ] || base=$HOME/.ascendboot/$2
-while [ ! -e "$base" ] && [ -n "$base" ]; do base=${base%/*}; done
-ask disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${base:-/}" /tmp
-if [ -w "${base:-/}" ]; then section place 0 "${base:-/}"
-else section place 1 "${USER:-this user} cannot write in ${base:-/}; is it mounted read-only?"; fi
+while [ ! -e "$b" ] && [ -n "$b" ]; do b=${b%/*}; done
+ask disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${b:-/}" /tmp
+if [ -w "${b:-/}" ]; then section place 0 "${b:-/}"
+else section place 1 "${USER:-this user} cannot write in ${b:-/}; is it mounted read-only?"; fi
 # of a container it has what the image and `run -e` set; the kernel lets not every user read it
 if { : </proc/1/environ; } 2>/dev/null; then section first_process 0 readable
 else section first_process 1 "$(id -un) may not read it: process 1 is of $(stat -c %U /proc/1)"; fi
-if [ -n "$3" ]; then
+if [ -n "$2" ]; then
   state=absent
-  if [ -e "$3" ]; then
+  if [ -e "$2" ]; then
     state=unreadable
-    if [ -d "$3" ]; then [ -r "$3" ] && [ -x "$3" ] && state=readable
-    elif [ -r "$3" ]; then state=readable; fi
+    if [ -d "$2" ]; then [ -r "$2" ] && [ -x "$2" ] && state=readable
+    elif [ -r "$2" ]; then state=readable; fi
   fi
   section code 0 "$state"
 fi
 section end 0 ''
 """
 )
-"""Arguments: the interpreter, the cluster's name, the path of the code or nothing."""
+"""Behind `base_script`. Arguments: the interpreter, the path of the code or nothing."""
 
 RETRIES_FOR_S = 10
 CALL_TIMEOUT_S = 10

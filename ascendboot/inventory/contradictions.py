@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.hccl import WITHOUT_CM
 from ascendboot.inventory.refused import why_not_env, why_not_with_torch
 from ascendboot.inventory.settings import report_settings
+from ascendboot.model.own_file import FOLDER
 
 if TYPE_CHECKING:
     from ascendboot.inventory.keys import InventoryKeys
@@ -29,7 +30,6 @@ _NOT_FOR_CODE = {
     *("/usr", "/usr/local", "/var", "/var/lib", "/var/log"),
 }
 _OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys"}
-_OUR_FOLDER = "/var/lib/ascendboot"
 
 
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
@@ -112,7 +112,7 @@ def _report_source(sheet: Sheet, path: str | None) -> None:
 
 
 def _is_ours(path: str) -> bool:
-    return path == _OUR_FOLDER or path.startswith(f"{_OUR_FOLDER}/")
+    return path == FOLDER or path.startswith(f"{FOLDER}/")
 
 
 def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:

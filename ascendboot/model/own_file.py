@@ -1,8 +1,11 @@
-"""OwnFile: a file of ours on a node, as it was seen or left there."""
+"""OwnFile: a file of ours on a node, as it was seen or left there; and where they lie."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+FOLDER = "/var/lib/ascendboot"
+"""Holds the folders of root's clusters on a node; other users have theirs in ~/.ascendboot."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.api import Fact
-from ascendboot.facts.own import BASE_SCRIPT
+from ascendboot.facts.own import base_script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def lock(cluster: str, holder: str) -> Fact[Lock]:
 
     Not a question in the strict sense: it travels with the questions to the primary, before them.
     """
-    script = BASE_SCRIPT.format(cluster=shlex.quote(cluster)) + _LOCK.format(
-        holder=shlex.quote(holder)
-    )
+    script = base_script(cluster) + _LOCK.format(holder=shlex.quote(holder))
     command = Command(
         argv=("bash", "-c", script), purpose="lock the cluster", effect=Effect.WRITE, timeout_s=15.0
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from ascendboot.code.takeback import (
 from ascendboot.errors import CommandError
 from ascendboot.facts.api import answer_to, value_of
 from ascendboot.facts.container import container_question, way_into
-from ascendboot.facts.own import BASE_SCRIPT
+from ascendboot.facts.own import base_script
 from ascendboot.judge.container import obstacles
 from ascendboot.launch.look import LOOK, look_command, looked
 from ascendboot.model.report import Cause, Outcome, StepResult
@@ -112,7 +111,7 @@ def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> 
 
 
 def _look(cluster: Cluster) -> Command:
-    jobs = BASE_SCRIPT.format(cluster=shlex.quote(cluster.name)) + 'set -- "$b/jobs" 0\n'
+    jobs = base_script(cluster.name) + 'set -- "$b/jobs" 0\n'
     return replace(look_command(""), argv=("bash", "-c", jobs + LOOK, "look"))
 
 
