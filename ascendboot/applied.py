@@ -147,7 +147,7 @@ class Applied:
                 slots=tuple((name, device, ip) for name, device, ip in document["slots"]),
                 nodes=nodes,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AscendbootError(
                 f"what the last setup left cannot be read ({error!r}); run setup again"
             ) from error

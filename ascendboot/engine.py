@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ascendboot.asking import ask_node
 from ascendboot.context import Context
@@ -24,7 +24,7 @@ from ascendboot.proofs import Proofs
 from ascendboot.prove import Expectation
 from ascendboot.settling import Settled, current_texts, halves, of_phase, settle
 from ascendboot.transport.api import Sides
-from ascendboot.transport.pool import for_each
+from ascendboot.transport.pool import FORKS, for_each
 
 if TYPE_CHECKING:
     from ascendboot.asking import Asked, Asker
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ascendboot.settling import Half
     from ascendboot.steps.lock import Lock
     from ascendboot.transport.api import HostSide
+
+T = TypeVar("T")
 
 _SENDERS = 8
 """To so many nodes code is sent at once: each has some megabytes of it in memory."""
@@ -70,7 +72,7 @@ class Walk:
     templates: Templates
     listener: Listener
     interrupted: threading.Event
-    forks: int = 32
+    forks: int = FORKS
     lock: Fact[Lock] | None = None
     """Taken on the primary before anything is asked; None where nothing will be written."""
     asker: Asker = ask
@@ -83,7 +85,6 @@ class Walk:
     """The host sides of all nodes that were reached."""
     sides: dict[str, Sides] = field(default_factory=dict)
     """Both sides of all nodes that were reached; the host's alone where no way in is known."""
-    decisions: Decisions | None = None
     _outdated: threading.Event = field(default_factory=threading.Event)
     """Somebody else held the lock while the nodes were asked."""
 
@@ -140,7 +141,7 @@ class Walk:
             self._stop_if_interrupted()
             self.listener.phase_begins(phases[0].title)
             work = partial(self._settle, context, phases)
-            outcomes: dict[str, Settled | NodeError] = self._for_each(work)
+            outcomes = self._for_each(work)
             for phase in phases:
                 self.end_phase(phase.title, of_phase(phase, outcomes))
             self._stop_if_bad()
@@ -157,26 +158,6 @@ class Walk:
             return []
         sending = self.sending.after({name: _tree(seen, name) for name in seen.facts})
         return [sending.planned(name, _tree(seen, name)) for name in seen.facts]
-
-    def _send_code(self, context: Context) -> None:
-        if self.sending is None:
-            return
-        trees = {name: _tree(context.seen, name) for name in context.seen.facts}
-        sending = self.sending.after(trees)
-        primary = self.sides[self.cluster.primary_name].work
-        self._stop_if_interrupted()
-        self.listener.phase_begins(CODE)
-
-        def send(node: Node) -> StepResult:
-            work, base = self.sides[node.name].work, context.decisions.base
-            return sending.settle(work, trees[node.name], base, primary)
-
-        sent = for_each(self.cluster.nodes, send, forks=min(self.forks, _SENDERS))
-        results = (
-            failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values()
-        )
-        self.end_phase(CODE, list(results))
-        self._stop_if_bad()
 
     def prove(self, context: Context) -> None:
         """Log in from the primary to every node and look around there; try the network.
@@ -201,14 +182,22 @@ class Walk:
         if tried := proofs.network_results(parts):
             self.end_phase(NETWORK, tried)
 
+    def halves(self, context: Context, phases: Sequence[Phase], node: Node) -> list[Half]:
+        """The wishes of some phases about one node, by the side that they are about."""
+        return halves(context, phases, node, self.sides[node.name])
+
+    def end_phase(self, title: str, results: Sequence[StepResult]) -> None:
+        """Keep the results of a phase, and show them."""
+        self.results.extend(results)
+        self.listener.phase_done(title, results)
+
     def report(self, run_id: str) -> Report:
         """Everything that happened."""
-        interrupted = self.interrupted.is_set()
         return Report(
             run_id=run_id,
             cluster=self.cluster.name,
             results=tuple(self.results),
-            interrupted=interrupted,
+            interrupted=self.interrupted.is_set(),
         )
 
     def _reach(self, connect: Connect) -> None:
@@ -286,7 +275,6 @@ class Walk:
         self.end_phase(JUDGE, results)
         if decisions is None:
             return None
-        self.decisions = decisions
         return Context(
             cluster=self.cluster,
             decisions=decisions,
@@ -295,23 +283,36 @@ class Walk:
             authority=self.authority,
         )
 
-    def halves(self, context: Context, phases: Sequence[Phase], node: Node) -> list[Half]:
-        """The wishes of some phases about one node, by the side that they are about."""
-        return halves(context, phases, node, self.sides[node.name])
-
     def _settle(self, context: Context, phases: Sequence[Phase], node: Node) -> Settled:
         return settle(context, phases, node, self.sides[node.name])
 
-    def _for_each(self, work: Callable[..., Any], *, but: Node | None = None) -> dict[str, Any]:
+    def _send_code(self, context: Context) -> None:
+        if self.sending is None:
+            return
+        trees = {name: _tree(context.seen, name) for name in context.seen.facts}
+        sending = self.sending.after(trees)
+        primary = self.sides[self.cluster.primary_name].work
+        self._stop_if_interrupted()
+        self.listener.phase_begins(CODE)
+
+        def send(node: Node) -> StepResult:
+            work, base = self.sides[node.name].work, context.decisions.base
+            return sending.settle(work, trees[node.name], base, primary)
+
+        sent = for_each(self.cluster.nodes, send, forks=min(self.forks, _SENDERS))
+        results = (
+            failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values()
+        )
+        self.end_phase(CODE, list(results))
+        self._stop_if_bad()
+
+    def _for_each(
+        self, work: Callable[[Node], T], *, but: Node | None = None
+    ) -> dict[str, T | NodeError]:
         """The primary is begun first: others are asked while or after it gets the lock."""
         nodes = [n for n in self.cluster.rank_order if n.name in self.transports and n != but]
         done = for_each(nodes, work, forks=self.forks)
         return {node.name: done[node.name] for node in self.cluster.nodes if node.name in done}
-
-    def end_phase(self, title: str, results: Sequence[StepResult]) -> None:
-        """Keep the results of a phase, and show them."""
-        self.results.extend(results)
-        self.listener.phase_done(title, results)
 
     def _stop_if_bad(self) -> None:
         bad = {Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE}

@@ -30,10 +30,6 @@ class InventoryError(AscendbootError):
         self.problems = tuple(problems)
 
 
-class PlacementError(AscendbootError):
-    """The job does not fit the cluster."""
-
-
 class NotUnderstoodError(AscendbootError):
     """A tool answered in a form that its parser does not know; nothing was guessed."""
 

@@ -48,13 +48,13 @@ REC_SDK_TF: tuple[Variable, ...] = (
     Variable("PRECISION_CHECK", "0", "1 overrides several of these"),
 )
 
-LIMITS: dict[str, tuple[int, int, str]] = {
-    "GLOG_stderrthreshold": (-2, 2, ""),
-    "MULTI_LOOKUP_TIMES": (1, 127, ""),
-    "KEY_PROCESS_THREAD_NUM": (1, 10, ""),
+LIMITS: dict[str, tuple[int, int]] = {
+    "GLOG_stderrthreshold": (-2, 2),
+    "MULTI_LOOKUP_TIMES": (1, 127),
+    "KEY_PROCESS_THREAD_NUM": (1, 10),
 }
-"""Smallest and largest value, and the unit, of variables that Rec SDK checks itself; those of HCCL
-are in `ascendboot.hccl`."""
+"""Smallest and largest value of variables that Rec SDK checks itself; those of HCCL are in
+`ascendboot.hccl`."""
 
 
 def profile_env(profile: str) -> dict[str, str]:
@@ -84,11 +84,11 @@ def why_not_value(name: str, value: str) -> str | None:
     """Why the software would refuse this value of a variable; None where nothing is known."""
     if name not in LIMITS:
         return None
-    least, most, unit = LIMITS[name]
+    least, most = LIMITS[name]
     digits = value.removeprefix("-")
     if digits.isascii() and digits.isdecimal() and least <= int(value) <= most:
         return None
-    return f'"{value}" is not a whole number from {least} to {most}{f" {unit}".rstrip()}'
+    return f'"{value}" is not a whole number from {least} to {most}'
 
 
 def reference_markdown() -> str:
@@ -102,8 +102,8 @@ def _limits(name: str) -> str:
         return VARIABLES[name].kind.words
     if name not in LIMITS:
         return ""
-    least, most, unit = LIMITS[name]
-    return f"{least} to {most} {unit}".rstrip()
+    least, most = LIMITS[name]
+    return f"{least} to {most}"
 
 
 _PAGE = """\

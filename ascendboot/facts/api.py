@@ -15,7 +15,7 @@ from ascendboot.transport.api import Command, Effect, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.transport.api import RunsAll, Transport
+    from ascendboot.transport.api import RunsAll
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -169,12 +169,6 @@ def ask(
     of_command = dict(zip(commands, results, strict=True))
     answers = {name: answer_to(fact, of_command[fact.command]) for name, fact in facts.items()}
     return {**answers, "clock": _clock(first, last, before=before, after=after)}
-
-
-def gather(transport: Transport, facts: tuple[Fact[Any], ...]) -> tuple[Answer[Any], ...]:
-    """As `ask`, for facts in a row: their answers in the same order."""
-    answers = ask(transport, {str(index): fact for index, fact in enumerate(facts)})
-    return tuple(answers[str(index)] for index in range(len(facts)))
 
 
 def _clock(first: Result, last: Result, *, before: float, after: float) -> Answer[Clock]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, ask, part_of, sections_of
+from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, part_of, sections_of
 from ascendboot.facts.code import code_questions
 from ascendboot.facts.container import container_question
 from ascendboot.facts.launchers import launcher_questions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ascendboot.parse.spod_info import SuperPodPlace
     from ascendboot.parse.ss import Listener
     from ascendboot.parse.torch import Torch
-    from ascendboot.transport.api import Result, Transport
+    from ascendboot.transport.api import Result
 
 _SYSTEM = Command(
     argv=("bash", "-c", SYSTEM), purpose="look at the system", effect=Effect.READ, timeout_s=30.0
@@ -166,16 +166,6 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         purpose = f"read what the image and `run -e` set{place}"
         facts["first_process"] = Fact("first_process", work, _first_process, purpose)
     return facts
-
-
-def node_facts(transport: Transport, cluster: Cluster, node: Node) -> NodeFacts:
-    """All of a node's facts, asked in one execution.
-
-    Raises:
-        UnreachableError: the node is gone.
-        CommandError: the reply as a whole is broken.
-    """
-    return NodeFacts.from_answers(node.name, ask(transport, questions(cluster, node)))
 
 
 def _system(result: Result) -> System:

@@ -28,11 +28,6 @@ class Change:
     files: tuple[FileWrite, ...] = ()
     commands: tuple[Command, ...] = ()
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there is something to do already."""
-        return bool(self.files or self.commands)
-
 
 @dataclass(frozen=True)
 class Blocked:

@@ -13,6 +13,7 @@ from ascendboot import __version__, applied
 from ascendboot.applied import Applied
 from ascendboot.applying import applied_by
 from ascendboot.decide import Decisions, Seen, decide, place
+from ascendboot.errors import AscendbootError
 from ascendboot.facts.own import Own
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.own_file import OwnFile
@@ -55,6 +56,14 @@ def test_what_is_written_is_what_is_read() -> None:
     whole = remembered(env_node=OwnFile("aa", 0o644))
     assert Applied.from_json(json.loads(json.dumps(whole.to_json()))) == whole
     assert whole.version == __version__
+
+
+@pytest.mark.parametrize("key", ["nodes", "slots", "launcher", "base"])
+@pytest.mark.parametrize("form", [None, 7, ["x"]], ids=str)
+def test_what_has_another_form_is_named_and_not_taken(key: str, form: object) -> None:
+    document = {**remembered().to_json(), key: form}
+    with pytest.raises(AscendbootError, match=r"cannot be read .*; run setup again$"):
+        Applied.from_json(document)
 
 
 def test_the_same_wish_for_setup_in_another_file_is_the_same() -> None:

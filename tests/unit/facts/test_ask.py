@@ -14,7 +14,6 @@ from ascendboot.facts.api import (
     Fact,
     Unanswered,
     ask,
-    gather,
     output_of,
     part_of,
     sections_of,
@@ -115,10 +114,8 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Una
     transport = FakeTransport(
         answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
     )
-    assert gather(transport, (Fact("a", WHO, output_of), Fact("b", WHO, raising(error)))) == (
-        Answered("root\n"),
-        answer,
-    )
+    said = ask(transport, {"a": Fact("a", WHO, output_of), "b": Fact("b", WHO, raising(error))})
+    assert (said["a"], said["b"]) == (Answered("root\n"), answer)
     assert value_of(answer) is None
 
 
@@ -127,7 +124,7 @@ def test_a_bug_in_a_parser_is_not_an_answer() -> None:
         answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
     )
     with pytest.raises(ZeroDivisionError):
-        gather(transport, (Fact("a", WHO, raising(ZeroDivisionError())),))
+        ask(transport, {"a": Fact("a", WHO, raising(ZeroDivisionError()))})
 
 
 def test_a_fact_may_complete_the_sentence_itself() -> None:
@@ -137,11 +134,9 @@ def test_a_fact_may_complete_the_sentence_itself() -> None:
             CLOCK_COMMAND.argv: "1000000000.000000000\n",
         }
     )
-    assert gather(transport, (Fact("a", WHO, output_of, "tell the user"),)) == (
-        Unanswered(
-            "missing",
-            "could not tell the user: whoami exited 127: whoami: command not found",
-        ),
+    said = ask(transport, {"a": Fact("a", WHO, output_of, "tell the user")})
+    assert said["a"] == Unanswered(
+        "missing", "could not tell the user: whoami exited 127: whoami: command not found"
     )
 
 

@@ -17,7 +17,6 @@ from ascendboot.facts.node import (
     Disk,
     NodeFacts,
     host_questions,
-    node_facts,
     questions,
     work_questions,
 )
@@ -81,7 +80,8 @@ def here(tmp_path: Path) -> Here:
 
 
 def facts(here: Here, cluster: Cluster = CLUSTER) -> NodeFacts:
-    return node_facts(FakeTransport(rules=[here]), cluster, NODE)
+    answers = ask(FakeTransport(rules=[here]), questions(cluster, NODE))
+    return NodeFacts.from_answers(NODE.name, answers)
 
 
 def canned(sections: Mapping[str, tuple[int, str]], fact: str) -> Any:
