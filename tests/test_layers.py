@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,22 @@ ROOT = Path(__file__).parent.parent / "ascendboot"
 
 BELOW = {
     "errors": set(),
-    "model": {"errors"},
+    "model": set(),
     "hccl": set(),
     "profiles": {"hccl"},
     "inventory": {"errors", "model", "profiles", "ranktable", "hccl"},
     "parse": {"errors", "model"},
-    "render": {"errors", "model"},
-    "state": {"errors", "model"},
+    "render": set(),
+    "state": {"errors"},
     "transport": {"errors", "model"},
     "facts": {"errors", "model", "parse", "transport", "profiles"},
     "judge": {"errors", "model", "parse", "facts", "ranktable", "hccl", "profiles"},
-    "ranktable": {"errors", "model"},
-    "resources": {"errors", "model", "ranktable"},
-    "steps": {"errors", "model", "transport", "facts", "render"},
-    "decide": {"errors", "model", "facts", "judge", "parse", "profiles"},
+    "ranktable": {"errors"},
+    "resources": {"model"},
+    "steps": {"errors", "model", "transport", "facts"},
+    "decide": {"model", "facts", "judge", "parse", "profiles"},
     "applied": {"errors", "model", "facts"},
-    "applying": {"errors", "model", "facts", "decide", "applied"},
+    "applying": {"model", "facts", "decide", "applied"},
     "code": {"errors", "model", "facts", "transport"},
     "before": {
         *("errors", "model", "parse", "transport", "facts", "judge", "hccl", "launch", "applied"),
@@ -35,19 +36,16 @@ BELOW = {
         *("errors", "model", "parse", "facts", "applied", "transport", "judge", "code", "before"),
     },
     "authority": {"errors", "model"},
-    "context": {"errors", "model", "facts", "steps", "decide", "render", "resources"},
-    "trust": {"errors", "model", "facts", "steps", "decide", "render", "context"},
-    "phases": {
-        *("errors", "model", "facts", "steps", "decide", "resources", "render"),
-        *("context", "trust", "judge", "profiles"),
-    },
-    "prove": {"errors", "model", "facts", "decide", "transport"},
+    "context": {"model", "facts", "steps", "decide", "render", "resources"},
+    "trust": {"model", "facts", "steps", "context"},
+    "phases": {"model", "facts", "steps", "context", "trust", "judge", "profiles"},
+    "prove": {"errors", "model", "transport"},
     "network": {"errors", "model", "parse", "transport", "facts", "judge"},
     "outcomes": {"errors", "model", "facts", "judge", "phases", "steps"},
     "proofs": {"errors", "model", "transport", "prove", "network", "outcomes"},
     "checkup": {
-        *("errors", "model", "facts", "judge", "decide", "context", "phases", "prove", "proofs"),
-        *("network", "outcomes", "engine", "resources", "steps"),
+        *("model", "facts", "judge", "decide", "context", "phases", "prove", "proofs"),
+        *("network", "outcomes", "engine", "steps"),
     },
     "asking": {"errors", "model", "transport", "facts", "steps"},
     "settling": {
@@ -55,15 +53,15 @@ BELOW = {
         *("outcomes", "asking"),
     },
     "engine": {
-        *("errors", "model", "transport", "facts", "steps", "judge", "state"),
-        *("decide", "context", "phases", "prove", "outcomes", "render", "resources"),
+        *("errors", "model", "transport", "facts", "steps", "judge", "render"),
+        *("decide", "context", "phases", "prove", "outcomes"),
         *("network", "proofs", "asking", "settling", "code"),
     },
-    "launch": {"errors", "model", "transport", "resources"},
+    "launch": {"errors", "model", "transport"},
     "preflight": {"errors", "model", "launch", "transport", "judge"},
     "takeback": {"errors", "facts", "transport"},
-    "lab": {"errors", "model", "render"},
-    "console": {"errors", "model"},
+    "lab": {"errors", "model"},
+    "console": {"model"},
 }
 
 
@@ -109,3 +107,15 @@ def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
             n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "print"
         ]
     assert "__file__" not in {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+
+
+def test_imports_run_one_way() -> None:
+    order = list(TopologicalSorter(BELOW).static_order())
+    assert order.index("model") < order.index("facts") < order.index("engine")
+
+
+def test_no_room_may_import_what_it_does_not() -> None:
+    used: dict[str, set[str]] = {name: set() for name in BELOW}
+    for path in MODULES:
+        used[room(path)] |= imported_rooms(path) - {room(path)}
+    assert {name: may - used[name] for name, may in BELOW.items() if may - used[name]} == {}

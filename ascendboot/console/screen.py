@@ -92,7 +92,7 @@ class Screen:
 
     def agrees(self, question: str) -> bool:
         """What the person at the terminal answers; who answers nothing at all does not agree."""
-        self._out.print(Text(f"{question} [y/N]"), end=" ")
+        self.say(f"{question} [y/N]")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     def job(self, report: JobReport, folder: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ascendboot.lab import containers
+from ascendboot.model.certificate import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,9 +113,3 @@ def known_hosts_text(shape: Shape, host_keys: Mapping[str, Sequence[str]]) -> st
     """The host keys in the format of OpenSSH's known_hosts, by address."""
     lines = (f"{node.address} {key}\n" for node in shape.nodes for key in host_keys[node.name])
     return "".join(lines)
-
-
-def fingerprint(public_key: str) -> str:
-    """`SHA256:…` of a public key `TYPE BASE64`, as ssh-keygen -l shows it."""
-    digest = hashlib.sha256(base64.b64decode(public_key.split()[1])).digest()
-    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")

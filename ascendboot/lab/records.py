@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -17,10 +18,13 @@ from ascendboot.lab.programs import LabError
 from ascendboot.lab.shape import PRODUCTS, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path("/run/ascendboot-lab")
 _RECORD = "lab.json"
+_PATIENCE_S = 600.0
+"""Many nodes with containers take minutes to come up."""
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -86,15 +90,25 @@ def current_boot_id() -> str:
 
 
 @contextmanager
-def locked() -> Iterator[None]:
-    """Hold the lock of all labs on this machine; waits for whoever has it."""
-    while True:
-        ROOT.mkdir(mode=0o700, exist_ok=True)
-        handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if _is_still(handle):
-            break
-        os.close(handle)
+def locked(
+    *,
+    patience_s: float = _PATIENCE_S,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock of all labs on this machine; waits for whoever has it, for a while.
+
+    Raises:
+        LabError: whoever has it does not come to an end.
+    """
+    deadline = clock() + patience_s
+    while (handle := _lock()) is None:
+        if clock() >= deadline:
+            raise LabError(
+                f"lab: could not begin: another lab.up, lab.down or lab.fault on this machine has "
+                f"been at work for {patience_s:g} s; see what it does: fuser -v {ROOT}"
+            )
+        pause(_POLL_S)
     try:
         yield
     finally:
@@ -146,6 +160,21 @@ def is_mounted(place: Path) -> bool:
 def _mounted() -> set[Path]:
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return {Path(line.split()[1]) for line in lines}
+
+
+def _lock() -> int | None:
+    """A handle that holds the lock; None while somebody else does, or ends with the folder."""
+    ROOT.mkdir(mode=0o700, exist_ok=True)
+    handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    if _is_still(handle):
+        return handle
+    os.close(handle)
+    return None
 
 
 def _is_still(handle: int) -> bool:

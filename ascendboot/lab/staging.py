@@ -128,8 +128,10 @@ def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
     if pam.is_file():
         # Where the audit system has fixed the login id of `lab.up`, a required one lets nobody in.
         text = pam.read_text()
-        lines = [ln.replace("required", "optional") if "loginuid" in ln else ln
-                 for ln in text.splitlines()]  # fmt: skip
+        lines = [
+            line.replace("required", "optional") if "loginuid" in line else line
+            for line in text.splitlines()
+        ]
         texts["etc/pam.d/sshd"] = "\n".join(lines) + "\n"
     return texts
 

@@ -15,10 +15,10 @@ from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.lab import Lab, LabError, RangeInUseError, Shape, down, find, up
 from ascendboot.lab.faults import KINDS
-from ascendboot.lab.handover import fingerprint
 from ascendboot.lab.processes import kill_all
 from ascendboot.lab.records import ROOT, of_id
 from ascendboot.lab.status import status_of
+from ascendboot.model.certificate import fingerprint
 from tests.cluster.operating import ascendboot
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def test_only_a_yes_agrees_and_an_end_of_input_does_not(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert Screen().agrees("Take it back?") is agrees
-    assert capsys.readouterr().out == "Take it back? [y/N] "
+    assert capsys.readouterr().out == "Take it back? [y/N]\n"
 
 
 def finding(level: str, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:

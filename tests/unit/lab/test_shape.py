@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
-from ascendboot.lab import Shape, records
+from ascendboot.lab import LabError, Shape, records
 from ascendboot.lab.claims import (
     Claim,
     address_claims,
@@ -18,10 +18,11 @@ from ascendboot.lab.claims import (
     labs_collide,
     route_claims,
 )
-from ascendboot.lab.handover import fingerprint, inventory_text, known_hosts_text
+from ascendboot.lab.handover import inventory_text, known_hosts_text
 from ascendboot.lab.shape import DEFAULT_NETWORKS
 from ascendboot.lab.wiring import management_lines, namespaces, npu_lines, port_lines
 from ascendboot.lab.world import hccn_conf_text, hosts_text, root_info_text, world_text
+from ascendboot.model.certificate import fingerprint
 from ascendboot.model.cluster import Device
 from ascendboot.ranktable.levels import LevelTable
 from ascendboot.ranktable.rootinfo import device_places
@@ -145,6 +146,37 @@ def test_a_record_keeps_the_product(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_text(path.read_text().replace('"product": "a3",\n', ""))
     assert [found.shape.product for found in records.recorded()] == ["a2"]
     assert shape.described() == "1 nodes of 2 NPUs of a3 on 198.18.0.0/16 and 198.19.0.0/16"
+
+
+def test_the_lock_is_waited_for_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "labs"
+    monkeypatch.setattr(records, "ROOT", root)
+    with records.locked():
+        pauses: list[float] = []
+        times = iter([0.0, 1.0, 2.0])
+        waiting = records.locked(patience_s=2, clock=lambda: next(times), pause=pauses.append)
+        with pytest.raises(LabError, match=rf"has been at work for 2 s; .* fuser -v {root}$"):
+            waiting.__enter__()
+    assert len(pauses) == 1
+    assert not root.exists()
+    with records.locked(patience_s=0):
+        assert root.is_dir()
+
+
+def test_whoever_waits_gets_the_lock_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "ROOT", tmp_path / "labs")
+    first = records.locked()
+    first.__enter__()
+
+    def free(_seconds: float) -> None:
+        first.__exit__(None, None, None)
+
+    with records.locked(pause=free):
+        assert records.ROOT.is_dir()
 
 
 def test_claims_of_a_machine() -> None:
