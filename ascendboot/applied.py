@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ascendboot.facts.own import Own
-    from ascendboot.model.cluster import Cluster
+    from ascendboot.model.cluster import Cluster, Node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,8 @@ class OnNode:
     engine: str = ""
     """The program on the host side that reaches into the container; empty without one."""
     container_id: str = ""
+    container: str = ""
+    """Its name; empty also where an older setup did not keep it."""
     host_files: Mapping[str, OwnFile] = field(default_factory=dict)
     """What must still be on the host side, where our sshd runs there and ranks do not."""
     host_sshd: str = ""
@@ -97,6 +99,15 @@ class Applied:
             "the inventory differently, or the inventory has changed since"
         )
 
+    def in_former_containers(self, cluster: Cluster) -> dict[str, Node]:
+        """The nodes for which the inventory names no container any more, or another, as before."""
+        names = {name: node.container for name, node in self.nodes.items() if node.container}
+        return {
+            node.name: replace(node, container=names[node.name])
+            for node in cluster.nodes
+            if node.name in names and names[node.name] != node.container
+        }
+
     def placement(self, cluster: Cluster) -> Placement:
         """The slots in rank order."""
         counts: dict[str, int] = {}
@@ -128,6 +139,7 @@ class Applied:
                     home=node["home"],
                     engine=node["engine"],
                     container_id=node["container_id"],
+                    container=node.get("container", ""),
                     host_files=_files(node["host_files"]),
                     host_sshd=node["host_sshd"],
                     expires=node.get("expires"),

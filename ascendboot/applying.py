@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ascendboot.decide import Decisions, Seen
     from ascendboot.facts.own import Own
-    from ascendboot.model.cluster import Cluster
+    from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.own_file import OwnFile
 
 
@@ -36,11 +36,12 @@ def applied_by(
         launcher=decisions.launcher,
         launcher_env=decisions.launcher_env,
         slots=tuple((s.node.name, s.device_id, s.device_ip) for s in decisions.placement.slots),
-        nodes={node.name: _on_node(node.name, seen, wished[node.name]) for node in cluster.nodes},
+        nodes={node.name: _on_node(node, seen, wished[node.name]) for node in cluster.nodes},
     )
 
 
-def _on_node(name: str, seen: Seen, wished: Collection[str]) -> OnNode:
+def _on_node(node: Node, seen: Seen, wished: Collection[str]) -> OnNode:
+    name = node.name
     own, served, facts = seen.own[name], seen.served.get(name), seen.facts[name]
     system, engines = value_of(facts.system), value_of(facts.container)
     container = engines.container if engines else None
@@ -55,6 +56,7 @@ def _on_node(name: str, seen: Seen, wished: Collection[str]) -> OnNode:
         home=system.home if system else "/root",
         engine=container.engine if container else "",
         container_id=container.id if container else "",
+        container=node.container or "",
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NodeError
-from ascendboot.facts.api import Answer, Answered, Fact, Unanswered
-from ascendboot.facts.container import way_into
+from ascendboot.facts.api import Answer, Answered, Fact, Unanswered, answer_to, value_of
+from ascendboot.facts.container import container_question, way_into
 from ascendboot.facts.node import NodeFacts, host_questions, questions, work_questions
 from ascendboot.facts.own import Own, own_question, parse_own
 from ascendboot.steps.lock import Lock
@@ -33,6 +33,8 @@ class Asked:
     """What of ours is where our sshd runs, when that is not the workload side."""
     idle: Own | None = None
     """What of ours is on a host side where nothing is wished for."""
+    left_in: str = ""
+    """The container of an earlier setup, not of this one, in which our sshd still runs."""
     was_locked: bool = False
     """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
 
@@ -86,6 +88,21 @@ def ask_node(
         idle=None if cluster.serves_from_host(node) else there,
         was_locked=waited,
     )
+
+
+def left_behind(cluster: Cluster, former: Node, host: HostSide) -> str:
+    """The container that the node had before, where our sshd still runs in it; else nothing.
+
+    Raises:
+        NodeError: the node could not be asked.
+    """
+    engines = container_question(former)["container"]
+    way = way_into(former, answer_to(engines, host.run(engines.command)))
+    if way is None:  # it is gone, or nothing can run in it
+        return ""
+    question = own_fact(cluster)
+    own = value_of(answer_to(question, host.inside(way).run(question.command)))
+    return way.container if own is not None and own.sshd_pids else ""
 
 
 def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Own:

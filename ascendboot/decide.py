@@ -42,6 +42,8 @@ class Seen:
     """What of ours is where our sshd runs, for nodes on which that is not the workload side."""
     idle: Mapping[str, Own] = field(default_factory=dict)
     """What of ours is on host sides where nothing is wished for."""
+    left_in: Mapping[str, str] = field(default_factory=dict)
+    """Containers in which our sshd of an earlier setup runs, and that are not of this one."""
 
     def serving(self, name: str) -> Own:
         """What of ours is on the side of a node where our sshd runs."""
@@ -77,6 +79,7 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
     bases = {seen.own[node.name].base for node in cluster.nodes}
     findings = [] if isinstance(port, int) else [port]
     findings += _left_servers(cluster, seen)
+    findings += _left_in_containers(seen)
     if len(bases) > 1:
         findings.append(_different_bases(cluster, seen))
     findings += _linked_bases(cluster, seen)
@@ -194,6 +197,24 @@ def _left_servers(cluster: Cluster, seen: Seen) -> list[Finding]:
             text=f"the cluster's sshd {where} is left from `ssh.via: {was}`",
             remedy="Run reset, then setup",
         )
+    ]
+
+
+def _left_in_containers(seen: Seen) -> list[Finding]:
+    """Sshds of ours in containers that the inventory named before."""
+    nodes_of: dict[str, list[str]] = {}
+    for node, container in seen.left_in.items():
+        nodes_of.setdefault(container, []).append(node)
+    return [
+        Finding(
+            id="container-left",
+            level="error",
+            nodes=tuple(nodes),
+            text=f"the cluster's sshd still runs in the container {container}, which the inventory "
+            "no longer names",
+            remedy="Run reset, then setup; or remove that container",
+        )
+        for container, nodes in nodes_of.items()
     ]
 
 

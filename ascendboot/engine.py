@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ascendboot.asking import ask_node
+from ascendboot.asking import ask_node, left_behind
 from ascendboot.context import Context
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.errors import NodeError
@@ -80,6 +80,8 @@ class Walk:
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     sending: Sending | None = None
     """The code that goes from this side to the nodes; None where it is there already."""
+    former: Mapping[str, Node] = field(default_factory=dict)
+    """Nodes that had another container at the last setup, as they were then."""
     results: list[StepResult] = field(default_factory=list)
     transports: Mapping[str, HostSide] = field(default_factory=dict)
     """The host sides of all nodes that were reached."""
@@ -241,21 +243,25 @@ class Walk:
             own={name: answer.own for name, answer in asked.items()},
             served={name: a.served for name, a in asked.items() if a.served is not None},
             idle={name: a.idle for name, a in asked.items() if a.idle is not None},
+            left_in={name: a.left_in for name, a in asked.items() if a.left_in},
         )
 
     def _ask_node(self, node: Node) -> Asked:
         lock = self.lock if node == self.cluster.primary else None
         of_code = self.sending.questions() if self.sending else {}
+        host = self.transports[node.name]
         asked = ask_node(
             self.cluster,
             node,
-            self.transports[node.name],
+            host,
             lock=lock,
             asker=self.asker,
             of_code=of_code,
         )
         if asked.was_locked:
             self._outdated.set()
+        if node.name in self.former:
+            return replace(asked, left_in=left_behind(self.cluster, self.former[node.name], host))
         return asked
 
     def _judge(self, seen: Seen) -> Context | None:

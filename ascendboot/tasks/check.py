@@ -111,6 +111,7 @@ def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
             listener=OnScreen(screen),
             interrupted=interrupted,
             forks=session.forks,
+            former=session.former,
             authority=keys.look() if keys else None,
             sending=wanted_sending(cluster, interrupted),
         )

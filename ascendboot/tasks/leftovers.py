@@ -60,12 +60,23 @@ class Found:
         return all(part.left.is_nothing and not part.code.files for part in self.parts)
 
 
-def find(cluster: Cluster, node: Node, host: HostSide) -> Found:
+def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = None) -> Found:
     """Ask a node, in one execution per side; a container that is gone took all with it.
 
+    `former`: the node as it was at the last setup, where that knew it by another container.
+
     Raises:
-        NodeError: it could not be asked, or its container is there and cannot be looked into.
+        NodeError: it could not be asked, or a container is there and cannot be looked into.
     """
+    found = _find(cluster, node, host)
+    if former is None:
+        return found
+    before = _find(cluster, former, host)
+    inside = tuple(part for part in before.parts if part.way is not None)
+    return Found((*inside, *found.parts), {**before.jobs, **found.jobs})
+
+
+def _find(cluster: Cluster, node: Node, host: HostSide) -> Found:
     asked = [sent_code_question(cluster.name), leftovers_question(cluster.name), _look(cluster)]
     fact = container_question(node).get("container")
     if fact is None:

@@ -138,8 +138,11 @@ class Reset:
         began = time.monotonic()
         hosts, errors = self.session.connect_hosts_to_look(self.cluster.nodes)
         nodes = [node for node in self.cluster.nodes if node.name in hosts]
+        former = self.session.former
         answers = for_each(
-            nodes, lambda node: find(self.cluster, node, hosts[node.name]), forks=self._forks
+            nodes,
+            lambda node: find(self.cluster, node, hosts[node.name], former.get(node.name)),
+            forks=self._forks,
         )
         took = time.monotonic() - began
         told: list[StepResult] = []

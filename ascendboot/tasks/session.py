@@ -113,6 +113,12 @@ class Session:
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
 
     @property
+    def former(self) -> Mapping[str, Node]:
+        """Nodes that had another container at the last setup, as they were then."""
+        applied = _applied(self.state, self.cluster)
+        return applied.in_former_containers(self.cluster) if applied else {}
+
+    @property
     def accepted(self) -> tuple[Accepted, ...]:
         """Host keys that were new and are accepted from now on."""
         return self.host_keys.accepted
@@ -155,12 +161,17 @@ def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
 
 def _engines(state: State, cluster: Cluster) -> dict[str, str]:
     """What reaches into each node's container, as far as the last setup remembers."""
+    applied = _applied(state, cluster)
+    return {name: node.engine for name, node in applied.nodes.items()} if applied else {}
+
+
+def _applied(state: State, cluster: Cluster) -> Applied | None:
+    """What the last setup remembers; nothing also where another version wrote it."""
     try:
         document = state.applied(cluster.name)
-        applied = Applied.from_json(document) if document is not None else None
+        return Applied.from_json(document) if document is not None else None
     except AscendbootError:
-        return {}  # written by another version: then the nodes tell
-    return {name: node.engine for name, node in applied.nodes.items()} if applied else {}
+        return None  # then the nodes tell
 
 
 def _close(transports: Mapping[str, HostSide], nodes: Sequence[Node], *, forks: int) -> None:

@@ -130,6 +130,7 @@ def _walk(
             listener=OnScreen(screen),
             interrupted=interrupted,
             forks=session.forks,
+            former=session.former,
             authority=authority,
             sending=wanted_sending(cluster, interrupted, deletes=deletes),
             lock=None if planning else lock(cluster.name, f"run {run.run_id} of {whoami()}"),

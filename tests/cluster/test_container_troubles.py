@@ -25,6 +25,10 @@ SLEEPS = "s/bash -c .trap.*/sleep infinity/"
 """Most people's containers sleep: their first process never asks how others ended."""
 
 
+SERVERS = f"pgrep -cf 'sshd.* -f {BASE}/sshd/sshd_confi[g]'; true"
+"""Says how many of the cluster's sshds run, in containers or not."""
+
+
 def start(change: str = "") -> str:
     """Shell that makes a new container on a node, with something else in the way of making it."""
     return f"{REMOVE} && sed '{SLEEPS}; {change}' {START} | bash -s"
@@ -117,6 +121,41 @@ def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -
     operator.lab.undo("lab-1", "no-container-sshd")
     differs = f"lab-1 has Python {version}, lab-2 has 3.7.5. Install the same version on all nodes."
     assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
+
+
+NO_CONTAINER = ("  container: rec-sdk\n", "")
+
+
+def test_a_container_that_the_inventory_no_longer_names_keeps_no_sshd(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    plain = operator.inventory_with("plain.yaml", NO_CONTAINER)
+    with_it = ("--inventory", str(plain))
+    left = (
+        "lab-[1-2]: the cluster's sshd still runs in the container rec-sdk, which the inventory no "
+        "longer names. Run reset, then setup; or remove that container."
+    )
+    blocked = operator.setup(inventory=plain)
+    assert (blocked.code, blocked.outcomes("changed")) == (1, [])
+    assert set(blocked.details("blocked")) == {left}
+    found = [r["detail"] for r in operator.call("check", "--json", *with_it).json["results"]]
+    assert left in found
+    assert operator.sh("lab-1", SERVERS) == "1\n"
+    reset = operator.call("reset", "--yes", *with_it)
+    assert reset.code == 0, reset.err
+    assert "the cluster's sshd in the container rec-sdk stopped" in reset.out
+    assert [operator.sh(node, SERVERS) for node in NODES] == ["0\n", "0\n"]
+    assert operator.setup(inventory=plain).code == 0
+    assert [operator.sh(node, SERVERS) for node in NODES] == ["1\n", "1\n"]
+    operator.call("reset", "--yes", *with_it)
+
+
+def test_a_former_container_that_is_gone_is_nobodys_concern(operator: Operator) -> None:
+    assert operator.setup().code == 0
+    plain = operator.inventory_with("plain.yaml", NO_CONTAINER)
+    operator.sh("lab-1", REMOVE)
+    operator.sh("lab-2", "podman stop --time 0 rec-sdk")
+    assert operator.setup(inventory=plain).code == 0
+    assert operator.call("reset", "--yes", "--inventory", str(plain)).code == 0
 
 
 def test_what_ranks_cannot_have_of_the_image_is_said(operator: Operator) -> None:

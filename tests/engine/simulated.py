@@ -141,6 +141,7 @@ class Simulation:
     shown: list[str] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)
     authority: Authority | None = field(default_factory=authority)
+    former: Mapping[str, Node] = field(default_factory=dict)
 
     @classmethod
     def of(cls, count: int) -> Simulation:
@@ -207,6 +208,7 @@ class Simulation:
             interrupted=self.interrupted,
             asker=self._ask,
             authority=self.authority,
+            former=self.former,
         )
 
     def _ask(self, transport: Transport, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ascendboot.facts.api import Answered
 from ascendboot.model.container import Inside
 from ascendboot.model.report import Outcome, Report
@@ -159,6 +161,33 @@ def test_via_the_engine_each_side_is_made_good_by_itself() -> None:
     mine = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
     mine.add("resources/hccl_json_16p_2_host.json")
     assert changed(cluster.walk()) == {("lab-1", "sshd"), *(("lab-2", step) for step in mine)}
+
+
+ENGINE = {
+    "docker": "/usr/bin/docker",
+    "docker/inspect": f"{'a' * 64} {{}} image",
+    "docker/bash": "",
+}
+
+
+LEFT = (
+    "lab-[1-2]: the cluster's sshd still runs in the container rec-sdk, which the inventory no "
+    "longer names. Run reset, then setup; or remove that container."
+)
+
+
+@pytest.mark.parametrize(("status", "said"), [("running", {LEFT}), ("exited", set())])
+def test_a_container_that_is_no_longer_named_is_reset_first(status: str, said: set[str]) -> None:
+    cluster = Simulation.with_containers(2)
+    cluster.walk()
+    cluster.former = {node.name: node for node in cluster.cluster.nodes}
+    parts = {name: text.format(status) for name, text in ENGINE.items()}
+    answer = "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in parts.items())
+    for node in cluster.nodes:
+        node.broken["look for the container"] = Answer(f"{answer}@@ end 0 0\n\n")
+    plain = tuple(replace(node, container=None) for node in cluster.cluster.nodes)
+    cluster.cluster = replace(cluster.cluster, nodes=plain)
+    assert {r.detail for r in cluster.check().results if "still runs" in r.detail} == said
 
 
 def test_from_one_way_in_to_the_other_there_is_a_reset_between() -> None:

@@ -66,6 +66,20 @@ def test_what_has_another_form_is_named_and_not_taken(key: str, form: object) ->
         Applied.from_json(document)
 
 
+def test_a_container_that_is_no_longer_named_is_remembered() -> None:
+    in_one = replace(well.TWO, nodes=tuple(replace(n, container="one") for n in well.TWO.nodes))
+    before = remembered(in_one)
+    first, second = in_one.nodes
+    assert before.in_former_containers(in_one) == {}
+    mixed = replace(in_one, nodes=(replace(first, container=None), replace(second, container="b")))
+    assert before.in_former_containers(mixed) == {"lab-1": first, "lab-2": second}
+    assert remembered().in_former_containers(in_one) == {}
+    document = json.loads(json.dumps(before.to_json()))
+    for node in document["nodes"].values():
+        del node["container"]  # an older setup did not keep it
+    assert Applied.from_json(document).in_former_containers(mixed) == {}
+
+
 def test_the_same_wish_for_setup_in_another_file_is_the_same() -> None:
     moved = replace(well.TWO, source="elsewhere.yaml", log_limit=0)
     assert remembered().why_outdated(moved) is None
