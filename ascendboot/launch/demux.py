@@ -9,7 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_LINE = 1 << 20
+MAX_BAR = 1 << 12
+"""So much of a line that goes back to its start again and again: half a hundred times, mostly."""
 _LONGEST_NAME = 64
+_GOES_BACK = re.compile(rb"\r(?![\r\n]|\Z)")
+"""Where more of the line follows: not in the line ends of Windows."""
 
 
 class Demux:
@@ -87,7 +91,11 @@ class View(Protocol):
 
 
 class Lines:
-    """Bytes of one file as whole lines, each behind `prefix`; no byte of them is changed."""
+    """Bytes of one file as whole lines, each behind `prefix`; no byte of them is changed.
+
+    A progress bar, which goes back to the start of its line again and again, is shown now and then
+    while it lasts.
+    """
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -141,13 +149,25 @@ class Lines:
 
     def _split_pending(self) -> bytes:
         shown = b""
+        if len(self._pending) > MAX_BAR:
+            # A newline may follow the last byte: what goes back there may be a line's end.
+            bar, goes_back, begun = self._pending[:-1].rpartition(b"\r")
+            if goes_back:
+                shown, self._pending = self._shown(bar), begun + self._pending[-1:]
         while len(self._pending) > MAX_LINE:
             shown += self._shown(self._pending[:MAX_LINE])
             self._pending = self._pending[MAX_LINE:]
         return shown
 
     def _shown(self, block: bytes) -> bytes:
-        return self._prefix + block.replace(b"\n", b"\n" + self._prefix) + b"\n"
+        return behind(self._prefix, block) + b"\n"
+
+
+def behind(prefix: bytes, block: bytes) -> bytes:
+    """Each line of the block behind `prefix`; again where it goes back over it, to its start."""
+    if b"\r" in block:
+        block = _GOES_BACK.sub(lambda _: b"\r" + prefix, block)
+    return prefix + block.replace(b"\n", b"\n" + prefix)
 
 
 def _split(line: bytes) -> bytes:

@@ -49,8 +49,9 @@ last_lines() {
   (cd -- "$1" && set +f && stat -c '%Y %n' -- rank.*.log 2>/dev/null) |
     while read -r line name; do printf 'silent %s %s\n' "$((at - line))" "$name"; done
   for name in $(cd -- "$1" && set +f && ls -d rank.*.log 2>/dev/null); do
-    line=$(tail -c 4096 -- "$1/$name" | tr -d '\0\r' | tail -n 1 | head -c 400)
-    printf 'last %s %s\n' "$name" "$line"
+    line=$(tail -c 4096 -- "$1/$name" | tr -d '\0' | tail -n 1)
+    line=${line%"${line##*[!$'\r']}"} line=${line##*$'\r'}
+    printf 'last %s %s\n' "$name" "${line:0:400}"
   done
 }
 if cd -- "$jobs" 2>/dev/null; then

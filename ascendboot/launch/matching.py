@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.demux import Lines
+from ascendboot.launch.demux import Lines, behind
 
 if TYPE_CHECKING:
     import re
@@ -48,7 +48,7 @@ class MatchingLines:
             return b""
         if self._coloured:
             text = self._pattern.sub(_in_red, text)
-        return self._prefix + text.encode(errors="surrogateescape") + b"\n"
+        return behind(self._prefix, text.encode(errors="surrogateescape")) + b"\n"
 
 
 def _in_red(match: re.Match[str]) -> str:

@@ -38,6 +38,13 @@ while not pathlib.Path('{BASE}/go').exists(): time.sleep(0.05)
 os.write(1, b'\\xff\\x00 last of ' + os.environ['RANK'].encode())
 sys.exit(3 if os.environ['RANK'] in sys.argv[1:] else 0)
 """
+# As tqdm does it: no newline until the end.
+BAR = """\
+import sys, time
+for n in range(400): sys.stderr.write(f'\\r{n:3d} of 400 ')
+print('ready')
+time.sleep(120)
+"""
 # As people write it: nothing is flushed, so Python itself must not hold it back.
 PLAIN = f"""\
 import pathlib, time
@@ -60,7 +67,12 @@ def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     operator = Operator(bring_up_once(nodes=2, devices=2))
     ended = operator.setup()
     assert ended.code == 0, ended.err
-    for name, text in (("waits.py", WAITS), ("ends.py", ENDS), ("plain.py", PLAIN)):
+    for name, text in (
+        ("waits.py", WAITS),
+        ("ends.py", ENDS),
+        ("plain.py", PLAIN),
+        ("bar.py", BAR),
+    ):
         (operator.lab.directory / name).write_text(text)
     return operator
 
@@ -174,6 +186,18 @@ def test_a_stop_that_cannot_give_the_grace_it_is_asked_for_says_so(operator: Ope
     ) in stopped.out
     again = operator.call("stop", "--grace", "40", "--json", "--job", job_id)
     assert (again.code, again.json["notes"]) == (0, [])
+
+
+def test_a_progress_bar_is_shown_as_it_stands_and_behind_its_rank(operator: Operator) -> None:
+    job_id = detached(operator, "bar.py")
+    wait_until(lambda: all_ready(operator, job_id))
+    assert operator.call("status", "--lines").out.count("| 399 of 400 ready\n") == 4
+    shown = operator.call("logs", "--rank", "3").out.splitlines()
+    assert [line for line in shown if line.strip() != "lab-2:3 |"] == [
+        *(f"lab-2:3 | {n:3d} of 400 " for n in range(399)),
+        "lab-2:3 | 399 of 400 ready",
+    ]
+    assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
 
 
 def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:

@@ -92,6 +92,7 @@ def test_lines_with_a_match_and_no_others() -> None:
     lines = MatchingLines(b"n:0 | ", re.compile("(?i)LOSS|^$"), coloured=False)
     shown = lines.feed(b"Loss 1\nhm\n\nlo") + lines.skip(9) + lines.feed(b"ss\n\xffloss")
     assert shown + lines.finish() == b"n:0 | Loss 1\nn:0 | \nn:0 | \xffloss\n"
+    assert lines.feed(b"1%\r2% loss\n") == b"n:0 | 1%\rn:0 | 2% loss\n"
 
 
 def test_what_was_found_is_red_where_there_are_colours() -> None:
