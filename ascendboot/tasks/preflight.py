@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
@@ -23,6 +24,7 @@ from ascendboot.state import write_text
 from ascendboot.tasks.common import on_interrupt
 from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import folder_held, now
+from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import work_side
 from ascendboot.transport.pool import for_each
 
@@ -134,6 +136,7 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
 
     Raises:
         LaunchError: the nodes are not as setup left them, or it was not run from here.
+        InventoryError: the code of this side cannot be read.
     """
     cluster, document = session.cluster, session.state.applied(session.cluster.name)
     if document is None:
@@ -149,6 +152,7 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
             str(file),
             hosts=session.hosts,
             forks=session.forks,
+            sending=wanted_sending(cluster, threading.Event()),
         )
         if ready.problems:
             raise LaunchError("; ".join(ready.problems))

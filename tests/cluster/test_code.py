@@ -59,6 +59,13 @@ def code_results(ended: Ended) -> list[tuple[str, str, str]]:
     return [(r["node"], r["outcome"], r["detail"]) for r in results if r["phase"] == "code"]
 
 
+def collective(operator: Operator, inventory: Path) -> list[str]:
+    """What `check` says of ranks that were to meet."""
+    checked = operator.call("check", "--collective", "--json", "--inventory", str(inventory))
+    results = checked.json["results"]
+    return list({r["detail"]: None for r in results if r["phase"] == "collective"})
+
+
 def test_code_is_sent_once_compared_before_each_job_and_taken_back(
     operator: Operator, source: Path
 ) -> None:
@@ -102,6 +109,8 @@ def test_code_is_sent_once_compared_before_each_job_and_taken_back(
         f"warning: {node}: the code is not that of the source: {words}"
         for node in ("lab-1", "lab-2")
     ]
+    [met] = collective(operator, inventory)
+    assert met.endswith(f"lab-[1-2]: not ready: helper.py is not as in {source}; run setup.")
     third = operator.setup("--delete-code", inventory=inventory)
     assert code_results(third) == [
         ("lab-1", "changed", "sent 1 file, 16 bytes: helper.py, deleted checkpoint"),
@@ -153,6 +162,8 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     )
     operator.put("lab-1", f"{PATH}/checkpoint", "weights", mode="644")
     assert operator.call("train", "main.py", "--plan").code == 0
+    [met] = collective(operator, inventory)
+    assert met.startswith("16 ranks met by Open MPI v4.1")
     operator.put("lab-2", f"{PATH}/main.py", MAIN_2.upper())
     refused = operator.call("train", "main.py", "--plan")
     assert "lab-2: not ready: main.py is not as in lab-1; run setup" in refused.err
