@@ -87,13 +87,8 @@ def read_proof(expected: Expectation, result: Result) -> dict[str, tuple[str, ..
         CommandError: the proof itself could not be run on the primary.
         NotUnderstoodError: a line of its answer has an unknown form.
     """
-    answers: dict[str, tuple[int, str, str]] = {}
-    for number, line in enumerate(result.checked().text.splitlines(), 1):
-        parts = line.split(" ")
-        if len(parts) != 4:  # noqa: PLR2004 - name, exit code, stdout, stderr
-            raise NotUnderstoodError("proof", number, line, "a node's name and its answer")
-        name, code, out, err = parts
-        answers[name] = int(code), _decoded(out), _decoded(err)
+    lines = enumerate(result.checked().text.splitlines(), 1)
+    answers = dict(_answer(number, line) for number, line in lines)
     wanted = wanted_answer(expected)
     return {
         node.name: _problems(expected, wanted, answers.get(node.name))
@@ -106,6 +101,16 @@ def wanted_answer(expected: Expectation) -> tuple[str, ...]:
     variables = "".join(f"{k}={v}\0" for k, v in sorted(expected.cluster.env.items()))
     texts = [variables, *expected.files.values()]
     return (*(f"{sha256(text.encode()).hexdigest()}  -" for text in texts), "orted")
+
+
+def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:
+    """The node's name; the exit code of its login, what it said, and what it complained of."""
+    try:
+        name, code, out, err = line.split(" ")
+        return name, (int(code), _decoded(out), _decoded(err))
+    except ValueError as error:
+        expected = "a node's name, an exit code and what was said, in base64"
+        raise NotUnderstoodError("proof", number, line, expected) from error
 
 
 def _problems(
@@ -135,4 +140,4 @@ def _problems(
 
 
 def _decoded(text: str) -> str:
-    return base64.b64decode(text).decode(errors="replace")
+    return base64.b64decode(text, validate=True).decode(errors="replace")

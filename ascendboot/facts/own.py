@@ -108,7 +108,7 @@ if [ -d "$b" ]; then
     pub=($(ssh-keygen -y -P '' -f "$k" 2>/dev/null)) && echo "key $k ${pub[0]} ${pub[1]}"
   done
   while read -r key p; do
-    if [ "$key" = Port ]; then echo "port $p"; fi
+    if [[ $key == Port && $p =~ ^[0-9]+$ ]]; then echo "port $p"; fi
   done 2>/dev/null <sshd/sshd_config
   for c in $certificates; do
     [ -e "$c" ] || continue
@@ -170,7 +170,11 @@ def parse_own(result: Result) -> Own:
         raise NotUnderstoodError("own files", len(lines), lines[-1] if lines else "", "end")
     reader = _Reader()
     for number, line in enumerate(lines[1:-1], 2):
-        if not reader.takes(line):
+        try:
+            is_known = reader.takes(line)
+        except ValueError:  # no number where one belongs
+            is_known = False
+        if not is_known:
             raise NotUnderstoodError("own files", number, line, "a line of a known kind")
     return reader.own(PurePosixPath(lines[0].removeprefix("base ")))
 

@@ -80,7 +80,7 @@ class Megabytes:
 
     @property
     def words(self) -> str:
-        """`a whole number of MB, 1 or more`."""
+        """`a whole number of MB from 1 to 65536`."""
         return f"a whole number of MB from {self.least} to {self.most}"
 
     @property

@@ -29,6 +29,7 @@ from ascendboot.inventory.kinds import (
     choice,
 )
 from ascendboot.inventory.node_keys import GroupMapping, Keys, NodeKeys, NodeMapping, nothing, unset
+from ascendboot.model.cluster import CHIEF_PORT
 
 
 class SshKeys(Keys):
@@ -82,10 +83,10 @@ class ResourceKeys(Keys):
         "called. It decides which devices take part, in which order.",
     )
     chief_port: ChiefPort = Field(
-        default=61000,
+        default=CHIEF_PORT,
         description="The port of the primary where ranks meet in the modes no-rank-table and "
         "root-info, and under torchrun.",
-        examples=[61000],
+        examples=[CHIEF_PORT],
     )
     chief_device: DeviceId = Field(
         default=0,

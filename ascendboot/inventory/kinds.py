@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 from pydantic_core import PydanticCustomError
 
+from ascendboot.hccl import hccl_ports
 from ascendboot.inventory import ranges
 from ascendboot.inventory.addresses import (
     ip_of,
@@ -17,6 +18,7 @@ from ascendboot.inventory.addresses import (
     why_not_ip,
 )
 from ascendboot.inventory.sheet import seen
+from ascendboot.model.cluster import CHIEF_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 SAID = "said"
 """The pydantic error type whose text is already a whole sentence."""
 
-HCCL_PORTS = range(60000, 60032)
-"""What HCCL listens on itself (HCCL_IF_BASE_PORT and the 31 after it)."""
+[HCCL_PORTS] = hccl_ports({})
+"""What HCCL listens on itself, where nothing else is stated."""
 
 _LEAST_LOG = 16 << 20
 
@@ -96,7 +98,7 @@ def _outside_hccl(port: int) -> int:
     if port in HCCL_PORTS:
         raise said(
             f"{port} lies in {HCCL_PORTS.start}-{HCCL_PORTS.stop - 1}, which HCCL takes for "
-            "itself; write 61000"
+            f"itself; write {CHIEF_PORT}"
         )
     return port
 

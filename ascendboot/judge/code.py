@@ -76,14 +76,14 @@ def _there(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
 
 def _not_sent(cluster: Cluster, tree: CodeTree) -> Iterator[Finding]:
     reasons = {path: why_not_sent(path, entry) for path, entry in tree.entries.items()}
-    told = [f"{ascii(path)[1:-1]} {why}" for path, why in reasons.items() if why]
-    if told:
-        more = f"; {len(told) - 2} more" if len(told) > 2 else ""  # noqa: PLR2004
+    refused = [f"{ascii(path)[1:-1]} {why}" for path, why in reasons.items() if why]
+    if refused:
+        more = f"; {len(refused) - 2} more" if len(refused) > 2 else ""  # noqa: PLR2004
         yield Finding(
             id="code-not-sent",
             level="error",
             nodes=(cluster.primary_name,),
-            text=f"{', '.join(told[:2])}{more}",
+            text=f"{', '.join(refused[:2])}{more}",
             remedy="Remove it, or leave it out with `code.exclude`",
         )
 

@@ -9,6 +9,7 @@ from ascendboot.hccl import WITHOUT_CM
 from ascendboot.judge.devices import device_ids, logic_ids
 from ascendboot.judge.finding import Finding, devices, judged_nodes, numbers, unanswered
 from ascendboot.judge.product import product_of
+from ascendboot.model.cluster import CHIEF_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -106,7 +107,7 @@ def _ephemeral(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
             nodes=(cluster.primary_name,),
             text=f"any outgoing connection may take port {cluster.chief_port}: Linux gives "
             f"{ports.first}-{ports.last} to them",
-            remedy="State a `resources.chief_port` outside, such as 61000, or add it to "
+            remedy=f"State a `resources.chief_port` outside, such as {CHIEF_PORT}, or add it to "
             "net.ipv4.ip_local_reserved_ports",
         )
 

@@ -32,7 +32,7 @@ _LOOK = (
 
 def connection_findings(tried: Mapping[str, Tried]) -> Iterator[Finding]:
     """Ports that one node does not reach at another, one finding per node that is not reached."""
-    closed: dict[tuple[str, str], dict[str, list[Knock]]] = {}
+    closed: dict[tuple[str, str], list[str]] = {}
     silent: _Silent = {}
     for source, found in tried.items():
         if any(knocked.reason == _NO_DEV_TCP for knocked in found.knocks.values()):
@@ -44,12 +44,12 @@ def connection_findings(tried: Mapping[str, Tried]) -> Iterator[Finding]:
                 silent.setdefault(target, {}).setdefault(where, []).append(source)
             for knock, knocked in knocks.items():
                 if knock.is_open and knocked.reason == _REFUSED:
-                    key = (target, f"{knock.address}:{knock.port}")
-                    closed.setdefault(key, {}).setdefault(source, []).append(knock)
+                    place = (target, f"{knock.address}:{knock.port}")
+                    closed.setdefault(place, []).append(source)
     pairs = {(source, target) for source, found in tried.items() for target in _by_target(found)}
     yield from _everywhere(silent, pairs) or _each(silent)
-    for (target, place), refused in closed.items():
-        yield _refused(target, place, list(refused))
+    for (target, address), sources in closed.items():
+        yield _refused(target, address, sources)
 
 
 def _each(silent: _Silent) -> list[Finding]:

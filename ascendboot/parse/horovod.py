@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.parse.reading import lines_of
+from ascendboot.parse.reading import lines_of, nothing_printed
 
 VERSION_TOOL = "horovodrun --version"
 BUILD_TOOL = "horovodrun --check-build"
@@ -33,7 +33,7 @@ def parse_version(text: str) -> str:
     """
     lines = lines_of(text)
     if not lines:
-        raise NotUnderstoodError(VERSION_TOOL, 1, "", "a version")
+        raise nothing_printed(VERSION_TOOL, "a version")
     if not _VERSION.fullmatch(lines[-1].text.strip()):
         raise lines[-1].not_understood(VERSION_TOOL, "a version")
     return lines[-1].text.strip()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ascendboot.errors import NotUnderstoodError
-from ascendboot.parse.reading import lines_of
+from ascendboot.parse.reading import lines_of, nothing_printed
 
 TOOL = "the versions of torch"
 _VERSIONS = re.compile(r"([0-9]\S*) (-|[0-9]\S*)")
@@ -33,7 +32,7 @@ def parse(text: str) -> Torch:
     """
     lines = lines_of(text)
     if not lines:
-        raise NotUnderstoodError(TOOL, 1, "", "two versions")
+        raise nothing_printed(TOOL, "two versions")
     match = _VERSIONS.fullmatch(lines[-1].text.strip())
     if match is None:
         raise lines[-1].not_understood(TOOL, "two versions")

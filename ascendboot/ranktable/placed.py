@@ -177,10 +177,6 @@ def _crosses_rings(devices: set[int]) -> bool:
     return 1 < len(devices) <= _OF_ONE_RING and not any(devices <= ring for ring in RINGS)
 
 
-def _missing(seen: bytearray) -> list[int]:
-    return [rank for rank, there in enumerate(seen) if not there]
-
-
 def _some(values: Sequence[object]) -> str:
     shown = ", ".join(map(str, values[:_NAMED]))
     return shown if len(values) <= _NAMED else f"{shown}, …"

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.prove import Expectation, proof, read_proof, wanted_answer
 from ascendboot.transport.api import Effect, Result
@@ -110,6 +111,15 @@ def test_a_node_without_an_answer_is_not_taken_for_well() -> None:
         "lab-1": (),
         "lab-2": ("could not log in from the primary: it gave no answer",),
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"lab-1 0 b2s=", b"lab-1 x b2s= b2s=", b"lab-1 0 *** b2s=", b"Welcome", b"lab-1 0 o b2s="],
+)
+def test_a_line_of_another_form_is_named(line: bytes) -> None:
+    with pytest.raises(NotUnderstoodError, match=r"^proof: line 1 not understood: "):
+        read_proof(EXPECTED, replace(answer(), stdout=line + b"\n"))
 
 
 def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:

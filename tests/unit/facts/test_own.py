@@ -1,0 +1,55 @@
+"""What of ours is on a node, by the script that looks and by the reader of its answer."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.own import Own, base_script, own_question, parse_own
+from ascendboot.transport.api import Result
+
+QUESTION = own_question("lab", with_public_keys=False, with_certificates=False)
+
+
+def answer(stdout: bytes) -> Result:
+    return Result(
+        node="lab-1", command=QUESTION, exit_code=0, stdout=stdout, stderr=b"", duration_s=0.0
+    )
+
+
+def seen_in(folder: Path) -> Own:
+    """The script for real, with another folder for that of the cluster."""
+    script = QUESTION.argv[2].replace(base_script("lab"), f"b={folder}\n")
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
+    return parse_own(answer(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("Port 12345", 12345),
+        ("Port 12345 # mine", None),
+        ("Port", None),
+        ("Port http", None),
+        ("ListenAddress 192.0.2.1", None),
+    ],
+)
+def test_a_port_that_somebody_spoilt_is_none(tmp_path: Path, line: str, port: int | None) -> None:
+    (tmp_path / "sshd").mkdir()
+    (tmp_path / "sshd/sshd_config").write_text(f"# ours\n{line}\nUsePAM no\n")
+    own = seen_in(tmp_path)
+    assert (own.port, set(own.files)) == (port, {"sshd/sshd_config"})
+
+
+def test_where_nothing_is_nothing_is_seen(tmp_path: Path) -> None:
+    folder = tmp_path / "absent"
+    assert seen_in(folder) == Own(base=PurePosixPath(folder))
+
+
+@pytest.mark.parametrize("line", ["mode 9 ./x", "port http", "stray me", "sshd x sha -", "word"])
+def test_a_line_of_another_form_is_named(line: str) -> None:
+    with pytest.raises(NotUnderstoodError, match=rf'own files: line 2 not understood: "{line}"'):
+        parse_own(answer(f"base /b\n{line}\nend\n".encode()))
