@@ -167,6 +167,8 @@ def test_code_that_lies_on_the_nodes_must_be_equal(operator: Operator) -> None:
     operator.put("lab-2", f"{PATH}/main.py", MAIN_2.upper())
     refused = operator.call("train", "main.py", "--plan")
     assert "lab-2: not ready: main.py is not as in lab-1; run setup" in refused.err
+    [met] = collective(operator, inventory)
+    assert met.endswith("lab-2: not ready: main.py is not as in lab-1; run setup.")
 
 
 def test_code_goes_into_containers_and_out_again(bring_up: Callable[..., Lab]) -> None:
