@@ -261,6 +261,11 @@ def find(directory: Path, lab_id: str | None = None) -> Lab | None:
     return Lab(record) if record else None
 
 
+def remains(lab_id: str) -> bool:
+    """Whether anything is left of a lab, be it without its record."""
+    return (records.ROOT / lab_id).exists() or bool(wiring.existing(prefix_of(lab_id)))
+
+
 def _is_whole(record: Record) -> bool:
     return record.ready and record.boot_id == records.current_boot_id()
 

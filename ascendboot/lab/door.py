@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError, NodeError, UsageError
 from ascendboot.lab import effects
-from ascendboot.lab.cluster import Lab, down, find, up
+from ascendboot.lab.cluster import Lab, down, find, remains, up
 from ascendboot.lab.containers import NAME, hindrance
 from ascendboot.lab.node import entry
 from ascendboot.lab.programs import LabError
 from ascendboot.lab.records import recorded
-from ascendboot.lab.shape import Shape
+from ascendboot.lab.shape import Shape, lab_called
 from ascendboot.lab.status import container_state, lab_json, status_of
 
 if TYPE_CHECKING:
@@ -167,16 +167,15 @@ def _containers_wanted(before: Lab | None, *, asked: bool | None) -> tuple[bool,
 
 
 def _down(request: Json) -> Json:
-    lab_id = request["lab"]
-    lab = find(Path(request["directory"]), lab_id)
+    lab, lab_id = _asked(request)
     others = [r for r in recorded() if lab is None or r.shape.lab_id != lab.lab_id]
-    if lab or lab_id:
-        down(lab.lab_id if lab else lab_id)
-    return {"lab": lab.lab_id if lab else None, "others": _listed(others)}
+    if gone := lab.lab_id if lab else lab_id if lab_id and remains(lab_id) else None:
+        down(gone)
+    return {"lab": gone, "others": _listed(others)}
 
 
 def _status(request: Json) -> Json:
-    lab = find(Path(request["directory"]), request["lab"])
+    lab, _ = _asked(request)
     if lab is None:
         return {"lab": None, "nodes": [], "others": _listed(recorded())}
     others = [record for record in recorded() if record.shape.lab_id != lab.lab_id]
@@ -216,12 +215,21 @@ _RAISED_AGAIN: dict[int, type[AscendbootError]] = {UsageError.exit_code: UsageEr
 
 
 def _wanted(request: Json) -> Lab:
-    lab = find(Path(request["directory"]), request["lab"])
-    if lab is None:
-        raise LabError(
-            f"lab: could not find a lab: none runs for {request['directory']}; say invoke lab.up"
-        )
-    return lab
+    lab, lab_id = _asked(request)
+    if lab is not None:
+        return lab
+    if lab_id is not None:
+        raise LabError(f"lab: could not find the lab {lab_id}: lab.status lists those that run")
+    raise LabError(
+        f"lab: could not find a lab: none runs for {request['directory']}; say invoke lab.up"
+    )
+
+
+def _asked(request: Json) -> tuple[Lab | None, str | None]:
+    """The lab that a request is about, and the id by which it was asked for."""
+    word = request["lab"]
+    lab_id = None if word is None else lab_called(word)
+    return find(Path(request["directory"]), lab_id), lab_id
 
 
 def _listed(others: Sequence[Any]) -> list[Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal, TypeAlias
@@ -16,6 +17,7 @@ PRODUCTS: tuple[Product, ...] = ("a2", "a3", "a5")
 PREFIX = "ablab-"
 """How every namespace and interface of a lab begins; the lab's id follows."""
 
+_ID = re.compile("[0-9a-f]{8}")
 _MOST_NODES = 254
 _MOST_DEVICES = 16
 _FIRST_DEVICE = 100
@@ -127,6 +129,19 @@ class Shape:
             devices=tuple(Device(i, str(first + i)) for i in range(self.device_count)),
             namespace=f"{self.prefix}-n{number}",
         )
+
+
+def lab_called(word: str) -> str:
+    """The id of a lab as somebody wrote it; what is no id names no folder, and takes none down.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _ID.fullmatch(word):
+        raise UsageError(
+            f'--lab: "{word}" is not the id of a lab, such as c6120000; lab.status lists them'
+        )
+    return word
 
 
 def prefix_of(lab_id: str) -> str:

@@ -98,11 +98,12 @@ def down(c: Context, lab: str | None = None, json: bool = False) -> None:
     Examples:
       invoke lab.down                             the lab of this directory; none is fine
       invoke lab.down --lab c6120000              the one with this id, whole or in parts
+
+    Exit codes: 0 none is left, 1 something of it would not go, 2 wrong use.
     """
     reply = door.ask("down", _who(lab))
     screen = Screen(json_mode=json)
-    gone = reply["lab"] or lab
-    screen.say("The practice cluster is down." if gone else "No practice cluster runs here.")
+    screen.say("The practice cluster is down." if reply["lab"] else _none_runs(lab))
     _say_others(screen, reply)
     if json:
         screen.json(reply)
@@ -116,13 +117,15 @@ def status(c: Context, lab: str | None = None, json: bool = False) -> None:
     Examples:
       invoke lab.status
       invoke lab.status --json | jq '.nodes[].state'
+
+    Exit codes: 0 told, 2 wrong use.
     """
     reply = door.ask("status", _who(lab))
     screen = Screen(json_mode=json)
     for node in reply["nodes"]:
         screen.say(_node_line(node))
     if reply["lab"] is None:
-        screen.say("No practice cluster runs here. Bring one up with invoke lab.up")
+        screen.say(f"{_none_runs(lab)} Bring one up with invoke lab.up")
     _say_others(screen, reply)
     if json:
         screen.json(reply)
@@ -142,6 +145,8 @@ def shell(c: Context, node: str, container: bool = False, lab: str | None = None
     Examples:
       invoke lab.shell lab-1
       invoke lab.shell lab-1 --container
+
+    Exit codes: the shell's own, 1 there is no way in, 2 no such node.
     """
     door.enter({**_who(lab), "node": node, "container": container})
 
@@ -190,6 +195,8 @@ def fault(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke lab.fault lab-1 link-down --device 3
       invoke lab.fault lab-1 busy --times 2       the next two calls are refused
       invoke lab.fault lab-2 delay --milliseconds 100
+
+    Exit codes: 0 done, 1 this machine cannot do it, 2 wrong use.
     """
     request = {
         **_who(lab),
@@ -273,6 +280,10 @@ def _fault_words(fault: dict[str, Any]) -> str:
     if fault["seconds"] is not None:
         words += f" by {fault['seconds']:+d} s"
     return words
+
+
+def _none_runs(lab: str | None) -> str:
+    return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
 
 
 def _say_others(screen: Screen, reply: dict[str, Any]) -> None:

@@ -523,6 +523,12 @@ def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
     assert ascendboot(tmp_path, "lab.down")[0] == 0
 
 
+@pytest.mark.usefixtures("lab_possible")
+def test_down_does_not_say_that_a_lab_is_down_which_never_was(tmp_path: Path) -> None:
+    code, out, error = ascendboot(tmp_path, "lab.down", "--lab", "00000000")
+    assert (code, out.splitlines()[0], error) == (0, "No practice cluster 00000000 runs.", "")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -532,6 +538,20 @@ def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
             "lab.up: --containers and --no-containers contradict; leave one out\n",
         ),
         (("lab.up", "--nodes", "0"), 2, "--nodes: 0 cannot be; from 1 to 254 can\n"),
+        *(
+            (
+                (verb, "--lab", word),
+                2,
+                f'--lab: "{word}" is not the id of a lab, such as c6120000; lab.status lists them\n',
+            )
+            for verb in ("lab.down", "lab.status")
+            for word in ("nix", "../nix")
+        ),
+        (
+            ("lab.fault", "lab-1", "busy", "--lab", "00000000"),
+            1,
+            "lab: could not find the lab 00000000: lab.status lists those that run\n",
+        ),
     ],
 )
 @pytest.mark.usefixtures("lab_possible")

@@ -19,7 +19,7 @@ from ascendboot.lab.claims import (
     route_claims,
 )
 from ascendboot.lab.handover import inventory_text, known_hosts_text
-from ascendboot.lab.shape import DEFAULT_NETWORKS
+from ascendboot.lab.shape import DEFAULT_NETWORKS, lab_called
 from ascendboot.lab.wiring import management_lines, namespaces, npu_lines, port_lines
 from ascendboot.lab.world import hccn_conf_text, hosts_text, root_info_text, world_text
 from ascendboot.model.certificate import fingerprint
@@ -48,6 +48,19 @@ def test_the_default_lab() -> None:
         "198.18.255.254",
         "198.19.255.254",
         "c6120000",
+    )
+
+
+def test_a_lab_is_called_by_its_id() -> None:
+    assert lab_called(DEFAULT.lab_id) == "c6120000"
+
+
+@pytest.mark.parametrize("word", ["", ".", "..", "/home", "../../home", "c6120000/..", "c612000*"])
+def test_what_is_no_id_is_refused_before_a_folder_is_looked_for(word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        lab_called(word)
+    assert str(caught.value) == (
+        f'--lab: "{word}" is not the id of a lab, such as c6120000; lab.status lists them'
     )
 
 
