@@ -3,10 +3,11 @@
 import os
 import sys
 
-from ascendboot.tasks.program import namespace, with_help_first
+from ascendboot.tasks.program import namespace, prepare, with_help_first
 
 # Invoke has read its own flags by now, so `invoke VERB --help` begins anew as `--help VERB`.
 if (words := with_help_first(sys.argv)) != sys.argv:
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - this very program
 
+prepare(sys.argv[1:])
 ns = namespace(sys.argv[1:])

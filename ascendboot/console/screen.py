@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ascendboot.console.folding import folded
-from ascendboot.console.writers import writer_to
+from ascendboot.console.writers import write_line, writer_to
 from ascendboot.model.report import Outcome
 
 if TYPE_CHECKING:
@@ -62,8 +62,12 @@ class Screen:
 
     def json(self, document: Mapping[str, object]) -> None:
         """The document on standard output, and nothing else."""
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
+        self.text(json.dumps(document, indent=2, ensure_ascii=False))
+
+    @staticmethod
+    def text(words: str) -> None:
+        """Lines as they are, on standard output: for another program, or to be copied."""
+        write_line(sys.stdout, words)
 
     @staticmethod
     def raw(*, to_stderr: bool) -> Callable[[bytes], None]:

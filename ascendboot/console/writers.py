@@ -43,6 +43,17 @@ def writer_to(stream: IO[str]) -> Writer:
     return _Plain(stream)
 
 
+def write_line(stream: IO[str], words: str) -> None:
+    """Write a line at once; that its reader has gone (`| head -1`) ends nothing."""
+    try:
+        stream.write(f"{words}\n")
+        stream.flush()
+    except BrokenPipeError:  # what is done on the nodes is not for the reader alone
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
 class _Plain:
     shows_colours = False
 
@@ -51,23 +62,13 @@ class _Plain:
 
     def line(self, *parts: Part) -> None:
         words = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        try:
-            self._stream.write(f"{words}\n")
-            self._stream.flush()
-        except BrokenPipeError:
-            self._write_no_more()
+        write_line(self._stream, words)
 
     def work(self, title: str) -> None:
         pass
 
     def rest(self) -> None:
         pass
-
-    def _write_no_more(self) -> None:
-        """Whoever read this has gone (`| head -1`); what is done on the nodes is not for them."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
 
 
 class _Coloured:

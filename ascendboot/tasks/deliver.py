@@ -60,7 +60,7 @@ def deliver(
     if screen.json_mode:
         screen.json({"output": output, "left_out": list(left_out), "table": json.loads(text)})
     elif output is None:
-        screen.raw(to_stderr=False)(text.encode())
+        screen.text(text.removesuffix("\n"))
     else:
         screen.say(
             f"{output}: written, {table.world_size} rank{'' if table.world_size == 1 else 's'}"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -95,7 +94,7 @@ def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
     if as_json:
         screen.json(launch.to_json())
     else:
-        sys.stdout.write(launch.describe() + "\n")
+        screen.text(launch.describe())
 
 
 def _pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
@@ -120,7 +119,7 @@ def _detach(
     if as_json:
         screen.json(running_report(launch, started, str(session.run.folder)).to_json())
     else:
-        sys.stdout.write(f"{job}\n")
+        screen.text(job)
 
 
 def _run(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,25 @@ if TYPE_CHECKING:
 
 _VERBS = ("setup", "check", "train", "status", "logs", "stop", "reset")
 _GROUPS = ("lab", "ranktable")
+_ONLY_TELL = {
+    *("--list", "-l", "--help", "-h", "--version", "-V"),
+    *("--complete", "--print-completion-script"),
+}
 _MOCKS = "unittest.mock"
+_INTERRUPTED = 130
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Make the streams of this process fit for `words`, its command line.
+
+    What only tells something ends with its reader, in silence, as `ls | head -1` does. A verb goes
+    on without one, and without a stream that was closed: else the next file would take its place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
+    if not words or words[0].partition("=")[0] in _ONLY_TELL:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def namespace(words: Sequence[str] = ()) -> Collection:
@@ -28,7 +49,7 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     the others takes longer than to reach a node.
     """
     wanted = _named(words)
-    with _here_to_stay(), _mocks_on_demand():
+    with _quiet_interrupt(), _here_to_stay(), _mocks_on_demand():
         from invoke.collection import Collection  # noqa: PLC0415
 
         collection = Collection()
@@ -55,7 +76,8 @@ def with_help_first(argv: Sequence[str]) -> list[str]:
 def main() -> None:
     """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
-    with _here_to_stay(), _mocks_on_demand():
+    prepare(argv[1:])
+    with _quiet_interrupt(), _here_to_stay(), _mocks_on_demand():
         from invoke.program import Program  # noqa: PLC0415
 
         program = Program(
@@ -71,6 +93,16 @@ def _named(words: Sequence[str]) -> set[str]:
     known = {*_VERBS, *_GROUPS}
     names = [word.partition(".")[0] for word in words]
     return known & set(names) if names and names[0] in known else known
+
+
+@contextmanager
+def _quiet_interrupt() -> Iterator[None]:
+    """Ctrl-C while nothing but modules is loaded is the end, without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(_INTERRUPTED)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from copy import copy
@@ -16,6 +18,8 @@ from ascendboot.tasks.job_request import script_arguments
 from ascendboot.tasks.program import namespace, with_help_first
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from invoke.parser.argument import Argument
 
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
@@ -61,7 +65,7 @@ def test_a_short_flag_means_the_same_in_every_verb() -> None:
         for argument in arguments_of(verb):
             for name in argument.names:
                 if len(name) == 1:
-                    short.setdefault(name, set()).add(argument.name)
+                    short.setdefault(name, set()).add(str(argument.name))
     assert short == {letter: {name} for name, letter in SHORT.items()}
     assert "h" not in short
 
@@ -85,6 +89,82 @@ mocked = MockContext(run={"hostname": True}, repeat=True)
 assert mocked.run("hostname").ok
 mocked.run.assert_called_once_with("hostname")
 """
+
+
+_MAIN = "from ascendboot.tasks.program import main; main()"
+_AS_INVOKE = "from invoke.main import program; program.run()"
+_ON_A_SCREEN = """\
+import sys
+from ascendboot.console import Screen
+{words}
+sys.stderr.write("still here")
+"""
+_CLOSED = """\
+import os, sys
+from ascendboot.console import Screen
+from ascendboot.tasks.program import prepare
+prepare(["status"])
+Screen().text("x")
+sys.exit(os.open("/dev/null", os.O_RDONLY) + 4)
+"""
+"""Ends with 7 where the next file is not one of the three streams."""
+_PRESSED = """\
+import sys
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ascendboot.tasks.train":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+from ascendboot.tasks.program import namespace
+namespace(["train", "main.py"])
+"""
+
+
+def run_unread(argv: Sequence[str]) -> tuple[int, str]:
+    """Exit code and standard error of a program whose standard output nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        *((_MAIN, words) for words in ([], ["--help"], ["--version"])),
+        *((_MAIN, ["--print-completion-script", shell]) for shell in ("bash", "zsh", "fish")),
+        *((p, w) for p in (_MAIN, _AS_INVOKE) for w in (["--list"], ["--help", "train"], ["-l"])),
+    ],
+)
+def test_what_only_tells_ends_with_its_reader_in_silence(program: str, words: list[str]) -> None:
+    assert run_unread([sys.executable, "-c", program, *words]) == (-signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Screen().say("x"); Screen().say("y")',
+        'Screen().text("x"); Screen().text("y")',
+        'Screen(json_mode=True).json({"x": 1}); Screen().say("y")',
+    ],
+)
+def test_a_verb_goes_on_without_its_reader(words: str) -> None:
+    program = _ON_A_SCREEN.format(words=words)
+    assert run_unread([sys.executable, "-c", program]) == (0, "still here")
+
+
+def test_a_verb_goes_on_where_its_streams_were_closed() -> None:
+    argv = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>/dev/full', sys.executable, _CLOSED]
+    assert subprocess.run(argv, check=False).returncode == 7
+
+
+def test_ctrl_c_while_modules_are_loaded_is_an_end_without_a_traceback() -> None:
+    argv = [sys.executable, "-c", _PRESSED]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def run(program: str) -> str:
