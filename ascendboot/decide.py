@@ -11,7 +11,7 @@ from ascendboot.judge.devices import devices_of
 from ascendboot.judge.finding import Finding
 from ascendboot.judge.launcher import choose_launcher
 from ascendboot.judge.network import common_networks
-from ascendboot.judge.rank_table import rank_table_text
+from ascendboot.judge.rank_table import rank_table_text, rank_table_words
 from ascendboot.model.names import fold
 from ascendboot.model.placement import Placement, Slot
 from ascendboot.profiles import packages_of, profile_paths
@@ -66,8 +66,16 @@ class Decisions:
     launcher: LauncherChoice
     rank_table: str = ""
     """Its text; empty where ranks go without."""
+    rank_table_words: str = ""
+    """What is said of it."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets for horovodrun, which loads what the ranks load."""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What reports say of the choices that nobody made in the inventory, by their names."""
+        words = {"launcher": self.launcher.words, "rank-table": self.rank_table_words}
+        return {name: said for name, said in words.items() if said}
 
 
 def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
@@ -86,6 +94,8 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
     if not isinstance(port, int) or findings:
         return tuple(findings)
     openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    with_table = cluster.resource_mode == "rank-table"
+    table = rank_table_text(cluster, seen.facts) if with_table else ""
     launcher = choose_launcher(cluster, seen.facts)
     return Decisions(
         port=port,
@@ -94,9 +104,8 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
         base=bases.pop(),
         mpirun=openmpi.path if openmpi else "mpirun",
         launcher=launcher,
-        rank_table=rank_table_text(cluster, seen.facts)
-        if cluster.resource_mode == "rank-table"
-        else "",
+        rank_table=table,
+        rank_table_words=rank_table_words(cluster, seen.facts, table) if table else "",
         launcher_env=_launcher_env(cluster, seen) if launcher.horovodrun else {},
     )
 

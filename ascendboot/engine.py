@@ -276,8 +276,8 @@ class Walk:
                 findings = (*decided, *findings)
         results = judged([node.name for node in known], findings)
         if decisions is not None:
-            why = decisions.launcher.words
-            results.append(ok(self.cluster.primary_name, "judge", "launcher", why))
+            primary = self.cluster.primary_name
+            results += [ok(primary, "judge", *told) for told in decisions.words.items()]
         self.end_phase(JUDGE, results)
         if decisions is None:
             return None

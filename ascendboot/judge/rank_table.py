@@ -13,7 +13,13 @@ from ascendboot.judge.super_pods import pods_of, super_pod_rules
 from ascendboot.ranktable.rule import CALLED
 from ascendboot.ranktable.rules import BY_PRODUCT, LOCAL_ID_TWICE, POD_ORDER
 from ascendboot.ranktable.source import from_text
-from ascendboot.ranktable.validate import PRODUCTS_OF, validate
+from ascendboot.ranktable.validate import (
+    NAMED,
+    PRODUCTS_OF,
+    generation_of,
+    table_in,
+    validate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +72,14 @@ def rank_table_text(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
     """
     own = cluster.own_table
     return made_table(cluster, facts).to_json() if own is None else own.text
+
+
+def rank_table_words(cluster: Cluster, facts: Mapping[str, NodeFacts], text: str) -> str:
+    """What reports say of the rank table that is written: its generation, and for whose HCCL."""
+    kinds = sorted({product for product in products(cluster, facts).values() if product})
+    readers = f", for {' and '.join(CALLED[product] for product in kinds)}" if kinds else ""
+    own = "" if cluster.own_table is None else ", the inventory's own"
+    return f"rank table: {NAMED[generation_of(table_in(from_text('', text)))]}{readers}{own}"
 
 
 def _unmade(

@@ -91,7 +91,9 @@ def _ranks(text: str, count: int) -> set[int]:
         if match is None:
             raise UsageError(f'logs: --rank: "{part}" is neither a rank nor a range such as 8-15')
         first, last = int(match[1]), int(match[2] or match[1])
-        if first > last or last >= count:
+        if first > last:
+            raise UsageError(f'logs: --rank: "{part}" runs backwards; write {last}-{first}')
+        if last >= count:
             raise UsageError(
                 f'logs: --rank: "{part}" is not within the ranks of the job, 0 to {count - 1}'
             )

@@ -28,6 +28,7 @@ JOB_HELP = "The job's id, as train printed it. Default: the one that runs, else 
 REPORT_FILE = "job.json"
 _ASKED_AT_MOST = 8
 """Of the jobs that are not known to be over, so many of the newest are asked about."""
+_NAMED_AT_MOST = 3
 
 
 @dataclass(frozen=True)
@@ -140,13 +141,20 @@ def _job_called(state: State, cluster: Cluster, job_id: str) -> KnownJob:
     folder = record_folder(state.runs, job_id)
     record = None if folder is None else read_record(folder)
     if folder is None or record is None:
-        raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here')
+        raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here{_others(state)}')
     if record.cluster != cluster.name:
         raise UsageError(
             f"job {job_id} is of the cluster {record.cluster}, not of {cluster.name}; "
             "name its inventory with --inventory"
         )
     return KnownJob(record, folder)
+
+
+def _others(state: State) -> str:
+    """The jobs that can be named instead; those of other clusters, too."""
+    known = [folder.name for folder in _folders(state) if folder.parent == state.runs]
+    more = f" and {len(known) - _NAMED_AT_MOST} before" if len(known) > _NAMED_AT_MOST else ""
+    return f"; the last were {', '.join(known[:_NAMED_AT_MOST])}{more}" if known else ""
 
 
 def _found(

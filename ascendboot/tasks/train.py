@@ -135,7 +135,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     Ctrl-C; with --detach 0.
     """
     at_once, grace_s = whole_number("--forks", forks, at_least=1), seconds("--grace", grace)
-    if script.startswith("-"):
+    if not script or script.startswith("-"):
         raise UsageError(f'train: "{script}" is not a script; flags of ascendboot come before `--`')
     order = Order(
         script=script,

@@ -439,10 +439,9 @@ def assert_setup_is_asked_for(operator: Operator, nodes: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("status", "--job", "none"), 'lab: no job "none" was started from here'),
-        (("stop", "--job", "../runs"), 'lab: no job "../runs" was started from here'),
+        (("status", "--job", "none"), 'lab: no job "none" was started from here; the last were 20'),
+        (("stop", "--job", "../runs"), 'lab: no job "../runs" was started from here; the last'),
         (("stop", "--grace", "soon"), 'stop: --grace: "soon" is not a number of seconds'),
-        (("logs", "--rank", "x"), 'logs: --rank: "x" is neither a rank nor a range such as 8-15'),
         (("logs", "--rank", "0,2-9"), '"2-9" is not within the ranks of the job, 0 to 3'),
         (("logs", "--node", "lab-9"), 'logs: --node: "lab-9" has no rank of job'),
     ],

@@ -302,6 +302,15 @@ def test_what_a_rank_leaves_behind_is_swept_away(operator: Operator) -> None:
     assert any("lab-2" in note and "sleep" in note for note in ended.json["notes"])
 
 
+@pytest.mark.parametrize("word", ["", "-x.py"])
+def test_what_cannot_be_a_script_is_refused(operator: Operator, word: str) -> None:
+    ended = operator.call("train", f"--script={word}")
+    assert (ended.code, ended.err) == (
+        125,
+        f'train: "{word}" is not a script; flags of ascendboot come before `--`\n',
+    )
+
+
 def test_a_script_that_is_not_there_is_named_before_anything_starts(operator: Operator) -> None:
     ended = operator.call("train", "nowhere.py")
     assert ended.code == 125

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.model.report import Outcome
 from ascendboot.parse.horovod import Horovod
@@ -39,10 +41,14 @@ def test_a_first_setup_needs_four_executions_at_the_most_and_a_second_two() -> N
     assert [len(n.transport.executions) for n in cluster.nodes] == [2, 2, 2]
 
 
+OF_ALL = ("launcher", "rank-table")
+"""What is told of the cluster as a whole, as results of its primary."""
+
+
 def test_results_stand_in_the_inventory_s_order_whatever_the_timing() -> None:
     report = Simulation.of(12).walk()
     for phase in ("reach", "ask", "judge", "prove"):
-        found = [r for r in report.results if r.phase == phase and r.step != "launcher"]
+        found = [r for r in report.results if r.phase == phase and r.step not in OF_ALL]
         assert [r.node for r in found] == [f"lab-{n}" for n in range(1, 13)]
 
 
@@ -62,6 +68,18 @@ def test_setup_says_what_starts_jobs_and_why() -> None:
         told = [(r.node, r.detail) for r in report.results if r.step == "launcher"]
         assert told == [("lab-1", words)]
         assert [shim in node.transport.files for node in cluster.nodes] == [has_shim, False]
+
+
+def test_setup_says_which_generation_of_rank_table_it_writes() -> None:
+    cluster = Simulation.of(2)
+    without = replace(cluster.cluster, resource_mode="no-rank-table")
+    for wish, told in (
+        (cluster.cluster, [("lab-1", "rank table: version 1.0, for A2")]),
+        (without, []),
+    ):
+        cluster.cluster = wish
+        report = cluster.walk()
+        assert [(r.node, r.detail) for r in report.results if r.step == "rank-table"] == told
 
 
 def test_a_plan_writes_nothing_and_names_what_is_not_known_yet() -> None:

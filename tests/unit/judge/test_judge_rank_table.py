@@ -14,6 +14,7 @@ from ascendboot.decide import place
 from ascendboot.facts.api import Answered, Unanswered, value_of
 from ascendboot.facts.npus import RootInfo
 from ascendboot.judge.members import made_table, products
+from ascendboot.judge.rank_table import rank_table_words
 from ascendboot.model.cluster import Cluster, Device, OwnTable
 from ascendboot.parse.hccn_conf import HccnConf
 from ascendboot.parse.npu_smi import NpuList, NpuMap
@@ -356,3 +357,23 @@ def test_each_product_gets_its_generation() -> None:
         "rank_list": expected,
     }
     assert validate(from_text("made", levels.to_json()), product="a5") == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (well.facts, "version 1.0, for A2"),
+        (well.a3, "version 1.2, for A3"),
+        (lambda number: well.a3(number, None), "version 1.0, for A3"),
+        (well.a5, "version 2.0, for 950"),
+    ],
+)
+def test_reports_say_which_generation_is_written(
+    seen: Callable[[int], NodeFacts], words: str
+) -> None:
+    facts = {f"lab-{n}": seen(n) for n in (1, 2)}
+    text = made_table(well.TWO, facts).to_json()
+    assert rank_table_words(well.TWO, facts, text) == f"rank table: {words}"
+    owning = replace(well.TWO, own_table=OwnTable(text=text, generation="", places=()))
+    said = f"rank table: {words}, the inventory's own"
+    assert rank_table_words(owning, facts, text) == said

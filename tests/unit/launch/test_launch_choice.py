@@ -57,6 +57,20 @@ def test_a_node_that_has_none_is_refused(job: JobRecord) -> None:
         chosen_ranks(job, None, "a-[1")
 
 
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ("x", '"x" is neither a rank nor a range such as 8-15'),
+        ("3-1", '"3-1" runs backwards; write 1-3'),
+        ("2-9", '"2-9" is not within the ranks of the job, 0 to 3'),
+    ],
+)
+def test_what_is_no_rank_of_the_job_is_refused(job: JobRecord, ranks: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        chosen_ranks(job, ranks, None)
+    assert str(refused.value) == f"logs: --rank: {said}"
+
+
 def test_what_is_no_regular_expression_is_refused_with_its_place() -> None:
     with pytest.raises(UsageError) as refused:
         chosen_pattern("loss(")
