@@ -198,15 +198,18 @@ def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:
     )
 
 
-# umask: a secret may not be readable even while its file is still beside, so mktemp makes it 0600.
+# mktemp makes it 0600: a secret may not be readable even while its file is still beside. How much
+# was written the kernel says of the descriptor, without a program.
 WRITE_SCRIPT = """\
 set -e; umask 022
 while [ $# -gt 0 ]; do
 size=$1 mode=$2 p=$3; shift 3
-mkdir -p -- "${p%/*}/"; t=$(mktemp -- "$p.XXXXXX")
+[ -d "${p%/*}/" ] || mkdir -p -- "${p%/*}/"
+t=$(mktemp -- "$p.XXXXXX")
 trap 'rm -f -- "$t"' EXIT
-head -c "$size" >"$t"
-[ "$(stat -c %s -- "$t")" = "$size" ] || { echo "short write to $p" >&2; exit 1; }
-chmod "$mode" -- "$t"; mv -fT -- "$t" "$p"; trap - EXIT
+{ head -c "$size" >&3; read -r _ written </proc/self/fdinfo/3; } 3>"$t"
+[ "$written" = "$size" ] || { echo "short write to $p" >&2; exit 1; }
+[ "$mode" = 0600 ] || chmod "$mode" -- "$t"
+mv -fT -- "$t" "$p"; trap - EXIT
 done"""
 """Takes size, mode and path of each file as arguments and their contents, joined, on stdin."""

@@ -116,7 +116,7 @@ def test_a_secret_is_never_readable_by_others_on_the_way(
     fifo = tmp_path / "mode"
     os.mkfifo(fifo)
     command = write_files([put(tmp_path / "key", b"secret", 0o600)], purpose="write it")
-    spying = 'stat() { command stat -c %a "${@: -1}" >"$SPY"; command stat "$@"; }; export -f stat'
+    spying = 'mv() { stat -c %a "${@: -2:1}" >"$SPY"; command mv "$@"; }; export -f mv'
     argv = ("env", f"SPY={fifo}", "bash", "-c", f'{spying}; exec "$@"', "_", *command.argv)
     found: list[str] = []
     reader = threading.Thread(target=lambda: found.append(fifo.read_text()))
