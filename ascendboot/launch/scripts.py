@@ -102,7 +102,7 @@ stamp() {
 stamp 'supervisor -' || exit 1
 exec 3>&2 2>/dev/null
 if [ "$limit" -gt 0 ] && [ -r "$base/env/keep.sh" ]; then
-  exec {hold}> >(. "$base/env/keep.sh" && keep "$log" "$limit" >/dev/null 3>&-)
+  exec {hold}> >(. "$base/env/keep.sh" && keep "$log" "$limit" >/dev/null)
   keeper=$!
 fi
 # Stamped first, then asked: a stop either finds the launcher recorded or is found here.

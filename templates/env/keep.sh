@@ -6,8 +6,17 @@ now() {
   [ -n "$ascendboot_time" ] || ascendboot_time=$(date +%s.%6N)
 }
 
+# How long the log has become, without a program: by descriptor 3, which its writers share.
+size_at_the_end() {
+  local word value
+  while read -r word value; do
+    [ "$word" != pos: ] || [ "$value" -le "$size" ] || size=$value
+  done </proc/self/fdinfo/3
+}
+
 # keep LOG LIMIT: beside who writes the log without us. Notes how long the log is by when, and has what
 # lies between its beginning and its end dropped once it outgrows its limit. Ends with its input.
+# Descriptor 3 is the log, as its writers have it open.
 keep() {
   local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 to over=
   trap '' TERM INT
@@ -25,7 +34,6 @@ keep() {
     [ -n "$over" ]
   do
     IFS= read -r -t 5 _
-    [ "$?" -gt 128 ] || over=1
-    size=$(stat -c %s -- "$log")
+    if [ "$?" -gt 128 ]; then size=$(stat -c %s -- "$log"); else over=1 && size_at_the_end; fi
   done
 }
