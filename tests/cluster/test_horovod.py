@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
-import struct
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +13,7 @@ from tests.cluster.operating import BASE, Ended, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ascendboot.lab import Lab
 
@@ -146,62 +142,3 @@ def test_where_it_is_not_there_auto_says_so_and_a_stated_one_is_refused(
     refused = operator.setup(inventory=wish(operator, "python3", launcher={"kind": "horovod"}))
     assert refused.code == 1
     assert any("could not find Horovod: there is no" in d for d in refused.details("blocked"))
-
-
-# ----------------------------------------------------------- Horovod's own examples, as they are
-
-EXAMPLES = os.environ.get("ASCENDBOOT_HOROVOD_EXAMPLES", "")
-"""The folder `examples` of Horovod's repository; no package of Horovod has them."""
-SMALL = ("--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "1")
-
-
-def digits(count: int) -> tuple[bytes, bytes]:
-    """Images and labels as MNIST's files have them: of each digit a bar at a place of its own."""
-    chance = random.Random(count)  # noqa: S311 - no secret
-    labels = bytes(chance.randrange(10) for _ in range(count))
-    images = bytearray()
-    for label in labels:
-        bar = bytes(255 if 2 * label + 2 <= x < 2 * label + 6 else 0 for x in range(28))
-        images += bar * 28
-    return struct.pack(">4I", 2051, count, 28, 28) + images, struct.pack(
-        ">2I", 2049, count
-    ) + labels
-
-
-@pytest.mark.skipif(not EXAMPLES, reason="ASCENDBOOT_HOROVOD_EXAMPLES names no folder")
-@pytest.mark.parametrize("kind", ["horovod", "mpirun"])
-@pytest.mark.parametrize(
-    "example",
-    [
-        ("adasum/adasum_small_model.py", (), r"^lab-1:0 \| \S+ Average"),
-        (
-            "pytorch/pytorch_mnist.py",
-            ("--epochs", "2", "--data-dir", "/root/mnist"),
-            r"^lab-1:0 \| Test set: Average loss: \S+, Accuracy: ([6-9]\d|100)\.",
-        ),
-        (
-            "pytorch/pytorch_synthetic_benchmark.py",
-            ("--model", "resnet18", "--batch-size", "1", *SMALL),
-            r"^lab-1:0 \| Total img/sec on 4 CPU\(s\): ",
-        ),
-    ],
-)
-def test_an_example_of_horovod(
-    operator: Operator, python: Path, kind: str, example: tuple[str, tuple[str, ...], str]
-) -> None:
-    name, args, says = example
-    script = Path(EXAMPLES) / name
-    if "torchvision" in script.read_text():
-        seen = subprocess.run([str(python), "-c", "import torchvision"], check=False)
-        if seen.returncode:
-            pytest.skip(f"{python} has no torchvision")
-    assert operator.setup(inventory=wish(operator, python, launcher={"kind": kind})).code == 0
-    for part, count in (("train", 1024), ("t10k", 128)):
-        for kind_of, content in zip(("images-idx3", "labels-idx1"), digits(count), strict=True):
-            path = f"/root/mnist/MNIST/raw/{part}-{kind_of}-ubyte"
-            for node in operator.lab.nodes:
-                put = f"mkdir -p {path.rpartition('/')[0]}; cat >{path}"
-                operator.lab.exec(node.name, ["bash", "-c", put], input=content)
-    job = operator.call("train", str(script), "--", *args, timeout_s=600)
-    assert job.code == 0, job.err + job.out
-    assert re.search(says, job.out, re.MULTILINE), job.out

@@ -37,7 +37,7 @@ def python(pytestconfig: pytest.Config) -> Path:
     """An interpreter that has torch."""
     found = pytestconfig.rootpath / ".venv-horovod/bin/python"
     if not found.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
     return found
 
 

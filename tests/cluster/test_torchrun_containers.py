@@ -34,7 +34,7 @@ LONG = pytest.mark.skipif(
 def test_ranks_in_containers(container_cluster: Lab, pytestconfig: pytest.Config, via: str) -> None:
     python = pytestconfig.rootpath / ".venv-horovod/bin/python"
     if not python.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
     operator = Operator(container_cluster)
     document = yaml.safe_load(operator.lab.inventory.read_text())
     document |= {"launcher": {"kind": "torchrun"}, "code": {"python": str(python)}}
