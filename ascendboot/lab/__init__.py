@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ascendboot.lab.cluster import Lab, down, find, up
+from ascendboot.lab.cluster import Lab, find
 from ascendboot.lab.programs import LabError, RangeInUseError
 from ascendboot.lab.shape import Shape
+from ascendboot.lab.updown import down, up
 
 __all__ = ["Lab", "LabError", "RangeInUseError", "Shape", "down", "find", "up"]

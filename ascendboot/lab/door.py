@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError, NodeError, UsageError
 from ascendboot.lab import effects
-from ascendboot.lab.cluster import Lab, down, find, remains, up
+from ascendboot.lab.cluster import Lab, find
 from ascendboot.lab.containers import NAME, hindrance
 from ascendboot.lab.node import entry
 from ascendboot.lab.programs import LabError
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import Shape, lab_called
 from ascendboot.lab.status import container_state, lab_json, status_of
+from ascendboot.lab.updown import down, remains, up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError
 from ascendboot.lab.files import ours
-from ascendboot.lab.programs import environment, run
+from ascendboot.lab.processes import kill_all
+from ascendboot.lab.programs import LabError, environment, run
 from ascendboot.lab.wiring import NAMESPACES
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ DISK_OPTIONS = "size=50%,nr_inodes=1m"
 """How much fits on a node's disk, and in its /tmp."""
 
 _BOOT_TIMEOUT_S = 30.0
+_KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _SSH_TIMEOUT_S = 3.0  # the slowest of slow links takes two seconds to answer
 
@@ -126,6 +128,20 @@ def execute(
         raise CommandError(
             node.name, f"could not run {argv[0]}: no end within {timeout_s:g} s"
         ) from error
+
+
+def end_all(processes: Sequence[ProcessId]) -> None:
+    """End the first processes of nodes, and with them all others there.
+
+    Raises:
+        LabError: one lives on.
+    """
+    left = kill_all(processes, timeout_s=_KILL_TIMEOUT_S)
+    if left:
+        raise LabError(
+            f"lab: could not end process {left[0].pid}: it lives {_KILL_TIMEOUT_S:g} s after"
+            " SIGKILL; say invoke lab.down again"
+        )
 
 
 def mount_disk(record: Record, node: LabNode) -> None:
