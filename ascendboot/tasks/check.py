@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
-from ascendboot.authority import Keys
 from ascendboot.checkup import check_up
 from ascendboot.console import Screen
-from ascendboot.engine import Stopped, Walk
-from ascendboot.phases import SETUP
-from ascendboot.render import Templates, installed_templates
+from ascendboot.engine import Stopped
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS,
@@ -29,7 +26,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
-from ascendboot.tasks.setup import OnScreen
+from ascendboot.tasks.walking import keys_of, walk_over
 
 if TYPE_CHECKING:
     from ascendboot.model.report import Report
@@ -99,21 +96,16 @@ def _with_collective(session: Session, screen: Screen, report: Report) -> Report
 
 
 def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
-    cluster, state = session.cluster, session.state
     interrupted = threading.Event()
     promise = "what was found so far is reported; press Ctrl-C again to stop at once"
-    keys = Keys(state.authority(cluster.name), cluster.name) if cluster.trust == "ca" else None
+    keys = keys_of(session)
     with on_interrupt(interrupted.set, screen, promise):
-        walk = Walk(
-            cluster=cluster,
-            phases=SETUP,
-            templates=Templates(installed_templates()),
-            listener=OnScreen(screen),
-            interrupted=interrupted,
-            forks=session.forks,
-            former=session.former,
+        walk = walk_over(
+            session,
+            screen,
+            interrupted,
             authority=keys.look() if keys else None,
-            sending=wanted_sending(cluster, interrupted),
+            sending=wanted_sending(session.cluster, interrupted),
         )
         try:
             check_up(walk, session.connect_hosts_to_look, coverage)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
 from ascendboot.applying import applied_by
-from ascendboot.authority import Keys
 from ascendboot.console import Screen
-from ascendboot.engine import Stopped, Walk
+from ascendboot.engine import Stopped
 from ascendboot.model.report import Outcome
-from ascendboot.phases import SETUP, wished_names
-from ascendboot.render import Templates, installed_templates
+from ascendboot.phases import wished_names
 from ascendboot.state import State, whoami
 from ascendboot.steps.lock import lock
 from ascendboot.tasks.common import (
@@ -34,31 +31,15 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
+from ascendboot.tasks.walking import keys_of, walk_over
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from ascendboot.model.certificate import Authority
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.model.report import Report, StepResult
+    from ascendboot.model.report import Report
 
 CHANGES_WAIT = 3
-
-
-@dataclass(frozen=True)
-class OnScreen:
-    """Shows each phase as it ends."""
-
-    screen: Screen
-
-    def phase_begins(self, title: str) -> None:
-        """Tell a person what is going on."""
-        self.screen.working(title)
-
-    def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
-        """Print the phase, folded."""
-        self.screen.phase(title, results)
 
 
 @task(
@@ -122,16 +103,11 @@ def _walk(
     interrupted = threading.Event()
     guard = nullcontext() if planning else state.locked(cluster.name, run.run_id)
     with on_interrupt(interrupted.set, screen, promise), guard:
-        authority = _authority(cluster, state, planning=planning)
-        walk = Walk(
-            cluster=cluster,
-            phases=SETUP,
-            templates=Templates(installed_templates()),
-            listener=OnScreen(screen),
-            interrupted=interrupted,
-            forks=session.forks,
-            former=session.former,
-            authority=authority,
+        walk = walk_over(
+            session,
+            screen,
+            interrupted,
+            authority=_authority(session, planning=planning),
             sending=wanted_sending(cluster, interrupted, deletes=deletes),
             lock=None if planning else lock(cluster.name, f"run {run.run_id} of {whoami()}"),
         )
@@ -157,9 +133,9 @@ def _walk(
         return walk.report(run.run_id)
 
 
-def _authority(cluster: Cluster, state: State, *, planning: bool) -> Authority | None:
+def _authority(session: Session, *, planning: bool) -> Authority | None:
     """Who signs this cluster's certificates; a plan makes no keys."""
-    if cluster.trust != "ca":
+    keys = keys_of(session)
+    if keys is None:
         return None
-    keys = Keys(state.authority(cluster.name), cluster.name)
     return keys.look() if planning else keys.ensure()

@@ -103,7 +103,11 @@ class Operator:
     def call(self, *args: str, timeout_s: float = 120.0) -> Ended:
         """Call ascendboot and wait for its end."""
         process = self.start(*args)
-        out, err = process.communicate(timeout=timeout_s)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()  # else it would go on under the tests that follow
+            raise
         return Ended(process.returncode, out, err)
 
     def setup(self, *args: str, inventory: Path | None = None) -> Ended:

@@ -20,7 +20,8 @@ from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState
 from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
-from tests.integration.two_nodes import TwoNodes, alive, free_port, two_nodes
+from tests.integration.real_sshd import free_port
+from tests.integration.two_nodes import TwoNodes, alive, two_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import shutil
-import socket
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tests.integration.launch_cluster import (
     furnish,
     node_named,
 )
+from tests.integration.real_sshd import SSHD, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.model.job import JobReport
 
-SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 # Not an address of this machine: so mpirun goes there by ssh, and ssh_config says where it is.
 SECOND = "second.invalid"
 APART = ["/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -77,12 +76,6 @@ def two_nodes(tmp_path: Path) -> Iterator[TwoNodes]:
         for process in (keeper, second):
             process.kill()
             process.communicate()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_trust(folder: Path, port: int) -> None:

@@ -1,0 +1,70 @@
+"""What `setup` and `check` share: the walk over the nodes of a session, shown as it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.authority import Keys
+from ascendboot.engine import Walk
+from ascendboot.phases import SETUP
+from ascendboot.render import Templates, installed_templates
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from ascendboot.code.send import Sending
+    from ascendboot.console import Screen
+    from ascendboot.facts.api import Fact
+    from ascendboot.model.certificate import Authority
+    from ascendboot.model.report import StepResult
+    from ascendboot.steps.lock import Lock
+    from ascendboot.tasks.session import Session
+
+
+@dataclass(frozen=True)
+class OnScreen:
+    """Shows each phase as it ends."""
+
+    screen: Screen
+
+    def phase_begins(self, title: str) -> None:
+        """Tell a person what is going on."""
+        self.screen.working(title)
+
+    def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
+        """Print the phase, folded."""
+        self.screen.phase(title, results)
+
+
+def walk_over(
+    session: Session,
+    screen: Screen,
+    interrupted: threading.Event,
+    *,
+    authority: Authority | None,
+    sending: Sending | None,
+    lock: Fact[Lock] | None = None,
+) -> Walk:
+    """A walk over all nodes of a session's cluster; without a lock nothing may be written."""
+    return Walk(
+        cluster=session.cluster,
+        phases=SETUP,
+        templates=Templates(installed_templates()),
+        listener=OnScreen(screen),
+        interrupted=interrupted,
+        forks=session.forks,
+        former=session.former,
+        authority=authority,
+        sending=sending,
+        lock=lock,
+    )
+
+
+def keys_of(session: Session) -> Keys | None:
+    """Where the keys of the cluster's authority lie, made or not; None where trust needs none."""
+    cluster = session.cluster
+    if cluster.trust != "ca":
+        return None
+    return Keys(session.state.authority(cluster.name), cluster.name)
