@@ -100,6 +100,28 @@ def test_the_launcher_sees_nothing_of_our_environment(
     assert screen.of(0) == screen.of(1) == [b"False"]
 
 
+def test_a_rank_that_was_put_elsewhere_does_not_start(cluster: LocalCluster) -> None:
+    with (cluster.base / "env" / "node.env").open("a") as environment:
+        environment.write("ascendboot_local_rank=9\n")
+    plan = cluster.job("print('started')")
+    screen = Screenful()
+    report = ran(cluster, plan, screen)
+    assert report.exit_code == 125
+    assert b"started" not in screen.of(0) + screen.of(1)
+    said = (
+        f'it was put on the wrong node: "rank 0 device 4 local 9" is not in {plan.job_folder}/ranks'
+    )
+    assert said in (cluster.runs / plan.job_id / "rank.0.log").read_text()
+
+
+def test_a_rank_needs_no_program_that_may_be_ended_to_know_its_place(cluster: LocalCluster) -> None:
+    with (cluster.base / "env" / "node.env").open("a") as environment:
+        environment.write("grep() { return 143; }\n")
+    screen = Screenful()
+    assert ran(cluster, cluster.job("print('started')"), screen).exit_code == 0
+    assert screen.of(0) + screen.of(1) == [b"started", b"started"]
+
+
 def test_arguments_arrive_as_they_are(cluster: LocalCluster) -> None:
     odd: tuple[str, ...] = (
         "a b",
