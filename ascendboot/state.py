@@ -130,9 +130,9 @@ class State:
                     f"{cluster}: could not start: another setup or reset is at work "
                     f"({lock.read().strip()}); wait until it has ended"
                 ) from error
-            lock.truncate(0)
-            lock.write(f"run {run_id}, {whoami()}, pid {os.getpid()}")
-            lock.flush()
+            with _named(path):
+                lock.truncate(0)
+                os.write(lock.fileno(), f"run {run_id}, {whoami()}, pid {os.getpid()}".encode())
             yield
 
 
@@ -164,11 +164,21 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w") as file:
+        with _named(path), os.fdopen(handle, "w") as file:
             file.write(text)
         Path(beside).replace(path)
     except BaseException:
         Path(beside).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error in here names the file: a disk that is full does not say of which."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
         raise
 
 

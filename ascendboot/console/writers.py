@@ -52,6 +52,9 @@ def write_line(stream: IO[str], words: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+    except OSError as error:
+        error.filename = stream.name
+        raise
 
 
 class _Plain:

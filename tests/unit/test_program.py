@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from copy import copy
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -154,6 +155,22 @@ def test_what_only_tells_ends_with_its_reader_in_silence(program: str, words: li
 def test_a_verb_goes_on_without_its_reader(words: str) -> None:
     program = _ON_A_SCREEN.format(words=words)
     assert run_unread([sys.executable, "-c", program]) == (0, "still here")
+
+
+def test_output_that_there_is_no_room_for_is_named() -> None:
+    program = _ON_A_SCREEN.format(
+        words="""\
+try:
+    Screen().say("x")
+except OSError as error:
+    sys.stderr.write(f"{error.filename}: {error.strerror}, ")
+    sys.stdout = None
+"""
+    )
+    with Path("/dev/full").open("w") as full:
+        argv = [sys.executable, "-c", program]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert done.stderr.startswith("<stdout>: No space left on device, still here")
 
 
 def test_a_verb_goes_on_where_its_streams_were_closed() -> None:

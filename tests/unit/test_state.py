@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,3 +62,30 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "\udcff")
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
+
+
+_FULL = """\
+import resource, sys
+from pathlib import Path
+from ascendboot.state import State, write_text
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+state = State(Path(sys.argv[1]))
+for write in (
+    lambda: write_text(state.root / "file", "new"),
+    state.locked("lab", "one").__enter__,
+):
+    try:
+        write()
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}")
+"""
+
+
+def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", _FULL, str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines() == [
+        f"{tmp_path}/file: File too large",
+        f"{tmp_path}/clusters/lab/lock: File too large",
+    ]
+    assert not (tmp_path / "file").exists()
