@@ -6,9 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
+from ascendboot.judge.finding import Finding, judged_nodes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster
 
 _CHIPS = {
     "a5": re.compile(r"Ascend950.*"),
@@ -17,6 +21,21 @@ _CHIPS = {
     "910": re.compile(r"Ascend910(A|Pro[AB]|PremiumA)"),
 }
 """Names of chips by product. Ascend910B without a digit was a 910 once: it tells nothing."""
+
+
+def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module: what is stated counts, for chips whose names say nothing."""
+    for node, seen in judged_nodes(cluster, facts):
+        told, stated = product_of(seen), cluster.product
+        if stated != "auto" and told not in (None, stated):
+            yield Finding(
+                id="product-contradicts",
+                level="warning",
+                nodes=(node.name,),
+                text=f"the inventory states product {stated}, and the chips are called as those of"
+                f" {told}: rank table and HCCL's variables are judged for {stated}",
+                remedy="Correct `product`, or leave it out",
+            )
 
 
 def product_of(seen: NodeFacts) -> str | None:
