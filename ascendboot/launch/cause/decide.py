@@ -184,7 +184,8 @@ def _title(kind: CauseKind, same: list[_Suspect], size: int) -> str:
         return f"{nodes}: {names} {well} while others waited for it{at}"
     if kind is CauseKind.ALIKE:
         if len(views) == size:
-            return f"{nodes}: all {size} ranks failed alike, {head.ending}{at}"
+            by_itself = next((f", {v.ending}" for v in views if not v.is_ended_by_others), "")
+            return f"{nodes}: all {size} ranks failed alike{by_itself}{at}"
         return f"{nodes}: {len(views)} of {size} ranks failed alike ({names}){at}"
     return f"{nodes}: {names} on device {head.device} failed first, {head.ending}{at}"
 

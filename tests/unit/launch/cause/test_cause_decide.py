@@ -146,6 +146,16 @@ def test_one_that_fails_alike_while_the_job_is_ended_is_one_of_them() -> None:
     assert judged(ended(0, 1, 10.0), ended_by_us(3, 1, 11.0), late).ranks == (0,)
 
 
+def test_all_fail_alike_and_the_first_is_ended_before_it_is_through() -> None:
+    said = [own(n, "main.py: error: unrecognized arguments: -x", 9.0 + n) for n in range(4)]
+    cause = judged(*said, ended_by_us(0, 143, 11.0), *(ended(n, 2, 10.0) for n in (1, 2, 3)))
+    assert cause.title == (
+        "a-[1-2]: all 4 ranks failed alike, with exit code 2, at 00:00:09.000 UTC"
+    )
+    cause = judged(*said, *(ended_by_us(n, 143, 11.0) for n in range(4)))
+    assert cause.title == "a-[1-2]: all 4 ranks failed alike, at 00:00:09.000 UTC"
+
+
 def test_the_ranks_of_one_node_fail_alike() -> None:
     torch = "ImportError: libhccl.so: cannot open shared object file"
     cause = judged(
