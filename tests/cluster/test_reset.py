@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
+import subprocess
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.operating import BASE, Operator
+from tests.cluster.operating import BASE, PROGRAM, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +149,35 @@ def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Op
         assert operator.sh("lab-2", f"cat {checkpoint}") == "precious"
     assert operator.sh("lab-2", f"find {BASE} -type f").split() == [checkpoint]
     assert operator.sh("lab-1", "ls /var/lib | grep ascendboot; true") == ""
+
+
+@pytest.mark.parametrize("typed", [b"\x04", b"y\n"], ids=["end of input", "yes"])
+def test_a_job_that_is_started_while_reset_asks_is_left_alone(
+    operator: Operator, typed: bytes
+) -> None:
+    assert operator.setup().code == 0
+    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(100)\n")
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [PROGRAM, "reset"],
+        cwd=operator.lab.directory,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as reset:
+        assert reset.stdout is not None
+        assert any(line.endswith("? [y/N]\n") for line in reset.stdout)
+        job_id = operator.call("train", "job.py", "--detach").out.strip()
+        os.write(ours, typed)
+        said = reset.stdout.read()
+    os.close(ours)
+    os.close(theirs)
+    runs = f"job {job_id} runs; end it first with: stop --job {job_id}"
+    assert (reset.returncode, runs in said) == (1, typed == b"y\n"), said
+    assert operator.call("status", "--json").json["state"] == "running"
+    assert operator.sh("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
+    assert operator.call("stop", "--grace", "0.5").code == 0
 
 
 def test_nothing_is_taken_back_before_all_nodes_are_reached(operator: Operator) -> None:

@@ -1,0 +1,209 @@
+"""Taking back what setup did: what is found, what stands in the way, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import CommandError, NodeError
+from ascendboot.facts.api import Answered, ask
+from ascendboot.launch.look import living
+from ascendboot.model.report import Outcome, Report, StepResult
+from ascendboot.outcomes import failed, ok
+from ascendboot.state import whoami
+from ascendboot.steps.lock import lock
+from ascendboot.tasks.leftovers import Found, find, results, take_back
+from ascendboot.transport.pool import for_each
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.console import Screen
+    from ascendboot.launch.look import JobLook
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.tasks.session import Session
+    from ascendboot.transport.api import HostSide
+
+HERE = "here"
+"""Stands for the operator's side where a report names nodes."""
+
+_ASK = "Ask every node"
+
+
+@dataclass
+class Reset:
+    """One reset: what was found, and what came of it."""
+
+    session: Session
+    inventory: Path
+    screen: Screen
+    interrupted: threading.Event
+    results: list[StepResult] = field(default_factory=list)
+    found: dict[str, Found] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that is taken back."""
+        return self.session.cluster
+
+    @property
+    def here(self) -> list[Path]:
+        """The files on the operator's side that would go."""
+        return self.session.state.setup_left_here(self.cluster.name, self.inventory)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to take back."""
+        return bool(self.here) or any(not found.is_nothing for found in self.found.values())
+
+    def look(self) -> bool:
+        """Ask every node, in one execution; False where something stands in the way."""
+        hosts, errors = self.session.connect_hosts_to_look(self.cluster.nodes)
+        told = self._ask(hosts, errors)
+        self._end(_ASK, told)
+        return _is_well(told)
+
+    def plan(self) -> None:
+        """What would be taken back."""
+        told = [
+            result
+            for node, found in self.found.items()
+            for result in results(node, found, Outcome.WOULD_CHANGE)
+        ]
+        told += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
+        self._end("What reset would take back", told or [_nothing_here()])
+
+    def say_nothing(self) -> None:
+        """There was nothing to take back."""
+        told = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
+        self._end("Take back what setup did", [*told, _nothing_here()])
+
+    def apply(self) -> None:
+        """Take it all back: under the cluster's lock, in one execution per node."""
+        if self.interrupted.is_set():
+            return
+        if any(not found.is_nothing for found in self.found.values()):
+            problem = self._lock()
+            if problem is not None:
+                self._end("Lock the cluster", [failed("ask", "lock", problem, 0.0)])
+                return
+            # While the operator was asked, somebody may have started a job.
+            told = self._ask(self.session.hosts, {})
+            if not _is_well(told):
+                self._end(_ASK, told)
+                return
+        began = time.monotonic()
+        hosts = self.session.hosts
+        answers = for_each(
+            self.cluster.nodes,
+            lambda node: take_back(self.cluster, self.found[node.name], hosts[node.name]),
+            forks=self._forks,
+        )
+        took = time.monotonic() - began
+        told = []
+        for node, answer in answers.items():
+            if isinstance(answer, NodeError):
+                told.append(failed("reset", "files", answer, took))
+            else:
+                told += results(node, answer, Outcome.CHANGED, took)
+        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in told):
+            told += self._clear_here()
+        self._end("Take back what setup did", told)
+
+    def report(self) -> Report:
+        """Everything that happened."""
+        return Report(
+            run_id=self.session.run.run_id,
+            cluster=self.cluster.name,
+            results=tuple(self.results),
+            interrupted=self.interrupted.is_set(),
+        )
+
+    @property
+    def _forks(self) -> int:
+        return self.session.forks
+
+    def _ask(
+        self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
+    ) -> list[StepResult]:
+        """What is found on the nodes that were reached, and which jobs stand in the way."""
+        began = time.monotonic()
+        former = self.session.former
+        answers = for_each(
+            [node for node in self.cluster.nodes if node.name in hosts],
+            lambda node: find(self.cluster, node, hosts[node.name], former.get(node.name)),
+            forks=self._forks,
+        )
+        took = time.monotonic() - began
+        told: list[StepResult] = []
+        for node in self.cluster.nodes:
+            answer = errors.get(node.name) or answers[node.name]
+            if isinstance(answer, NodeError):
+                told.append(failed("ask", "questions", answer, took))
+            else:
+                self.found[node.name] = answer
+                told.append(ok(node.name, "ask", "questions", "answered", took))
+        return told + _of_running({name: found.jobs for name, found in self.found.items()})
+
+    def _lock(self) -> NodeError | None:
+        primary = self.cluster.primary_name
+        holder = f"run {self.session.run.run_id} of {whoami()}"
+        asked = {"lock": lock(self.cluster.name, holder)}
+        answer = ask(self.session.hosts[primary], asked)["lock"]
+        if isinstance(answer, Answered):
+            if not answer.value.holder:
+                return None
+            words = (
+                f"another setup or reset holds it: {answer.value.holder}; wait until it has ended"
+            )
+            return CommandError(primary, f"could not lock the cluster: {words}")
+        return CommandError(primary, answer.message)
+
+    def _clear_here(self) -> list[StepResult]:
+        results = []
+        for path in self.here:
+            path.unlink()
+            results.append(self._of_file(path, Outcome.CHANGED))
+            if path.parent.name == "ca":
+                with suppress(OSError):  # not empty: what else is there is not ours
+                    path.parent.rmdir()
+        return results or [_nothing_here()]
+
+    @staticmethod
+    def _of_file(path: Path, outcome: Outcome) -> StepResult:
+        words = "removed" if outcome is Outcome.CHANGED else "would be removed"
+        detail = f"{os.path.relpath(path)} {words}"
+        return StepResult(node=HERE, phase="reset", step="files", outcome=outcome, detail=detail)
+
+    def _end(self, title: str, results: Sequence[StepResult]) -> None:
+        self.results += results
+        self.screen.phase(title, results)
+
+
+def _is_well(told: Sequence[StepResult]) -> bool:
+    return all(result.outcome is Outcome.OK for result in told)
+
+
+def _of_running(looks: Mapping[str, dict[str, JobLook]]) -> list[StepResult]:
+    """One result per job of which something lives, on every node where it does."""
+    return [
+        StepResult(
+            node=node,
+            phase="ask",
+            step="jobs",
+            outcome=Outcome.BLOCKED,
+            detail=f"{node}: job {job_id} runs; end it first with: stop --job {job_id}",
+        )
+        for job_id, nodes in living(dict(looks)).items()
+        for node in nodes
+    ]
+
+
+def _nothing_here() -> StepResult:
+    detail = "nothing to take back on this side"
+    return StepResult(node=HERE, phase="reset", step="files", outcome=Outcome.OK, detail=detail)
