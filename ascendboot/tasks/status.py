@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.launch.status import JobStatus, NodeStatus
-    from ascendboot.model.job import RankEnd
+    from ascendboot.model.job import JobReport, RankEnd
 
 
 @task(
@@ -100,13 +100,8 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
         f"job {report.job_id}  {words} {how_long} {span(report.duration_s)}{code}, "
         f"started {report.started}. Logs in {os.path.relpath(report.folder)}"
     )
-    if report.message:
-        screen.say(f"  {report.message}")
-    if report.cause is not None:
-        for line in report.cause.lines():
-            screen.say(f"  {line}")
-    elif failure := report.first_failure:
-        screen.say(f"  {failure.end.node}: rank {failure.end.rank} failed first")
+    for line in how_it_ended(report):
+        screen.say(f"  {line}")
     ends = {end.rank: end for end in report.ranks}
     for nodes, words in _node_rows(found.nodes, ends):
         screen.say(f"  {nodes}  {words}")
@@ -117,6 +112,16 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
         screen.say(f"  {words}", "yellow")
     for note in report.notes:
         screen.say(f"  {note}", "yellow")
+
+
+def how_it_ended(report: JobReport) -> list[str]:
+    """The message, and the cause or else the first failure; what both say is said once."""
+    cause = [] if report.cause is None else list(report.cause.lines())
+    is_told = bool(cause) and report.message.startswith(cause[0])
+    lines = [report.message] if report.message and not is_told else []
+    if not cause and (failure := report.first_failure):
+        lines.append(f"{failure.end.node}: rank {failure.end.rank} failed first")
+    return lines + cause
 
 
 def _node_rows(nodes: Sequence[NodeStatus], ends: dict[int, RankEnd]) -> list[tuple[str, str]]:

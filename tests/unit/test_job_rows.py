@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from ascendboot.launch.look import RankLoad
 from ascendboot.launch.status import NodeStatus
+from ascendboot.model.cause import CauseKind, JobCause
+from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.tasks.job_rows import rank_rows, standstill
+from ascendboot.tasks.status import how_it_ended
 
 GIB = 1 << 30
 
@@ -90,3 +97,39 @@ def test_a_standstill_is_said_when_all_is_known() -> None:
     assert standstill([quiet, node(2, range(2, 4))]) == ""
     assert standstill([quiet, NodeStatus(node="b", ranks=(2,), alive=(2,))]) == ""
     assert standstill([]) == ""
+
+
+FAILED = JobReport(
+    job_id="j",
+    state=JobState.FAILED,
+    exit_code=3,
+    started="",
+    command="",
+    first_failure=FirstFailure(
+        end=RankEnd(rank=1, node="atlas-2", device=4, exit_code=3, signal=None),
+        message="",
+        log="",
+    ),
+    ranks=(),
+    duration_s=1.0,
+    folder="",
+)
+LOST = JobCause(
+    kind=CauseKind.NODE, title="atlas-2: was lost", ranks=(), nodes=("atlas-2",), why="w"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "lines"),
+    [
+        ("", None, ["atlas-2: rank 1 failed first"]),
+        ("stopped", None, ["stopped", "atlas-2: rank 1 failed first"]),
+        ("", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
+        ("atlas-2: was lost; look there", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
+        ("stopped", LOST, ["stopped", "atlas-2: was lost", "  chosen, as: w"]),
+    ],
+)
+def test_how_a_job_ended_is_said_once(
+    message: str, cause: JobCause | None, lines: list[str]
+) -> None:
+    assert how_it_ended(replace(FAILED, message=message, cause=cause)) == lines
