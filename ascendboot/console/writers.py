@@ -48,13 +48,18 @@ def write_line(stream: IO[str], words: str) -> None:
     try:
         stream.write(f"{words}\n")
         stream.flush()
-    except BrokenPipeError:  # what is done on the nodes is not for the reader alone
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+    except BrokenPipeError:
+        _lead_nowhere(stream)
     except OSError as error:
         error.filename = stream.name
         raise
+
+
+def _lead_nowhere(stream: IO[str]) -> None:
+    """What is done on the nodes is not for the reader alone: it goes on without one."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 class _Plain:
@@ -78,7 +83,11 @@ class _Coloured:
     def __init__(self, stream: IO[str]) -> None:
         from rich.console import Console  # noqa: PLC0415 - only for a person who sees it
 
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        class Lasting(Console):
+            def on_broken_pipe(self) -> None:  # rich's own ends the program
+                _lead_nowhere(stream)
+
+        self._console = Lasting(file=stream, highlight=False, soft_wrap=True)
         self._status: Status | None = None
 
     @property

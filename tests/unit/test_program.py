@@ -152,7 +152,11 @@ def test_what_only_tells_ends_with_its_reader_in_silence(program: str, words: li
         'Screen(json_mode=True).json({"x": 1}); Screen().say("y")',
     ],
 )
-def test_a_verb_goes_on_without_its_reader(words: str) -> None:
+@pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
+def test_a_verb_goes_on_without_its_reader(
+    words: str, wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(wish, "1")
     program = _ON_A_SCREEN.format(words=words)
     assert run_unread([sys.executable, "-c", program]) == (0, "still here")
 
