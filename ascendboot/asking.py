@@ -17,6 +17,7 @@ from ascendboot.transport.api import Sides
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.code import CodeTree
+    from ascendboot.steps.lock import Locks
     from ascendboot.transport.api import HostSide, Transport
 
 Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -49,11 +50,11 @@ def ask_node(
     node: Node,
     host: HostSide,
     *,
-    lock: Fact[Lock] | None,
+    locks: Locks | None,
     asker: Asker,
     of_code: Mapping[str, Fact[CodeTree]],
 ) -> Asked:
-    """All answers of a node, in one execution per side; `lock` is taken before anything else.
+    """All answers of a node, in one execution per side; `locks` are taken before all else there.
 
     `of_code` asks the workload side for the code that it should have from the operator's side.
 
@@ -65,7 +66,7 @@ def ask_node(
     """
     own = {"own": own_fact(cluster)}
     work_too: dict[str, Fact[Any]] = {**of_code, **own}
-    first = {"lock": lock} if lock is not None else {}
+    first = {"lock": locks.on_server} if locks is not None else {}
     if node.container is None:
         answers = asker(host, {**first, **questions(cluster, node), **work_too})
         waited = _has_waited(node, answers.get("lock"))
@@ -79,6 +80,9 @@ def ask_node(
         facts = NodeFacts.from_answers(node.name, answers)
         return Asked(facts, Sides(host, host), Own(there.base), was_locked=waited)
     work = host.inside(way)
+    if locks is not None:
+        answer = answer_to(locks.inside, work.hold(locks.inside.command))
+        waited = _has_waited(node, answer) or waited
     inside = asker(work, {**work_questions(cluster, node), **work_too})
     return Asked(
         NodeFacts.from_answers(node.name, {**inside, **answers}),

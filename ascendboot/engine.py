@@ -29,14 +29,13 @@ from ascendboot.transport.pool import FORKS, for_each
 if TYPE_CHECKING:
     from ascendboot.asking import Asked, Asker
     from ascendboot.code.send import Sending
-    from ascendboot.facts.api import Fact
     from ascendboot.judge.finding import Finding
     from ascendboot.model.certificate import Authority
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.report import StepResult
     from ascendboot.render import Templates
     from ascendboot.settling import Half
-    from ascendboot.steps.lock import Lock
+    from ascendboot.steps.lock import Locks
     from ascendboot.transport.api import HostSide
 
 T = TypeVar("T")
@@ -73,7 +72,7 @@ class Walk:
     listener: Listener
     interrupted: threading.Event
     forks: int = FORKS
-    lock: Fact[Lock] | None = None
+    locks: Locks | None = None
     """Taken on the primary before anything is asked; None where nothing will be written."""
     asker: Asker = ask
     authority: Authority | None = None
@@ -247,14 +246,13 @@ class Walk:
         )
 
     def _ask_node(self, node: Node) -> Asked:
-        lock = self.lock if node == self.cluster.primary else None
         of_code = self.sending.questions() if self.sending else {}
         host = self.transports[node.name]
         asked = ask_node(
             self.cluster,
             node,
             host,
-            lock=lock,
+            locks=self.locks if node == self.cluster.primary else None,
             asker=self.asker,
             of_code=of_code,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,24 +13,34 @@ from ascendboot.transport.api import Command, Effect
 if TYPE_CHECKING:
     from ascendboot.transport.api import Result
 
+_TAKE = """\
+mkdir -p -m 755 -- "$b" && exec 9>>"$b/lock" || exit 1
+free=locked
+flock -n 9 || { free=waited; flock -w 3 9; } || { echo "held by $(cat "$b/lock")"; exit 0; }
+[ "$b/lock" -ef /proc/$$/fd/9 ] || { echo "held by a reset that has just ended"; exit 0; }
+printf '%s' "$1" >"$b/lock"
+"""
+
 # The lock lives as long as the SSH connection through which it was taken: a process that waits
 # for the end of this connection's sshd holds it, so a killed operator leaves no stale lock.
-_LOCK = """\
-mkdir -p -m 755 -- "$b" || exit 1
+_SESSION = """\
 session=$$
 until [ "$session" -le 1 ]; do
   case $(cat "/proc/$session/comm" 2>/dev/null) in sshd*) break;; esac
   session=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$session/status" 2>/dev/null)
-  session=${{session:-0}}
+  session=${session:-0}
 done
-[ "$session" -gt 1 ] || {{ echo "this is not an SSH session" >&2; exit 1; }}
-exec 9>>"$b/lock" || exit 1
-free=locked
-flock -n 9 || {{ free=waited; flock -w 3 9; }} || {{ echo "held by $(cat "$b/lock")"; exit 0; }}
-[ "$b/lock" -ef /proc/$$/fd/9 ] || {{ echo "held by a reset that has just ended"; exit 0; }}
-printf '%s' {holder} >"$b/lock"
+[ "$session" -gt 1 ] || { echo "this is not an SSH session" >&2; exit 1; }
+"""
+_WHILE_IT_LASTS = """\
 setsid tail --pid="$session" -s 0.2 -f /dev/null </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&- &
 echo "$free"
+"""
+
+# Nothing in a container sees that sshd, but the end of its own input it does.
+_WHILE_THERE_IS_INPUT = """\
+echo "$free"
+exec cat >/dev/null
 """
 
 
@@ -45,14 +54,35 @@ class Lock:
     """It is ours since somebody else let go: what was seen meanwhile may be out of date."""
 
 
-def lock(cluster: str, holder: str) -> Fact[Lock]:
-    """Takes the cluster's lock for the rest of this connection; `holder` is told to others.
+@dataclass(frozen=True)
+class Locks:
+    """Both wishes for a cluster's lock, as questions although they write."""
 
-    Not a question in the strict sense: it travels with the questions to the primary, before them.
+    on_server: Fact[Lock]
+    """Travels with the questions to the primary, before them; it is held without us."""
+    inside: Fact[Lock]
+    """For the container of the primary, if it has one; to be held for the rest of the connection.
+
+    Users who are not root have folders, and locks, of their own on the server. What they set up in
+    one container is in one folder.
     """
-    script = base_script(cluster) + _LOCK.format(holder=shlex.quote(holder))
+
+
+def locks(cluster: str, holder: str) -> Locks:
+    """Take the cluster's lock for the rest of a connection; `holder` is told to others."""
+    base, what = base_script(cluster), "lock the cluster"
+    return Locks(
+        _wish(base + _SESSION + _TAKE + _WHILE_IT_LASTS, holder, what),
+        _wish(base + _TAKE + _WHILE_THERE_IS_INPUT, holder, f"{what} in its container"),
+    )
+
+
+def _wish(script: str, holder: str, purpose: str) -> Fact[Lock]:
     command = Command(
-        argv=("bash", "-c", script), purpose="lock the cluster", effect=Effect.WRITE, timeout_s=15.0
+        argv=("bash", "-c", script, "lock", holder),
+        purpose=purpose,
+        effect=Effect.WRITE,
+        timeout_s=15.0,
     )
     return Fact("lock", command, _answer)
 

@@ -15,7 +15,7 @@ from ascendboot.engine import Stopped
 from ascendboot.model.report import Outcome
 from ascendboot.phases import wished_names
 from ascendboot.state import State, whoami
-from ascendboot.steps.lock import lock
+from ascendboot.steps.lock import locks
 from ascendboot.tasks.common import (
     FORKS,
     FORKS_HELP,
@@ -109,7 +109,7 @@ def _walk(
             interrupted,
             authority=_authority(session, planning=planning),
             sending=wanted_sending(cluster, interrupted, deletes=deletes),
-            lock=None if planning else lock(cluster.name, f"run {run.run_id} of {whoami()}"),
+            locks=None if planning else locks(cluster.name, f"run {run.run_id} of {whoami()}"),
         )
         try:
             context = walk.look(

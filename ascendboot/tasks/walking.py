@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from ascendboot.code.send import Sending
     from ascendboot.console import Screen
-    from ascendboot.facts.api import Fact
     from ascendboot.model.certificate import Authority
     from ascendboot.model.report import StepResult
-    from ascendboot.steps.lock import Lock
+    from ascendboot.steps.lock import Locks
     from ascendboot.tasks.session import Session
 
 
@@ -45,9 +44,9 @@ def walk_over(
     *,
     authority: Authority | None,
     sending: Sending | None,
-    lock: Fact[Lock] | None = None,
+    locks: Locks | None = None,
 ) -> Walk:
-    """A walk over all nodes of a session's cluster; without a lock nothing may be written."""
+    """A walk over all nodes of a session's cluster; without locks nothing may be written."""
     return Walk(
         cluster=session.cluster,
         phases=SETUP,
@@ -58,7 +57,7 @@ def walk_over(
         former=session.former,
         authority=authority,
         sending=sending,
-        lock=lock,
+        locks=locks,
     )
 
 

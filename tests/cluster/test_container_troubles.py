@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.state import whoami
 from tests.cluster.operating import BASE, Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ascendboot.lab import Lab
 
@@ -121,6 +124,48 @@ def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -
     operator.lab.undo("lab-1", "no-container-sshd")
     differs = f"lab-1 has Python {version}, lab-2 has 3.7.5. Install the same version on all nodes."
     assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+
+
+IS_FREE = f"flock -n {BASE}/lock echo free || echo held by $(cat {BASE}/lock)"
+
+
+def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
+    operator: Operator,
+) -> None:
+    """The lock on the server lies in a folder of the user's, unless that is root."""
+    words = ("setup", "--inventory", str(operator.lab.inventory), "--json")
+    killed = operator.start(*words)
+    wait_until(lambda: operator.inside("lab-1", IS_FREE).startswith("held by run "))
+    killed.kill()
+    killed.communicate()
+    wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n")
+    setup = operator.start(*words)
+    seen = set()
+    while setup.poll() is None:
+        seen.add(re.sub("run .* of ", "run of ", operator.inside("lab-1", IS_FREE).strip()))
+    _, said = setup.communicate()
+    assert setup.returncode == 0, said
+    assert f"held by run of {whoami()}" in seen
+    assert operator.inside("lab-1", IS_FREE) == "free\n"
+
+    hold = f"echo run 7 of someone >{BASE}/lock; exec flock {BASE}/lock sleep 60"
+    operator.sh("lab-1", f"podman exec --detach rec-sdk bash -c '{hold}'")
+    held = "lab-1: could not lock the cluster: another setup{} holds it: run 7 of someone; wait"
+    refused, reset = operator.setup(), operator.call("reset", "--yes", "--json")
+    assert (refused.code, reset.code) == (1, 1)
+    [by_setup], [by_reset] = refused.details("failed"), reset.details("failed")
+    assert by_setup == held.format("") + " until it has ended"
+    assert by_reset == held.format(" or reset") + " until it has ended"
+    operator.inside("lab-1", "pkill -f 'sleep 6[0]'")
+    again = operator.setup()
+    assert (again.code, again.outcomes("changed")) == (0, [])
+    assert operator.call("reset", "--yes").code == 0
 
 
 NO_CONTAINER = ("  container: rec-sdk\n", "")

@@ -143,7 +143,7 @@ def _made_anew(operator: Operator) -> None:
     repaired = operator.setup()
     assert repaired.code == 0, repaired.err
     assert {node for node, _, _ in repaired.outcomes("changed")} == {"lab-2"}
-    assert len(repaired.outcomes("changed")) == 9
+    assert len(repaired.outcomes("changed")) == 10
 
 
 def _reset(operator: Operator) -> None:
