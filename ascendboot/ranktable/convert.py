@@ -30,6 +30,7 @@ _NEEDS_LEVELS = (
     "address; only the servers of 950 tell them: ranktable.write"
 )
 _HOST = re.compile(r"(?P<host>[^\s#=]+)(?:\s+slots\s*=\s*(?P<slots>[0-9]+))?(?P<rest>[^#]*)(#.*)?")
+_SLOTS = re.compile(r"^[\w.:-]+\s+slots\s*=\s*[0-9]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,11 @@ class Host:
 
     server_id: str
     devices: Mapping[int, str | None]
+
+
+def is_hostfile(text: str) -> bool:
+    """Whether somewhere in it a host has slots, as in no rank table."""
+    return _SLOTS.search(text) is not None
 
 
 def from_hostfile(text: str, name: str, hosts: Mapping[str, Host]) -> RankTable:

@@ -14,7 +14,15 @@ from ascendboot.errors import NotUnderstoodError, RankTableError, UsageError
 from ascendboot.judge.devices import devices_of
 from ascendboot.parse.hccn_conf import parse as hccn_conf_parser
 from ascendboot.ranktable.compare import differences, version_of
-from ascendboot.ranktable.convert import ORDERS, Converted, Host, from_hostfile, in_order, merge
+from ascendboot.ranktable.convert import (
+    ORDERS,
+    Converted,
+    Host,
+    from_hostfile,
+    in_order,
+    is_hostfile,
+    merge,
+)
 from ascendboot.ranktable.convert import convert as change
 from ascendboot.ranktable.reading import table_of
 from ascendboot.ranktable.rows import rows_of
@@ -252,6 +260,10 @@ def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
         if len(names) > 1:
             raise UsageError("--file: names a table, and a hostfile is wanted with hosts")
         return from_hostfile(text_of(names[0]), names[0], hosts)
+    for name in names:
+        if is_hostfile(text_of(name)):
+            wanted = "--inventory FILE, or --hccn-conf HOST=FILE for each"
+            raise UsageError(f"{name}: is a hostfile; say what devices its hosts have: {wanted}")
     tables = [table_of(read(name)) for name in names]
     return tables[0] if len(tables) == 1 else merge(tables)
 

@@ -189,6 +189,8 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
         ranktable.convert(Context(), str(hostfile), hccn_conf=words)
     with pytest.raises(Exit, match='"n1" is not HOST=FILE'):
         ranktable.convert(Context(), str(hostfile), hccn_conf=["n1"])
+    with pytest.raises(Exit, match=r"hostfile: is a hostfile; say what .* --hccn-conf HOST=FILE"):
+        ranktable.convert(Context(), str(hostfile))
 
 
 @pytest.mark.parametrize("flag", ["product", "job"])
