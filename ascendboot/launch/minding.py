@@ -82,6 +82,17 @@ lives() { [ -n "$1" ] && runs "$1" "$2"; }
 """
 """Shell function: what the events of this node say."""
 
+NEEDS_ALL: Final = r"""
+told() { why=$1; return 1; }
+goes_on_without() { why="${nodes[$1]}: lost it: ssh ended with $2"; return 1; }
+goes_on() { why=$failed; [ -z "$failed" ]; }
+"""
+"""Shell functions for `MIND` and `WATCH` by which a job needs every rank of every node.
+
+Each says whether the job goes on, and if not puts the reason into `why`: `told LINE` after what is
+told of another node, `goes_on_without NUMBER CODE` when the ssh to one has ended with an error,
+`goes_on` after what was heard of this one."""
+
 MIND: Final = (
     RUNS
     + _MARKED
@@ -122,7 +133,7 @@ launcher() {
     guards[number]=$!
   done
   while :; do
-    if read -r -t 0.2 -u "$said" line; then why=$line; break; fi
+    if read -r -t 0.2 -u "$said" line && ! told "$line"; then break; fi
     if [ -n "$asked" ]; then why='was asked to end' code=143; break; fi
     if [ -n "$agent" ] && is_over "$agent"; then
       wait "$agent"
@@ -134,11 +145,11 @@ launcher() {
       wait "${guards[number]}"
       held=$?
       unset "guards[number]"
-      if [ "$held" != 0 ]; then why="${nodes[number]}: lost it: ssh ended with $held"; break 2; fi
+      if [ "$held" != 0 ] && ! goes_on_without "$number" "$held"; then break 2; fi
     done
     [ -n "$agent" ] || [ "${#guards[@]}" != 0 ] || return 0
     hear
-    if [ -n "$failed" ]; then why=$failed; break; fi
+    goes_on || break
     tick=$((tick + 1))
     if [ $((tick % 5)) = 0 ] && watcher_is_gone; then why='the primary is gone'; break; fi
     if [ $((tick % 25)) = 0 ]; then for held in "${beats[@]}"; do echo >&"$held"; done; fi
@@ -182,7 +193,7 @@ ends what it left.
 
 Needs `base`, `id`, `who` (as in events), `grace` in tenths of a second; `nodes` and `addresses` of
 those to guard, and `watch`, the path of their `watch.sh` as a shell reads it; `is_watched` where
-the primary guards this node."""
+the primary guards this node; and functions as `NEEDS_ALL` has them."""
 
 WATCH: Final = (
     RUNS
@@ -219,7 +230,7 @@ while :; do
   elif [ $((SECONDS - heard)) -gt 30 ]; then tell 'heard nothing of the primary for 30 s'; fi
   hear
   if [ "$ended" = 0 ]; then exit 0; fi
-  [ -z "$failed" ] || tell "$failed"
+  goes_on || tell "$why"
   [ -z "$ended" ] || tell "torchrun ended with $ended"
   if [ -z "$began" ]; then
     [ "$SECONDS" -lt 60 ] || tell 'nothing was started there within 60 s'
@@ -230,6 +241,6 @@ while :; do
 done
 """
 )
-"""The rest of `watch.sh`, after `job`, `id`, `grace` and `node`: what the primary's ssh runs on
-every other node. Says why the job cannot go on, ends it here when the primary lets go, and stays
-until it has ended; ends with 0 only when all went well here."""
+"""The rest of `watch.sh`, after `job`, `id`, `grace`, `node` and functions as `NEEDS_ALL` has them:
+what the primary's ssh runs on every other node. Says why the job cannot go on, ends it here when
+the primary lets go, and stays until it has ended; ends with 0 only when all went well here."""

@@ -12,7 +12,7 @@ from ascendboot.launch.mpirun import Launcher, mpirun_command, protected
 from ascendboot.launch.plan import TORCH_LOGS, LaunchPlan, PlannedRank, Start
 from ascendboot.launch.request import refuse_impossible
 from ascendboot.launch.scripts import LAUNCH
-from ascendboot.launch.torchrun import Torchrun, torchrun_command, torchrun_env
+from ascendboot.launch.torchrun import AllTogether, Torchrun, torchrun_command, torchrun_env
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
@@ -86,14 +86,17 @@ def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ..
         primary = request.placement.primary.name
         command = _command(request, program)
         return (Start(node=primary, node_rank=0, base=base, command=command, env=env),)
-    torchrun = _torchrun(request)
+    torchrun, bond = _torchrun(request), AllTogether()
     return tuple(
         Start(
             node=node.name,
             node_rank=node_rank,
             base=base,
-            command=torchrun_command(torchrun, node_rank, program),
-            env=torchrun_env(env, torchrun.ranks[node_rank]),
+            command=torchrun_command(torchrun, bond, node_rank, program),
+            env={
+                **torchrun_env(env, torchrun.ranks[node_rank]),
+                **bond.env(torchrun, node_rank),
+            },
         )
         for node_rank, node in enumerate(request.placement.nodes)
     )
@@ -218,7 +221,7 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
     names = shlex.join(node.name for node in others)
     addresses = shlex.join(node.cluster_address for node in others)
     minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"
-    return f"{head}{minding}\n{MIND}{LAUNCH}"
+    return f"{head}{minding}\n{AllTogether().minding()}{MIND}{LAUNCH}"
 
 
 def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
@@ -229,7 +232,8 @@ def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -
         "grace": _tenths(request.grace_s),
         "node": start.node,
     }
-    return f"#!/bin/bash\n{_assigned(settings)}\n{WATCH}"
+    minding = AllTogether().minding()
+    return f"#!/bin/bash\n{_assigned(settings)}\n{minding}{WATCH}"
 
 
 def _assigned(settings: Mapping[str, str]) -> str:

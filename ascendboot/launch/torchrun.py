@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from ascendboot.launch.minding import NEEDS_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,23 +25,69 @@ class Torchrun:
     """How many ranks each node has, by node rank."""
 
 
-def torchrun_command(torchrun: Torchrun, node_rank: int, program: Sequence[str]) -> tuple[str, ...]:
+class Bond(Protocol):
+    """What holds the torchruns of a job together: how they meet, and what one without others is."""
+
+    def nodes(self, torchrun: Torchrun) -> str:
+        """How many of them there are to be."""
+        ...
+
+    def words(self, torchrun: Torchrun, node_rank: int) -> tuple[str, ...]:
+        """How the one of a node finds the others, and what it does when a rank fails."""
+        ...
+
+    def env(self, torchrun: Torchrun, node_rank: int) -> Mapping[str, str]:
+        """What the ranks of a node are told besides, by the environment of their torchrun."""
+        ...
+
+    def minding(self) -> str:
+        """Shell functions as `NEEDS_ALL` has them."""
+        ...
+
+
+class AllTogether:
+    """Every rank is needed, and keeps the number that the placement gives it.
+
+    The rendezvous is static: with c10d nodes are numbered by their names.
+    """
+
+    def nodes(self, torchrun: Torchrun) -> str:
+        """All of them."""
+        return f"{len(torchrun.ranks)}"
+
+    def words(self, torchrun: Torchrun, node_rank: int) -> tuple[str, ...]:
+        """One after another as placed; no rank is started twice."""
+        return (
+            f"--node_rank={node_rank}",
+            "--rdzv_backend=static",
+            f"--rdzv_id={torchrun.job_id}",
+            f"--master_addr={torchrun.master_addr}",
+            f"--master_port={torchrun.master_port}",
+            "--max_restarts=0",
+        )
+
+    def env(self, torchrun: Torchrun, node_rank: int) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    def minding(self) -> str:
+        """One that fails ends the others."""
+        return NEEDS_ALL
+
+
+def torchrun_command(
+    torchrun: Torchrun, bond: Bond, node_rank: int, program: Sequence[str]
+) -> tuple[str, ...]:
     """The argv that runs `program` once per rank of one node.
 
-    The rendezvous is static: with c10d nodes are numbered as they come, and ranks would not match
-    the placement. `-m` needs no `torchrun` on any PATH and takes the very Python of the job; words
-    with `_` are those that every torch since 1.9 knows.
+    `-m` needs no `torchrun` on any PATH and takes the very Python of the job; words with `_` are
+    those that every torch since 1.9 knows.
     """
     return (
         *(torchrun.python, "-m", "torch.distributed.run"),
-        f"--nnodes={len(torchrun.ranks)}",
+        f"--nnodes={bond.nodes(torchrun)}",
         f"--nproc_per_node={torchrun.ranks[node_rank]}",
-        f"--node_rank={node_rank}",
-        "--rdzv_backend=static",
-        f"--rdzv_id={torchrun.job_id}",
-        f"--master_addr={torchrun.master_addr}",
-        f"--master_port={torchrun.master_port}",
-        "--max_restarts=0",
+        *bond.words(torchrun, node_rank),
         # Before 2.3 or so a rank that ended was noticed after five seconds only.
         "--monitor_interval=0.5",
         f"--log_dir={torchrun.log_dir}",
