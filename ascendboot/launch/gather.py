@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.launch.copies import LogCopy
+from ascendboot.launch.course import Course
 from ascendboot.launch.events import LauncherEnded, parse_event
 from ascendboot.launch.fetch import FETCH, Frames
 from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.launch.prepare import on_each
-from ascendboot.launch.verdict import Course
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:

@@ -11,24 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
+from ascendboot.launch.course import Course
 from ascendboot.launch.detached import take_back, unknown
-from ascendboot.launch.events import (
-    AgentEnded,
-    AgentStarted,
-    EndingBegan,
-    LauncherEnded,
-    LauncherStarted,
-    RankEnded,
-    RankEndingBegan,
-    RankStarted,
-    RankTold,
-    StopAsked,
-    SupervisorStarted,
-)
+from ascendboot.launch.events import LauncherEnded, LauncherStarted, RankEnded
 from ascendboot.launch.follow import Followers, Seen
 from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
 from ascendboot.launch.prepare import prepare, start
+from ascendboot.launch.signs import signs_of
 from ascendboot.launch.sweep import (
     LINGER_S,
     Swept,
@@ -38,7 +28,7 @@ from ascendboot.launch.sweep import (
     sweep,
     terminate_launcher,
 )
-from ascendboot.launch.verdict import Course, report_on
+from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Standing, Watch
 from ascendboot.model.names import fold
 from ascendboot.transport.api import Command, Effect
@@ -115,6 +105,7 @@ class _Job:
         self._limits = limits
         self._hangs = hangs
         self._course = Course()
+        self._signs = signs_of(plan)
         self._box: queue.SimpleQueue[Seen | Standing | None] = queue.SimpleQueue()
         self._interrupts = interrupts or Interrupts()
         self._interrupts.wake(self._box)
@@ -208,23 +199,18 @@ class _Job:
             raise self._cut()
 
     def _note(self, event: Event) -> None:
-        course, ranks = self._course, len(self._plan.ranks)
+        course = self._course
         course.note(event)
+        if self._signs.has_begun(course):
+            self._start_by = None
+        if self._signs.will_end(event, course):
+            self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
         match event:
-            case RankStarted():
-                if len(course.started) == ranks:
-                    self._start_by = None
-            case RankEnded(exit_code=code):
-                if code or len(course.ended) == ranks:
-                    self._expect_end(failed=bool(code))
-            case LauncherStarted():
-                if self._stopping:
-                    self._stop()
-            case StopAsked() | EndingBegan() | RankEndingBegan():
-                self._expect_end()
+            case LauncherStarted() if self._stopping:
+                self._stop()
             case LauncherEnded():
                 self._over = True
-            case SupervisorStarted() | AgentStarted() | AgentEnded() | RankTold():
+            case _:
                 pass
 
     def _stand_still(self, seen: Standing) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
-from ascendboot.launch.verdict import Course, report_on
+from ascendboot.launch.course import Course
+from ascendboot.launch.verdict import report_on
 from ascendboot.model.job import JobReport, JobState
 
 if TYPE_CHECKING:

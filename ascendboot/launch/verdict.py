@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.events import (
-    AgentEnded,
-    AgentStarted,
-    EndingBegan,
-    LauncherEnded,
-    LauncherStarted,
-    RankEnded,
-    RankEndingBegan,
-    RankStarted,
-    RankTold,
-    StopAsked,
-    SupervisorStarted,
-)
+from ascendboot.launch.course import Course
 from ascendboot.launch.minding import ENDING
 from ascendboot.launch.plan import rank_log, start_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
@@ -27,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ascendboot.launch.arrivals import Arrivals
     from ascendboot.launch.cause.merge import Failure
-    from ascendboot.launch.events import Event
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
 
@@ -52,78 +38,6 @@ _KILLED = (
 
 
 _OVERDUE = "every rank ended well; the launcher did not end after them and was ended"
-
-
-@dataclass(kw_only=True)
-class Course:
-    """What has been seen of a job so far."""
-
-    started: set[int] = field(default_factory=set)
-    ended: dict[int, RankEnded] = field(default_factory=dict)
-    told: dict[int, bytes] = field(default_factory=dict)
-    """The error files that ranks left."""
-    arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
-    """When which part of which log came in, where somebody followed."""
-    launcher_over: bool = False
-    launcher_code: int | None = None
-    launcher_ended_at: float | None = None
-    """By the primary's clock."""
-    agents: dict[int, AgentEnded] = field(default_factory=dict)
-    """The agents that ended, by node rank."""
-    endings: dict[int, float] = field(default_factory=dict)
-    """By node rank: since when, by its clock, the ranks there were ended on purpose."""
-    rank_endings: dict[int, float] = field(default_factory=dict)
-    """By rank: since when, by its node's clock, it was ended on purpose."""
-    is_overdue: bool = False
-    """The launcher did not end within the time that it has, and was ended by us."""
-    interrupted: bool = False
-    stopped: bool = False
-    """Somebody asked for its end with `stop`."""
-    hung: str = ""
-    """Why it was stopped when it stood still; empty when it was not."""
-    not_started: str = ""
-    """Why the job has to be called not started; empty when it was."""
-    unsure: tuple[str, ...] = ()
-    """Why it cannot be said that nothing of the job is left."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def has_trouble(self) -> bool:
-        """Whether anything of it was seen to fail."""
-        return bool(
-            (self.launcher_over and self.launcher_code != 0)
-            or self.endings
-            or any(end.exit_code for end in self.ended.values())
-        )
-
-    def was_ended(self, rank: int, node_rank: int) -> bool:
-        """Whether a rank of that node ended because it was ended on purpose."""
-        seen = self.ended.get(rank)
-        since = (self.endings.get(node_rank), self.rank_endings.get(rank))
-        return seen is not None and any(at is not None and seen.at >= at for at in since)
-
-    def note(self, event: Event) -> None:
-        """Take in an event of any node."""
-        match event:
-            case RankStarted(rank=rank):
-                self.started.add(rank)
-            case RankEnded(rank=rank):
-                self.started.add(rank)
-                self.ended[rank] = event
-            case RankTold(rank=rank, error=error):
-                self.told[rank] = error
-            case LauncherEnded(exit_code=code, at=at):
-                self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
-            case AgentEnded(node_rank=node_rank):
-                self.agents[node_rank] = event
-            case EndingBegan(node_rank=node_rank, at=at):
-                self.endings[node_rank] = at
-            case RankEndingBegan(rank=rank, at=at):
-                self.rank_endings.setdefault(rank, at)
-            case StopAsked():
-                self.stopped = True
-            case LauncherStarted() | AgentStarted() | SupervisorStarted():
-                pass
 
 
 def report_on(

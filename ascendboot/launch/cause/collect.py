@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from typing import Final
 
     from ascendboot.launch.cause.said import Said
+    from ascendboot.launch.course import Course
     from ascendboot.launch.events import RankEnded
     from ascendboot.launch.plan import LaunchPlan, PlannedRank
     from ascendboot.launch.record import JobRecord
-    from ascendboot.launch.verdict import Course
     from ascendboot.model.job import RankEnd
 
 TAIL_BYTES: Final = 65_536

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Final
 
+    from ascendboot.launch.course import Course
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
-    from ascendboot.launch.verdict import Course
     from ascendboot.model.job import RankEnd
 
 _SIGTERM: Final = 15

@@ -10,9 +10,10 @@ import pytest
 
 from ascendboot.launch.arrivals import Arrivals
 from ascendboot.launch.cause.launchers import known_of_launcher
+from ascendboot.launch.course import Course
 from ascendboot.launch.events import RankEnded, RankTold
 from ascendboot.launch.planning import plan
-from ascendboot.launch.verdict import Course, report_on
+from ascendboot.launch.verdict import report_on
 from ascendboot.model.cause import CauseKind, Followed
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.wanted import REQUEST
