@@ -9,8 +9,10 @@ from ascendboot.launch.events import (
     AgentEnded,
     EndingBegan,
     LauncherEnded,
+    NodeLeft,
     RankEnded,
     RankEndingBegan,
+    RankNumbered,
     RankStarted,
     RankTold,
     StopAsked,
@@ -43,6 +45,12 @@ class Course:
     """By node rank: since when, by its clock, the ranks there were ended on purpose."""
     rank_endings: dict[int, float] = field(default_factory=dict)
     """By rank: since when, by its node's clock, it was ended on purpose."""
+    left: dict[int, NodeLeft] = field(default_factory=dict)
+    """The nodes that an elastic job gave up, by node rank."""
+    lives: list[RankNumbered] = field(default_factory=list)
+    """Each time that the ranks of an elastic job began: its first rank, which is always there."""
+    log_begins: dict[int, int] = field(default_factory=dict)
+    """By rank: how long its log was when it began for the last time, where that is not 0."""
     is_overdue: bool = False
     """The launcher did not end within the time that it has, and was ended by us."""
     interrupted: bool = False
@@ -76,6 +84,8 @@ class Course:
         match event:
             case RankStarted(rank=rank):
                 self.started.add(rank)
+            case RankNumbered():
+                self._begin(event)
             case RankTold(rank=rank, error=error):
                 self.told[rank] = error
             case RankEndingBegan(rank=rank, at=at):
@@ -92,9 +102,20 @@ class Course:
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
             case AgentEnded(node_rank=node_rank):
                 self.agents[node_rank] = event
+            case NodeLeft(node_rank=node_rank):
+                self.left[node_rank] = event
             case EndingBegan(node_rank=node_rank, at=at):
                 self.endings[node_rank] = at
             case StopAsked():
                 self.stopped = True
             case _:
                 pass  # who starts something is not looked at here
+
+    def _begin(self, numbered: RankNumbered) -> None:
+        """What is known of the life of the rank before counts no longer."""
+        rank = numbered.rank
+        for known in (self.ended, self.told, self.rank_endings):
+            known.pop(rank, None)
+        self.log_begins[rank] = numbered.log_bytes
+        if rank == 0:
+            self.lives.append(numbered)

@@ -12,6 +12,8 @@ from ascendboot.errors import NotUnderstoodError
 _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
 _STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
 _ENDING = re.compile(r"(launcher|agent|rank) (\d+|-) ends at (\d+\.\d+)")
+_LEFT = re.compile(r"agent (\d+) left at (\d+\.\d+): (.+)")
+_NUMBERED_ANEW = re.compile(r"rank (\d+) is (\d+) of (\d+) from (\d+) at (\d+\.\d+)")
 _LOST = re.compile(r"agent (\d+) lost")
 _EXIT = re.compile(
     r"(rank|launcher|agent) (\d+|-) exit (\d+) at (\d+\.\d+)"
@@ -28,6 +30,23 @@ class RankStarted:
     rank: int
     pid: int
     start: int
+
+
+@dataclass(frozen=True)
+class RankNumbered:
+    """A rank of an elastic job is about to run, for the first time or again.
+
+    `rank` is its place in the plan, which names its log and its events; `number` is what the
+    script finds as its rank.
+    """
+
+    rank: int
+    number: int
+    world_size: int
+    log_bytes: int
+    """How long its log is: what it says from now on comes after."""
+    at: float
+    """Seconds since 1970 by its node's clock."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +108,16 @@ class AgentEnded:
 
 
 @dataclass(frozen=True)
+class NodeLeft:
+    """The primary has given up a node of an elastic job."""
+
+    node_rank: int
+    at: float
+    """Seconds since 1970 by the primary's clock."""
+    why: str
+
+
+@dataclass(frozen=True)
 class EndingBegan:
     """From here on the ranks of a node are ended on purpose: they only follow."""
 
@@ -123,12 +152,14 @@ class SupervisorStarted:
 
 Event: TypeAlias = (
     RankStarted
+    | RankNumbered
     | RankEnded
     | RankTold
     | LauncherStarted
     | LauncherEnded
     | AgentStarted
     | AgentEnded
+    | NodeLeft
     | EndingBegan
     | RankEndingBegan
     | StopAsked
@@ -142,7 +173,7 @@ def parse_event(line: str, line_number: int) -> Event:
     Raises:
         NotUnderstoodError: the line is none that a job's wrapper, launcher or follower writes.
     """
-    event = _started(line) or _ended(line)
+    event = _started(line) or _ended(line) or _changed(line)
     if event is None:
         raise NotUnderstoodError(
             "the job's events", line_number, line, "a start or an end of a rank or the launcher"
@@ -173,6 +204,15 @@ def _ended(line: str) -> Event | None:
     if match := _TOLD.fullmatch(line):
         return _told(match)
     return _ended_at(line)
+
+
+def _changed(line: str) -> Event | None:
+    if match := _NUMBERED_ANEW.fullmatch(line):
+        rank, number, size, log_bytes = map(int, match.groups()[:4])
+        return RankNumbered(rank, number, size, log_bytes, float(match[5]))
+    if match := _LEFT.fullmatch(line):
+        return NodeLeft(int(match[1]), float(match[2]), match[3])
+    return None
 
 
 def _ended_at(line: str) -> Event | None:

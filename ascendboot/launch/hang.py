@@ -64,7 +64,9 @@ class Detector:
         A hang is told once until a rank does something again; silence alone once per job, since a
         program may have nothing to say while it works.
         """
-        view = self._views.get(node)
+        if node not in self._views:
+            return None
+        view = self._views[node]
         if view is None:
             self._views[node] = _NodeView(sample, sample.at_s, sample.at_s)
         else:
@@ -78,6 +80,11 @@ class Detector:
             return None
         self._due = set(self._views)
         return self._judged()
+
+    def forget(self, node: str) -> None:
+        """The job goes on without this node: what it says, or does not say, counts no longer."""
+        self._views.pop(node, None)
+        self._due.discard(node)
 
     def _judged(self) -> Standstill | None:
         views = [view for view in self._views.values() if view is not None]

@@ -99,6 +99,8 @@ class LaunchPlan:
     rank_table: PurePosixPath | None = None
     rank_table_sha256: str = ""
     launcher: LauncherChoice = MPIRUN
+    min_nodes: int | None = None
+    """As `LaunchRequest.min_nodes`."""
     alone: bool = True
     """No other job may run on its nodes."""
     meeting_point: str = ""
@@ -147,6 +149,8 @@ class LaunchPlan:
         lines += ["environment of the launcher:"]
         lines += [f"  {name}={value}" for name, value in self.starts[0].env.items()]
         lines.append(f"launcher: {self.launcher.words}")
+        if self.min_nodes is not None:
+            lines.append(f"elastic: goes on as long as {self.min_nodes} of its nodes are left")
         for start in self.starts:
             lines += [f"command, on {start.node}:", f"  {start.command_line}"]
         return "\n".join(lines)
@@ -160,6 +164,7 @@ class LaunchPlan:
             "folder": str(self.job_folder),
             "workdir": str(self.workdir),
             "launcher": {"name": self.launcher.name, "why": self.launcher.why},
+            "min_nodes": self.min_nodes,
             "log_limit": self.log_limit,
             "command": list(self.starts[0].command),
             "command_line": self.command_line,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ascendboot.launch.request import LaunchRequest
+    from ascendboot.launch.torchrun import Bond
 
 _NODE_LOSS = {
     "OMPI_MCA_oob_tcp_keepalive_time": "10",
@@ -64,6 +65,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         grace_s=request.grace_s,
         alone=request.alone,
         launcher=request.launcher,
+        min_nodes=request.min_nodes,
         meeting_point=_meeting_point(request),
         log_limit=request.log_limit,
     )
@@ -86,7 +88,7 @@ def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ..
         primary = request.placement.primary.name
         command = _command(request, program)
         return (Start(node=primary, node_rank=0, base=base, command=command, env=env),)
-    torchrun, bond = _torchrun(request), AllTogether()
+    torchrun, bond = _torchrun(request), _bond(request)
     return tuple(
         Start(
             node=node.name,
@@ -100,6 +102,14 @@ def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ..
         )
         for node_rank, node in enumerate(request.placement.nodes)
     )
+
+
+def _bond(request: LaunchRequest) -> Bond:
+    if request.min_nodes is None:
+        return AllTogether()
+    from ascendboot.launch.elastic import Elastic  # noqa: PLC0415 - only if asked for
+
+    return Elastic(request.min_nodes)
 
 
 def _torchrun(request: LaunchRequest) -> Torchrun:
@@ -221,7 +231,7 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
     names = shlex.join(node.name for node in others)
     addresses = shlex.join(node.cluster_address for node in others)
     minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"
-    return f"{head}{minding}\n{AllTogether().minding()}{MIND}{LAUNCH}"
+    return f"{head}{minding}\n{_bond(request).minding()}{MIND}{LAUNCH}"
 
 
 def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
@@ -232,7 +242,7 @@ def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -
         "grace": _tenths(request.grace_s),
         "node": start.node,
     }
-    minding = AllTogether().minding()
+    minding = _bond(request).minding()
     return f"#!/bin/bash\n{_assigned(settings)}\n{minding}{WATCH}"
 
 

@@ -53,6 +53,8 @@ class LaunchRequest:
     meeting: Mapping[str, str] = field(default_factory=dict)
     """`MASTER_ADDR` and `MASTER_PORT`, where PyTorch's ranks meet."""
     launcher: LauncherChoice = MPIRUN
+    min_nodes: int | None = None
+    """With so many of its nodes left an elastic job goes on; None: it needs them all."""
     ssh_port: int = 0
     """Of the cluster's own sshd; horovodrun is told it."""
     mpi_args: tuple[str, ...] = ()
@@ -108,6 +110,12 @@ def refuse_impossible(request: LaunchRequest) -> None:
             f"job {request.job_id}: could not be planned: it is not said where the ranks are to "
             "meet, by MASTER_ADDR and MASTER_PORT"
         )
+    if request.min_nodes is not None:
+        _refuse_elastic(request, request.min_nodes)
+    _refuse_names(request)
+
+
+def _refuse_names(request: LaunchRequest) -> None:
     for name in (*request.env, *request.launcher_env):
         if not _NAME.fullmatch(name):
             raise LaunchError(
@@ -120,6 +128,15 @@ def refuse_impossible(request: LaunchRequest) -> None:
                 f"job {request.job_id}: could not be planned: {name} is not for the launcher: it "
                 "takes OMPI_MCA_…, LD_LIBRARY_PATH and PYTHONPATH only. Set it for the ranks"
             )
+
+
+def _refuse_elastic(request: LaunchRequest, min_nodes: int) -> None:
+    from ascendboot.launch.elastic import why_not_elastic  # noqa: PLC0415 - only if asked for
+
+    nodes, with_table = len(request.placement.nodes), request.rank_table is not None
+    why_not = why_not_elastic(min_nodes, nodes, request.launcher, with_table=with_table)
+    if why_not:
+        raise LaunchError(f"job {request.job_id}: could not be elastic: {why_not}")
 
 
 def _in_mpirun_order(placement: Placement) -> Iterator[Slot]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.launch.course import Course
 from ascendboot.launch.detached import take_back, unknown
-from ascendboot.launch.events import LauncherEnded, LauncherStarted, RankEnded
+from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
 from ascendboot.launch.follow import Followers, Seen
 from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
@@ -122,13 +122,13 @@ class _Job:
             self._course.not_started = str(error)
             return self._course
         outlet = Outlet(sink, is_hurried=lambda: self._interrupts.count > 0)
-        watch = Watch(self._hangs, self._plan, self._transports, folder, self._box.put)
+        self._watch = Watch(self._hangs, self._plan, self._transports, folder, self._box.put)
         followers = Followers(
             self._plan,
             folder=folder,
             sink=outlet,
             on_seen=self._box.put,
-            on_sample=watch.take,
+            on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
         )
         self._course.arrivals = followers.arrivals
@@ -208,6 +208,8 @@ class _Job:
         match event:
             case LauncherStarted() if self._stopping:
                 self._stop()
+            case NodeLeft(node_rank=node_rank):
+                self._watch.forget(self._plan.nodes[node_rank])
             case LauncherEnded():
                 self._over = True
             case _:
@@ -301,7 +303,7 @@ class _Job:
         found, late = self._swept()
         for node, swept in found.items():
             if isinstance(swept, NodeError):
-                course.unsure += (unknown(swept),)
+                self._miss(node, unknown(swept))
                 continue
             course.unsure += tuple(_leftovers(node, swept, "left", "could not be ended"))
             course.notes += tuple(_leftovers(node, swept, "ended", "was left behind and ended"))
@@ -319,6 +321,13 @@ class _Job:
         for seen in late:
             if isinstance(seen, Seen) and seen.event is not None:
                 course.note(seen.event)
+
+    def _miss(self, node: str, words: str) -> None:
+        """Nobody knows what is left on a node; that of a lost one is no failure of the job."""
+        if self._plan.nodes.index(node) in self._course.left:
+            self._course.notes += (words,)
+        else:
+            self._course.unsure += (words,)
 
     def _swept(self) -> tuple[dict[str, Swept | NodeError], list[Seen | Standing | None]]:
         """Sweep all nodes, and what came meanwhile; a second Ctrl-C cuts all waiting short."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ascendboot.launch.events import (
     EndingBegan,
+    NodeLeft,
     RankEnded,
     RankEndingBegan,
     StopAsked,
@@ -50,6 +51,32 @@ class OfAll:
                 return False
 
 
+class OfSome:
+    """An elastic job: ranks begin again, and nodes may go."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self._node_ranks = {rank.rank: plan.nodes.index(rank.node) for rank in plan.ranks}
+
+    def has_begun(self, course: Course) -> bool:
+        """The first rank has: it waits for as many nodes as are needed."""
+        return 0 in course.started
+
+    def will_end(self, event: Event, course: Course) -> bool:
+        """The primary ends it, or all ranks are through on the nodes that are left."""
+        match event:
+            case StopAsked() | EndingBegan(node_rank=0):
+                return True
+            case RankEnded() | NodeLeft():
+                ends = {
+                    n: course.ended.get(n)
+                    for n, on in self._node_ranks.items()
+                    if on not in course.left
+                }
+                return all(end is not None and end.exit_code == 0 for end in ends.values())
+            case _:
+                return False
+
+
 def signs_of(plan: LaunchPlan) -> Signs:
     """Those of the kind of job that it plans."""
-    return OfAll(len(plan.ranks))
+    return OfAll(len(plan.ranks)) if plan.min_nodes is None else OfSome(plan)

@@ -121,7 +121,7 @@ def status_of(
     if state is JobState.RUNNING:
         report = replace(report, exit_code=None)
         notes = ()
-    report = replace(report, state=state, message=message, notes=notes)
+    report = replace(report, state=state, message=message, notes=(*report.notes, *notes))
     return JobStatus(report=report, nodes=nodes)
 
 

@@ -37,7 +37,7 @@ _KILLED = (
 """How mpirun (4.1) and torchrun (2.13) name a rank that a signal ended, lines joined."""
 
 
-_OVERDUE = "every rank ended well; the launcher did not end after them and was ended"
+_OVERDUE = "every rank{left} ended well; the launcher did not end after them and was ended"
 
 
 def report_on(
@@ -56,8 +56,15 @@ def report_on(
     """
     said = {node: tuple(_lines(folder / log)) for node, log in _start_logs(plan).items()}
     ends = _killed_with_wrapper(_ends(plan, course), said.values())
-    if course.is_overdue and all(end.exit_code == 0 for end in ends):
-        course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, _OVERDUE))
+    if course.is_overdue and _all_went_well(plan, course, ends):
+        late = _OVERDUE.format(left=" that was left" if course.left else "")
+        course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, late))
+    if course.lives or course.left:
+        # Elastic jobs alone need it.
+        from ascendboot.launch.lives import notes, settled  # noqa: PLC0415
+
+        told = (*course.notes, *notes(plan, course, clock_offsets))
+        course = replace(settled(plan, course), notes=told)
     words = _words_of_the_first(plan, course, said, clock_offsets)
     lost = lost_nodes(ends, words)
     failure, cause = None, None
@@ -134,6 +141,12 @@ def _ends(plan: LaunchPlan | JobRecord, course: Course) -> tuple[RankEnd, ...]:
     return tuple(ends)
 
 
+def _all_went_well(plan: LaunchPlan | JobRecord, course: Course, ends: tuple[RankEnd, ...]) -> bool:
+    """Whether no rank failed on the nodes that the job still has."""
+    lost = {plan.nodes[node_rank] for node_rank in course.left}
+    return all(end.exit_code == 0 for end in ends if end.node not in lost)
+
+
 def _start_logs(plan: LaunchPlan | JobRecord) -> dict[str, str]:
     """The log of what was started on each node, where something was."""
     logs = {node: start_log(number) for number, node in enumerate(plan.nodes)}
@@ -206,7 +219,9 @@ def _words_of_the_first(
     def began_to_end(number: int) -> float:
         return course.endings[number] - clock_offsets.get(plan.nodes[number], 0.0)
 
-    node = plan.nodes[min(course.endings, key=began_to_end, default=0)]
+    # What an elastic job has lost it goes on without, unless the primary says otherwise.
+    standing = [number for number in course.endings if number not in course.left]
+    node = plan.nodes[min(standing, key=began_to_end, default=0)]
     words = said.get(node, ())
     return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
 

@@ -78,6 +78,11 @@ class Watch:
         if found is not None:
             threading.Thread(target=self._look, args=(found,), name="hang", daemon=True).start()
 
+    def forget(self, node: str) -> None:
+        """The job goes on without this node."""
+        with self._lock:
+            self._detector.forget(node)
+
     def _look(self, found: Standstill) -> None:
         # A job that goes on needs nothing of this.
         from ascendboot.launch.whereabouts import look_at_ranks  # noqa: PLC0415

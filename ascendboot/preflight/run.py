@@ -80,6 +80,7 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
         script_content=program,
         script_args=(by, ",".join(map(str, firsts))),
         workdir=None,
+        min_nodes=None,
         grace_s=_GRACE_S[by],
     )
     if by == "gloo" and request.chief:

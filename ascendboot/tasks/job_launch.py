@@ -57,7 +57,12 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         script=order.script,
         job_id=run.run_id,
         grace_s=order.grace_s,
+        min_nodes=order.min_nodes,
     )
+    if order.min_nodes is not None:
+        from ascendboot.launch.elastic import refuse_clocks_apart  # noqa: PLC0415 - if asked for
+
+        refuse_clocks_apart(ready.clock_offsets)
     # What the checks have seen, or are to skip, is not looked at again.
     plan = replace(plan_launch(request), module="", meeting_point="", notes=order.rules.notes)
     clocks = Clocks(

@@ -29,6 +29,7 @@ def job_request(
     script: str,
     job_id: str,
     grace_s: float,
+    min_nodes: int | None = None,
 ) -> LaunchRequest:
     """The request for a job in which every node was found ready."""
     placement = applied.placement(cluster)
@@ -56,6 +57,7 @@ def job_request(
         if ready.is_copied
         else PurePosixPath(cluster.code_path or ready.script.parent),
         launcher=applied.launcher,
+        min_nodes=min_nodes,
         ssh_port=applied.port,
         mpi_args=cluster.mpi_args,
         launcher_env=_launcher_env(cluster, applied, ready.image),

@@ -58,6 +58,8 @@ class Order:
 
     script: str
     grace_s: float
+    min_nodes: int | None
+    """With fewer nodes an elastic job ends; None: it needs all of them."""
     hangs: HangWish
     rules: StartRules
     plan: bool
@@ -93,6 +95,7 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         "preflight": "Let all ranks meet before the job: it starts only if they agree",
         "detach": "Start the job and return at once; status, logs and stop go on with it",
         "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped",
+        "elastic": "Go on without nodes that are lost while this many are left (torchrun alone)",
         "hang-timeout": HANG_TIMEOUT_HELP,
         "on-hang": ON_HANG_HELP,
         "skip-checks": SKIP_CHECKS_HELP,
@@ -110,6 +113,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     preflight: bool = False,
     detach: bool = False,
     grace: str = "3",
+    elastic: str | None = None,
     hang_timeout: str = "30m",
     on_hang: str = "tell",
     skip_checks: str | None = None,
@@ -128,6 +132,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke train main.py -- --steps 100     arguments of the script come after --
       invoke train main.py --plan             the exact mpirun command, and what it would run with
       invoke train main.py --preflight        start it only if all ranks meet and agree
+      invoke train main.py --elastic 3        torchrun: go on while three nodes are left
       invoke train main.py --detach           start it and come back later: status, logs, stop
 
     Exit codes: the job's own, 128+n when signal n ended it, 124 when it hung and was stopped, 125
@@ -140,6 +145,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     order = Order(
         script=script,
         grace_s=grace_s,
+        min_nodes=None if elastic is None else whole_number("--elastic", elastic, at_least=1),
         hangs=wanted_hangs(hang_timeout, on_hang, detach=detach),
         rules=start_rules(skip_checks, stop_leftovers=stop_leftovers),
         plan=plan,
@@ -151,6 +157,8 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     _, cluster = wanted_cluster(inventory)
     state = State.here()
     applied = _applied(cluster, state)
+    if order.min_nodes is not None:
+        _refuse_elastic(order.min_nodes, cluster, applied)
     run = state.new_run("train")
     with Session.opened(cluster, state, run, accept_new=False, forks=at_once) as session:
         connect = session.connect_to_look if plan else session.connect
@@ -185,6 +193,16 @@ def _applied(cluster: Cluster, state: State) -> Applied:
     if outdated is not None:
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
     return applied
+
+
+def _refuse_elastic(min_nodes: int, cluster: Cluster, applied: Applied) -> None:
+    from ascendboot.launch.elastic import why_not_elastic  # noqa: PLC0415 - only if asked for
+
+    with_table = cluster.resource_mode == "rank-table"
+    nodes, launcher = len(cluster.nodes), applied.launcher
+    why_not = why_not_elastic(min_nodes, nodes, launcher, with_table=with_table)
+    if why_not:
+        raise LaunchError(f"{cluster.source}: could not start an elastic job: {why_not}")
 
 
 def _say_no_job(message: str) -> None:

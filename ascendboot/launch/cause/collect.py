@@ -96,7 +96,8 @@ class Collector:
             yield filed
 
     def _said(self, rank: PlannedRank) -> Said | None:
-        tail, begins_at = tail_of(self._folder / rank_log(rank.rank))
+        path = self._folder / rank_log(rank.rank)
+        tail, begins_at = tail_of(path, since=self._course.log_begins.get(rank.rank, 0))
         return said_in(tail, begins_at=begins_at)
 
     def _time(
@@ -142,18 +143,21 @@ class Collector:
         return at - self._offsets.get(rank.node, 0.0)
 
 
-def tail_of(path: Path) -> tuple[bytes, int]:
-    """The end of a log from the beginning of a line on, and where it begins."""
+def tail_of(path: Path, *, since: int = 0) -> tuple[bytes, int]:
+    """The end of a log from the beginning of a line on, and where it begins.
+
+    `since` is where the rank began for the last time: what stands before is not read.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            begins_at = max(0, size - TAIL_BYTES)
+            begins_at = max(since, size - TAIL_BYTES)
             file.seek(begins_at)
             tail = file.read(TAIL_BYTES)
     except FileNotFoundError:
         return b"", 0
-    if not begins_at:
-        return tail, 0
+    if begins_at == since:
+        return tail, begins_at
     first, newline, rest = tail.partition(b"\n")
     return (rest, begins_at + len(first) + 1) if newline else (tail, begins_at)
 

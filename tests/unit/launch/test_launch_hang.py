@@ -31,6 +31,17 @@ def test_a_hang_is_told_once_when_nothing_was_done_for_so_long() -> None:
     assert told == [None, None, None, hang(20), None]
 
 
+def test_a_node_that_the_job_goes_on_without_is_waited_for_no_longer() -> None:
+    detector = Detector(["a", "b"], 20)
+    for at in (0, 10):
+        for node in ("a", "b"):
+            detector.take(node, sample(at, 5.0))
+    assert detector.take("a", sample(20, 5.0)) is None
+    detector.forget("b")
+    assert detector.take("b", sample(25, 5.0)) is None
+    assert detector.take("a", sample(30, 5.0)) == hang(30)
+
+
 def test_any_rank_that_works_or_writes_begins_the_time_anew() -> None:
     detector = Detector(["a"], 20)
     steps = (

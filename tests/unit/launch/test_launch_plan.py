@@ -168,6 +168,7 @@ def test_to_json() -> None:
         "folder": f"{BASE}/jobs/job-1",
         "workdir": "/workspace",
         "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
+        "min_nodes": None,
         "log_limit": 0,
         "command": list(made.starts[0].command),
         "command_line": made.command_line,

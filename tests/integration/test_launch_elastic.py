@@ -1,0 +1,163 @@
+"""Real torchrun in elastic jobs over two nodes: it goes on without one, or ends with a reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.launch.detached import start_detached
+from ascendboot.model.job import JobState
+from ascendboot.model.launcher import LauncherChoice
+from tests.integration.launch_cluster import Screenful
+from tests.integration.real_sshd import free_port
+from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ascendboot.launch.plan import LaunchPlan
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
+]
+LONG = pytest.mark.skipif(
+    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
+)
+HEAD = """\
+import os, sys, time
+rank, size, place = int(os.environ["RANK"]), os.environ["WORLD_SIZE"], os.environ["DEVICE_ID"]
+print(f"rank {rank} of {size} on {place}", flush=True)
+"""
+WAITS_FOR_FEWER = HEAD + "if size == '4': time.sleep(600)\n"
+FAILS_ONCE = """\
+if rank == 3 and not os.path.exists(sys.argv[1]):
+    open(sys.argv[1], "w").close()
+    sys.exit("out of luck")
+if rank != 3 and not os.path.exists(sys.argv[1]): time.sleep(600)
+"""
+FAILS = "if rank == 3:\n    print('no such thing', flush=True)\n    sys.exit(5)\ntime.sleep(600)\n"
+GLOO = """\
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([1.0])
+dist.all_reduce(total)
+print("sum", total.item(), flush=True)
+"""
+WAITS_FOR_MORE = "if size == '2': time.sleep(600)\n"
+
+
+@pytest.fixture(scope="module")
+def python(pytestconfig: pytest.Config) -> Path:
+    """An interpreter that has torch."""
+    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
+    if not found.exists():
+        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+    return found
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[TwoNodes]:
+    with two_nodes(tmp_path) as made:
+        yield made
+
+
+def job(two: TwoNodes, python: Path, source: str, *args: str, min_nodes: int) -> LaunchPlan:
+    return two.job(
+        source,
+        python=str(python),
+        script_args=args,
+        launcher=LauncherChoice("the test asks for it", torchrun=True),
+        meeting={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
+        rank_table=None,
+        min_nodes=min_nodes,
+    )
+
+
+def test_a_rank_that_fails_begins_again_with_all_others(
+    two: TwoNodes, python: Path, tmp_path: Path
+) -> None:
+    screen = Screenful()
+    report = two.run(job(two, python, HEAD + FAILS_ONCE, f"{tmp_path}/mark", min_nodes=2), screen)
+    assert (report.state, report.first_failure, report.cause) == (JobState.SUCCEEDED, None, None)
+    (note,) = report.notes
+    assert re.fullmatch(r"the ranks began again at [\d:]+ UTC: 4 of them, as before", note)
+    assert screen.of(3, "lab-2") == [
+        b"rank 3 of 4 on 7",
+        b"out of luck",
+        b"[ascendboot: begins again, as rank 3 of 4]",
+        b"rank 3 of 4 on 7",
+    ]
+
+
+def test_restarts_that_are_used_up_end_the_job_and_the_rank_is_named(
+    two: TwoNodes, python: Path
+) -> None:
+    made = job(two, python, HEAD + FAILS, min_nodes=2)
+    screen = Screenful()
+    report = two.run(made, screen)
+    assert (report.state, report.exit_code) == (JobState.FAILED, 5)
+    assert screen.of(3, "lab-2").count(b"no such thing") == 4
+    assert report.first_failure is not None
+    assert report.first_failure.end.rank == 3
+    assert report.cause is not None
+    assert report.cause.title.startswith("lab-2: rank 3 on device 7 failed first, with exit code 5")
+    assert len(report.notes) == 3
+    assert [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
+
+
+def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
+    two: TwoNodes, python: Path
+) -> None:
+    made = job(two, python, WAITS_FOR_FEWER, min_nodes=1)
+    start_detached(made, two.transports)
+    events = f"cat {made.job_folder}/events"
+    wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4)
+    assert (
+        on(two, "lab-2", f"pkill -KILL -f 'torc[h].distributed.run .*{made.job_id}' && echo killed")
+        == "killed\n"
+    )
+    wait_until(lambda: "launcher - exit" in on(two, "lab-1", events))
+    seen = on(two, "lab-1", events)
+    assert re.search(r"^agent 1 left at [\d.]+: torchrun ended with 137$", seen, re.MULTILINE)
+    assert seen.count(" of 2 from ") == 2
+    assert "launcher - exit 0 at " in seen
+    assert [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
+
+
+@LONG
+def test_a_node_that_comes_late_takes_part_all_the_same(
+    two: TwoNodes, python: Path, tmp_path: Path
+) -> None:
+    slow = tmp_path / "python"
+    # Later than those wait for others who are enough.
+    late = f'[ ! -e {two.first.base}/late ] || [ "$2" != torch.distributed.run ] || sleep 45'
+    slow.write_text(f'#!/bin/bash\n{late}\nexec {python} "$@"\n')
+    slow.chmod(0o755)
+    on(two, "lab-2", f"touch {two.first.base}/late")
+    screen = Screenful()
+    report = two.run(job(two, slow, HEAD + GLOO + WAITS_FOR_MORE, min_nodes=1), screen)
+    assert report.state is JobState.SUCCEEDED
+    (note,) = report.notes
+    assert note.endswith(": 4 of them, 2 before")
+    assert screen.of(3, "lab-2") == [b"rank 3 of 4 on 7", b"sum 4.0"]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def on(two: TwoNodes, node: str, script: str) -> str:
+    done = subprocess.run(
+        [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
+    )
+    return done.stdout.decode()

@@ -1,0 +1,207 @@
+"""Elastic jobs: what is started on each node, what their events mean, what their report says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import LaunchError
+from ascendboot.launch.course import Course
+from ascendboot.launch.elastic import refuse_clocks_apart
+from ascendboot.launch.events import (
+    EndingBegan,
+    LauncherEnded,
+    NodeLeft,
+    RankEnded,
+    RankEndingBegan,
+    RankNumbered,
+    RankStarted,
+    RankTold,
+    StopAsked,
+)
+from ascendboot.launch.minding import ENDING
+from ascendboot.launch.planning import plan
+from ascendboot.launch.signs import signs_of
+from ascendboot.launch.verdict import report_on
+from ascendboot.model.job import JobReport, JobState
+from ascendboot.preflight.run import preflight_plan
+from tests.unit.launch.wanted import BASE, REQUEST, TORCHRUN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.launch.events import Event
+    from ascendboot.launch.request import LaunchRequest
+
+ELASTIC = replace(TORCHRUN, min_nodes=1)
+PLAN = plan(ELASTIC)
+LOST = NodeLeft(1, 20.5, "torchrun ended with 137")
+
+
+def begun(rank: int, size: int, at: float, log_bytes: int = 0) -> tuple[Event, ...]:
+    return RankNumbered(rank, rank, size, log_bytes, at), RankStarted(rank, 7, 8)
+
+
+ALL = tuple(event for rank in range(4) for event in begun(rank, 4, 10.0))
+SECOND_GONE = (
+    *ALL,
+    RankEnded(3, 137, 20.0),
+    EndingBegan(1, 20.1),
+    LOST,
+    RankEndingBegan(0, 20.9),
+    RankEnded(0, 143, 21.0),
+    RankEnded(1, 1, 21.0),
+)
+WENT_ON = (*SECOND_GONE, *begun(0, 2, 61.0, 400), *begun(1, 2, 61.0, 400))
+THROUGH = (*WENT_ON, RankEnded(0, 0, 70.0), RankEnded(1, 0, 70.0), LauncherEnded(0, 71.0))
+
+
+def seen(*events: Event) -> Course:
+    course = Course()
+    for event in events:
+        course.note(event)
+    return course
+
+
+def report(course: Course, folder: Path) -> JobReport:
+    return report_on(
+        PLAN, course, folder=folder, started="", duration_s=1.0, clock_offsets={"a-1": 2.0}
+    )
+
+
+def test_they_meet_at_the_primary_which_stays_the_first() -> None:
+    for number, (name, is_host) in enumerate((("192.0.2.11", "true"), ("node-00001", "false"))):
+        start = PLAN.starts[number]
+        assert start.command[3:13] == (
+            *("--nnodes=1:2", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_id=job-1"),
+            "--rdzv_endpoint=192.0.2.11:61000",
+            f"--rdzv_conf=is_host={is_host}",
+            f"--local_addr={name}",
+            "--max_restarts=4",
+            "--monitor_interval=0.5",
+            f"--log_dir={BASE}/jobs/job-1/torchelastic",
+        )
+        assert start.env["ASCENDBOOT_FIRST_RANK"] == str(2 * number)
+        assert start.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    names = [word for start in PLAN.starts for word in start.command if "local_addr" in word]
+    assert sorted(names) == names
+
+
+def test_the_plan_shows_it() -> None:
+    assert "\nelastic: goes on as long as 1 of its nodes are left\n" in PLAN.describe()
+    assert PLAN.to_json()["min_nodes"] == 1
+
+
+def test_its_preflight_wants_all_nodes() -> None:
+    shown = preflight_plan(ELASTIC, "gloo").describe()
+    assert ("static" in shown, "c10d" in shown) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (replace(ELASTIC, min_nodes=3), "--elastic 3 is more than its nodes, which are 2"),
+        (replace(REQUEST, min_nodes=1), "and mpirun starts jobs: nothing else was asked for"),
+        (replace(ELASTIC, rank_table=REQUEST.rank_table), "a rank table fixes how many ranks"),
+    ],
+)
+def test_what_cannot_be_elastic(wanted: LaunchRequest, why: str) -> None:
+    with pytest.raises(LaunchError, match=f"^job job-1: could not be elastic: .*{why}"):
+        plan(wanted)
+
+
+def test_clocks() -> None:
+    refuse_clocks_apart({"a": -2.0, "b": 3.0})
+    refuse_clocks_apart({})
+    with pytest.raises(LaunchError) as refused:
+        refuse_clocks_apart({"a": -2.0, "b": 4.0, "c": 0.0})
+    assert str(refused.value) == (
+        "b: could not take part in an elastic job: its clock is 6 s ahead of that of a, and "
+        "torchruns hear of each other by their clocks; 5 s are the most; set the clocks, or leave "
+        "--elastic out"
+    )
+
+
+def test_a_rank_that_begins_again_has_not_ended() -> None:
+    course = seen(*SECOND_GONE, RankTold(1, b"{}"))
+    assert sorted(course.ended) == [0, 1, 3]
+    for event in (*begun(0, 2, 61.0, 400), *begun(1, 2, 61.0, 500)):
+        course.note(event)
+    assert (sorted(course.ended), course.told, course.rank_endings) == ([3], {}, {})
+    assert course.log_begins == {0: 400, 1: 500, 2: 0, 3: 0}
+
+
+def test_it_went_well_without_a_node(tmp_path: Path) -> None:
+    found = report(seen(*THROUGH), tmp_path)
+    assert (found.state, found.exit_code, found.cause) == (JobState.SUCCEEDED, 0, None)
+    assert [end.exit_code for end in found.ranks] == [0, 0, None, 137]
+    assert found.notes == (
+        "a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",
+        "the ranks began again at 00:00:59 UTC: 2 of them, 4 before",
+    )
+
+
+def test_a_launcher_that_waits_for_a_lost_node_is_ended_and_the_job_went_well(
+    tmp_path: Path,
+) -> None:
+    through = (*ALL, RankEnded(0, 0, 15.0), RankEnded(1, 0, 15.0))
+    course = seen(*through, LOST, EndingBegan(0, 30.0), LauncherEnded(143, 31.0))
+    course.is_overdue = True
+    found = report(course, tmp_path)
+    assert (found.state, found.exit_code) == (JobState.SUCCEEDED, 0)
+    assert found.notes == (
+        "every rank that was left ended well; the launcher did not end after them and was ended",
+        "a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",
+    )
+
+
+def test_while_it_goes_on_nobody_is_blamed(tmp_path: Path) -> None:
+    for events in (SECOND_GONE, WENT_ON):
+        found = report(seen(*events), tmp_path)
+        assert (found.first_failure, found.cause) == (None, None)
+
+
+def test_with_too_few_nodes_it_failed_and_says_so(tmp_path: Path) -> None:
+    why = "a-2: lost it: ssh ended with 255; nodes left: 1, needed: 2"
+    (tmp_path / "launcher.log").write_text(f"{ENDING}{why}\nmore\n")
+    (tmp_path / "agent.1.log").write_text("of that node\n")
+    found = report(seen(*SECOND_GONE, EndingBegan(0, 20.6), LauncherEnded(1, 22.0)), tmp_path)
+    assert found.state is JobState.FAILED
+    assert found.cause is not None
+    assert found.cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
+    assert found.notes == ("a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",)
+
+
+def test_what_a_rank_said_before_it_began_again_is_no_cause(tmp_path: Path) -> None:
+    old, new = b"ValueError: overcome\n", b"KeyError: the cause\n"
+    (tmp_path / "rank.1.log").write_bytes(old + new)
+    events = (*ALL, *begun(1, 4, 30.0, len(old)), RankEnded(1, 1, 40.0), LauncherEnded(1, 41.0))
+    found = report(seen(*events), tmp_path)
+    assert found.cause is not None
+    assert found.cause.words == "KeyError: the cause"
+
+
+def test_when_it_has_begun_and_when_it_will_end() -> None:
+    signs = signs_of(PLAN)
+    assert not signs.has_begun(seen(*begun(2, 4, 1.0)))
+    assert signs.has_begun(seen(*begun(0, 4, 1.0)))
+    for number, event in enumerate(THROUGH[:-1]):
+        course = seen(*THROUGH[: number + 1])
+        assert signs.will_end(event, course) == (number == len(THROUGH) - 2), event
+    for event in (StopAsked(1.0), EndingBegan(0, 1.0)):
+        assert signs.will_end(event, seen(event))
+    first_two_through = seen(*ALL, RankEnded(0, 0, 2.0), RankEnded(1, 0, 2.0), LOST)
+    assert signs.will_end(LOST, first_two_through)
+
+
+def test_a_job_that_needs_all_ends_with_any() -> None:
+    signs = signs_of(plan(TORCHRUN))
+    assert not signs.has_begun(seen(*ALL[:-1]))
+    assert signs.has_begun(seen(*ALL))
+    for event in (RankEnded(1, 3, 1.0), EndingBegan(1, 1.0), RankEndingBegan(2, 1.0)):
+        assert signs.will_end(event, seen(event))
+    assert not signs.will_end(RankEnded(1, 0, 1.0), seen(RankEnded(1, 0, 1.0)))
+    ends = [RankEnded(rank, 0, 1.0) for rank in range(4)]
+    assert signs.will_end(ends[3], seen(*ends))
