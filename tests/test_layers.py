@@ -31,10 +31,9 @@ BELOW = {
     "code": {"errors", "model", "facts", "transport"},
     "before": {
         *("errors", "model", "parse", "transport", "facts", "judge", "hccl", "launch", "applied"),
+        "code",
     },
-    "ready": {
-        *("errors", "model", "parse", "facts", "applied", "transport", "judge", "code", "before"),
-    },
+    "ready": {"errors", "model", "parse", "applied", "transport", "judge", "code", "before"},
     "authority": {"errors", "model"},
     "context": {"model", "facts", "steps", "decide", "render", "resources"},
     "trust": {"model", "facts", "steps", "context"},
