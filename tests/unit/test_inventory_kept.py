@@ -130,7 +130,7 @@ JSON = st.recursive(
 
 
 @given(document=st.dictionaries(st.sampled_from(["digest", "cluster", "x"]), JSON))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_record_of_another_form_counts_as_none(document: dict[str, object]) -> None:
     assert cluster_of(document, "x") is None
 
