@@ -7,29 +7,34 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ascendboot.decide import our_ports
+from ascendboot.engine.code import code_planned
+from ascendboot.engine.proving import run_proofs
 from ascendboot.facts.api import value_of
 from ascendboot.judge.finding import Finding
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.network import attempts
 from ascendboot.outcomes import checked, found
-from ascendboot.phases import COMPARE
+from ascendboot.phases import COMPARE, SETUP
 from ascendboot.proofs import Proofs
 from ascendboot.prove import Expectation
+from ascendboot.settling import halves
 from ascendboot.steps.api import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ascendboot.code.send import Sending
     from ascendboot.context import Context
     from ascendboot.decide import Seen
-    from ascendboot.engine import Connect, Walk
+    from ascendboot.engine.survey import Connect, Survey, Surveyed
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.network import Coverage
+    from ascendboot.transport.api import Sides
 
 _SETTLE = "Run setup"
 
 
-def check_up(walk: Walk, connect: Connect, coverage: Coverage) -> None:
+def check_up(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     """Look at everything and go on after findings: as far as the answers reach.
 
     `connect` gives transports that refuse to write.
@@ -37,23 +42,27 @@ def check_up(walk: Walk, connect: Connect, coverage: Coverage) -> None:
     Raises:
         Stopped: the operator interrupted.
     """
-    seen, context = walk.survey(connect)
+    surveyed = survey.look(connect)
+    seen = surveyed.seen
     if not seen.facts:
         return
-    known = tuple(node for node in walk.cluster.nodes if node.name in seen.facts)
-    cluster = replace(walk.cluster, nodes=known)
-    walk.end_phase(COMPARE, [*_compared(walk, cluster, seen, context), *_code(walk, seen)])
+    known = tuple(node for node in survey.cluster.nodes if node.name in seen.facts)
+    cluster = replace(survey.cluster, nodes=known)
+    compared = _compared(cluster, surveyed)
+    if survey.sending is not None:
+        compared += _code(survey.sending, seen)
+    survey.progress.end(COMPARE, compared)
     ports = {node.name: port for node in known for port in our_ports(node, seen)[:1]}
     wanted = attempts(cluster, seen.facts, coverage, ssh_ports=ports)
-    logins = _logins(cluster, seen, context)
-    walk.run_proofs(Proofs(cluster.primary_name, logins, wanted))
+    logins = _logins(cluster, seen, surveyed.context)
+    proofs = Proofs(cluster.primary_name, logins, wanted)
+    run_proofs(survey.progress, proofs, surveyed.sides)
 
 
-def _compared(
-    walk: Walk, cluster: Cluster, seen: Seen, context: Context | None
-) -> list[StepResult]:
+def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     """What setup would change; one line where nothing is set up, or wishes are not known."""
-    if not any(seen.own[node.name].files or seen.own[node.name].daemon for node in cluster.nodes):
+    own = [surveyed.seen.own[node.name] for node in cluster.nodes]
+    if not any(there.files or there.daemon for there in own):
         names = tuple(node.name for node in cluster.nodes)
         nothing = Finding(
             id="not-set-up",
@@ -63,6 +72,7 @@ def _compared(
             remedy=_SETTLE,
         )
         return found("compare", "files", {}, [nothing])
+    context = surveyed.context
     if context is None:
         return [
             StepResult(
@@ -74,12 +84,13 @@ def _compared(
             )
             for node in cluster.nodes
         ]
-    return [r for node in cluster.nodes for r in _differences(walk, context, node)]
+    sides = surveyed.sides
+    return [r for n in cluster.nodes for r in _differences(context, n, sides[n.name])]
 
 
-def _code(walk: Walk, seen: Seen) -> Iterator[StepResult]:
+def _code(sending: Sending, seen: Seen) -> Iterator[StepResult]:
     """What setup would send of the code, as a warning."""
-    for result in walk.code_planned(seen):
+    for result in code_planned(sending, seen):
         if result.outcome is not Outcome.WOULD_CHANGE:
             yield result
             continue
@@ -94,9 +105,9 @@ def _code(walk: Walk, seen: Seen) -> Iterator[StepResult]:
         yield replace(found_, step=result.step)
 
 
-def _differences(walk: Walk, context: Context, node: Node) -> Iterator[StepResult]:
-    halves = walk.halves(context, walk.phases, node)
-    verdicts = [(p, s, s.check(half.own)) for half in halves for p, s in half.wishes]
+def _differences(context: Context, node: Node, sides: Sides) -> Iterator[StepResult]:
+    both = halves(context, SETUP, node, sides)
+    verdicts = [(p, s, s.check(half.own)) for half in both for p, s in half.wishes]
     for phase, step, verdict in verdicts:
         if not isinstance(verdict, Change):
             yield checked(phase, node, step, verdict)

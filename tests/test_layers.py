@@ -44,7 +44,7 @@ BELOW = {
     "proofs": {"errors", "model", "transport", "prove", "network", "outcomes"},
     "checkup": {
         *("model", "facts", "judge", "decide", "context", "phases", "prove", "proofs"),
-        *("network", "outcomes", "engine", "steps"),
+        *("network", "outcomes", "engine", "steps", "settling", "transport", "code"),
     },
     "asking": {"errors", "model", "transport", "facts", "steps"},
     "settling": {

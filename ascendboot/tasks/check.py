@@ -11,7 +11,7 @@ from invoke.exceptions import Exit
 
 from ascendboot.checkup import check_up
 from ascendboot.console import Screen
-from ascendboot.engine import Stopped
+from ascendboot.engine.progress import Stopped
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS,
@@ -26,7 +26,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
-from ascendboot.tasks.walking import keys_of, walk_over
+from ascendboot.tasks.walking import keys_of, survey_of
 
 if TYPE_CHECKING:
     from ascendboot.model.report import Report
@@ -100,7 +100,7 @@ def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
     promise = "what was found so far is reported; press Ctrl-C again to stop at once"
     keys = keys_of(session)
     with on_interrupt(interrupted.set, screen, promise):
-        walk = walk_over(
+        survey = survey_of(
             session,
             screen,
             interrupted,
@@ -108,9 +108,9 @@ def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
             sending=wanted_sending(session.cluster, interrupted),
         )
         try:
-            check_up(walk, session.connect_hosts_to_look, coverage)
+            check_up(survey, session.connect_hosts_to_look, coverage)
         except Stopped:
             pass
         finally:
             screen.rest()
-        return walk.report(session.run.run_id)
+        return survey.progress.report(session.run.run_id)

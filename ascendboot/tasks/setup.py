@@ -11,7 +11,8 @@ from invoke.exceptions import Exit
 
 from ascendboot.applying import applied_by
 from ascendboot.console import Screen
-from ascendboot.engine import Stopped
+from ascendboot.engine.progress import Stopped
+from ascendboot.engine.setup import plan_setup, set_up
 from ascendboot.model.report import Outcome
 from ascendboot.phases import wished_names
 from ascendboot.state import State, whoami
@@ -31,7 +32,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
-from ascendboot.tasks.walking import keys_of, walk_over
+from ascendboot.tasks.walking import keys_of, survey_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +104,7 @@ def _walk(
     interrupted = threading.Event()
     guard = nullcontext() if planning else state.locked(cluster.name, run.run_id)
     with on_interrupt(interrupted.set, screen, promise), guard:
-        walk = walk_over(
+        survey = survey_of(
             session,
             screen,
             interrupted,
@@ -112,14 +113,10 @@ def _walk(
             locks=None if planning else locks(cluster.name, f"run {run.run_id} of {whoami()}"),
         )
         try:
-            context = walk.look(
-                session.connect_hosts_to_look if planning else session.connect_hosts
-            )
             if planning:
-                walk.plan(context)
+                plan_setup(survey, session.connect_hosts_to_look)
             else:
-                context = walk.apply(context)
-                walk.prove(context)
+                context = set_up(survey, session.connect_hosts)
                 wished = {node.name: wished_names(context, node) for node in cluster.nodes}
                 applied = applied_by(cluster, context.decisions, context.seen, wished)
                 state.remember_applied(cluster.name, applied.to_json())
@@ -130,7 +127,7 @@ def _walk(
             screen.rest()
             for accepted in session.accepted:
                 screen.say(f"{accepted.node}: accepted the new host key {accepted.fingerprint}")
-        return walk.report(run.run_id)
+        return survey.progress.report(run.run_id)
 
 
 def _authority(session: Session, *, planning: bool) -> Authority | None:

@@ -1,4 +1,4 @@
-"""What `setup` and `check` share: the walk over the nodes of a session, shown as it goes."""
+"""What `setup` and `check` share: the survey of a session's nodes, shown as it goes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.authority import Keys
-from ascendboot.engine import Walk
-from ascendboot.phases import SETUP
+from ascendboot.engine.progress import Progress
+from ascendboot.engine.survey import Survey
 from ascendboot.render import Templates, installed_templates
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class OnScreen:
         self.screen.phase(title, results)
 
 
-def walk_over(
+def survey_of(
     session: Session,
     screen: Screen,
     interrupted: threading.Event,
@@ -45,15 +45,11 @@ def walk_over(
     authority: Authority | None,
     sending: Sending | None,
     locks: Locks | None = None,
-) -> Walk:
-    """A walk over all nodes of a session's cluster; without locks nothing may be written."""
-    return Walk(
-        cluster=session.cluster,
-        phases=SETUP,
+) -> Survey:
+    """How all nodes of a session's cluster are looked at; without locks nothing may be written."""
+    return Survey(
+        progress=Progress(session.cluster, OnScreen(screen), interrupted, session.forks),
         templates=Templates(installed_templates()),
-        listener=OnScreen(screen),
-        interrupted=interrupted,
-        forks=session.forks,
         former=session.former,
         authority=authority,
         sending=sending,

@@ -12,11 +12,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.checkup import check_up
-from ascendboot.engine import Stopped, Walk
+from ascendboot.engine.progress import Progress, Stopped
+from ascendboot.engine.setup import plan_setup, set_up
+from ascendboot.engine.survey import Survey
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.api import Answered, answer_to
 from ascendboot.parse.container import Container, Engines
-from ascendboot.phases import SETUP
 from ascendboot.prove import Expectation, wanted_answer
 from ascendboot.render import Templates, installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
@@ -178,34 +179,26 @@ class Simulation:
 
     def walk(self, *, planning: bool = False) -> Report:
         """`setup`, or `setup --plan`."""
-        walk = self._begun()
-        try:
-            context = walk.look(self._connect_to_look if planning else self._connect)
+        survey = self._begun()
+        with suppress(Stopped):
             if planning:
-                walk.plan(context)
+                plan_setup(survey, self._connect_to_look)
             else:
-                for node in self.nodes:
-                    node.work.transport.rules = (*node.work.transport.rules, self._proof)
-                walk.prove(walk.apply(context))
-        except Stopped:
-            pass
-        return walk.report("run")
+                set_up(survey, self._connect)
+        return survey.progress.report("run")
 
     def check(self, coverage: Coverage = "ring") -> Report:
         """`check`."""
-        walk = self._begun()
+        survey = self._begun()
         with suppress(Stopped):
-            check_up(walk, self._connect_to_look, coverage)
-        return walk.report("run")
+            check_up(survey, self._connect_to_look, coverage)
+        return survey.progress.report("run")
 
-    def _begun(self) -> Walk:
+    def _begun(self) -> Survey:
         self.shown.clear()
-        return Walk(
-            cluster=self.cluster,
-            phases=SETUP,
+        return Survey(
+            progress=Progress(self.cluster, self, self.interrupted),
             templates=Templates(installed_templates()),
-            listener=self,
-            interrupted=self.interrupted,
             asker=self._ask,
             authority=self.authority,
             former=self.former,
@@ -225,14 +218,14 @@ class Simulation:
             for n in self.nodes
             if f"lab-{n.number}" not in self.unreachable
         }
+        for node in self.nodes:
+            node.work.transport.rules = (*node.work.transport.rules, self._proof)
         return opened, {n: UnreachableError(n, "no answer") for n in sorted(self.unreachable)}
 
     def _connect_to_look(
         self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
         opened, errors = self._connect(nodes)
-        for node in self.nodes:
-            node.work.transport.rules = (*node.work.transport.rules, self._proof)
         return {name: ReadOnlyHost(transport) for name, transport in opened.items()}, errors
 
     def _proof(self, command: Command) -> str | None:

@@ -1,0 +1,1 @@
+"""Walks over all nodes: survey them, change what differs, prove that it works."""
