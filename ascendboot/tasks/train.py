@@ -139,12 +139,10 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     when it was not started, 4 when the primary was lost and the job goes on without us, 130 after
     Ctrl-C; with --detach 0.
     """
-    at_once, grace_s = whole_number("--forks", forks, at_least=1), seconds("--grace", grace)
-    if not script or script.startswith("-"):
-        raise UsageError(f'train: "{script}" is not a script; flags of ascendboot come before `--`')
+    at_once = whole_number("--forks", forks, at_least=1)
     order = Order(
-        script=script,
-        grace_s=grace_s,
+        grace_s=seconds("--grace", grace),
+        script=_script(script),
         min_nodes=None if elastic is None else whole_number("--elastic", elastic, at_least=1),
         hangs=wanted_hangs(hang_timeout, on_hang, detach=detach),
         rules=start_rules(skip_checks, stop_leftovers=stop_leftovers),
@@ -153,6 +151,16 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         detach=detach,
         json=json,
     )
+    _train(order, inventory, at_once)
+
+
+def _script(word: str) -> str:
+    if not word or word.startswith("-"):
+        raise UsageError(f'train: "{word}" is not a script; flags of ascendboot come before `--`')
+    return word
+
+
+def _train(order: Order, inventory: str | None, at_once: int) -> None:
     allow_open_files()
     _, cluster = wanted_cluster(inventory)
     state = State.here()
@@ -161,7 +169,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         _refuse_elastic(order.min_nodes, cluster, applied)
     run = state.new_run("train")
     with Session.opened(cluster, state, run, accept_new=False, forks=at_once) as session:
-        connect = session.connect_to_look if plan else session.connect
+        connect = session.connect_to_look if order.plan else session.connect
         transports, errors = connect(cluster.nodes, meanwhile=_looking)
         if errors:
             raise _refused(*map(str, errors.values()))
