@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -18,6 +18,15 @@ from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
 from ascendboot.lab.staging import DEMO
 from ascendboot.tasks.common import JSON_HELP, reports_errors, whole_number
 from ascendboot.tasks.flags import task
+from ascendboot.tasks.lab_words import (
+    lines_of_down,
+    lines_of_fault,
+    lines_of_status,
+    lines_of_up,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
 
@@ -66,28 +75,12 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
         "network": network,
         "product": product,
         "containers": containers or (False if no_containers else None),
+        **_who(None),
+        **_project(Path.cwd()),
+        **_owner(),
     }
-    project = _project(Path.cwd())
-    reply = door.ask(
-        "up",
-        {
-            **request,
-            **_who(None),
-            "project": str(project) if project else None,
-            **_owner(),
-        },
-    )
-    screen = Screen(json_mode=json)
-    for node in reply["nodes"]:
-        inside = f"  container {NAME}" if reply["containers"] else ""
-        screen.say(f"{node['name']}  {node['address']}  {reply['device_count']} NPUs{inside}")
-    if reply["note"]:
-        screen.say(reply["note"])
-    inventory = _short(reply["inventory"])
-    words = "runs already" if reply["already_running"] else "is up"
-    screen.say(f"The practice cluster {words}. Next: invoke setup --inventory {inventory}")
-    if json:
-        screen.json(reply)
+    reply = door.ask("up", request)
+    _tell(reply, lines_of_up(reply), json=json)
 
 
 @task(help={"lab": _LAB_HELP, "json": JSON_HELP})
@@ -102,11 +95,7 @@ def down(c: Context, lab: str | None = None, json: bool = False) -> None:
     Exit codes: 0 none is left, 1 something of it would not go, 2 wrong use.
     """
     reply = door.ask("down", _who(lab))
-    screen = Screen(json_mode=json)
-    screen.say("The practice cluster is down." if reply["lab"] else _none_runs(lab))
-    _say_others(screen, reply)
-    if json:
-        screen.json(reply)
+    _tell(reply, lines_of_down(reply, lab), json=json)
 
 
 @task(help={"lab": _LAB_HELP, "json": JSON_HELP})
@@ -121,14 +110,7 @@ def status(c: Context, lab: str | None = None, json: bool = False) -> None:
     Exit codes: 0 told, 2 wrong use.
     """
     reply = door.ask("status", _who(lab))
-    screen = Screen(json_mode=json)
-    for node in reply["nodes"]:
-        screen.say(_node_line(node))
-    if reply["lab"] is None:
-        screen.say(f"{_none_runs(lab)} Bring one up with invoke lab.up")
-    _say_others(screen, reply)
-    if json:
-        screen.json(reply)
+    _tell(reply, lines_of_status(reply, lab), json=json)
 
 
 @task(
@@ -209,16 +191,18 @@ def fault(  # noqa: PLR0917 - Invoke makes a flag of each
         "undo": undo,
     }
     reply = door.ask("fault", request)
-    screen = Screen(json_mode=json)
-    where = node if reply["device"] is None else f"{node} device {reply['device']}"
-    screen.say(f"{where}: {f'no more {kind}' if undo else _fault_words(reply | {'device': None})}")
-    if reply["note"]:
-        screen.say(reply["note"])
-    if json:
-        screen.json(reply)
+    _tell(reply, lines_of_fault(reply, node, undone=kind if undo else None), json=json)
 
 
 collection = Collection("lab", up, down, status, shell, fault)
+
+
+def _tell(reply: dict[str, Any], lines: Iterable[str], *, json: bool) -> None:
+    screen = Screen(json_mode=json)
+    for line in lines:
+        screen.say(line)
+    if json:
+        screen.json(reply)
 
 
 def _who(lab: str | None) -> dict[str, Any]:
@@ -233,12 +217,12 @@ def _owner() -> dict[str, int]:
     return {"uid": os.getuid(), "gid": os.getgid()}
 
 
-def _project(directory: Path) -> Path | None:
+def _project(directory: Path) -> dict[str, str | None]:
     """The checkout that `directory` lies in."""
-    places = (directory, *directory.parents)
-    return next(
-        (p for p in places if (p / "pyproject.toml").is_file() and (p / DEMO).is_dir()), None
-    )
+    for place in (directory, *directory.parents):
+        if (place / "pyproject.toml").is_file() and (place / DEMO).is_dir():
+            return {"project": str(place)}
+    return {"project": None}
 
 
 def _number(option: str, word: str | None, *, negative: bool = False) -> int | None:
@@ -248,44 +232,3 @@ def _number(option: str, word: str | None, *, negative: bool = False) -> int | N
     if not (digits.isascii() and digits.isdecimal()):
         raise UsageError(f'{option}: "{word}" is not a number')
     return int(word)
-
-
-def _short(path: str) -> str:
-    place = Path(path)
-    return str(place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place)
-
-
-def _node_line(node: dict[str, Any]) -> str:
-    links = sum(device["link"] == "UP" for device in node["devices"])
-    words = [
-        f"{node['name']}  {node['address']}  {node['state']:<4}",
-        "ssh answers" if node["ssh"] else "no ssh",
-        f"{links} of {len(node['devices'])} NPU links up",
-    ]
-    if node["container"] is not None:
-        words.append(f"container {node['container']}")
-    line = "  ".join(words)
-    faults = ", ".join(_fault_words(fault) for fault in node["faults"])
-    return f"{line}  faults: {faults}" if faults else line
-
-
-def _fault_words(fault: dict[str, Any]) -> str:
-    words: str = fault["kind"]
-    if fault["device"] is not None:
-        words += f" (device {fault['device']})"
-    if fault["times"] is not None:
-        words += f" for {fault['times']} more calls"
-    if fault["milliseconds"] is not None:
-        words += f" of {fault['milliseconds']} ms each way"
-    if fault["seconds"] is not None:
-        words += f" by {fault['seconds']:+d} s"
-    return words
-
-
-def _none_runs(lab: str | None) -> str:
-    return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
-
-
-def _say_others(screen: Screen, reply: dict[str, Any]) -> None:
-    for other in reply["others"]:
-        screen.say(f"The lab {other['lab']} runs for {other['directory']}.")

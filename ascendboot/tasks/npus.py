@@ -10,14 +10,16 @@ from ascendboot.facts.node import NodeFacts, questions
 from ascendboot.judge.members import level_places, products
 from ascendboot.judge.super_pods import places_of
 from ascendboot.ranktable.against import DeviceSeen, ServerSeen
-from ascendboot.transport.pool import for_each
+from ascendboot.state import State
+from ascendboot.tasks.common import wanted_cluster
+from ascendboot.tasks.session import Session
+from ascendboot.transport.pool import FORKS, for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.ranktable.rule import Product
-    from ascendboot.tasks.session import Session
     from ascendboot.transport.api import Transport
 
 _ASKED = ("npus", "npu_list", "device_networks", "super_pods", "root_info", "hccn_conf")
@@ -35,6 +37,19 @@ def ask_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]
     found = for_each(nodes, lambda n: _npus(hosts[n.name], session.cluster, n), forks=session.forks)
     _raise_any({name: error for name, error in found.items() if isinstance(error, NodeError)})
     return {name: facts for name, facts in found.items() if isinstance(facts, NodeFacts)}
+
+
+def cluster_asked(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
+    """The cluster of an inventory and the NPUs of its nodes, in a session of its own.
+
+    Raises:
+        AscendbootError: there is no such cluster, or some nodes do not answer or cannot tell.
+    """
+    _, cluster = wanted_cluster(inventory, with_own_table=False)
+    state = State.here()
+    run = state.new_run("ranktable")
+    with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
+        return cluster, ask_npus(session, cluster.nodes)
 
 
 def product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product | None:

@@ -29,7 +29,7 @@ from ascendboot.tasks.deliver import deliver
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.npus import ask_npus, product_among
 from ascendboot.tasks.session import Session
-from ascendboot.tasks.words import GENERATIONS, among
+from ascendboot.tasks.words import ANSWER_HELP, GENERATIONS, among
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ _ALLOWED = {"devices-differ", "device-ip-missing"}
         "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
         "force": "Overwrite a file that holds something else",
         "forks": FORKS_HELP,
-        "json": "Print the answer as JSON on standard output",
+        "json": ANSWER_HELP,
     }
 )
 @reports_errors

@@ -1,10 +1,11 @@
-"""Flags of the verbs of rank tables that take one of some words."""
+"""Flags that the verbs of rank tables share, and those that take one of some words."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ascendboot.errors import UsageError
+from ascendboot.ranktable.rule import PRODUCTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from ascendboot.ranktable.validate import Generation
 
 W = TypeVar("W", bound=str)
+
+PRODUCT_HELP: Final = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
+ANSWER_HELP: Final = "Print the answer as JSON on standard output"
 
 GENERATIONS: dict[str, Generation] = {
     "1.0": "1.0",

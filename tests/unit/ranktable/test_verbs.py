@@ -11,6 +11,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from ascendboot.tasks import ranktable
+from ascendboot.tasks.ranktable_convert import convert
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 GOOD = str(TABLES / "hccl-doc_A2_v1.0.json")
@@ -110,29 +111,29 @@ def test_convert_writes_whole_files_and_overwrites_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.json"
-    ranktable.convert(Context(), str(TABLES / "NEG_int_device_id.json"), output=str(path))
+    convert(Context(), str(TABLES / "NEG_int_device_id.json"), output=str(path))
     assert capfd.readouterr().out == f"{path}: written, 4 ranks\n"
     assert path.stat().st_mode & 0o777 == 0o644
     text = path.read_text(encoding="utf-8")
-    ranktable.convert(Context(), str(path), output=str(path))
+    convert(Context(), str(path), output=str(path))
     assert path.read_text(encoding="utf-8") == text
     with pytest.raises(Exit, match="it is there and holds something else") as caught:
-        ranktable.convert(Context(), GOOD, output=str(path))
+        convert(Context(), GOOD, output=str(path))
     assert (caught.value.code, path.read_text(encoding="utf-8")) == (2, text)
-    ranktable.convert(Context(), GOOD, output=str(path), force=True)
+    convert(Context(), GOOD, output=str(path), force=True)
     assert "device_port" in path.read_text(encoding="utf-8")
 
 
 def test_convert_prints_the_table_and_says_elsewhere_what_was_left_out(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    ranktable.convert(Context(), str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), to="1.0")
+    convert(Context(), str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), to="1.0")
     out, err = capfd.readouterr()
     assert json.loads(out)["version"] == "1.0"
     assert err == (
         "left out, because the new generation has no room: super_device_id, super_pod_list\n"
     )
-    ranktable.convert(Context(), GOOD, to="group-list", json=True)
+    convert(Context(), GOOD, to="group-list", json=True)
     document = json.loads(capfd.readouterr().out)
     assert (document["left_out"], document["table"]["group_count"]) == (["device_port"], "1")
 
@@ -142,14 +143,14 @@ def test_convert_writes_nothing_that_would_be_refused(
 ) -> None:
     path = tmp_path / "t.json"
     with pytest.raises(Exit, match="the new table is refused and was not written") as caught:
-        ranktable.convert(Context(), str(TABLES / "NEG_duplicate_rank_id.json"), output=str(path))
+        convert(Context(), str(TABLES / "NEG_duplicate_rank_id.json"), output=str(path))
     assert (caught.value.code, path.exists()) == (1, False)
     assert "error rank-ids" in capfd.readouterr().err
     with pytest.raises(Exit) as caught:
-        ranktable.convert(Context(), GOOD, product="a5")
+        convert(Context(), GOOD, product="a5")
     assert caught.value.code == 1
     with pytest.raises(Exit) as caught:
-        ranktable.convert(Context(), GOOD, output=str(tmp_path / "t.txt"))
+        convert(Context(), GOOD, output=str(tmp_path / "t.txt"))
     assert "is not a valid .json file" in capfd.readouterr().err
 
 
@@ -166,7 +167,7 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
             encoding="utf-8",
         )
         words.append(f"n{number}={conf}")
-    ranktable.convert(Context(), str(hostfile), hccn_conf=words, json=True)
+    convert(Context(), str(hostfile), hccn_conf=words, json=True)
     servers = json.loads(capfd.readouterr().out)["table"]["server_list"]
     rows = [
         (server["server_id"], device["device_ip"], device["rank_id"])
@@ -180,17 +181,17 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
         ("n1", "198.51.100.11", "3"),
     ]
     with pytest.raises(Exit, match=r"hostfile:3: the devices of n1 are not known; known are those"):
-        ranktable.convert(Context(), str(hostfile), hccn_conf=words[1:])
+        convert(Context(), str(hostfile), hccn_conf=words[1:])
     (tmp_path / "n1.conf").write_text("address=\n", encoding="utf-8")
     with pytest.raises(Exit, match=r"n1\.conf: could not be read: .*line 1 not understood"):
-        ranktable.convert(Context(), str(hostfile), hccn_conf=words)
+        convert(Context(), str(hostfile), hccn_conf=words)
     (tmp_path / "n1.conf").write_bytes(b"address_0=\xff\n")
     with pytest.raises(Exit, match=r"n1\.conf: could not be read: line 1: byte 0xff is not UTF-8"):
-        ranktable.convert(Context(), str(hostfile), hccn_conf=words)
+        convert(Context(), str(hostfile), hccn_conf=words)
     with pytest.raises(Exit, match='"n1" is not HOST=FILE'):
-        ranktable.convert(Context(), str(hostfile), hccn_conf=["n1"])
+        convert(Context(), str(hostfile), hccn_conf=["n1"])
     with pytest.raises(Exit, match=r"hostfile: is a hostfile; say what .* --hccn-conf HOST=FILE"):
-        ranktable.convert(Context(), str(hostfile))
+        convert(Context(), str(hostfile))
 
 
 @pytest.mark.parametrize("flag", ["product", "job"])
