@@ -9,8 +9,9 @@ from ascendboot.inventory.contradictions import report_contradictions, resource_
 from ascendboot.inventory.entries import read_entries
 from ascendboot.inventory.kept import shown
 from ascendboot.inventory.kinds import size_of
+from ascendboot.inventory.reader import read
 from ascendboot.inventory.settings import environment, report_one_address
-from ascendboot.inventory.sheet import Problem, read
+from ascendboot.inventory.sheet import Problem
 from ascendboot.inventory.words import no_such, validate
 from ascendboot.model.cluster import Cluster
 
