@@ -87,6 +87,8 @@ class NodeLook:
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
     disk: Answer[FileSystem] = NOT_ASKED
     holders: Answer[tuple[Holder, ...]] = NOT_ASKED
+    present: Answer[tuple[int, ...]] = NOT_ASKED
+    """The devices that the server has; empty where they cannot be told."""
     device_ips: Answer[DeviceIps] = NOT_ASKED
 
     @classmethod
@@ -157,12 +159,17 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
     if "processes" in sections:
         npu_smi.refuse_failure(sections["processes"].text, npu_processes.TOOL)
     devices: dict[int, list[int]] = {}
-    for process in npu_processes.parse(part_of(sections, "processes", _SCRIPT)):
+    for process in npu_processes.parse(part_of(sections, "processes", _SCRIPT)).processes:
         devices.setdefault(process.pid, []).append(process.device_id)
     seen = _seen(_lines(part_of(sections, "holders", _SCRIPT)))
     return tuple(
         Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()
     )
+
+
+def parse_present(result: Result) -> tuple[int, ...]:
+    """Which devices there are."""
+    return npu_processes.parse(_part(result, "processes")).device_ids
 
 
 def parse_device_ips(result: Result) -> DeviceIps:

@@ -33,7 +33,7 @@ _LOOKS = {
     "holders": "devices",
     "device_ips": "device-ips",
 }
-"""Which check an answer is for."""
+"""Which check an answer is for; where `present` is not known, `holders` is not either."""
 
 
 def judged(
@@ -87,6 +87,7 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     if packages is not None and packages.lacks:
         text = f"no module {packages.lacks} for {job.python}"
         yield _finding("programs", "error", node, text, "install it or state another code.python")
+    yield from _absent(job, node, value_of(look.present) or ())
     yield from _users(job, node, look)
     if addresses := value_of(look.device_ips):
         yield from _addresses(job, node, addresses)
@@ -98,6 +99,21 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
 
 def _finding(check: str, level: Level, node: str, text: str, remedy: str) -> Finding:
     return Finding(id=check, level=level, nodes=(node,), text=text, remedy=remedy)
+
+
+def _absent(job: Wanted, node: str, present: Sequence[int]) -> Iterator[Finding]:
+    """Devices of the job that the server does not have, where it tells which it has."""
+    absent = [id_ for id_ in sorted(job.devices[node]) if present and id_ not in present]
+    if absent:
+        verb = "is" if len(absent) == 1 else "are"
+        yield _finding(
+            "devices",
+            "error",
+            node,
+            f"{devices(absent)} {verb} not there: npu-smi info lists {devices(present)}",
+            "look for the cause with dmesg; bring it back, or state the others under `devices` and "
+            "run setup",
+        )
 
 
 def _users(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from ascendboot.before.answers import (
     parse_lacks,
     parse_listeners,
     parse_packages,
+    parse_present,
 )
 from ascendboot.before.scripts import HOST, VERSIONS, WORK
 from ascendboot.facts.api import Fact
@@ -141,9 +142,10 @@ def host_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
         aside=True,
     )
     users = Fact("holders", command, parse_holders, "see who uses the devices")
+    present = Fact("present", command, parse_present, "see which devices there are")
     addresses = Fact("device_ips", command, parse_device_ips, "read the addresses of the devices")
     return {
-        **({"holders": users} if asks_users else {}),
+        **({"holders": users, "present": present} if asks_users else {}),
         **({"device_ips": addresses} if pairs else {}),
     }
 

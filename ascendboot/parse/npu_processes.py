@@ -1,4 +1,4 @@
-"""`npu-smi info`: the table of processes at its end, which says who uses which NPU.
+"""`npu-smi info`: which NPUs there are, and, in the table at its end, who uses them.
 
 Seen of drivers 24.1 (A2: no physical ids), 25.3 (A3: `Phy-ID` beside the chip) and in the manual
 of 950 (one id for an NPU). The name of a process is blank where it runs in a container.
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 TOOL = "npu-smi info"
 _HEADER = re.compile(r"\| NPU(?: ID|\s+Chip)\s*\| Process id\s*\| Process name\s*\|.*\|")
-_CHIP = re.compile(r"\| ([0-9]+)(?:\s+([0-9]+))?\s*\| [0-9A-F]{4}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9]")
-_NPU = re.compile(r"\| ([0-9]+)\s+[A-Za-z]")
+_CHIP = re.compile(r"\| ([0-9]+)(?:\s+([0-9]+))?\s*\|")
+_NPU = re.compile(r"\| ([0-9]+)\s+(?![0-9]+\s*\|)[^\s|]")
+_ONE_ID = re.compile(r"\| NPU ID \| Name ")
+_NPU_OF_ONE_ID = re.compile(r"\| ([0-9]+)\s*\| \S")
 _ROW = re.compile(r"\| ([0-9]+)(?:\s+([0-9]+))?\s*\| ([0-9]+)\s*\|.*\|")
 _FRAME = re.compile(r"[+=-]+|\| No running processes found in NPU [0-9]+\s*\|")
 _EXPECTED = "| NPU Chip | Process id | Process name | Process memory |"
@@ -36,8 +38,18 @@ class NpuProcess:
     pid: int
 
 
-def parse(text: str) -> tuple[NpuProcess, ...]:
-    """Who uses which device, in the tool's order; nobody is a good answer.
+@dataclass(frozen=True)
+class NpuTable:
+    """What the tool shows of all NPUs."""
+
+    device_ids: tuple[int, ...]
+    """Of all that are there, as in `NpuProcess`; none where the table has them in another form."""
+    processes: tuple[NpuProcess, ...]
+    """Who uses them, in the tool's order; nobody is a good answer."""
+
+
+def parse(text: str) -> NpuTable:
+    """The NPUs and who uses them.
 
     Raises:
         ToolBusyError, ToolError: the tool says that it failed.
@@ -50,23 +62,37 @@ def parse(text: str) -> tuple[NpuProcess, ...]:
         raise (
             lines[-1].not_understood(TOOL, _EXPECTED) if lines else nothing_printed(TOOL, _EXPECTED)
         )
-    device_ids = dict(_device_ids(lines[:at]))
-    return tuple(_process(line, device_ids) for line in lines[at + 1 :] if not _is_frame(line))
+    ids = _ids_by_npu(lines[:at]) or dict(_ids_by_chip(lines[:at]))
+    processes = (_process(line, ids) for line in lines[at + 1 :] if not _is_frame(line))
+    return NpuTable(_all_of(ids), tuple(processes))
 
 
 def _is_frame(line: Line) -> bool:
     return _FRAME.fullmatch(line.text.strip()) is not None
 
 
-def _device_ids(lines: Sequence[Line]) -> Iterator[tuple[tuple[int, int], int]]:
-    """Physical ids by NPU and chip, as far as the upper table has them."""
+def _ids_by_npu(lines: Sequence[Line]) -> dict[tuple[int, int], int]:
+    """Of the form that has one id for an NPU (950); nothing of any other."""
+    if not any(_ONE_ID.match(line.text.strip()) for line in lines):
+        return {}
+    rows = (_NPU_OF_ONE_ID.match(line.text.strip()) for line in lines)
+    return {(int(row[1]), 0): int(row[1]) for row in rows if row}
+
+
+def _ids_by_chip(lines: Sequence[Line]) -> Iterator[tuple[tuple[int, int], int]]:
+    """By NPU and chip, each with the physical id, or the NPU's own where there is no such."""
     npu = 0
     for line in lines:
-        if chip := _CHIP.match(line.text.strip()):
-            if chip[2] is not None:
-                yield (npu, int(chip[1])), int(chip[2])
-        elif found := _NPU.match(line.text.strip()):
+        if found := _NPU.match(line.text.strip()):
             npu = int(found[1])
+        elif chip := _CHIP.match(line.text.strip()):
+            yield (npu, int(chip[1])), npu if chip[2] is None else int(chip[2])
+
+
+def _all_of(ids: dict[tuple[int, int], int]) -> tuple[int, ...]:
+    """The ids in order; none where two chips have one: then they are no devices' ids."""
+    found = tuple(sorted(set(ids.values())))
+    return found if len(found) == len(ids) else ()
 
 
 def _process(line: Line, device_ids: dict[tuple[int, int], int]) -> NpuProcess:

@@ -365,6 +365,17 @@ def test_nothing_starts_where_one_node_is_not_as_setup_left_it(operator: Operato
     assert operator.setup().code == 0
 
 
+def test_nothing_starts_where_a_device_is_not_there(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "npu-missing", device=5)
+    try:
+        ended = train(operator, "print('never')")
+    finally:
+        operator.lab.undo("lab-2", "npu-missing")
+    said = "lab-2: device 5 is not there: npu-smi info lists devices 0-4,6-7; "
+    assert (ended.code, ended.json["job_id"]) == (125, "")
+    assert ended.json["message"].startswith(said)
+
+
 def test_nothing_starts_where_a_node_is_down(operator: Operator) -> None:
     operator.lab.fault("lab-2", "no-sshd")
     ended = operator.call("train", "main.py")

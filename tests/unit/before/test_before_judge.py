@@ -132,6 +132,18 @@ def test_who_uses_devices_of_the_job_is_named() -> None:
     ]
 
 
+def test_devices_that_are_not_there_are_named_where_the_server_tells_which_are() -> None:
+    absent = (
+        "devices error lab-2: devices 1,3 are not there: npu-smi info lists devices 0,2,5-6; look "
+        "for the cause with dmesg; bring it back, or state the others under `devices` and run setup"
+    )
+    assert second(present=Answered((0, 2, 5, 6))) == [absent]
+    assert second(present=Answered(())) == []
+    busy = Unanswered("busy", "npu-smi is busy")
+    told = "devices warning lab-2: npu-smi is busy; it was not checked"
+    assert second(holders=busy, present=busy) == [told]
+
+
 def test_a_table_that_the_devices_contradict() -> None:
     at_boot = {0: "198.19.2.0", 1: "198.19.9.1", 2: "198.19.9.2", 3: "198.19.9.3"}
     now: dict[int, Answer[str | None]] = {

@@ -212,6 +212,7 @@ def test_users_of_devices_and_addresses_that_changed(
     assert told.holders == Answered(
         (Holder(rank.pid, (1,), "t-before", "/bin/sleep 60"), Holder(4194303, (1,)))
     )
+    assert told.present == Answered((0, 1))
     assert told.device_ips == Answered(
         DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
     )
