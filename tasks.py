@@ -3,7 +3,14 @@
 import os
 import sys
 
-from ascendboot.tasks.program import namespace, prepare, with_help_first
+from invoke.main import program
+
+from ascendboot.tasks.program import (
+    namespace,
+    prepare,
+    say_where_dashes_lack,
+    with_help_first,
+)
 
 # Invoke has read its own flags by now, so `invoke VERB --help` begins anew as `--help VERB`.
 if (words := with_help_first(sys.argv)) != sys.argv:
@@ -11,3 +18,4 @@ if (words := with_help_first(sys.argv)) != sys.argv:
 
 prepare(sys.argv[1:])
 ns = namespace(sys.argv[1:])
+say_where_dashes_lack(sys.argv[1:], program, ns)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from invoke.collection import Collection
+    from invoke.program import Program
 
 _VERBS = ("setup", "check", "train", "status", "logs", "stop", "reset")
 _GROUPS = ("lab", "ranktable")
@@ -25,6 +26,9 @@ _ONLY_TELL = {
     *("--list", "-l", "--help", "-h", "--version", "-V"),
     *("--complete", "--print-completion-script"),
 }
+_TRAIN_SCRIPT = ("train", "main.py")
+_UNKNOWN_WORD = "No idea what "
+AFTER_DASHES = "train: arguments of the script come after --: train main.py -- --steps 100\n"
 _MOCKS = "unittest.mock"
 _INTERRUPTED = 130
 
@@ -73,6 +77,24 @@ def with_help_first(argv: Sequence[str]) -> list[str]:
     return [argv[0], "--help", ours[0]]
 
 
+def say_where_dashes_lack(words: Sequence[str], program: Program, verbs: Collection) -> None:
+    """Say that a script's arguments come after `--`, where Invoke is about to refuse one.
+
+    Its own words, which follow, do not say what to do.
+    """
+    if words[:1] != ["train"] or "--" in words or len(words) <= len(_TRAIN_SCRIPT):
+        return
+    from invoke.exceptions import ParseError  # noqa: PLC0415 - see `_here_to_stay`
+    from invoke.parser import Parser  # noqa: PLC0415
+
+    contexts = verbs.to_contexts(ignore_unknown_help=True)
+    try:
+        Parser(initial=program.initial_context, contexts=contexts).parse_argv(list(words))
+    except ParseError as error:
+        if str(error).startswith(_UNKNOWN_WORD):
+            sys.stderr.write(AFTER_DASHES)
+
+
 def main() -> None:
     """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
@@ -80,12 +102,11 @@ def main() -> None:
     with _quiet_interrupt(), _here_to_stay(), _mocks_on_demand():
         from invoke.program import Program  # noqa: PLC0415
 
+        verbs = namespace(sys.argv[1:])
         program = Program(
-            name="ascendboot",
-            binary="ascendboot",
-            namespace=namespace(sys.argv[1:]),
-            version=__version__,
+            name="ascendboot", binary="ascendboot", namespace=verbs, version=__version__
         )
+    say_where_dashes_lack(argv[1:], program, verbs)
     program.run(argv)
 
 

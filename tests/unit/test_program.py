@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from invoke.program import Program
 
 from ascendboot.errors import UsageError
 from ascendboot.tasks.common import forks_of
 from ascendboot.tasks.flags import SHORT
 from ascendboot.tasks.job_request import script_arguments
-from ascendboot.tasks.program import namespace, with_help_first
+from ascendboot.tasks.program import (
+    AFTER_DASHES,
+    namespace,
+    say_where_dashes_lack,
+    with_help_first,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,3 +255,32 @@ def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_trace
 def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
     with pytest.raises(UsageError, match=r"^--forks: .* is not a whole number of at least 1$"):
         forks_of(forks)
+
+
+@pytest.mark.parametrize("program", [_MAIN, _AS_INVOKE])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "3"), f"{AFTER_DASHES}No idea what '--steps' is!\n"),
+        (("--plan", "3"), f"{AFTER_DASHES}No idea what '3' is!\n"),
+        (("--elastic",), "Flag <Argument: elastic> needed value and was not given one!\n"),
+    ],
+)
+def test_arguments_of_a_script_without_dashes_are_told_apart(
+    program: str, words: Sequence[str], said: str
+) -> None:
+    argv = [sys.executable, "-c", program, "train", "main.py", *words]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+def test_flags_that_invoke_knows_are_not_taken_for_arguments_of_a_script(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for words in (
+        ["train", "main.py", "--plan", "--echo"],
+        ["train", "main.py", "--", "--steps"],
+        ["setup", "--steps"],
+    ):
+        say_where_dashes_lack(words, Program(), namespace(words))
+    assert capfd.readouterr() == ("", "")
