@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.launch.course import Course
+from ascendboot.launch.ends import signal_of
 from ascendboot.launch.events import RankEnded
 from ascendboot.launch.planning import plan
-from ascendboot.launch.verdict import report_on, signal_of
+from ascendboot.launch.verdict import report_on
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from tests.unit.launch.wanted import REQUEST, TORCHRUN
 
