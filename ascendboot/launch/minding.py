@@ -117,7 +117,7 @@ watcher_is_gone() {
   if [ -n "$pid" ]; then ! lives "$pid" "$start"; else [ "$SECONDS" -ge 60 ]; fi
 }
 launcher() {
-  local agent number held line code=0 why= tick=0
+  local agent number held beat line code=0 why= tick=0
   asked= said= beats=() guards=()
   trap 'asked=1' TERM INT HUP
   agent &
@@ -144,7 +144,10 @@ launcher() {
       is_over "${guards[number]}" || continue
       wait "${guards[number]}"
       held=$?
-      unset "guards[number]"
+      # Beats that nobody takes any more would fill the pipe, and one day stop this shell.
+      beat=${beats[number]}
+      exec {beat}>&-
+      unset "guards[number]" "beats[number]"
       if [ "$held" != 0 ] && ! goes_on_without "$number" "$held"; then break 2; fi
     done
     [ -n "$agent" ] || [ "${#guards[@]}" != 0 ] || return 0

@@ -18,9 +18,15 @@ size_at_the_end() {
 # lies between its beginning and its end dropped once it outgrows its limit. Ends with its input.
 # Descriptor 3 is the log, as its writers have it open.
 keep() {
-  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 to over=
+  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 from to over=
   trap '' TERM INT
   unset LD_LIBRARY_PATH LD_PRELOAD
+  # A rank that begins again goes on with its log, and with what was dropped of it.
+  if [ -s "$marks" ]; then
+    read -r _ _ from to < <(tail -n 1 -- "$marks")
+    if [[ "$from $to" =~ ^[0-9]+\ [0-9]+$ ]]; then start=$from end=$to; fi
+    size_at_the_end
+  fi
   until
     if [ "$limit" -gt 0 ] && [ $((size - end + start)) -gt "$limit" ]; then
       start=$(((limit / 4) >> 20 << 20))
