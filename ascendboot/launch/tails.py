@@ -24,17 +24,19 @@ cd -- "$1" 2>/dev/null || { echo end; exit 0; }
 shift 2
 for name; do
   [ -s "$name" ] || continue
-  printf 'tail %s ' "$name"
-  tail -c "$bytes" -- "$name" | base64 -w 0
+  size=$(stat -c %s -- "$name")
+  from=$((size > bytes ? size - bytes : 0))
+  printf 'tail %s %s ' "$name" "$from"
+  tail -c "+$((from + 1))" -- "$name" | head -c "$bytes" | base64 -w 0
   echo
 done
 echo end
 """
-"""Prints `tail NAME BASE64` for each log that holds anything; `end`. Writes nothing.
+"""Prints `tail NAME FROM BASE64` for each log that holds anything; `end`. Writes nothing.
 
 Arguments: job folder, how many bytes, names."""
 
-_LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) ([A-Za-z0-9+/=]+)")
+_LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
 def fetch_tails(
@@ -43,6 +45,7 @@ def fetch_tails(
     """Put the ends of the job's logs into a folder here, by their names; who could not give them.
 
     One byte more than the verdict reads: so it begins with the same whole line as in a whole log.
+    Before them is a hole, for every byte has its place: where a rank began again is known by it.
     """
     answers = on_each(transports, lambda node: _tails(job, transports[node]))
     errors: dict[str, NodeError] = {}
@@ -50,12 +53,15 @@ def fetch_tails(
         if isinstance(answer, NodeError):
             errors[node] = answer
             continue
-        for name, tail in answer.items():
-            (place / name).write_bytes(tail)
+        for name, (begins_at, tail) in answer.items():
+            with (place / name).open("wb") as file:
+                file.seek(begins_at)
+                file.write(tail)
     return errors
 
 
-def _tails(job: JobRecord, transport: Transport) -> dict[str, bytes]:
+def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]:
+    """By the name of a log: where its end begins, and that end."""
     node = transport.node
     words = (str(job.job_folder), str(TAIL_BYTES + 1), *job.logs_on(node))
     command = Command(
@@ -63,13 +69,13 @@ def _tails(job: JobRecord, transport: Transport) -> dict[str, bytes]:
         purpose=f"read the ends of the logs of job {job.job_id}",
         effect=Effect.READ,
     )
-    found: dict[str, bytes] = {}
+    found: dict[str, tuple[int, bytes]] = {}
     *lines, last = transport.run(command).checked().text.splitlines() or [""]
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
             raise _not_understood(node, command, number, line)
-        found[match[1]] = base64.b64decode(match[2])
+        found[match[1]] = int(match[2]), base64.b64decode(match[3])
     if last != "end":
         raise _not_understood(node, command, len(lines) + 1, last)
     return {name: tail for name, tail in found.items() if name in job.logs_on(node)}
