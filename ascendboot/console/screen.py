@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ascendboot.console.folding import folded
-from ascendboot.console.writers import write_line, writer_to
+from ascendboot.console.writers import has_every_character, write_line, writer_to
 from ascendboot.model.report import Outcome
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Screen:
 
     def json(self, document: Mapping[str, object]) -> None:
         """The document on standard output, and nothing else."""
-        self.text(json.dumps(document, indent=2, ensure_ascii=False))
+        self.text(json.dumps(document, indent=2, ensure_ascii=not has_every_character(sys.stdout)))
 
     @staticmethod
     def text(words: str) -> None:

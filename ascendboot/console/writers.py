@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Protocol, TypeAlias
+from io import TextIOWrapper
+from typing import IO, TYPE_CHECKING, Protocol, TextIO, TypeAlias
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -38,6 +39,7 @@ class Writer(Protocol):
 
 def writer_to(stream: IO[str]) -> Writer:
     """What suits the stream; rich takes longer to import than most nodes take to answer."""
+    _take_every_character(stream)
     if stream.isatty() or any(os.environ.get(wish) for wish in _WISHES):
         return _Coloured(stream)
     return _Plain(stream)
@@ -45,6 +47,7 @@ def writer_to(stream: IO[str]) -> Writer:
 
 def write_line(stream: IO[str], words: str) -> None:
     """Write a line at once; that its reader has gone (`| head -1`) ends nothing."""
+    _take_every_character(stream)
     try:
         stream.write(f"{words}\n")
         stream.flush()
@@ -53,6 +56,17 @@ def write_line(stream: IO[str], words: str) -> None:
     except OSError as error:
         error.filename = stream.name
         raise
+
+
+def has_every_character(stream: TextIO) -> bool:
+    """Whether its encoding is one of Unicode's; one that encodes nothing has them all, too."""
+    return (stream.encoding or "utf").lower().startswith("utf")
+
+
+def _take_every_character(stream: IO[str]) -> None:
+    """Words of jobs and nodes may hold what the encoding has not: it is shown by its number."""
+    if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
 
 
 def _lead_nowhere(stream: IO[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import subprocess
@@ -100,3 +101,30 @@ def test_a_reader_that_has_gone_ends_nothing(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
         assert process.wait(30) == 0
     assert kept.read_text() == "went on"
+
+
+@pytest.mark.parametrize("colours", ["", "1"])
+def test_what_a_terminal_cannot_show_ends_nothing(colours: str) -> None:
+    program = (
+        "from ascendboot.console import Screen\n"
+        "screen = Screen()\n"
+        "screen.say('\\u2713 caf\\u00e9 \\udcff')\n"
+        "screen.json({'words': '\\u2713 caf\\u00e9 \\udcff'})\n"
+    )
+    shown = {}
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        wishes = {"PYTHONIOENCODING": encoding, "FORCE_COLOR": colours}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            check=True,
+            env={**os.environ, **wishes},
+        )
+        line, _, document = done.stdout.decode(encoding).partition("\n")
+        shown[encoding] = line
+        assert json.loads(document) == {"words": "\u2713 caf\u00e9 \udcff"}
+    assert shown == {
+        "latin-1": "\\u2713 caf\u00e9 \\udcff",
+        "ascii": "\\u2713 caf\\xe9 \\udcff",
+        "utf-8": "\u2713 caf\u00e9 \\udcff",
+    }
