@@ -37,7 +37,9 @@ class Screen:
 
     def lose(self, error: OSError) -> None:
         """Nothing is shown from here on, for this reason."""
-        self.problem = f"could not show the output any longer: {error}; it is in the logs"
+        gone = isinstance(error, BrokenPipeError)
+        why = "its reader is gone" if gone else error.strerror or error
+        self.problem = f"could not show the output any longer: {why}; it is in the logs"
 
 
 class LogCopy:
@@ -132,7 +134,7 @@ class LogCopy:
             self._dropped_to = end
 
     def _lose(self, error: OSError) -> None:
-        self.problem = f"could not keep the whole output: {error}"
+        self.problem = f"could not keep the whole output: {error.strerror or error}"
 
 
 def show_copy(path: Path, lines: View, screen: Screen, *, start: int = 0) -> None:

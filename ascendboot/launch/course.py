@@ -60,6 +60,8 @@ class Course:
     """Why it was stopped when it stood still; empty when it was not."""
     not_started: str = ""
     """Why the job has to be called not started; empty when it was."""
+    full_disks: dict[str, str] = field(default_factory=dict)
+    """By node on which next to nothing is free: the job's folder there."""
     unsure: tuple[str, ...] = ()
     """Why it cannot be said that nothing of the job is left."""
     notes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.model.launcher import MPIRUN, LauncherChoice
+from ascendboot.model.names import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +141,8 @@ class LaunchPlan:
 
     def describe(self) -> str:
         """The plan for a person."""
-        lines = [f"job {self.job_id}: {len(self.ranks)} ranks on {len(self.nodes)} nodes"]
+        size = f"{counted(len(self.ranks), 'rank')} on {counted(len(self.nodes), 'node')}"
+        lines = [f"job {self.job_id}: {size}"]
         for node in self.nodes:
             ranks = self.ranks_on(node)
             devices = ",".join(str(rank.device_id) for rank in ranks)

@@ -308,6 +308,7 @@ class _Job:
             course.unsure += tuple(_leftovers(node, swept, "left", "could not be ended"))
             course.notes += tuple(_leftovers(node, swept, "ended", "was left behind and ended"))
             if swept.full:
+                course.full_disks[node] = swept.full
                 course.notes += (f"{node}: {_FULL.format(folder=swept.full)}",)
         sizes = {n: swept.sizes for n, swept in found.items() if not isinstance(swept, NodeError)}
         short = followers.short_of(sizes, patience_s=self._limits.drain_s)

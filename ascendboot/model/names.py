@@ -1,4 +1,4 @@
-"""Folding and expanding sets of names: `lab-[01-03,07]`."""
+"""Folding, expanding and counting sets of names: `lab-[01-03,07]`, `4 nodes`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def fold(names: Iterable[str]) -> str:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet  # noqa: PLC0415
 
     return str(NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP))
+
+
+def counted(number: int, kind: str) -> str:
+    """`1 node`, `2 nodes`; `kind` is the word for one."""
+    return f"{number} {kind}" if number == 1 else f"{number} {kind}s"
 
 
 def expand(pattern: str) -> tuple[str, ...]:

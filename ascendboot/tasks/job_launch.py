@@ -20,6 +20,7 @@ from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.names import counted
 from ascendboot.tasks.before_start import settle
 from ascendboot.tasks.common import on_interrupt
 from ascendboot.tasks.job_request import job_request
@@ -135,8 +136,8 @@ def _run(
     order: Order,
 ) -> JobReport:
     """Start the job and follow it to its end."""
-    ranks, nodes = len(launch.ranks), len(launch.nodes)
-    screen.say(f"job {launch.job_id}: starting {ranks} ranks on {nodes} nodes")
+    ranks, nodes = counted(len(launch.ranks), "rank"), counted(len(launch.nodes), "node")
+    screen.say(f"job {launch.job_id}: starting {ranks} on {nodes}")
     interrupts = Interrupts()
     promises = (
         "stopping the job on all nodes; press Ctrl-C again to kill it",

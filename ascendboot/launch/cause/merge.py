@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.collect import Collector
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 _SIGTERM: Final = 15
 _LOST_BY_TORCHRUN: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing)")
 _OF_A_LOST_LAUNCHER: Final = (1, 9, 13, 15)
-_LOOK: Final = "see whether the node, and its container, still run: dmesg -T, docker ps -a"
+_LOOK: Final = (
+    "see whether the node, and its container, still run and have room: dmesg -T, docker ps -a, df"
+)
+_MAKE_ROOM: Final = "make room there: df -h"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,10 @@ class Merged:
 
     def cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> JobCause | None:
         """Why the job failed; `lost` are the nodes that mpirun lost."""
+        cause = self._cause(launcher_words, lost)
+        return None if cause is None else self._with_full_disks(cause)
+
+    def _cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> JobCause | None:
         words = next((w for w in launcher_words if _LOST_BY_TORCHRUN.search(w)), "")
         if match := _LOST_BY_TORCHRUN.search(words):
             return self._of_lost((match[1],), words)
@@ -85,6 +92,16 @@ class Merged:
         if earliest is not None and (self._followed(first) or first.signal == _SIGTERM):
             own = earliest
         return Failure(first, own.exit_code or 1)
+
+    def _with_full_disks(self, cause: JobCause) -> JobCause:
+        """A node without room is lost for that, and its ranks may not even say why they fail."""
+        full = [node for node in cause.nodes if node in self._course.full_disks]
+        if not full or (cause.meaning and cause.kind is not CauseKind.NODE):
+            return cause
+        meaning = f"the disk of {', '.join(full)} is full"
+        if cause.meaning:
+            meaning = f"{cause.meaning}; {meaning}"
+        return replace(cause, meaning=meaning, remedy=_MAKE_ROOM)
 
     def _first(self, ends: list[RankEnd]) -> RankEnd | None:
         failed = (end for end in ends if end.exit_code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.model.names import expand, fold
+from ascendboot.model.names import counted, expand, fold
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,7 @@ def test_expand(pattern: str, names: tuple[str, ...]) -> None:
 def test_a_broken_range_is_an_error() -> None:
     with pytest.raises(ValueError, match="missing bracket"):
         expand("atlas-[1-")
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]

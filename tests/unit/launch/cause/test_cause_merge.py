@@ -146,6 +146,24 @@ def test_a_node_that_was_lost(tmp_path: Path) -> None:
     assert found.first_failure is None
 
 
+def test_a_full_disk_of_a_node_that_was_lost_or_of_a_rank_that_says_nothing(tmp_path: Path) -> None:
+    seen = course(RankEnded(2, 1, T), launcher=205)
+    seen.full_disks["a-2"] = "/jobs/job-1"
+    silent = report(seen, tmp_path).cause
+    (tmp_path / "rank.2.log").write_text("MemoryError\n")
+    speaks = report(seen, tmp_path).cause
+    (tmp_path / "launcher.log").write_text("ORTE has lost communication with a remote daemon.\n")
+    lost = report(replace(seen, ended={0: RankEnded(0, 143, T)}), tmp_path).cause
+    assert [(cause.meaning, cause.remedy) for cause in (silent, speaks, lost) if cause] == [
+        ("the disk of a-2 is full", "make room there: df -h"),
+        ("the node is short of memory", "free -m there"),
+        (
+            "the launcher has no contact with it any more; the disk of a-2 is full",
+            "make room there: df -h",
+        ),
+    ]
+
+
 def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
     said = "ssh: connect to host 192.0.2.12 port 2222: Connection refused"
     (tmp_path / "launcher.log").write_text(f"{said}\nORTE was unable to reliably start …\n")
