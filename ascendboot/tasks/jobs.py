@@ -82,6 +82,13 @@ def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> 
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
 
 
+def found_again(session: Session, found: FoundJob) -> FoundJob:
+    """How the job stands by now; one execution per node."""
+    record = found.job.record
+    answers = look_at(found.transports, record.job_folder.parent, [record.job_id])
+    return _found(found.job, session.cluster, found.transports, {**found.errors, **answers})
+
+
 def connected(session: Session, found: FoundJob) -> dict[str, Transport]:
     """The same connections, for a verb that writes."""
     return {name: session.transports[name] for name in found.transports}

@@ -25,6 +25,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.jobs import JOB_HELP, connected, find_job
 from ascendboot.tasks.session import Session
+from ascendboot.tasks.stopped import keep_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +85,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
             primary=record.primary,
             grace_s=record.grace_s if grace_s is None else grace_s,
         )
+        _keep_report(session, found, screen)
     answers = {**swept, **found.errors}
     code = _exit_code(answers)
     document = {**_document(found, before, answers, code), "notes": notes}
@@ -93,6 +95,14 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
         screen.json(document)
     if code:
         raise Exit(code=code)
+
+
+def _keep_report(session: Session, found: FoundJob, screen: Screen) -> None:
+    """What cannot be kept here changes nothing of what was ended there."""
+    try:
+        keep_report(session, found)
+    except OSError as error:
+        screen.error(f"could not keep the report: {error.strerror or error}")
 
 
 def _less_than_asked(found: FoundJob, grace_s: float) -> list[str]:

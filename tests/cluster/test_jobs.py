@@ -162,6 +162,11 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     after = status(operator)
     assert (after["state"], after["exit_code"]) == ("stopped", 143)
     assert [n["processes"] for n in after["nodes"]] == [0, 0]
+    for node in operator.lab.nodes:  # as `reset` does
+        operator.sh(node.name, f"rm -r {BASE}/jobs/{job_id}")
+    kept = status(operator)
+    assert (kept["state"], kept["ranks"]) == ("stopped", after["ranks"])
+    assert kept["duration_s"] == after["duration_s"] > 0
     assert operator.call("stop", "--grace", "0.5").code == 0
 
 
