@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.before.asking import Asking
 from ascendboot.before.checks import ORDER
-from ascendboot.before.judge import disk_findings, judged
+from ascendboot.before.judge import disk_findings, judged, script_findings
 from ascendboot.before.leftovers import leftovers
 from ascendboot.before.packages import imported_by
 from ascendboot.before.wanted import wanted
@@ -124,11 +124,12 @@ def _found(
     """What the checks that are made find, in the order in which it is told."""
     job = asking.job
     looks = {name: answer.look for name, answer in heard.items()}
-    imported = imported_by(Path(script).read_text(errors="replace")) if is_copied else ()
+    text = Path(script).read_text(errors="replace") if is_copied else ""
     found = [
         *_of_setup(heard),
         *_of_code_and_script(asking, heard, script, is_copied=is_copied),
-        *judged(job, looks, imported),
+        *script_findings(script, text.partition("\n")[0], ()),
+        *judged(job, looks, imported_by(text)),
         *(disk_findings(here, (), what_for=_HERE) if here else ()),
     ]
     made = (finding for finding in found if job.makes(finding.id))

@@ -82,6 +82,8 @@ class NodeLook:
     """The answers of one node; a question that was not put is `NOT_ASKED`."""
 
     lacks: Answer[tuple[str, ...]] = NOT_ASKED
+    opening: Answer[str] = NOT_ASKED
+    """The first line of the script where it begins with `#!`."""
     packages: Answer[Packages] = NOT_ASKED
     jobs: Answer[Jobs] = NOT_ASKED
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
@@ -100,6 +102,11 @@ class NodeLook:
 def parse_lacks(result: Result) -> tuple[str, ...]:
     """Which programs are missing, each with what to do."""
     return tuple(_lines(_part(result, "lacks")))
+
+
+def parse_opening(result: Result) -> str:
+    """How the script begins, if it says what it is to be run by."""
+    return _part(result, "opening").strip()
 
 
 def parse_packages(result: Result) -> Packages:

@@ -23,9 +23,12 @@ NEEDED_BYTES, NEEDED_INODES = 100 * 1000**2, 1000
 """With less, a job may not even be able to say why it ended."""
 ENOUGH_BYTES = 1000**3
 """With less, a long job may fill the disk with its logs."""
+_PYTHONS = ("python", "pypy", "uv run")
+_SHOWN_OPENING = 80
 
 _LOOKS = {
     "lacks": "programs",
+    "opening": "script",
     "packages": "packages",
     "jobs": "jobs",
     "listeners": "ports",
@@ -73,6 +76,22 @@ def disk_findings(system: FileSystem, nodes: Sequence[str], *, what_for: str) ->
         )
 
 
+def script_findings(script: str, opening: str, nodes: Sequence[str]) -> Iterator[Finding]:
+    """Whether a script says of itself that Python is not to run it; `opening` is its first line.
+
+    What is called `.py` may be run by a shell that hands it to Python.
+    """
+    if not opening.startswith("#!") or any(word in opening for word in _PYTHONS):
+        return
+    yield Finding(
+        id="script",
+        level="warning" if script.endswith(".py") else "error",
+        nodes=tuple(nodes),
+        text=f"{script} is no script of Python: it begins with {opening[:_SHOWN_OPENING].strip()}",
+        remedy="give train the script of Python that it starts, and what it sets as `env`",
+    )
+
+
 def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     for name, check in _LOOKS.items():
         answer = getattr(look, name)
@@ -83,6 +102,7 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     for lack in value_of(look.lacks) or ():
         text, _, remedy = lack.partition("; ")
         yield _finding("programs", "error", node, text, remedy)
+    yield from script_findings(str(job.script), value_of(look.opening) or "", (node,))
     packages = value_of(look.packages)
     if packages is not None and packages.lacks:
         text = f"no module {packages.lacks} for {job.python}"

@@ -98,6 +98,10 @@ if [ "$code" = 127 ]; then
   lack "no program $python; install it or state another as code.python in the inventory"
 fi
 section lacks 0 "$lacks"
+opening=
+[ ! -f "$script" ] || { IFS= read -r -n 80 opening; } 2>/dev/null <"$script"
+case $opening in '#!'*) ;; *) opening= ;; esac
+section opening 0 "$opening"
 section packages "$code" "$said"
 
 told= ids=' '

@@ -12,6 +12,7 @@ from ascendboot.before.answers import (
     parse_jobs,
     parse_lacks,
     parse_listeners,
+    parse_opening,
     parse_packages,
     parse_present,
 )
@@ -120,6 +121,7 @@ def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     return {
         **({"packages": packages} if asks_versions else {}),
         "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
+        "opening": Fact("opening", command, parse_opening, "see how the script begins"),
         "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),
         "listeners": Fact("listeners", command, parse_listeners, "see who has the ports"),
         "disk": Fact("disk", command, parse_disk, "measure the free disk space"),

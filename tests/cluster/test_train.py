@@ -311,6 +311,21 @@ def test_what_cannot_be_a_script_is_refused(operator: Operator, word: str) -> No
     )
 
 
+def test_a_script_of_a_shell_is_refused_wherever_it_lies(operator: Operator) -> None:
+    name = script(operator, "#!/bin/bash\npython3 main.py\n", "run.sh")
+    path = "/root/run.sh"
+    told = "is no script of Python: it begins with #!/bin/bash; give train the script of Python"
+    here = operator.call("train", name)
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"printf '#!/bin/bash\\nexit\\n' >{path}")
+    there = operator.call("train", path)
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"rm {path}")
+    assert (here.code, there.code) == (125, 125)
+    assert here.err.startswith(f"{name} {told}")
+    assert there.err.startswith(f"lab-[1-2]: {path} {told}")
+
+
 def test_a_script_that_is_not_there_is_named_before_anything_starts(operator: Operator) -> None:
     ended = operator.call("train", "nowhere.py")
     assert ended.code == 125

@@ -36,6 +36,7 @@ def look(number: int, **changes: Any) -> NodeLook:
     """What a node says on which all is well."""
     plain = NodeLook(
         lacks=Answered(()),
+        opening=Answered(""),
         packages=Answered(Packages("3.10.4", {"torch": "2.3.1", "numpy": "1.26.4"})),
         jobs=Answered(Jobs()),
         listeners=Answered(()),

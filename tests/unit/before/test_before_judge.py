@@ -104,6 +104,31 @@ def test_programs_that_lack_are_told_once_each() -> None:
     ]
 
 
+# ------------------------------------------------------------------------------------------ script
+
+
+@pytest.mark.parametrize(
+    ("script", "opening", "level"),
+    [
+        ("/code/run.sh", "#!/bin/bash", "error"),
+        ("/code/main.py", "#!/bin/sh", "warning"),
+        ("/code/main.py", "#!/usr/bin/env python3", ""),
+        ("/code/main", "#! /opt/pypy/bin/pypy3", ""),
+        ("/code/main", "", ""),
+    ],
+)
+def test_a_script_that_is_to_be_run_by_something_else(
+    script: str, opening: str, level: str
+) -> None:
+    job = replace(JOB, script=PurePosixPath(script))
+    found = second(job, opening=Answered(opening))
+    assert found == [
+        f"script {level} lab-2: {script} is no script of Python: it begins with {opening}; "
+        "give train the script of Python that it starts, and what it sets as `env`"
+        for _ in range(1 if level else 0)
+    ]
+
+
 # ----------------------------------------------------------------------------------------- devices
 
 

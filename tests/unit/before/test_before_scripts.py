@@ -93,6 +93,23 @@ def test_versions_come_from_the_environment_of_the_node(stage: Path) -> None:
     assert found.used == {"mindspore", "torch"}
 
 
+@pytest.mark.parametrize(
+    ("content", "opening"),
+    [
+        (b"#!/bin/bash -e\r\npython3 main.py\n", "#!/bin/bash -e"),
+        (b"#!/bin/sh", "#!/bin/sh"),
+        (b"import os\n#!/bin/bash\n", ""),
+        (b"\0\xff\0", ""),
+        (b"", ""),
+    ],
+)
+def test_how_a_script_begins(stage: Path, content: bytes, opening: str) -> None:
+    (stage / "run.sh").write_bytes(content)
+    assert of_work(stage, script=PurePosixPath(stage / "run.sh")).opening == Answered(opening)
+    assert of_work(stage, script=PurePosixPath(stage / "none")).opening == Answered("")
+    assert of_work(stage, script=PurePosixPath(stage)).opening == Answered("")
+
+
 def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
     bare = of_work(stage, python="no-python", mpirun=f"{stage}/mpirun", module="nothing_of_that")
     assert bare.lacks == Answered(
