@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from invoke.exceptions import Exit
 
-from ascendboot.errors import AscendbootError, UsageError
+from ascendboot.errors import AscendbootError, InventoryError, UsageError
 from ascendboot.inventory.find import locate
 from ascendboot.inventory.kept import cluster_of, digest, record_of
 from ascendboot.model.spans import parse_span
@@ -136,8 +136,15 @@ def remember_inventory(path: Path, cluster: Cluster) -> None:
     state.remember_current(path)
     of = digest(path)
     # Of what a file beside it says, or what it said when the verb began, the digest knows nothing.
-    if of is not None and cluster.own_table is None and read_cluster(path) == cluster:
+    if of is not None and cluster.own_table is None and _still_says(path, cluster):
         state.remember_read(record_of(cluster, of))
+
+
+def _still_says(path: Path, cluster: Cluster) -> bool:
+    try:
+        return read_cluster(path) == cluster
+    except InventoryError:  # somebody is at work on it: no trouble of what was set up
+        return False
 
 
 def _known_cluster(path: Path) -> Cluster | None:

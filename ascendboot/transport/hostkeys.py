@@ -222,7 +222,7 @@ def _append(file: Path, line: str) -> int:
                 stream.write("\n".join([*lines, line, ""]))
             Path(beside).replace(file)
         except BaseException:
-            Path(beside).unlink()
+            Path(beside).unlink(missing_ok=True)
             raise
         return len(lines) + 1
     finally:

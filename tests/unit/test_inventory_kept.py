@@ -85,6 +85,18 @@ def test_a_changed_inventory_is_read_again(tmp_path: Path) -> None:
     assert cluster.chief_port == 61002
 
 
+@pytest.mark.parametrize("text", ["cluster: full\nnodes: {a: {addr", "cluster: full\n", ""])
+def test_an_inventory_that_is_half_edited_when_setup_ends_is_no_trouble_of_setup(
+    tmp_path: Path, text: str
+) -> None:
+    path = full(tmp_path)
+    before = load(path)
+    path.write_text(text)
+    remember_inventory(path, before)
+    assert not (tmp_path / ".ascendboot/read.json").exists()
+    assert (tmp_path / ".ascendboot/current").read_text() == "full.yaml\n"
+
+
 def test_an_inventory_that_changed_while_setup_ran_is_not_remembered(tmp_path: Path) -> None:
     path = full(tmp_path)
     before = load(path)
