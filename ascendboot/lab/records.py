@@ -164,8 +164,12 @@ def _mounted() -> set[Path]:
 
 def _lock() -> int | None:
     """A handle that holds the lock; None while somebody else does, or ends with the folder."""
-    ROOT.mkdir(mode=0o700, exist_ok=True)
-    handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
+    with suppress(FileExistsError):
+        ROOT.mkdir(mode=0o700)
+    try:
+        handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # whoever had the last lab has just taken it away
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -190,6 +191,22 @@ def test_whoever_waits_gets_the_lock_once_it_is_free(
 
     with records.locked(pause=free):
         assert records.ROOT.is_dir()
+
+
+def test_a_folder_that_is_taken_away_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, open_it = tmp_path / "labs", os.open
+    monkeypatch.setattr(records, "ROOT", root)
+
+    def too_late(path: Path, flags: int) -> int:
+        root.rmdir()
+        monkeypatch.setattr(os, "open", open_it)
+        return open_it(path, flags)
+
+    monkeypatch.setattr(os, "open", too_late)
+    with records.locked(pause=lambda _: None):
+        assert root.is_dir()
 
 
 def test_claims_of_a_machine() -> None:
