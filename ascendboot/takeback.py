@@ -60,19 +60,24 @@ look() {
     else foreign+=("$path"); fi
   done < <(find . -mindepth 1 \( ! -type d -o -empty \) -printf '%P\0')
 }
-start_of() { cut -d')' -f2- "/proc/$1/stat" 2>/dev/null | cut -d' ' -f21; }
+# The fields of a process's stat after its name, read at once: it may go between two looks. Zombies
+# do not count: the first process of a container may be one that never asks how others ended.
+is_alive() {
+  local line
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  fields=(${line##*) })
+  [ "${fields[0]}" != Z ]
+}
 find_sshd() {
   local start
   { read -r sshd start _ <"$b/sshd/started"; } 2>/dev/null || return 1
-  [ -n "$sshd" ] && [ "$(start_of "$sshd")" = "$start" ] && ! is_zombie "$sshd"
+  [ -n "$sshd" ] && is_alive "$sshd" && [ "${fields[19]}" = "$start" ]
 }
-# The first process of a container may be one that never asks how others ended.
-is_zombie() { case $(cut -d')' -f2- "/proc/$1/stat" 2>/dev/null) in ' Z'*) ;; *) return 1 ;; esac; }
 some_sshd_runs() {
   local process
   for process in /proc/[0-9]*; do
     case $(cat "$process/comm" 2>/dev/null) in
-      sshd*) is_zombie "${process#/proc/}" || return 0 ;;
+      sshd*) ! is_alive "${process#/proc/}" || return 0 ;;
     esac
   done
   return 1
