@@ -9,7 +9,6 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ascendboot import __version__
@@ -29,7 +28,6 @@ _ONLY_TELL = {
 _TRAIN_SCRIPT = ("train", "main.py")
 _UNKNOWN_WORD = "No idea what "
 AFTER_DASHES = "train: arguments of the script come after --: train main.py -- --steps 100\n"
-_MOCKS = "unittest.mock"
 _INTERRUPTED = 130
 
 
@@ -53,7 +51,7 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     the others takes longer than to reach a node.
     """
     wanted = _named(words)
-    with _quiet_interrupt(), _here_to_stay(), _mocks_on_demand():
+    with _quiet_interrupt(), _here_to_stay():
         from invoke.collection import Collection  # noqa: PLC0415
 
         collection = Collection()
@@ -99,7 +97,7 @@ def main() -> None:
     """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
     prepare(argv[1:])
-    with _quiet_interrupt(), _here_to_stay(), _mocks_on_demand():
+    with _quiet_interrupt(), _here_to_stay():
         from invoke.program import Program  # noqa: PLC0415
 
         verbs = namespace(sys.argv[1:])
@@ -142,22 +140,3 @@ def _here_to_stay() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-@contextmanager
-def _mocks_on_demand() -> Iterator[None]:
-    """Whoever imports `Mock` meanwhile gets what makes a real one when it is called.
-
-    Invoke imports it for its MockContext, and with it all of unittest and asyncio: 0.04 s of every
-    call, for what only tests use.
-    """
-    if _MOCKS in sys.modules:
-        yield
-        return
-    stand_in = ModuleType(_MOCKS)
-    vars(stand_in)["Mock"] = lambda *args, **kwargs: import_module(_MOCKS).Mock(*args, **kwargs)
-    sys.modules[_MOCKS] = stand_in
-    try:
-        yield
-    finally:
-        del sys.modules[_MOCKS]
