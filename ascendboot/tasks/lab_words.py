@@ -84,4 +84,5 @@ def _none_runs(lab: str | None) -> str:
 
 def _others(reply: dict[str, Any]) -> Iterator[str]:
     for other in reply["others"]:
-        yield f"The lab {other['lab']} runs for {other['directory']}."
+        lab = other["lab"]
+        yield f"A lab of {other['directory']} is here; invoke lab.down --lab {lab} takes it down."
