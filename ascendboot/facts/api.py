@@ -38,6 +38,11 @@ class Unanswered:
     message: str
     """`could not list the NPUs: …`, without the node's name."""
 
+    @property
+    def why(self) -> str:
+        """The message without what could not be done."""
+        return self.message.partition(": ")[2] or self.message
+
 
 Answer: TypeAlias = Answered[T] | Unanswered
 

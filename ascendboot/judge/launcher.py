@@ -95,8 +95,7 @@ def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
     """Why horovodrun cannot be taken; empty when it can."""
     primary = facts[cluster.primary_name]
     if isinstance(primary.horovod, Unanswered):
-        reason = primary.horovod.message.partition(": ")[2] or primary.horovod.message
-        return f"{cluster.primary_name}: {reason}"
+        return f"{cluster.primary_name}: {primary.horovod.why}"
     if not primary.horovod.value.has_mpi:
         return f"Horovod on {cluster.primary_name} was built without MPI"
     if isinstance(primary.ssh, Unanswered):

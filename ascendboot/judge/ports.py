@@ -59,7 +59,7 @@ def _silent(
     reasons: dict[tuple[str, Level], list[int]] = {}
     for device_id, answer in answers.items():
         if isinstance(answer, Unanswered) and answer.kind != "not-asked":
-            reason = answer.message.partition(": ")[2].replace(f"-i {device_id} ", "-i ID ")
+            reason = answer.why.replace(f"-i {device_id} ", "-i ID ")
             # jobs run without knowing the TLS switch; a tool that cannot tell it is no obstacle
             is_harmless = what == "tls" and answer.kind == "failed"
             reasons.setdefault((reason, "warning" if is_harmless else "error"), []).append(

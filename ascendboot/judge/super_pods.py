@@ -53,7 +53,7 @@ def _unknown(node: Node, seen: NodeFacts) -> Iterator[Finding]:
     used = device_ids(node, seen)
     for device_id, answer in (value_of(seen.super_pods) or {}).items():
         if isinstance(answer, Unanswered) and device_id in used:
-            reasons.setdefault(answer.message.partition(": ")[2], []).append(device_id)
+            reasons.setdefault(answer.why, []).append(device_id)
     for reason, ids in reasons.items():
         yield Finding(
             id="super-pod-unknown",

@@ -52,10 +52,11 @@ def _not_told(name: str, found: Tried) -> Iterator[Finding]:
     on_fabric: dict[str, bool] = {}
     for ping, answer in found.pings.items():
         if isinstance(answer, Unanswered) and not _is_refuted(ping, answer):
-            _, _, why = answer.message.partition(": ")
-            shape = why.replace(ping.target.address, "").replace(f"-i {ping.source.device_id} ", "")
+            shape = answer.why.replace(ping.target.address, "").replace(
+                f"-i {ping.source.device_id} ", ""
+            )
             reasons[shape].add(ping.source.device_id)
-            first.setdefault(shape, why)
+            first.setdefault(shape, answer.why)
             on_fabric[shape] = on_fabric.get(shape, True) and ping.way == "hccs_ping"
     for shape, ids in reasons.items():
         yield Finding(
@@ -227,5 +228,6 @@ def _most_first(ends: Iterable[T]) -> list[T]:
 
 def _why(answer: Unanswered) -> str:
     """`Execute failed: Link status is down.`, without the call that said so."""
-    call = answer.message.partition(": hccn_tool ")[2] or answer.message
-    return call.partition(": ")[2] or call
+    if not answer.why.startswith("hccn_tool "):
+        return answer.why
+    return answer.why.partition(": ")[2] or answer.why

@@ -117,6 +117,7 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Una
     said = ask(transport, {"a": Fact("a", WHO, output_of), "b": Fact("b", WHO, raising(error))})
     assert (said["a"], said["b"]) == (Answered("root\n"), answer)
     assert value_of(answer) is None
+    assert answer.why == str(error)
 
 
 def test_a_bug_in_a_parser_is_not_an_answer() -> None:
