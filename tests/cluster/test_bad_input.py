@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,7 @@ import yaml
 
 from ascendboot.parse import openmpi
 from tests.cluster.operating import BASE, Operator, measured
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,13 +96,6 @@ def operator(cluster: Operator) -> Iterator[Operator]:
     yield cluster
     cluster.lab.heal()
     assert cluster.job_processes() == {}
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def mount(*words: str) -> None:

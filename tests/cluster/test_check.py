@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.operating import BASE, Ended, Operator
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -354,7 +354,7 @@ def test_a_preflight_whose_operator_was_killed_is_found_and_stopped_like_a_job(
 ) -> None:
     other_python(ASLEEP)
     process = operator.start(*verb)
-    wait_for(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
+    wait_until(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
     process.kill()
     process.communicate()
     seen = operator.call("status", "--json").json
@@ -379,27 +379,20 @@ def test_what_a_killed_preflight_left_is_ended_before_a_job(
 ) -> None:
     other_python(ASLEEP)
     process = operator.start("check", "--collective")
-    wait_for(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
+    wait_until(lambda: "sleep 119" in operator.job_processes().get("lab-2", ""))
     process.kill()
     process.communicate()
     job = operator.call("status", "--json").json["job_id"]
     # All that would end the rank on lab-2 dies before it can.
     operator.sh("lab-2", "pkill -KILL -f '^orted|/orted|[r]ank-exec'")
     operator.sh("lab-1", "pkill -KILL -f '[l]aunch.sh|[m]pirun'")
-    wait_for(lambda: [*operator.job_processes()] == ["lab-2"])
+    wait_until(lambda: [*operator.job_processes()] == ["lab-2"])
     left = operator.call("train", "main.py")
     assert f"of job {job}, whose launcher is gone" in left.err
     (operator.lab.directory / "fine.py").write_text("")
     assert operator.call("train", "fine.py", "--stop-leftovers").code == 0
     for node in operator.lab.nodes:
         operator.sh(node.name, f"rm -r {BASE}/jobs/*")
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 # -------------------------------------------------------------------------------------- exit codes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +12,10 @@ import pytest
 
 from ascendboot.state import whoami
 from tests.cluster.operating import BASE, Operator
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ascendboot.lab import Lab
 
@@ -126,12 +126,6 @@ def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -
     assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-
-
 IS_FREE = f"flock -n {BASE}/lock echo free || echo held by $(cat {BASE}/lock)"
 
 
@@ -144,7 +138,7 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     wait_until(lambda: operator.inside("lab-1", IS_FREE).startswith("held by run "))
     killed.kill()
     killed.communicate()
-    wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n")
+    wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n", seconds=30)
     setup = operator.start(*words)
     seen = set()
     while setup.poll() is None:

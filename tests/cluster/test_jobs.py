@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Operator
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -84,7 +85,7 @@ def operator(cluster: Operator) -> Iterator[Operator]:
         cluster.sh(node.name, f"rm -f {BASE}/go")
     yield cluster
     # The followers of an operator that was killed end once its connections have.
-    wait_until(lambda: left_of_jobs(cluster) == {})
+    wait_until(lambda: left_of_jobs(cluster) == {}, seconds=30)
 
 
 def left_of_jobs(operator: Operator) -> dict[str, str]:
@@ -107,13 +108,6 @@ def status(operator: Operator, *args: str) -> Any:
     ended = operator.call("status", "--json", *args)
     assert ended.code == 0, ended.err
     return ended.json
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def all_ready(operator: Operator, job_id: str) -> bool:

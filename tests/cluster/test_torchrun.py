@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Operator
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,13 +121,6 @@ def test_nothing_is_left_of_a_detached_job_of_which_something_was_killed(
     if "rank-exec" in victims:  # it may have been what stands by, which nobody misses
         assert operator.call("stop").code == 0
     wait_until(lambda: operator.job_processes() == {})
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.operating import BASE, Ended, Operator, measured
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ascendboot.lab import Lab
 
@@ -46,13 +47,6 @@ def script(operator: Operator, text: str, name: str = "job.py") -> str:
     path = operator.lab.directory / name
     path.write_text(text)
     return name
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def train(operator: Operator, text: str, *args: str) -> Ended:

@@ -6,7 +6,6 @@ import getpass
 import shutil
 import socket
 import subprocess
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +17,9 @@ from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.reach import ConnectError
 from ascendboot.transport.ssh import SshOpener
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ascendboot.transport.session import SshTransport
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
@@ -78,7 +76,7 @@ class Sshd:
             self._process = subprocess.Popen(
                 [str(SSHD), "-D", "-e", "-f", str(self.folder / "config")], stderr=log
             )
-        wait_until(self._answers)
+        wait_until(self._answers, seconds=15)
         return self
 
     def _settings(self, keys: tuple[str, ...]) -> list[str]:
@@ -124,14 +122,6 @@ class Sshd:
 def fingerprint(public: Path) -> str:
     done = subprocess.run([KEYGEN, "-lf", str(public)], check=True, capture_output=True, text=True)
     return done.stdout.split()[1]
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 15.0) -> None:
-    """Wait for something that nobody announces."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
 
 
 @dataclass

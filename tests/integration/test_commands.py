@@ -12,7 +12,7 @@ import pytest
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.transport import script
 from ascendboot.transport.api import Command, Effect, Result
-from tests.integration.real_sshd import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from ascendboot.transport.session import SshTransport
@@ -198,7 +198,7 @@ def test_a_reply_that_does_not_end_is_given_up(
         CommandError, match=r"could not try it: no end within 1.2 s.*leave a process"
     ):
         transport.run(bash(left, timeout_s=1.0))
-    wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
+    wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()), seconds=15)
     os.kill(int(pid_file.read_text()), 9)
 
 
@@ -210,7 +210,7 @@ def test_holding_lasts_until_the_close(bench: Bench, server: Sshd) -> None:
     assert transport.run(read("echo", "meanwhile")).text == "meanwhile\n"
     assert not end.exists()
     transport.close()
-    wait_until(end.exists)
+    wait_until(end.exists, seconds=15)
 
 
 def test_what_cannot_be_held_says_why(transport: SshTransport) -> None:

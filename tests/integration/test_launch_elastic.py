@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +15,10 @@ from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ascendboot.launch.plan import LaunchPlan
@@ -118,12 +118,12 @@ def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
     made = job(two, python, WAITS_FOR_FEWER, min_nodes=1)
     start_detached(made, two.transports)
     events = f"cat {made.job_folder}/events"
-    wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4)
+    wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4, seconds=120)
     assert (
         on(two, "lab-2", f"pkill -KILL -f 'torc[h].distributed.run .*{made.job_id}' && echo killed")
         == "killed\n"
     )
-    wait_until(lambda: "launcher - exit" in on(two, "lab-1", events))
+    wait_until(lambda: "launcher - exit" in on(two, "lab-1", events), seconds=120)
     seen = on(two, "lab-1", events)
     assert re.search(r"^agent 1 left at [\d.]+: torchrun ended with 137$", seen, re.MULTILINE)
     assert seen.count(" of 2 from ") == 2
@@ -147,13 +147,6 @@ def test_a_node_that_comes_late_takes_part_all_the_same(
     (note,) = report.notes
     assert note.endswith(": 4 of them, 2 before")
     assert screen.of(3, "lab-2") == [b"rank 3 of 4 on 7", b"sum 4.0"]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def on(two: TwoNodes, node: str, script: str) -> str:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from ascendboot.launch.run import run
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.sweep import Leftover, Swept, stop_job, sweep, terminate_launcher
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,10 +197,7 @@ def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
 
 def wait_for_line(events: Path, beginning: str) -> None:
     """What records the end is no process of the job: it may write after the last one is gone."""
-    deadline = time.monotonic() + 30
-    while f"\n{beginning}" not in events.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: f"\n{beginning}" in events.read_text(), seconds=30)
 
 
 def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:

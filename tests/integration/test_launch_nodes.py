@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,10 @@ from ascendboot.launch.run import run
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
 from tests.integration.two_nodes import SECOND, TwoNodes, alive, two_nodes
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.integration,
@@ -133,13 +133,6 @@ def on(two: TwoNodes, node: str, script: str) -> str:
         [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
     )
     return done.stdout.decode()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_what_is_left_behind_on_the_second_node(two: TwoNodes) -> None:

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +21,10 @@ from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ascendboot.launch.plan import LaunchPlan
 
@@ -94,13 +94,6 @@ def on(two: TwoNodes, node: str, script: str) -> str:
         [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
     )
     return done.stdout.decode()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def nothing_lives(two: TwoNodes, made: LaunchPlan) -> bool:

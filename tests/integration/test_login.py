@@ -23,9 +23,9 @@ from tests.integration.real_sshd import (
     keygen,
     know,
     refusal,
-    wait_until,
     works,
 )
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.integration.real_sshd import Bench, Sshd
@@ -254,7 +254,7 @@ def test_the_agents_keys_are_used(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     with subprocess.Popen([agent, "-D", "-a", str(place)], stdout=subprocess.DEVNULL) as process:
         try:
             monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
-            wait_until(place.exists)
+            wait_until(place.exists, seconds=15)
             subprocess.run([add, "-q", str(bench.identity)], check=True)
             assert works(bench.open(bench.node(server, identity=None)))
         finally:

@@ -13,7 +13,7 @@ import pytest
 
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import Command, Effect
-from tests.integration.real_sshd import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.integration.real_sshd import Bench
@@ -89,7 +89,7 @@ def test_the_close_of_the_connection_ends_its_streams(bench: Bench) -> None:
     end = server.folder / "ended"
     transport.stream(bash(f"cat >/dev/null; echo >{end}"), Sink())
     transport.close()
-    wait_until(end.exists)
+    wait_until(end.exists, seconds=15)
 
 
 def test_a_lot_of_output_comes_whole_and_fast(bench: Bench) -> None:
