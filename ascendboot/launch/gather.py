@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,8 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.launch.copies import LogCopy
 from ascendboot.launch.course import Course
 from ascendboot.launch.events import LauncherEnded, parse_event
-from ascendboot.launch.fetch import FETCH, Frames
+from ascendboot.launch.fetch import FETCH
+from ascendboot.launch.gathered import NodeGathering
 from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.launch.prepare import on_each
 from ascendboot.transport.api import Command, Effect
@@ -30,84 +30,7 @@ if TYPE_CHECKING:
 
 SILENCE_S = 60.0
 """Without a sign of life from a node until it counts as lost."""
-_EVENTS = "events"
 log = logging.getLogger(__name__)
-
-
-class NodeGathering:
-    """What comes from one node: into the copies of its logs, and its events into the course."""
-
-    def __init__(
-        self,
-        copies: Mapping[str, LogCopy],
-        take: Callable[[str, bytes], None],
-        wake: Callable[[], None],
-    ) -> None:
-        self._copies = copies
-        self._take = take
-        self._wake = wake
-        self._frames = Frames(self._give, self._skip, self._tell)
-        self._heard_at = time.monotonic()
-        self.events = 0
-        self.is_absent = False
-        self.is_lost = False
-        self.ended = threading.Event()
-        self.is_cut = False
-        """Whether the stream has ended, be it before or after all was said."""
-        self.problem = ""
-
-    @property
-    def silent_s(self) -> float:
-        """How long nothing has come."""
-        return time.monotonic() - self._heard_at
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How much of each file is here."""
-        return {_EVENTS: self.events} | {name: copy.size for name, copy in self._copies.items()}
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why a copy here is not whole."""
-        return tuple(f"{n}: {copy.problem}" for n, copy in self._copies.items() if copy.problem)
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes; once they are not understood, nothing more is taken."""
-        self._heard_at = time.monotonic()
-        self.is_cut = not data
-        if self.problem:
-            return
-        try:
-            self._frames.feed(data)
-        except NotUnderstoodError as error:
-            self.problem = str(error)
-            self.ended.set()
-        self._heard_at = time.monotonic()
-        self._wake()
-
-    def close(self) -> None:
-        """Nothing more will come."""
-        for copy in self._copies.values():
-            copy.close()
-
-    def _give(self, name: str, data: bytes) -> None:
-        if name == _EVENTS:
-            self.events += len(data)
-            self._take(name, data)
-        elif name in self._copies:
-            self._copies[name].give(data)
-
-    def _skip(self, name: str, count: int) -> None:
-        if name in self._copies:
-            self._copies[name].skip(count)
-
-    def _tell(self, word: str) -> None:
-        if word == "absent":
-            self.is_absent = True
-        elif word == "lost":
-            self.is_lost = True
-        elif word == "end":
-            self.ended.set()
 
 
 @dataclass(frozen=True)
@@ -165,21 +88,17 @@ class Gathering:
             while self._goes_on():
                 self._wait(1.0)
         finally:
-            for stream in streams:
-                stream.close()
+            _close(streams)
 
     def complete(self) -> None:
         """Gather what there is now; who did not give all is in `errors`."""
+        self._see_the_last()
         streams = self._open(follow=False)
         try:
             while any(not n.ended.is_set() for n in self._asked()):
                 self._wait(1.0)
         finally:
-            for stream in streams:
-                stream.close()
-        for name, node in self.nodes.items():
-            if node.problem and name not in self.errors:
-                self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
+            _close(streams)
 
     def close(self) -> None:
         """Let go of the copies."""
@@ -207,40 +126,55 @@ class Gathering:
             return False
         if primary.is_lost and not self.course.launcher_over:
             self.course.note(LauncherEnded(None))
-        return not (self.course.launcher_over or primary.is_absent or primary.problem)
+        return not (self.course.launcher_over or primary.is_absent)
+
+    def _see_the_last(self) -> None:
+        """Wait for what is still taken in of closed streams: new ones begin where these end."""
+        while any(node.is_read for node in self._asked()):
+            self._sleep(1.0)
+            for name, node in self.nodes.items():
+                if node.is_read and node.silent_s > SILENCE_S:
+                    self._miss(name, f"its last stream has not ended for {node.silent_s:.0f} s")
 
     def _asked(self) -> Iterable[NodeGathering]:
         return (node for name, node in self.nodes.items() if name not in self.errors)
 
-    def _wait(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         with suppress(queue.Empty):
             self._box.get(timeout=seconds)
-        for name, node in self.nodes.items():
-            if name in self.errors or node.ended.is_set():
-                continue
-            if node.is_cut or node.silent_s > SILENCE_S:
-                seen = f"nothing came for {node.silent_s:.0f} s"
-                self.errors[name] = UnreachableError(
-                    name,
-                    f"could not gather logs of job {self._job.job_id}: "
-                    f"{'its connection has ended' if node.is_cut else seen}",
-                )
 
-    def _open(self, *, follow: bool) -> list[Stream]:
+    def _wait(self, seconds: float) -> None:
+        self._sleep(seconds)
+        for name, node in self.nodes.items():
+            if name in self.errors:
+                continue
+            is_over = not node.is_read  # asked first: all may be said, and over, meanwhile
+            if node.problem:
+                self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
+            elif node.ended.is_set():
+                continue
+            elif is_over:
+                self._miss(name, "its connection has ended")
+            elif node.silent_s > SILENCE_S:
+                self._miss(name, f"nothing came for {node.silent_s:.0f} s")
+
+    def _miss(self, node: str, seen: str) -> None:
+        words = f"could not gather logs of job {self._job.job_id}: {seen}"
+        self.errors[node] = UnreachableError(node, words)
+
+    def _open(self, *, follow: bool) -> dict[str, Stream]:
         names = [name for name in self.nodes if name not in self.errors]
         opened = on_each(names, lambda name: self._stream(name, follow=follow))
-        streams = []
+        streams: dict[str, Stream] = {}
         for name, stream in opened.items():
             if isinstance(stream, NodeError):
                 self.errors[name] = stream
             else:
-                streams.append(stream)
+                streams[name] = stream
         return streams
 
     def _stream(self, name: str, *, follow: bool) -> Stream:
         node = self.nodes[name]
-        node.ended.clear()
-        node.is_cut = False
         words = [word for file, size in node.sizes.items() for word in (file, str(size))]
         command = Command(
             argv=(
@@ -250,7 +184,7 @@ class Gathering:
             purpose=f"gather logs of job {self._job.job_id}",
             effect=Effect.READ,
         )
-        return self._transports[name].stream(command, node.feed)
+        return self._transports[name].stream(command, node.reader())
 
     def _taker(self, node: str) -> Callable[[str, bytes], None]:
         return lambda _, data: self._read_events(node, data)
@@ -266,6 +200,10 @@ class Gathering:
             self.course.note(parse_event(line, 1))
         except NotUnderstoodError as error:
             log.warning("%s: %s", node, error)
+
+
+def _close(streams: Mapping[str, Stream]) -> None:
+    on_each(streams, lambda name: streams[name].close())
 
 
 def _views(job: JobRecord, node: str, shown: Mapping[int, Shown]) -> dict[str, Shown]:

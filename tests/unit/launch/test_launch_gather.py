@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.copies import LogCopy, Screen, show_copy
 from ascendboot.launch.demux import Lines
 from ascendboot.launch.fetch import Frames
-from ascendboot.launch.gather import Gathering
+from ascendboot.launch.gather import Gathering, Shown
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, read_record, record_of
 from tests.unit.launch.wanted import REQUEST
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ascendboot.launch.record import JobRecord
     from ascendboot.transport.api import Command
 
 SENT = (
@@ -106,15 +109,20 @@ class Cut:
         pass
 
 
-def test_a_connection_that_ends_is_told_at_once(tmp_path: Path) -> None:
+@pytest.fixture
+def job(tmp_path: Path) -> JobRecord:
+    """A job of two nodes; its folder is `tmp_path`."""
     document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clock_offsets={})
     (tmp_path / PLAN_FILE).write_text(json.dumps(document))
-    job = read_record(tmp_path)
-    assert job is not None
-    transports = {"a-1": Cut()}
+    record = read_record(tmp_path)
+    assert record is not None
+    return record
+
+
+def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) -> None:
     gathering = Gathering(
         job,
-        transports,  # type: ignore[arg-type]  # see Cut
+        {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
         folder=tmp_path,
         screen=Screen(lambda _: None),
     )
@@ -123,3 +131,67 @@ def test_a_connection_that_ends_is_told_at_once(tmp_path: Path) -> None:
     [error] = gathering.errors.values()
     assert str(error) == "a-1: could not gather logs of job job-1: its connection has ended"
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\n"
+
+
+EVENT = b"bytes 39 events\nlauncher - exit 0 at 1767225600.000000\n"
+LOG = b"one\ntwo\nbytes 3 rank.0.log\n"
+
+
+class Slow:
+    """A transport whose first stream is closed in the middle of a log; others give what misses."""
+
+    node = "a-1"
+
+    def __init__(self) -> None:
+        self._readers: list[Thread] = []
+        self._closed = Event()
+        self.is_alone: list[bool] = []
+        """Whether all streams before had ended, by stream."""
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Slow:
+        words = command.argv
+        at = int(words[words.index("rank.0.log") + 1])
+        self.is_alone.append(not any(reader.is_alive() for reader in self._readers))
+        rest = b"bytes %d rank.0.log\n" % (len(LOG) - at) + LOG[at:]
+        said = [rest + b"end\n"] if self._readers else [EVENT, rest[:27]]
+
+        def read() -> None:
+            for part in said:
+                on_bytes(part)
+            self._closed.wait(10)
+            on_bytes(b"")
+
+        self._readers.append(Thread(target=read))
+        self._readers[-1].start()
+        return self
+
+    def close(self) -> None:
+        self._closed.set()
+        self._readers[-1].join(0.1)
+
+
+@pytest.mark.parametrize("reader_takes_s", [0.0, 0.3])
+def test_a_copy_goes_on_whole_where_a_stream_was_cut(
+    job: JobRecord, tmp_path: Path, reader_takes_s: float
+) -> None:
+    """What is left of the stream that followed is no part of the next, nor taken in beside it."""
+    node, shown = Slow(), list[bytes]()
+
+    def show(block: bytes) -> None:
+        shown.append(block)
+        time.sleep(reader_takes_s)
+
+    gathering = Gathering(
+        job,
+        {"a-1": node},  # type: ignore[dict-item]  # see Slow
+        folder=tmp_path,
+        screen=Screen(show),
+        shown={0: Shown(Lines(b""))},
+    )
+    gathering.follow()
+    gathering.complete()
+    gathering.close()
+    assert gathering.errors == {}
+    assert (tmp_path / "rank.0.log").read_bytes() == LOG
+    assert b"".join(shown) == LOG
+    assert node.is_alone == [True, True]
