@@ -110,8 +110,8 @@ class Screen:
                 self.say(line)
             if failure := report.first_failure:
                 self._last_words(failure)
-            elif not report.message.startswith(title):
-                self.say(_indented(report.message))
+            elif words := report.beside_cause:
+                self.say(_indented(words))
         elif failure := report.first_failure:
             end = failure.end
             how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"

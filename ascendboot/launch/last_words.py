@@ -79,30 +79,15 @@ def of_the_first(
     return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
 
 
-def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> dict[str, str]:
-    """The nodes that mpirun lost, each with its ranks: none of them was seen to end.
+def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
+    """The nodes that mpirun lost: none of their ranks was seen to end.
 
     Then the ranks of other nodes were ended because of that, or failed at talking to it.
     """
     if not any(_LOST in line for line in launcher_words):
-        return {}
-    ranks: dict[str, list[RankEnd]] = {}
-    for end in ends:
-        ranks.setdefault(end.node, []).append(end)
-    return {
-        node: _range(of_node)
-        for node, of_node in ranks.items()
-        if all(end.exit_code is None for end in of_node)
-    }
-
-
-def lost_words(lost: Mapping[str, str]) -> tuple[str, ...]:
-    """What is said of nodes that mpirun lost."""
-    return tuple(
-        f"{node}: was lost in the middle of the job, with {ranks}: the launcher has no"
-        " contact with it any more; see whether the node, and its container, still run"
-        for node, ranks in lost.items()
-    )
+        return ()
+    seen = {end.node for end in ends if end.exit_code is not None}
+    return tuple(dict.fromkeys(end.node for end in ends if end.node not in seen))
 
 
 def gist(words: tuple[str, ...]) -> str:
@@ -118,11 +103,6 @@ def gist(words: tuple[str, ...]) -> str:
 def last_lines(path: Path) -> tuple[str, ...]:
     """The last lines of a log that are not empty, at most five."""
     return tuple(_lines(path)[-_LAST_LINES:])
-
-
-def _range(ends: list[RankEnd]) -> str:
-    first, last = ends[0].rank, ends[-1].rank
-    return f"rank {first}" if first == last else f"ranks {first}-{last}"
 
 
 def _lines(path: Path) -> list[str]:

@@ -64,7 +64,7 @@ def report_on(
         )
         cause = merged.cause(words, lost)
         failure = None if lost else merged.first_failure(cause)
-    gist = last_words.gist(last_words.lost_words(lost) or words)
+    gist = cause.title if cause is not None and lost else last_words.gist(words)
     state, exit_code, message = _judged(course, failure, gist)
     return JobReport(
         job_id=plan.job_id,

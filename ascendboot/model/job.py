@@ -83,11 +83,17 @@ class JobReport:
     folder: str
     """Where the logs are, on the operator's side."""
     message: str = ""
-    """Why it failed when no single rank is to blame."""
+    """Why it failed when no single rank is to blame; the cause's title where that says it."""
     notes: tuple[str, ...] = ()
     """What else the operator should know: processes ended or left behind, logs that are short."""
     cause: JobCause | None = None
     """Why it failed, over all ranks and nodes; None where that is not known, or it did not."""
+
+    @property
+    def beside_cause(self) -> str:
+        """The message, where it says something else than the title of the cause."""
+        says_the_same = self.cause is not None and self.message == self.cause.title
+        return "" if says_the_same else self.message
 
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""

@@ -117,8 +117,7 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
 def how_it_ended(report: JobReport) -> list[str]:
     """The message, and the cause or else the first failure; what both say is said once."""
     cause = [] if report.cause is None else list(report.cause.lines())
-    is_told = bool(cause) and report.message.startswith(cause[0])
-    lines = [report.message] if report.message and not is_told else []
+    lines = [report.beside_cause] if report.beside_cause else []
     if not cause and (failure := report.first_failure):
         lines.append(f"{failure.end.node}: rank {failure.end.rank} failed first")
     return lines + cause

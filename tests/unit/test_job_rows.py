@@ -125,7 +125,7 @@ LOST = JobCause(
         ("", None, ["atlas-2: rank 1 failed first"]),
         ("stopped", None, ["stopped", "atlas-2: rank 1 failed first"]),
         ("", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
-        ("atlas-2: was lost; look there", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
+        ("atlas-2: was lost", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
         ("stopped", LOST, ["stopped", "atlas-2: was lost", "  chosen, as: w"]),
     ],
 )

@@ -10,7 +10,7 @@ from ascendboot.launch.cause.collect import Collector
 from ascendboot.launch.cause.decide import cause_of
 from ascendboot.launch.cause.launchers import known_of_launcher
 from ascendboot.launch.minding import ENDING
-from ascendboot.model.cause import CauseKind, Followed, JobCause
+from ascendboot.model.cause import CauseKind, Followed, JobCause, ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,17 +59,17 @@ class Merged:
         self._uncertainty_s = 2 * clock_uncertainty_s
         self._collector = Collector(plan, course, folder=folder, clock_offsets=clock_offsets)
 
-    def cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> JobCause | None:
+    def cause(self, launcher_words: tuple[str, ...], lost: tuple[str, ...]) -> JobCause | None:
         """Why the job failed; `lost` are the nodes that mpirun lost."""
         cause = self._cause(launcher_words, lost)
         return None if cause is None else self._with_full_disks(cause)
 
-    def _cause(self, launcher_words: tuple[str, ...], lost: Mapping[str, str]) -> JobCause | None:
+    def _cause(self, launcher_words: tuple[str, ...], lost: tuple[str, ...]) -> JobCause | None:
         words = next((w for w in launcher_words if _LOST_BY_TORCHRUN.search(w)), "")
         if match := _LOST_BY_TORCHRUN.search(words):
             return self._of_lost((match[1],), words)
         if lost:
-            return self._of_lost(tuple(lost), "")
+            return self._of_lost(lost, "")
         cause = cause_of(
             self._plan.ranks,
             self._collector.clues(tuple(self._ends.values())),
@@ -144,7 +144,7 @@ class Merged:
     def _of_lost(self, nodes: tuple[str, ...], words: str) -> JobCause:
         ranks = {node: tuple(r.rank for r in self._plan.ranks_on(node)) for node in nodes}
         names = "; ".join(
-            f"{node}: was lost in the middle of the job, with {_span(ranks[node])}"
+            f"{node}: was lost in the middle of the job, with {ranks_named(ranks[node])}"
             for node in nodes
         )
         gone = tuple(rank for node in nodes for rank in ranks[node])
@@ -161,7 +161,3 @@ class Merged:
             why="no end of any of its ranks was seen",
             followed=(Followed(others, "ended with the job"),) if others else (),
         )
-
-
-def _span(ranks: tuple[int, ...]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"

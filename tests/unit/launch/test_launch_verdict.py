@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.console.screen import Screen
 from ascendboot.launch.course import Course
 from ascendboot.launch.ends import signal_of
 from ascendboot.launch.events import RankEnded
 from ascendboot.launch.planning import plan
 from ascendboot.launch.verdict import report_on
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
-from tests.unit.launch.wanted import REQUEST, TORCHRUN
+from ascendboot.model.placement import Placement, Slot
+from tests.unit.launch.wanted import REQUEST, SLOTS, TORCHRUN, node
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,10 +125,22 @@ def test_a_node_that_was_lost_is_named_and_no_rank_that_was_ended_for_it(tmp_pat
     (tmp_path / "launcher.log").write_text(LOST)
     found = report(course((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path)
     assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 205, None)
+    assert found.message == "a-2: was lost in the middle of the job, with ranks 2-3"
+
+
+def test_two_nodes_that_were_lost_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "launcher.log").write_text(LOST)
+    slots = (*SLOTS, Slot(node("a-3", "192.0.2.13"), 0, None, 0))
+    made = plan(replace(REQUEST, placement=Placement(slots)))
+    found = report(course((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path, made)
     assert found.message == (
-        "a-2: was lost in the middle of the job, with ranks 2-3: the launcher has no contact with"
-        " it any more; see whether the node, and its container, still run"
+        "a-2: was lost in the middle of the job, with ranks 2-3; "
+        "a-3: was lost in the middle of the job, with rank 4"
     )
+    Screen().job(found, "x")
+    assert capsys.readouterr().out.count("was lost in the middle of the job, with rank 4") == 1
 
 
 def test_a_node_whose_ranks_are_known_to_have_ended_was_not_lost(tmp_path: Path) -> None:
