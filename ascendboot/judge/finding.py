@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from ascendboot.facts.api import Answered, Unanswered
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,13 +101,7 @@ def numbers(ids: Sequence[int]) -> str:
     """`0-3,5` for ascending ids; in any other order each by itself."""
     if list(ids) != sorted(set(ids)):
         return ",".join(map(str, ids))
-    runs: list[list[int]] = []
-    for number in ids:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return runs(ids)
 
 
 def devices(ids: Sequence[int]) -> str:

@@ -78,8 +78,12 @@ class Course:
     def was_ended(self, rank: int, node_rank: int) -> bool:
         """Whether a rank of that node ended because it was ended on purpose."""
         seen = self.ended.get(rank)
-        since = (self.endings.get(node_rank), self.rank_endings.get(rank))
-        return seen is not None and any(at is not None and seen.at >= at for at in since)
+        return seen is not None and seen.at >= self.ending_began(rank, node_rank)
+
+    def ending_began(self, rank: int, node_rank: int) -> float:
+        """When, by its node's clock, a rank of that node was ended on purpose; infinite: never."""
+        never = float("inf")
+        return min(self.endings.get(node_rank, never), self.rank_endings.get(rank, never))
 
     def note(self, event: Event) -> None:
         """Take in an event of any node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 from typing import TYPE_CHECKING
 
 from ascendboot.model.job import RankEnd
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 SIGNALLED = 128
 """What a shell adds to the number of the signal that ended a process."""
 _HIGHEST_SIGNAL = 64
+BY_LAUNCHER = frozenset({SIGTERM, SIGKILL})
+"""By which launchers end ranks."""
+OF_A_LOST_LAUNCHER = BY_LAUNCHER | {SIGHUP, SIGPIPE}
+"""What ends ranks whose launcher is gone."""
 
 
 def ends_of(plan: LaunchPlan | JobRecord, course: Course) -> tuple[RankEnd, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from ascendboot.model.cause import ranks_named
+from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

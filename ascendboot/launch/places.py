@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ascendboot.model.names import ranks_named
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -154,17 +156,6 @@ def call_words(view: RankView) -> str:
     return f"{name} of {_file_words(view.file)}" if view.file and name in _WITH_FILE else name
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as a person writes them: `0-6, 8`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ", ".join("-".join(map(str, run)) for run in runs)
-
-
 def whole(views: Iterable[RankView]) -> list[str]:
     """All that is known of every rank, for a file."""
     lines: list[str] = []
@@ -185,10 +176,10 @@ def whole(views: Iterable[RankView]) -> list[str]:
 
 def _sentence(state: str, where: str, members: Sequence[RankView]) -> str:
     one, several = _VERBS.get(state, (f"is in state {state}", f"are in state {state}"))
-    names = ranges(view.rank for view in members)
+    names = ranks_named([view.rank for view in members])
     if len(members) > 1:
-        return f"ranks {names} {several}{where}"
-    return f"rank {names} on {members[0].node} {one}{where}"
+        return f"{names} {several}{where}"
+    return f"{names} on {members[0].node} {one}{where}"
 
 
 def _state(view: RankView) -> str:
@@ -224,7 +215,7 @@ def _not_spied(views: Iterable[RankView]) -> list[str]:
         if why := view.why_not_spied:
             reasons.setdefault(why, []).append(view.rank)
     return [
-        f"the Python lines of rank {ranges(ranks)} are not known: {why}"
+        f"the Python lines of {ranks_named(ranks)} are not known: {why}"
         + (f"; {_REMEDY[why]}" if why in _REMEDY else "")
         for why, ranks in reasons.items()
     ]

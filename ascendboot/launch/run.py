@@ -30,7 +30,7 @@ from ascendboot.launch.sweep import (
 )
 from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Standing, Watch
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, ranks_named
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -290,9 +290,9 @@ class _Job:
 
     def _who_is_missing(self) -> str:
         missing = [rank for rank in self._plan.ranks if rank.rank not in self._course.started]
-        names = fold(f"{rank.rank}" for rank in missing)
+        names = ranks_named([rank.rank for rank in missing])
         return (
-            f"{fold(rank.node for rank in missing)}: could not start rank {names} of job "
+            f"{fold(rank.node for rank in missing)}: could not start {names} of job "
             f"{self._plan.job_id} within {self._limits.start_s:g} s: the launcher has not begun "
             f"them and says nothing; its log is {self._plan.job_folder}/launcher.log"
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
 from ascendboot.launch.course import Course
+from ascendboot.launch.ends import OF_A_LOST_LAUNCHER
 from ascendboot.launch.verdict import report_on
 from ascendboot.model.job import JobReport, JobState
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.look import JobLook, RankLoad
     from ascendboot.launch.record import JobRecord
-
-
-_OF_A_LOST_LAUNCHER = (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGKILL)
-"""What ends ranks whose launcher is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +159,7 @@ def _state(
 def _failed_by_itself(report: JobReport) -> bool:
     """Whether a rank failed, and not because of the launcher's end: that ends ranks by a signal."""
     failure = report.first_failure
-    return failure is not None and failure.end.signal not in _OF_A_LOST_LAUNCHER
+    return failure is not None and failure.end.signal not in OF_A_LOST_LAUNCHER
 
 
 def _node_status(job: JobRecord, node: str, look: JobLook | NodeError) -> NodeStatus:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ascendboot.model.names import fold
+from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,9 +117,3 @@ class JobCause:
             followed=tuple(Followed(tuple(f["ranks"]), f["how"]) for f in document["followed"]),
             **{name: document[name] for name in texts},
         )
-
-
-def ranks_named(ranks: tuple[int, ...]) -> str:
-    """`rank 3`, or `ranks 0-7,9`."""
-    names = fold(map(str, ranks)).strip("[]")
-    return f"rank {names}" if len(ranks) == 1 else f"ranks {names}"

@@ -1,11 +1,11 @@
-"""Folding, expanding and counting sets of names: `lab-[01-03,07]`, `4 nodes`."""
+"""Sets of names and numbers, folded and counted: `lab-[01-03,07]`, `4 nodes`, `ranks 0-7,9`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 # ClusterShell is imported where it is used: a job that goes well has no names to fold.
 
@@ -20,6 +20,22 @@ def fold(names: Iterable[str]) -> str:
 def counted(number: int, kind: str) -> str:
     """`1 node`, `2 nodes`; `kind` is the word for one."""
     return f"{number} {kind}" if number == 1 else f"{number} {kind}s"
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """`0-3,5`; the order of the input does not matter."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ",".join("-".join(map(str, run)) for run in found)
+
+
+def ranks_named(ranks: Collection[int]) -> str:
+    """`rank 3`, or `ranks 0-7,9`."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {runs(ranks)}"
 
 
 def expand(pattern: str) -> tuple[str, ...]:

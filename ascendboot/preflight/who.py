@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.judge.finding import numbers
+from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ def ranks_shown(ranks: Collection[int], places: Sequence[Place]) -> str:
     if len(ranks) == 1:
         [rank] = ranks
         return f"rank {rank} on device {places[rank].device_id}"
-    return f"ranks {numbers(sorted(ranks))}"
+    return ranks_named(ranks)
 
 
 def nodes_of(ranks: Collection[int], places: Sequence[Place]) -> tuple[str, ...]:

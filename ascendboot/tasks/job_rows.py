@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.places import ranges
+from ascendboot.model.names import ranks_named
 from ascendboot.model.spans import span
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _line(rows: Sequence[_Row], *, whole: bool) -> str:
 def _name(rows: Sequence[_Row]) -> str:
     if len(rows) == 1:
         return f"{rows[0].node}:{rows[0].rank}"
-    return f"ranks {ranges(row.rank for row in rows)}"
+    return ranks_named([row.rank for row in rows])
 
 
 def _plain(line: str) -> str:

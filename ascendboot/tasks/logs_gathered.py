@@ -15,7 +15,7 @@ from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.launch.status import duration_of
 from ascendboot.launch.verdict import report_on
 from ascendboot.model.job import JobState
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, ranks_named
 from ascendboot.state import Run
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
 
@@ -157,7 +157,7 @@ def _starts(found: FoundJob, wanted: Wanted) -> tuple[dict[int, int], list[str]]
                 starts[rank] = max(starts[rank], start_of_last_lines(path, wanted.cut.tail))
     if not unknown:
         return starts, []
-    who = f"{fold(job.ranks[r].node for r in unknown)}: rank {fold(map(str, unknown))}"
+    who = f"{fold(job.ranks[r].node for r in unknown)}: {ranks_named(unknown)}"
     return starts, [f"{who}: nothing here says when its lines came, so --since leaves none out"]
 
 

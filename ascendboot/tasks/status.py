@@ -11,7 +11,7 @@ from invoke.exceptions import Exit
 from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
 from ascendboot.model.job import JobState
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, ranks_named
 from ascendboot.model.spans import span
 from ascendboot.state import State
 from ascendboot.tasks.common import (
@@ -151,7 +151,7 @@ def _node_words(node: NodeStatus, ends: dict[int, RankEnd], *, counted: bool) ->
         else:
             words = "not seen"
         by_code.setdefault(words, []).append(rank)
-    parts = [f"rank {fold(map(str, ranks))} {words}" for words, ranks in by_code.items()]
+    parts = [f"{ranks_named(ranks)} {words}" for words, ranks in by_code.items()]
     if counted and len(by_code) == 1:
         parts = [f"all {len(node.ranks)} ranks {words}" for words in by_code]
     if node.launcher_alive is not None:

@@ -170,7 +170,7 @@ def test_lines_are_shown_on_request(operator: Operator) -> None:
     text = operator.call("status", "--lines").out
     row = r"    lab-[12]:(\d) +\d+ s ago +\d+ % +\d+ MiB \| ready\n"
     assert re.findall(row, text) == ["0", "1", "2", "3"], text
-    assert "  lab-1  rank [0-1] alive, launcher alive\n" in text
+    assert "  lab-1  ranks 0-1 alive, launcher alive\n" in text
     assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
 
 

@@ -100,7 +100,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
         f"  All of it is in {kept}",
     ]
     inner = r"(Condition\.)?wait \(threading\.py:\d+\)"  # the class since Python 3.11
-    assert re.fullmatch(rf"  ranks 0, 3 wait in {inner}, called in allreduce \(main\.py:7\)", wait)
+    assert re.fullmatch(rf"  ranks 0,3 wait in {inner}, called in allreduce \(main\.py:7\)", wait)
     assert told == [report.message]
     assert kept.read_text().count("<module> (main.py:13)") == 2
 

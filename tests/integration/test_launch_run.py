@@ -430,7 +430,7 @@ def test_a_launcher_that_says_nothing(cluster: LocalCluster) -> None:
         limits=Limits(start_s=0.5),
     )
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
-    assert report.message.startswith(f"lab-1: could not start rank [0-1] of job {plan.job_id} ")
+    assert report.message.startswith(f"lab-1: could not start ranks 0-1 of job {plan.job_id} ")
     assert nothing_lives(plan)
 
 

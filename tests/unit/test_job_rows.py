@@ -58,11 +58,11 @@ def test_of_a_thousand_ranks_those_that_do_alike_are_one_row() -> None:
     )
     assert rank_rows([*nodes, late], every=False) == [
         (
-            "atlas-7:63                1 h 6 min ago         0 %              8.9 GiB | "
+            "atlas-7:63               1 h 6 min ago         0 %              8.9 GiB | "
             "(sleeps uninterruptibly) loading shard 7"
         ),
         (
-            "ranks 0-62, 64-999  2 s - 1 h 6 min ago  99 - 101 %  1.0 GiB - 125.9 GiB | "
+            "ranks 0-62,64-999  2 s - 1 h 6 min ago  99 - 101 %  1.0 GiB - 125.9 GiB | "
             "step 300 loss 0.0"
         ),
     ]

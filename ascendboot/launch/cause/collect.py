@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 TAIL_BYTES: Final = 65_536
 """Of each log so much of its end is read: wherever a job is judged, it is the same."""
 _SECOND: Final = 1.0
-_NEVER: Final = float("inf")
 
 
 class Collector:
@@ -135,9 +134,8 @@ class Collector:
 
     def _began_to_end(self, rank: PlannedRank) -> float:
         """When it was ended on purpose: what it says from then on is no cause."""
-        course, node_rank = self._course, self._plan.nodes.index(rank.node)
-        since = (course.endings.get(node_rank), course.rank_endings.get(rank.rank))
-        return self._common(rank, min((at for at in since if at is not None), default=_NEVER))
+        node_rank = self._plan.nodes.index(rank.node)
+        return self._common(rank, self._course.ending_began(rank.rank, node_rank))
 
     def _common(self, rank: PlannedRank, at: float) -> float:
         return at - self._offsets.get(rank.node, 0.0)

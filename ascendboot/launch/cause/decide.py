@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.followers import followed_by
 from ascendboot.launch.cause.known import known_end, known_words
 from ascendboot.launch.cause.said import alike
 from ascendboot.launch.cause.view import View, views_of
-from ascendboot.model.cause import CauseKind, JobCause, ranks_named
-from ascendboot.model.names import fold
+from ascendboot.launch.ends import BY_LAUNCHER
+from ascendboot.model.cause import CauseKind, JobCause
+from ascendboot.model.names import fold, ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +27,6 @@ _TOGETHER_S: Final = 2.0
 """Ranks that end without a word, with one code, within so long, end alike."""
 _FIRST_KILL_S: Final = 1.0
 """Sooner after the first failure no launcher sends SIGKILL."""
-_SIGKILL: Final = 9
-_BY_LAUNCHER: Final = (9, 15)
 
 
 class _Blame(IntEnum):
@@ -125,10 +125,10 @@ def _blame(view: View, views: dict[int, View]) -> _Blame:
 def _blame_of_silent(view: View, before: float | None) -> _Blame:
     """Of a rank that failed without a word: launchers end the others by signals, not at once."""
     ended = None if view.end is None else view.end.at
-    by_itself = view.signal not in _BY_LAUNCHER
+    by_itself = view.signal not in BY_LAUNCHER
     if by_itself or before is None or ended is None or ended < before:
         return _Blame.OWN
-    at_once = view.signal == _SIGKILL and ended < before + _FIRST_KILL_S
+    at_once = view.signal == SIGKILL and ended < before + _FIRST_KILL_S
     return _Blame.KILLED if at_once else _Blame.NONE
 
 

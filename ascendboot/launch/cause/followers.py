@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.known import known_words
+from ascendboot.launch.ends import BY_LAUNCHER
 from ascendboot.model.cause import Followed
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.cause.view import View
 
-_BY_LAUNCHER: Final = (9, 15)
 _MOST_GROUPS: Final = 4
 
 
@@ -36,7 +36,7 @@ def _how(view: View) -> str:
     if view.peer is not None:
         known = known_words(view.words)
         return "lost a peer" if known is None else known.meaning
-    if view.is_ended_by_us or (view.signal in _BY_LAUNCHER and view.own is None):
+    if view.is_ended_by_us or (view.signal in BY_LAUNCHER and view.own is None):
         return "ended with the job"
     if view.exit_code is None:
         return "no end was seen"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from signal import SIGTERM
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.collect import Collector
 from ascendboot.launch.cause.decide import cause_of
 from ascendboot.launch.cause.launchers import known_of_launcher
+from ascendboot.launch.ends import OF_A_LOST_LAUNCHER
 from ascendboot.launch.minding import ENDING
-from ascendboot.model.cause import CauseKind, Followed, JobCause, ranks_named
+from ascendboot.model.cause import CauseKind, Followed, JobCause
+from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +25,7 @@ if TYPE_CHECKING:
     from ascendboot.launch.record import JobRecord
     from ascendboot.model.job import RankEnd
 
-_SIGTERM: Final = 15
 _LOST_BY_TORCHRUN: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing)")
-_OF_A_LOST_LAUNCHER: Final = (1, 9, 13, 15)
 _LOOK: Final = (
     "see whether the node, and its container, still run and have room: dmesg -T, docker ps -a, df"
 )
@@ -89,7 +90,7 @@ class Merged:
         if first is None:
             return None
         own = first
-        if earliest is not None and (self._followed(first) or first.signal == _SIGTERM):
+        if earliest is not None and (self._followed(first) or first.signal == SIGTERM):
             own = earliest
         return Failure(first, own.exit_code or 1)
 
@@ -120,7 +121,7 @@ class Merged:
         """Whether its rank only went with a launcher that is gone, and says nothing itself."""
         gone = self._course.launcher_over and self._course.launcher_code is None
         signals = {self._ends[rank].signal for rank in cause.ranks}
-        return gone and not cause.words and signals <= set(_OF_A_LOST_LAUNCHER)
+        return gone and not cause.words and signals <= OF_A_LOST_LAUNCHER
 
     def _of_launcher(self, words: tuple[str, ...]) -> JobCause | None:
         """Where no rank failed: what the launcher says, if that is known."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from signal import SIGTERM
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.clues import Kind
+from ascendboot.launch.ends import signal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ascendboot.launch.cause.clues import Clue
     from ascendboot.launch.plan import PlannedRank
-
-_SIGNALLED = 128
-_HIGHEST_SIGNAL = 64
-_SIGTERM = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +40,7 @@ class View:
     @property
     def signal(self) -> int | None:
         """The signal that ended it."""
-        number = (self.exit_code or 0) - _SIGNALLED
-        return number if 0 < number <= _HIGHEST_SIGNAL else None
+        return None if self.exit_code is None else signal_of(self.exit_code)
 
     @property
     def ending(self) -> str:
@@ -66,7 +63,7 @@ class View:
     @property
     def is_ended_by_others(self) -> bool:
         """Whether its end says nothing of when it failed: it had an error, and was ended later."""
-        return self.is_ended_by_us or (self.own is not None and self.signal == _SIGTERM)
+        return self.is_ended_by_us or (self.own is not None and self.signal == SIGTERM)
 
     @property
     def ended_well(self) -> bool:
