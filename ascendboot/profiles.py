@@ -111,8 +111,7 @@ _PAGE = """\
 
 `profile: rec-sdk-tf` in an inventory gives every rank what `run.sh` of Rec SDK TensorFlow's
 little_demo sets (RecSDK, `examples/demo/little_demo/run.sh`), so that `train main.py` replaces it.
-What the inventory states under `env` counts before these defaults. This page is made from
-`ascendboot/profiles.py`.
+What the inventory states under `env` counts before these defaults.
 
 | variable | default | limits | meaning |
 |---|---|---|---|

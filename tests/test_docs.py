@@ -95,3 +95,42 @@ def test_every_test_that_a_page_names_exists() -> None:
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_two_links_from_the_readme_at_most() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/README.md")]
+    wanted = {page for page in (*pages, *ROOT.glob("docs/**/*.md")) if not _is_of_tests(page)}
+    near = pages_named_by(ROOT / "README.md") | {ROOT / "README.md"}
+    reached = near.union(*map(pages_named_by, near))
+    assert sorted(str(page.relative_to(ROOT)) for page in wanted - reached) == []
+
+
+def _is_of_tests(page: Path) -> bool:
+    first = page.relative_to(ROOT).parts[0]
+    return first == "tests" or first.startswith(".")
+
+
+def pages_named_by(page: Path) -> set[Path]:
+    """The pages to which one leads."""
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    return {(page.parent / link).resolve() for link in links if link.endswith(".md")}
+
+
+def test_every_state_and_exit_code_of_a_job_is_where_its_reader_looks() -> None:
+    states = (ROOT / "docs/how-to/launch-a-job.md").read_text()
+    assert [state.value for state in JobState if f"`{state.value}`" not in states] == []
+    failed = (ROOT / "docs/how-to/read-a-failed-run.md").read_text()
+    table = re.findall(r"^\| (\d+) \| ([^|]*)", COMMANDS, re.MULTILINE)
+    codes = [code for code, verbs in table if "`train" in verbs and "all but" not in verbs]
+    assert {"4", "125"} < set(codes)
+    assert [code for code in codes if f"\n| {code} |" not in failed] == []
+
+
+def test_every_room_is_in_the_table_of_the_house() -> None:
+    table = (ROOT / "docs/explanation/architecture.md").read_text()
+    rooms = {
+        path.name if path.suffix else f"{path.name}/"
+        for path in (ROOT / "ascendboot").iterdir()
+        if path.suffix in {"", ".py"} and not path.name.startswith("__")
+    }
+    assert sorted(room for room in rooms if f"`{room}`" not in table) == []

@@ -16,6 +16,7 @@ from ascendboot.inventory.kinds import (
     ChiefPort,
     DeviceId,
     EnvValue,
+    FolderOrPrimary,
     Kind,
     LogSize,
     Name,
@@ -104,9 +105,9 @@ class LauncherKeys(Keys):
     ] = Field(
         default="auto",
         description="mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
-        "without Open MPI; auto: with `resources.mode: root-info` torchrun where `code.python` "
-        "has torch on every node, else horovodrun where it is found beside `code.python` on the "
-        "primary and works, else mpirun.",
+        "without Open MPI; auto: with `resources.mode: root-info` torchrun if `code.python` has "
+        "torch on every node, else mpirun; with the other modes horovodrun if it works beside "
+        "`code.python` on the primary and all nodes have Horovod, else mpirun.",
         examples=["mpirun"],
     )
     mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
@@ -125,7 +126,7 @@ class CodeKeys(Keys):
         "/workspace/little_demo",
         "The folder of the training code, the same on every node.",
     )
-    source: PathHere | None = unset(
+    source: FolderOrPrimary | None = unset(
         "none: it is on the nodes already, and only compared",
         "./little_demo",
         "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
@@ -256,7 +257,7 @@ class InventoryKeys(Keys):
     hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = Field(
         default_factory=dict,
         description="Variables of HCCL and the NPU software, checked against what is documented "
-        "(docs/reference/hccl.md); they count before `env`.",
+        "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
         examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
         json_schema_extra={"properties": _hccl_schema(), "additionalProperties": False},
     )

@@ -158,6 +158,9 @@ User = Annotated[
     Kind("a login name"),
 ]
 PathHere = Annotated[str, Field(pattern=ONE_LINE), Kind("the path of a file")]
+FolderOrPrimary = Annotated[
+    str, Field(pattern=ONE_LINE), Kind("the path of a folder, or the word primary")
+]
 Pattern = Annotated[
     str,
     Field(pattern=r"^[^\r\n\t\\/]([^\r\n\t\\]*[^\r\n\t\\/])?$"),

@@ -91,7 +91,7 @@ _INTRODUCTION = """\
 An inventory is one YAML file (UTF-8, at most {mib} MiB) that says what cluster you want.
 `cluster` and `nodes` are required; everything else has a default. `inventories/two-node.yaml` is
 a complete one, and an editor that knows `inventories/inventory.schema.json` completes and checks
-keys as you write. This page and the schema are made from `ascendboot/inventory/keys.py`.
+keys as you write.
 
 Every problem is reported at once as `FILE:LINE: key: what was seen; what to do`, with exit code 2.
 Anchors, aliases and merge keys (`&x`, `*x`, `<<`) are refused: `defaults` and `groups` do what

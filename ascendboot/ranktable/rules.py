@@ -51,7 +51,7 @@ named with `--job`, refuses; a warning stops nothing. Rules of one product are w
 `--product` names it. Version 1.2 is A3's, 2.0 is that of 950, a group list (HCCL's "template 2")
 that of 910: there the product need not be named. The rules are those of HCCL's own readers (hcomm,
 `topoinfo_ranktable*.cc`, `config.cc`, `rank_table_info/*.cc`) and of its manual; those of jobs are
-Rec SDK's, torch_npu's and MindSpore's. This page is made from `ascendboot/ranktable/rules_*.py`.
+Rec SDK's, torch_npu's and MindSpore's.
 
 | id | level | tables | meaning | HCCL says | what to do |
 |---|---|---|---|---|---|

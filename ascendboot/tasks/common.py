@@ -34,9 +34,9 @@ INVENTORY_HELP = (
     " cluster that was set up last"
 )
 JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
-FORKS_HELP = "How many nodes to work on at the same time"
 FORKS = "32"
 """As a word: an `int` here would have Invoke refuse other words with a traceback."""
+FORKS_HELP = f"How many nodes to work on at the same time. Default: {FORKS}"
 
 
 def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:

@@ -10,9 +10,11 @@ from ascendboot.tasks.common import duration
 
 HANG_TIMEOUT_HELP: Final = (
     "A job hangs when no rank has put out anything or used its processor for so long (10m, 2h; 0:"
-    " never)"
+    " never). Default: 30m"
 )
-ON_HANG_HELP: Final = "What is done about a job that hangs: tell, or stop (exit code 124)"
+ON_HANG_HELP: Final = (
+    "What is done about a job that hangs: tell (the default), or stop (exit code 124)"
+)
 _LEAST_S: Final = 2.0
 
 

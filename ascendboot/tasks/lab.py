@@ -33,12 +33,13 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
 
 @task(
     help={
-        "nodes": "How many servers, lab-1, lab-2 …",
-        "devices": "How many NPUs each has",
+        "nodes": "How many servers, lab-1, lab-2 …. Default: 2",
+        "devices": "How many NPUs each has. Default: 8",
         "containers": f"A podman container {NAME} in each node, where ranks run; refused where"
         " that cannot be. Default: where it can",
         "no-containers": "No containers: ranks run on the nodes themselves",
-        "product": f"What the NPUs say that they are: {', '.join(PRODUCTS)} (a5 is 950)",
+        "product": f"What the NPUs say that they are: {', '.join(PRODUCTS)} (a5 is 950). Default:"
+        " a2",
         "network": f"Management and NPU network; default {DEFAULT_NETWORKS}",
         "json": JSON_HELP,
     }

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
         "file": "One more table, whose servers come after those before; may be said again",
         "to": f"The generation wanted: {', '.join(GENERATIONS)}; default: the one it has",
-        "order": f"How servers are numbered: {', '.join(ORDERS)}; server-id is MindSpore's",
+        "order": f"How servers are numbered: {ORDERS[0]} (the default), or {ORDERS[1]}, as"
+        " MindSpore numbers",
         "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; may be said again",
         "inventory": "The hostfile's hosts are nodes of this cluster, which are asked",
         "product": f"{PRODUCT_HELP}; the result must be right for it",
@@ -77,7 +78,8 @@ def convert(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke ranktable.convert hostfile --hccn-conf n1=n1.conf --hccn-conf n2=n2.conf
       invoke ranktable.convert hostfile --inventory two-node.yaml
 
-    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing.
+    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing, 4 a
+    node of --inventory is unreachable.
     """
     wanted_order = among("--order", order, ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)

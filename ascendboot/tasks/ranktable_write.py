@@ -46,11 +46,12 @@ _ALLOWED = {"devices-differ", "device-ip-missing"}
         "inventory": INVENTORY_HELP,
         "output": "Where to write it; default: standard output",
         "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
-        "order": f"given: primary first, then as in the inventory or in --nodes; {ORDERS[1]}: by "
-        "server_id as text, as MindSpore numbers",
+        "order": f"{ORDERS[0]} (the default): primary first, then as in the inventory or in "
+        f"--nodes; {ORDERS[1]}: by server_id as text, as MindSpore numbers",
         "nodes": "Only these nodes, in this order: atlas-[01-04],atlas-09",
         "devices": "Only these devices of each node, in this order: 0-3 or 0,2",
-        "offline": "Ask nobody: the inventory states every device and its address",
+        "offline": "Ask nobody: the inventory states every device with its address, as devices:"
+        " [{device_id: 0, device_ip: ADDRESS}]",
         "product": f"With --offline, or against what the NPUs say: {', '.join(PRODUCTS)}",
         "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
         "force": "Overwrite a file that holds something else",
@@ -83,7 +84,7 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
       invoke ranktable.write --output hccl_json_16p_2_host.json
       invoke ranktable.write --devices 0-3 --nodes atlas-1 --output hccl_json_4p.json
       invoke ranktable.write --order server-id --job mindspore
-      invoke ranktable.write --inventory two-node.yaml --offline --product a2
+      invoke ranktable.write --inventory devices.yaml --offline --product a2
 
     Exit codes: 0 done, 1 HCCL would refuse it or a node cannot tell, 2 wrong use, or the product
     reads another generation, 4 a node is unreachable.

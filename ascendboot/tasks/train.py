@@ -94,7 +94,8 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         "plan": "Show command, environment and files, and start nothing",
         "preflight": "Let all ranks meet before the job: it starts only if they agree",
         "detach": "Start the job and return at once; status, logs and stop go on with it",
-        "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped",
+        "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped."
+        " Default: 3",
         "elastic": "Go on without nodes that are lost while this many are left (torchrun alone)",
         "hang-timeout": HANG_TIMEOUT_HELP,
         "on-hang": ON_HANG_HELP,
