@@ -135,7 +135,7 @@ def test_ranks_that_spin_without_a_word_are_told_and_go_on(
         "  rank 0 on lab-1 is busy",
         "  ranks 1-3 wait in clock_nanosleep",
         (
-            "  the Python lines of rank 0-3 are not known: py-spy is neither beside code.python "
+            "  the Python lines of ranks 0-3 are not known: py-spy is neither beside code.python "
             "nor on PATH; install it there to see Python lines"
         ),
     ]
