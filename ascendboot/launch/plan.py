@@ -92,7 +92,7 @@ class LaunchPlan:
     mpirun: PurePosixPath | None
     """None where nothing of Open MPI takes part."""
     module: str
-    """What `python` must be able to import on every node, if anything."""
+    """As `LaunchRequest.module`."""
     python: str
     script: PurePosixPath
     workdir: PurePosixPath
@@ -105,9 +105,9 @@ class LaunchPlan:
     alone: bool = True
     """No other job may run on its nodes."""
     meeting_point: str = ""
-    """ADDRESS/PORT on the primary where ranks without a rank table meet."""
+    """As `LaunchRequest.meeting_point`."""
     notes: tuple[str, ...] = ()
-    """What the job's report has to say of the time before the start."""
+    """As `LaunchRequest.notes`."""
     log_limit: int = 0
     """How many bytes of each log are kept on its node, and as many here; 0: all of them."""
 

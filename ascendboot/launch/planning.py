@@ -56,7 +56,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         starts=starts,
         files=_files(request, nodes, ranks, starts),
         mpirun=None if request.launcher.torchrun else request.mpirun,
-        module="torch" if request.launcher.torchrun else "",
+        module=request.module,
         python=request.python,
         script=script,
         workdir=workdir,
@@ -66,18 +66,10 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         alone=request.alone,
         launcher=request.launcher,
         min_nodes=request.min_nodes,
-        meeting_point=_meeting_point(request),
+        meeting_point=request.meeting_point,
+        notes=request.notes,
         log_limit=request.log_limit,
     )
-
-
-def _meeting_point(request: LaunchRequest) -> str:
-    """Where the ranks will meet for certain: with a rank table only torchrun makes them."""
-    if request.chief:
-        return f"{request.chief['CM_CHIEF_IP']}/{request.chief['CM_CHIEF_PORT']}"
-    if request.rank_table and not request.launcher.torchrun:
-        return ""
-    return f"{request.meeting['MASTER_ADDR']}/{request.meeting['MASTER_PORT']}"
 
 
 def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ...]:
@@ -152,7 +144,6 @@ def _program(
     ranks: tuple[PlannedRank, ...],
 ) -> tuple[str, ...]:
     settings = {
-        **request.env,
         **({} if request.launcher.torchrun else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
         "ASCENDBOOT_DEVICES": ",".join(str(rank.device_id) for rank in ranks),

@@ -64,8 +64,6 @@ class LaunchRequest:
     """The script itself, to be copied into the job's folder on every node."""
     workdir: PurePosixPath | None = None
     """Where the ranks run; None: the folder of the script."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Set for the ranks of this job, over what the node's own environment file says."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """Set for the launcher: `OMPI_MCA_…` and `LAUNCHER_NAMES`, nothing else."""
     path: str = ""
@@ -76,6 +74,12 @@ class LaunchRequest:
     """How long ranks have between SIGTERM and SIGKILL."""
     log_limit: int = 0
     """How many bytes of each log are kept; 0: all of them."""
+    module: str = ""
+    """What `python` must be able to import on every node; empty: not looked at."""
+    meeting_point: str = ""
+    """ADDRESS/PORT on the primary that must be free; empty: not looked at."""
+    notes: tuple[str, ...] = ()
+    """What the job's report has to say of the time before the start."""
 
 
 def refuse_impossible(request: LaunchRequest) -> None:
@@ -116,7 +120,7 @@ def refuse_impossible(request: LaunchRequest) -> None:
 
 
 def _refuse_names(request: LaunchRequest) -> None:
-    for name in (*request.env, *request.launcher_env):
+    for name in request.launcher_env:
         if not _NAME.fullmatch(name):
             raise LaunchError(
                 f'job {request.job_id}: could not be planned: "{name}" is not the name of an '

@@ -81,13 +81,23 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
         script_args=(by, ",".join(map(str, firsts))),
         workdir=None,
         min_nodes=None,
+        notes=(),
         grace_s=_GRACE_S[by],
     )
     if by == "gloo" and request.chief:
         chief = request.chief
         meeting = {"MASTER_ADDR": chief["CM_CHIEF_IP"], "MASTER_PORT": chief["CM_CHIEF_PORT"]}
         asked = replace(asked, meeting=meeting)
-    return replace(plan(asked), module=_MODULES[by])
+    return plan(replace(asked, module=_MODULES[by], meeting_point=meeting_point(asked)))
+
+
+def meeting_point(request: LaunchRequest) -> str:
+    """Where the ranks will meet for certain: with a rank table only torchrun makes them."""
+    if request.chief:
+        return f"{request.chief['CM_CHIEF_IP']}/{request.chief['CM_CHIEF_PORT']}"
+    if request.rank_table and not request.launcher.torchrun:
+        return ""
+    return f"{request.meeting['MASTER_ADDR']}/{request.meeting['MASTER_PORT']}"
 
 
 def meet(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit
@@ -59,13 +58,13 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         job_id=run.run_id,
         grace_s=order.grace_s,
         min_nodes=order.min_nodes,
+        notes=order.rules.notes,
     )
     if order.min_nodes is not None:
         from ascendboot.launch.elastic import refuse_clocks_apart  # noqa: PLC0415 - if asked for
 
         refuse_clocks_apart(ready.clock_offsets)
-    # What the checks have seen, or are to skip, is not looked at again.
-    plan = replace(plan_launch(request), module="", meeting_point="", notes=order.rules.notes)
+    plan = plan_launch(request)
     clocks = Clocks(
         clock_offsets=ready.clock_offsets, clock_uncertainty_s=ready.clock_uncertainty_s
     )

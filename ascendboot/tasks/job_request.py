@@ -30,8 +30,9 @@ def job_request(
     job_id: str,
     grace_s: float,
     min_nodes: int | None = None,
+    notes: tuple[str, ...] = (),
 ) -> LaunchRequest:
-    """The request for a job in which every node was found ready."""
+    """The request for a job in which every node was found ready: nothing is looked at again."""
     placement = applied.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
     by_chief = cluster.resource_mode == "no-rank-table"
@@ -64,6 +65,7 @@ def job_request(
         path=ready.image.get("PATH", ""),
         grace_s=grace_s,
         log_limit=cluster.log_limit,
+        notes=notes,
     )
 
 

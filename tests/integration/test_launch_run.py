@@ -60,11 +60,11 @@ def environment(pid: int) -> list[bytes]:
 
 def test_a_job_that_succeeds(cluster: LocalCluster) -> None:
     names = "RANK RANK_ID LOCAL_RANK DEVICE_ID WORLD_SIZE RANK_SIZE RANK_TABLE_FILE FROM_NODE"
-    more = "ASCENDBOOT_JOB_ID PYTHONUNBUFFERED CM_WORKER_IP CM_CHIEF_IP EXTRA HOME"
+    more = "ASCENDBOOT_JOB_ID PYTHONUNBUFFERED CM_WORKER_IP MASTER_ADDR HOME"
     plan = cluster.job(
         HEAD + "import json\nprint(json.dumps([os.getcwd(), *map(os.environ.get, sys.argv[1:])]))",
         *f"{names} {more}".split(),
-        env={"EXTRA": "a b", "CM_CHIEF_IP": "kept: the job itself asks for it"},
+        meeting={"MASTER_ADDR": "a b", "MASTER_PORT": "1"},
     )
     screen = Screenful()
 
@@ -83,7 +83,6 @@ def test_a_job_that_succeeds(cluster: LocalCluster) -> None:
             plan.job_id,
             "1",
             None,
-            "kept: the job itself asks for it",
             "a b",
             str(Path.home()),
         ]

@@ -38,7 +38,6 @@ def test_the_command() -> None:
         *("-x", "ASCENDBOOT_JOB_ID"),
         "/var/lib/ascendboot/two/env/rank-exec",
         "job-1",
-        "EXTRA=x y",
         "RANK_TABLE_FILE=/var/lib/ascendboot/two/resources/hccl_json_4p_2_host.json",
         "ASCENDBOOT_DEVICES=4,5,0,1",
         "ASCENDBOOT_WORKDIR=/workspace",
@@ -211,7 +210,7 @@ def test_to_json() -> None:
             ),
         ),
         (
-            {"env": {"A B": "1"}},
+            {"launcher_env": {"A B": "1"}},
             'job job-1: could not be planned: "A B" is not the name of an environment variable',
         ),
         (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RANK_EXEC = (
     f"{BASE}/env/rank-exec",
-    *("job-1", "EXTRA=x y", "ASCENDBOOT_DEVICES=4,5,0,1", "ASCENDBOOT_WORKDIR=/workspace"),
+    *("job-1", "ASCENDBOOT_DEVICES=4,5,0,1", "ASCENDBOOT_WORKDIR=/workspace"),
     *("ASCENDBOOT_GRACE=2.5", "--"),
     *("python3", "/workspace/main.py", "--name", "a b", "%:"),
 )
@@ -71,8 +71,7 @@ def test_the_files_and_what_must_be_there() -> None:
         ("a-2", "watch.sh", 0o700),
         ("a-2", "watched", 0o644),
     ]
-    assert (made.mpirun, made.module) == (None, "torch")
-    assert made.meeting_point == "192.0.2.11/61000"
+    assert made.mpirun is None
     assert made.logs_on("a-2") == ("rank.2.log", "rank.3.log", "agent.1.log")
 
 
@@ -91,7 +90,6 @@ def test_a_rank_table_for_those_who_ask_for_it() -> None:
     table = BASE / "resources/hccl_json_4p_2_host.json"
     made = plan(replace(TORCHRUN, rank_table=table))
     assert f"RANK_TABLE_FILE={table}" in made.starts[1].command
-    assert made.meeting_point == "192.0.2.11/61000"
 
 
 def test_under_mpirun_the_ranks_are_told_where_they_meet() -> None:
@@ -99,10 +97,8 @@ def test_under_mpirun_the_ranks_are_told_where_they_meet() -> None:
     words = made.starts[0].command
     assert "MASTER_ADDR=192.0.2.11" in words
     assert "MASTER_PORT=61000" in words
-    assert made.meeting_point == "192.0.2.11/61000"
     with_table = plan(replace(REQUEST, meeting=TORCHRUN.meeting))
     assert "MASTER_PORT=61000" in with_table.starts[0].command
-    assert with_table.meeting_point == ""
 
 
 @pytest.mark.parametrize("wanted", [TORCHRUN, replace(REQUEST, rank_table=None)])

@@ -35,7 +35,6 @@ REQUEST = LaunchRequest(
     script=PurePosixPath("/workspace/main.py"),
     script_args=("--name", "a b", ":"),
     launcher_env={"OMPI_MCA_mpi_yield_when_idle": "1"},
-    env={"EXTRA": "x y"},
     grace_s=2.5,
 )
 TORCHRUN = replace(
