@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -103,6 +103,15 @@ class State:
             if named.resolve() == inventory.resolve():
                 found += [self.current, self._read]
         return [path for path in found if path.is_file()]
+
+    def forget_setup(self, cluster: str, inventory: Path) -> None:
+        """Remove what `setup` keeps here of a cluster whose nodes are no more, but for the runs."""
+        folder = self.cluster(cluster)
+        for path in (*self.setup_left_here(cluster, inventory), folder / "lock"):
+            path.unlink(missing_ok=True)
+        for empty in (folder / "ca", folder, folder.parent, self.root):
+            with suppress(OSError):  # not there, or not empty: what else is there is not ours
+                empty.rmdir()
 
     def new_run(self, verb: str) -> Run:
         """A new folder for one call of ascendboot."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "lab"
 _FOLDER = Path(".ascendboot")
-_INVENTORY = _FOLDER / "lab.yaml"
+INVENTORY = _FOLDER / "lab.yaml"
 _IDENTITY = _FOLDER / "lab/id_ed25519"
 _KNOWN_HOSTS = _FOLDER / "clusters" / CLUSTER / "known_hosts"
 _HEAD = """\
@@ -45,7 +45,7 @@ class Handover:
     @property
     def inventory(self) -> Path:
         """The inventory of what runs."""
-        return self.directory / _INVENTORY
+        return self.directory / INVENTORY
 
     @property
     def identity(self) -> Path:

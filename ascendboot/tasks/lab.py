@@ -14,8 +14,10 @@ from ascendboot.errors import UsageError
 from ascendboot.lab import door
 from ascendboot.lab.containers import NAME
 from ascendboot.lab.faults import DEFAULT_MILLISECONDS, DEFAULT_SECONDS, KINDS, OF_A_DEVICE
+from ascendboot.lab.handover import CLUSTER, INVENTORY
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
 from ascendboot.lab.staging import DEMO
+from ascendboot.state import State
 from ascendboot.tasks.common import JSON_HELP, reports_errors, whole_number
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.lab_words import (
@@ -87,7 +89,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
 @task(help={"lab": _LAB_HELP, "json": JSON_HELP})
 @reports_errors
 def down(c: Context, lab: str | None = None, json: bool = False) -> None:
-    """Take the practice cluster of this directory down; nothing of it is left.
+    """Take the practice cluster of this directory down; but for .ascendboot/runs nothing is left.
 
     Examples:
       invoke lab.down                             the lab of this directory; none is fine
@@ -95,7 +97,10 @@ def down(c: Context, lab: str | None = None, json: bool = False) -> None:
 
     Exit codes: 0 none is left, 1 something of it would not go, 2 wrong use.
     """
+    was_here = INVENTORY.exists()
     reply = door.ask("down", _who(lab))
+    if was_here and not INVENTORY.exists():
+        State.here().forget_setup(CLUSTER, INVENTORY)
     _tell(reply, lines_of_down(reply, lab), json=json)
 
 

@@ -518,8 +518,10 @@ def test_the_verbs(bring_up: BringUp, tmp_path: Path) -> None:
         "lab-1\n",
         "",
     )
+    assert ascendboot(tmp_path, "setup", "--inventory", ".ascendboot/lab.yaml")[0] == 0
     code, out, _ = ascendboot(tmp_path, "lab.down", "--json")
     assert (code, json.loads(out)["lab"], find(tmp_path)) == (0, lab.lab_id, None)
+    assert [path.name for path in (tmp_path / ".ascendboot").iterdir()] == ["runs"]
     assert ascendboot(tmp_path, "lab.down")[0] == 0
 
 

@@ -89,3 +89,31 @@ def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
         f"{tmp_path}/clusters/lab/lock: File too large",
     ]
     assert not (tmp_path / "file").exists()
+
+
+def test_of_nodes_that_are_no_more_only_the_runs_are_kept(tmp_path: Path) -> None:
+    state, inventory = State(tmp_path / ".ascendboot"), tmp_path / ".ascendboot/lab.yaml"
+    state.remember_applied("lab", {})
+    state.remember_applied("atlas", {})
+    state.remember_current(inventory)
+    state.remember_read({})
+    for name in ("user_ca", "host_ca.pub", ".gitignore"):
+        write_text(state.authority("lab") / name, "")
+    with state.locked("lab", "one"):
+        pass
+    run = state.new_run("setup")
+    state.forget_setup("lab", inventory)
+    left = {str(path.relative_to(state.root)) for path in state.root.rglob("*")}
+    of_another = {"clusters", "clusters/atlas", "clusters/atlas/applied.json"}
+    assert left == of_another | {"runs", f"runs/{run.run_id}"}
+    state.forget_setup("lab", inventory)
+
+
+def test_what_is_not_of_setup_stays_when_a_cluster_is_forgotten(tmp_path: Path) -> None:
+    state = State(tmp_path / ".ascendboot")
+    state.remember_applied("lab", {})
+    write_text(state.cluster("lab") / "notes", "mine")
+    state.remember_current(tmp_path / "other.yaml")
+    state.forget_setup("lab", tmp_path / ".ascendboot/lab.yaml")
+    assert (state.cluster("lab") / "notes").read_text() == "mine"
+    assert state.current.exists()
