@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.judge.finding import Finding
 from ascendboot.model.job import JobState
 from ascendboot.preflight.notes import STAGES
-from ascendboot.preflight.program import HEAR_S
+from ascendboot.preflight.program import COME_S, HEAR_S
 from ascendboot.preflight.who import nodes_of, ranks_shown
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ascendboot.model.job import JobReport
     from ascendboot.preflight.notes import Place, Said
 
-_DOING = {
+DOING = {
     "start": "before it loaded the library of the collective",
     "load": "while it loaded the library of the collective",
     "meet": "while it met the others",
@@ -29,9 +29,11 @@ _DOING = {
     "sum": "in the allreduce",
     "done": "at the very end",
 }
+"""What a rank was doing in each stage."""
 _CONNECT = (
     "Let all ports between the nodes through, and see with check whether they reach each other"
 )
+_ALONE = "See what holds it up on its own node; its log is in the run's folder"
 _LIBRARY = {
     "mpi": "mpi4py, built with the Open MPI of mpirun (or torch, for gloo)",
     "gloo": "torch with gloo",
@@ -47,12 +49,14 @@ def course(
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
+    missed = _missed(said)
+    told = {rank: one for rank, one in said.items() if rank not in missed}
     blamed = [
         *_silences(places, said),
-        *_failures(places, said, by),
+        *_failures(places, told, by),
         *_ended(places, said, report),
     ]
-    yield from blamed or _hang(places, said, report)
+    yield from blamed or _hang(places, said, report, missed)
     yield from _strangers(places, said)
     yield from _sums(places, said)
 
@@ -84,6 +88,18 @@ def _silences(places: Sequence[Place], said: Mapping[int, Said]) -> Iterator[Fin
             )
 
 
+def _missed(said: Mapping[int, Said]) -> Mapping[int, Said]:
+    """Those that gave up only because others had not even begun to meet them."""
+    meet = STAGES.index("meet")
+    if all(STAGES.index(one.at) >= meet for one in said.values()):
+        return {}
+    return {
+        rank: one
+        for rank, one in said.items()
+        if one.at == "meet" and one.failed and one.after_s >= COME_S
+    }
+
+
 def _failures(places: Sequence[Place], said: Mapping[int, Said], by: str) -> Iterator[Finding]:
     groups: dict[tuple[str, str], list[int]] = {}
     for rank, one in said.items():
@@ -91,7 +107,7 @@ def _failures(places: Sequence[Place], said: Mapping[int, Said], by: str) -> Ite
             groups.setdefault((one.at, one.failed), []).append(rank)
     for (at, why), ranks in groups.items():
         remedy = f"Install {_LIBRARY[by]} there" if at == "load" else _CONNECT
-        yield _finding(places, ranks, f"failed {_DOING[at]}: {why}", remedy)
+        yield _finding(places, ranks, f"failed {DOING[at]}: {why}", remedy)
 
 
 def _ended(
@@ -106,31 +122,36 @@ def _ended(
     if one.failed or one.is_late:
         return
     how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
-    where = _DOING.get(one.at, "before it said anything")
+    where = DOING.get(one.at, "before it said anything")
     last = f": {one.others[-1]}" if one.others else ""
     words = f"ended with {how} {where}{last}"
     yield _finding(places, [end.rank], words, f"Read its log: {failure.log}")
 
 
 def _hang(
-    places: Sequence[Place], said: Mapping[int, Said], report: JobReport
+    places: Sequence[Place],
+    said: Mapping[int, Said],
+    report: JobReport,
+    missed: Mapping[int, Said],
 ) -> Iterator[Finding]:
     """The ranks that came least far, where the meeting did not end."""
     first = min(STAGES.index(one.at) for one in said.values())
     if report.exit_code == 0 and STAGES[first] == "done":
         return
     behind = [rank for rank, one in said.items() if STAGES.index(one.at) == first]
+    others = f"{ranks_shown(missed, places)} waited in vain" if missed else "nobody failed"
     by_launcher = f" ({'; '.join(report.message.splitlines())})" if report.message else ""
     level: Level = "error"
     if not first:
-        words = "never came: nothing was heard of it"
+        words = "never came: nothing was heard of it" + (f"; {others}" if missed else "")
         remedy = "See whether the node runs, and read the launcher's log"
     elif STAGES[first] == "done":
         words, remedy = "had the sum, and the end took too long", "Read the launcher's log"
         if all(end.exit_code == 0 for end in report.ranks):
             level = "warning"
     else:
-        words, remedy = f"came no further, {_DOING[STAGES[first]]}; nobody failed", _CONNECT
+        words = f"came no further, {DOING[STAGES[first]]}; {others}"
+        remedy = _CONNECT if first >= STAGES.index("meet") else _ALONE
     yield _finding(places, behind, words + by_launcher, remedy, level=level)
 
 

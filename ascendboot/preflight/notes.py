@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.plan import rank_log
+from ascendboot.preflight import program
 from ascendboot.preflight.program import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ascendboot.model.placement import Placement
 
-STAGES = ("", "start", "load", "meet", "neighbours", "gather", "sum", "done")
+STAGES = ("", "start", *program.STAGES)
 """What a rank does, in this order; empty: nothing was heard of it."""
 
 
@@ -52,6 +53,8 @@ class Said:
     """The time of its node just after the sum."""
     failed: str = ""
     """Why it gave up, in the stage `at`."""
+    after_s: float = 0.0
+    """How long it had been in that stage when it gave up."""
     silent: int | None = None
     """The rank that it did not hear."""
     is_late: bool = False
@@ -103,22 +106,40 @@ def said(text: str) -> Said:
 
 def _noted(note: Mapping[str, Any]) -> dict[str, Any]:
     """What a note adds to all before it."""
-    at = note["at"]
-    if at == "failed":
-        return {"at": note["stage"], "failed": note["why"], "silent": note["silent"]}
-    if at not in STAGES:
-        raise ValueError(at)
-    if at == "start":
-        facts = json.loads(note["facts"])
-        digest = sha256(note["facts"].encode()).hexdigest()
-        return {"at": at, "facts": facts, "digest": digest}
-    if at == "neighbours":
-        return {"at": at, "library": note["library"]}
-    if at == "sum":
-        return {"at": at, "digests": tuple(note["digests"] or ())}
-    if at == "done":
-        return {"at": at, "wrong": tuple(note["wrong"] or ()), "clock": float(note["clock"])}
-    return {"at": at}
+    if not note:
+        raise ValueError(note)
+    known = {name: _READ[name](value) for name, value in dict(note).items()}
+    if "facts" in note:
+        known["digest"] = sha256(note["facts"].encode()).hexdigest()
+    return known
+
+
+def _stage(name: str) -> str:
+    if name not in STAGES:
+        raise ValueError(name)
+    return name
+
+
+def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
+    return tuple(values or ())
+
+
+def _as_it_is(value: Any) -> Any:  # noqa: ANN401 (a JSON value)
+    return value
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "at": _stage,
+    "facts": json.loads,
+    "library": str,
+    "digests": _listed,
+    "wrong": _listed,
+    "clock": float,
+    "failed": str,
+    "after_s": float,
+    "silent": _as_it_is,
+}
+"""What a note may hold, and how it is read."""
 
 
 def _text(path: Path) -> str:

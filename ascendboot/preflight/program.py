@@ -31,9 +31,17 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MARK = "ascendboot-preflight "
-LOAD_S = 120.0
-MEET_S = 60.0
-TALK_S = 30.0
+STAGES = {
+    "load": 120.0,
+    "meet": 60.0,
+    "neighbours": 30.0,
+    "gather": 30.0,
+    "sum": 30.0,
+    "done": 30.0,
+}
+"""What a rank does after it has said what it sees, in this order, and for how many seconds."""
+COME_S = STAGES["meet"] / 2
+"""So long gloo waits for those that have not come, and then says so itself."""
 HEAR_S = 10.0
 LINGER_S = 2.0
 NUMBERS = 1 << 15
@@ -42,7 +50,10 @@ PERIOD = 1009
 FAILED = 3
 
 SHM = "/dev/shm"  # noqa: S108 - shared memory, where libraries of one node's ranks talk
-PACKAGES = ("mpi4py", "numpy", "torch", "torch_npu", "tensorflow", "horovod", "mindspore")
+PACKAGES = (
+    *("torch", "torch_npu", "tensorflow", "tensorflow_cpu", "npu_bridge", "npu_device"),
+    *("horovod", "mindspore", "mpi4py", "numpy"),
+)
 COMPARED = (
     *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "RANK_TABLE_FILE"),
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK_SIZE", "LANG", "LC_ALL", "TZ"),
@@ -65,45 +76,47 @@ def main() -> None:
     """One rank's part, to its end or to the end of its time."""
     by, firsts = sys.argv[1], [int(rank) for rank in sys.argv[2].split(",")]
     facts = json.dumps(seen_here(dict(os.environ)), sort_keys=True)
-    note("start", facts=facts)
-    at = "load"
+    note(at="start", facts=facts)
+    began_s = time.monotonic()
     try:
-        begin(at, LOAD_S)
+        began_s = begin("load")
         library = importlib.import_module("mpi4py" if by == "mpi" else "torch.distributed")
-        at = begin("meet", MEET_S)
+        began_s = begin("meet")
         group = (Mpi if by == "mpi" else Gloo)(library)
-        at = begin("neighbours", TALK_S, library=group.library)
+        note(library=group.library)
+        began_s = begin("neighbours")
         refuse_strangers(group, os.environ)
         group.hear(firsts)
-        at = begin("gather", TALK_S)
-        digests = group.gather(hashlib.sha256(facts.encode()).hexdigest())
-        at = begin("sum", TALK_S, digests=digests)
-        wrong = first_wrong(group.sum(vector(group.rank + 1)), group.size)
-        at = begin("done", TALK_S, wrong=wrong, clock=time.time())
+        began_s = begin("gather")
+        note(digests=group.gather(hashlib.sha256(facts.encode()).hexdigest()))
+        began_s = begin("sum")
+        note(wrong=first_wrong(group.sum(vector(group.rank + 1)), group.size), clock=time.time())
+        began_s = begin("done")
         group.leave()
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is said, and no exit may hang
-        give_up(at, error)
+        give_up(error, time.monotonic() - began_s)
 
 
-def note(at: str, **more: object) -> None:
+def note(**what: object) -> None:
     """One line in the rank's log."""
-    os.write(1, (MARK + json.dumps({"at": at, **more}) + "\n").encode())
+    os.write(1, (MARK + json.dumps(what) + "\n").encode())
 
 
-def begin(at: str, seconds: float, **more: object) -> str:
+def begin(stage: str) -> float:
     """Note what begins now; when it takes longer, the rank ends, and its log says where it was.
 
     The watch is a thread of C: it also ends a rank whose library holds the interpreter's lock.
     """
-    note(at, **more)
-    faulthandler.dump_traceback_later(seconds, exit=True)
-    return at
+    note(at=stage)
+    faulthandler.dump_traceback_later(STAGES[stage], exit=True)
+    return time.monotonic()
 
 
-def give_up(at: str, error: BaseException) -> None:
+def give_up(error: BaseException, after_s: float) -> None:
     """Say why, and end without the library's own ending, which would wait for the others."""
     silent = error.rank if isinstance(error, SilentError) else None
-    note("failed", stage=at, why=f"{type(error).__name__}: {error}"[:600], silent=silent)
+    why = f"{type(error).__name__}: {error}"[:600]
+    note(failed=why, silent=silent, after_s=after_s)
     # The launcher ends all others at once: they may be about to say the same.
     time.sleep(LINGER_S)
     os._exit(FAILED)
@@ -216,7 +229,7 @@ class Gloo:
         address = os.environ.get("ASCENDBOOT_NODE_ADDRESS", "")
         if address and "GLOO_SOCKET_IFNAME" not in os.environ and nic_of(address):
             os.environ["GLOO_SOCKET_IFNAME"] = nic_of(address)
-        distributed.init_process_group("gloo", timeout=timedelta(seconds=MEET_S / 2))
+        distributed.init_process_group("gloo", timeout=timedelta(seconds=COME_S))
         self.rank: int = distributed.get_rank()
         self.size: int = distributed.get_world_size()
         self.library = f"gloo (torch {self._torch.__version__})"

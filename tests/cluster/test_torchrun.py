@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from ascendboot.lab import Lab
 
@@ -27,6 +27,7 @@ names = ["MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "HCCL_IF_IP", "RANK
 names += ["DEVICE_ID", "LOCAL_RANK", "WORLD_SIZE", "RANK_TABLE_FILE", "CM_CHIEF_IP"]
 print(*(f"{name}={os.environ.get(name)}" for name in names))
 """
+ODD_PYTHON = "/usr/local/bin/odd-python"
 KILLS = int(os.environ.get("ASCENDBOOT_KILLS", "1"))
 # Not flushed: it is seen at once all the same.
 WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
@@ -94,6 +95,28 @@ def test_what_each_rank_is_told(operator: Operator) -> None:
         "RANK_TABLE_FILE=None CM_CHIEF_IP=None"
         for rank in range(4)
     ]
+
+
+def test_row_29_a_rank_that_never_comes_is_named_and_not_those_that_waited(
+    operator: Operator, python: Path
+) -> None:
+    asleep = "case $RANK$1 in 3*/preflight.py) exec sleep 600 ;; esac"
+    for node in operator.lab.nodes:
+        operator.put(node.name, ODD_PYTHON, f'#!/bin/sh\n{asleep}\nexec {python} "$@"\n')
+    odd = wish(operator, Path(ODD_PYTHON), launcher={"kind": "torchrun"})
+    try:
+        assert operator.setup(inventory=odd).code == 0
+        ended = operator.call("check", "--collective", "--json")
+    finally:
+        usual = wish(operator, python, launcher={"kind": "torchrun"})
+        assert operator.setup(inventory=usual).code == 0
+    assert ended.code == 1, ended.out
+    found = [r for r in ended.json["results"] if r.get("level") == "error"]
+    assert [r["node"] for r in found] == ["lab-2"]
+    assert found[0]["detail"].startswith(
+        "lab-2: rank 3 on device 1: never came: nothing was heard of it; ranks 0-2 waited in vain. "
+    )
+    assert operator.job_processes() == {}
 
 
 BY_EVENTS = "grep -E '^({}) . pid' events | shuf -n {} | cut -d' ' -f4"

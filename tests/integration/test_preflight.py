@@ -119,7 +119,7 @@ def test_a_rank_that_never_comes_is_named_when_time_is_up(
 ) -> None:
     asleep = 'case "$RANK $1" in "1 "*/preflight.py) exec sleep 600 ;; esac'
     asked = request(cluster, interpreter(tmp_path, asleep))
-    [finding] = altered(asked, cluster, b"MEET_S = 60.0", b"MEET_S = 3.0").findings
+    [finding] = altered(asked, cluster, b'"meet": 60.0', b'"meet": 3.0').findings
     assert finding.id == "preflight-failed"
     assert finding.text.startswith("rank 1 on device 5: never came: nothing was heard of it")
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ascendboot.model.job import JobReport
 
-SUM = {"at": "sum", "digests": None}
-DONE = {"at": "done", "wrong": None, "clock": 5.0}
+DONE = ({"wrong": None, "clock": 5.0}, {"at": "done"})
 
 
 def told(said: Mapping[int, Said], report: JobReport, by: str = "mpi") -> list[tuple[str, str]]:
@@ -33,10 +32,10 @@ def told(said: Mapping[int, Said], report: JobReport, by: str = "mpi") -> list[t
 def test_the_log_of_a_rank_that_came_to_the_end() -> None:
     text = (
         "a warning of a library\n"
-        + log(0, {"at": "load"}, {"at": "meet"}, {"at": "neighbours", "library": "MPI 3"})
+        + log(0, {"at": "load"}, {"at": "meet"}, {"library": "MPI 3"}, {"at": "neighbours"})
         + "no newline of ours "
-        + log(0, {"at": "gather"}, {"at": "sum", "digests": ["a", "b"]}).partition("\n")[2]
-        + log(0, DONE).partition("\n")[2]
+        + log(0, {"at": "gather"}, {"digests": ["a", "b"]}, {"at": "sum"}).partition("\n")[2]
+        + log(0, *DONE).partition("\n")[2]
     )
     assert said(text) == Said(
         at="done",
@@ -50,15 +49,17 @@ def test_the_log_of_a_rank_that_came_to_the_end() -> None:
 
 
 def test_a_rank_that_gave_up_one_that_was_late_and_one_cut_off_in_a_word() -> None:
-    failed = {"at": "failed", "stage": "load", "why": "ImportError: x", "silent": None}
+    failed = {"failed": "ImportError: x", "silent": None, "after_s": 1.5}
     one = said(log(1, {"at": "load"}, failed))
-    assert (one.at, one.failed, one.is_late) == ("load", "ImportError: x", False)
+    assert (one.at, one.failed, one.after_s, one.is_late) == ("load", "ImportError: x", 1.5, False)
     late = said(log(1, {"at": "meet"}) + "Timeout (0:01:00)!\nThread 0x1 (most recent call):\n")
     assert (late.at, late.is_late) == ("meet", True)
     assert said(log(1)[:-20]) == Said()
 
 
-@pytest.mark.parametrize("note", ['{"at": "lunch"}', "{}", "[]", '{"at": "done"}', "no JSON"])
+@pytest.mark.parametrize(
+    "note", ['{"at": "lunch"}', "{}", "[]", '{"hungry": 1}', '{"clock": "late"}', "x"]
+)
 def test_a_note_that_nobody_knows_is_refused(note: str) -> None:
     with pytest.raises(NotUnderstoodError):
         said(f"ascendboot-preflight {note}\n")
@@ -176,6 +177,46 @@ def test_who_came_least_far_is_named_when_time_was_up(at: str, words: str) -> No
     ended = report(1, first_failure=failure, message="gone")
     [(id_, message)] = told(late, ended)
     assert (id_, message.partition(". ")[0]) == ("preflight-failed", words)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("", "never came: nothing was heard of it; ranks 0-2 waited in vain"),
+        (
+            "load",
+            (
+                "came no further, while it loaded the library of the collective; ranks 0-2 waited "
+                "in vain"
+            ),
+        ),
+    ],
+)
+def test_who_waited_in_vain_for_others_is_not_blamed(at: str, words: str) -> None:
+    timed_out = "DistStoreError: Timed out after 31 seconds waiting for clients"
+    waited = {
+        rank: replace(one, at="meet", failed=timed_out, after_s=30.5)
+        for rank, one in all_well().items()
+    }
+    failure = FirstFailure(end=end(0, 3), message="", log="runs/rank.0.log")
+    ended = report(3, first_failure=failure)
+    [(id_, message)] = told({**waited, 3: Said(at=at)}, ended, by="gloo")
+    assert (id_, message.partition(". ")[0]) == (
+        "preflight-failed",
+        f"lab-2: rank 3 on device 5: {words}",
+    )
+    # All came: then it is the way between them.
+    [(_, message)] = told(waited, ended, by="gloo")
+    assert message.startswith(f"lab-[1-2]: ranks 0-3: failed while it met the others: {timed_out}")
+
+
+def test_a_library_that_fails_at_once_is_blamed_though_others_were_not_there_yet() -> None:
+    broken = {
+        rank: replace(one, at="meet", failed="ImportError: no libmpi", after_s=0.2)
+        for rank, one in all_well().items()
+    }
+    [(_, message)] = told({**broken, 0: Said(at="load")}, report(3))
+    assert message.startswith("lab-[1-2]: ranks 1-3: failed while it met the others: ImportError")
 
 
 def test_ranks_that_ended_well_are_not_refused_for_a_launcher_that_took_long() -> None:

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ascendboot.before.scripts import PACKAGES
 from ascendboot.preflight import program
+from ascendboot.preflight.course import DOING
 from ascendboot.preflight.notes import said
 from ascendboot.ranktable.servers import RankedDevice, RankTable, Server
 
@@ -129,6 +131,14 @@ def test_versions_are_told_without_loading_anything_on_old_pythons_too(
     }
 
 
+def test_the_packages_are_those_that_every_start_compares() -> None:
+    assert program.PACKAGES == PACKAGES
+
+
+def test_every_stage_has_words() -> None:
+    assert set(DOING) == {"start", *program.STAGES}
+
+
 def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str]) -> None:
     env = {"RANK": "2", "WORLD_SIZE": "4", "ASCENDBOOT_NODE_ADDRESS": "192.0.2.1", "PATH": "/bin"}
     seen = program.seen_here(env)
@@ -137,7 +147,7 @@ def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str
     assert seen["env"] == {"PATH": "/bin", "WORLD_SIZE": "4"}
     assert set(seen["limits"]) == {"ulimit -l", "ulimit -n", program.SHM}
     facts = json.dumps(seen, sort_keys=True)
-    program.note("start", facts=facts)
+    program.note(at="start", facts=facts)
     read = said(capfd.readouterr().out)
     assert (read.at, read.facts) == ("start", seen)
     assert read.digest == hashlib.sha256(facts.encode()).hexdigest()
