@@ -20,6 +20,10 @@ class UsageError(AscendbootError):
     exit_code = 2
 
 
+class OutputError(AscendbootError):
+    """What was asked for was done, and could not be written to standard output."""
+
+
 class InventoryError(AscendbootError):
     """The inventory cannot be used; carries every problem found, each as `file:line: key: what`."""
 

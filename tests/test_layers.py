@@ -60,7 +60,7 @@ BELOW = {
     "preflight": {"errors", "model", "launch", "transport", "judge"},
     "takeback": {"errors", "facts", "transport"},
     "lab": {"errors", "model"},
-    "console": {"model"},
+    "console": {"errors", "model"},
 }
 
 

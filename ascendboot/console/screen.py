@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import select
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.console.folding import folded
-from ascendboot.console.writers import has_every_character, write_line, writer_to
+from ascendboot.console.streams import pass_on, write_document
+from ascendboot.console.writers import has_every_character, writer_to
 from ascendboot.model.report import Outcome
 
 if TYPE_CHECKING:
@@ -61,29 +61,22 @@ class Screen:
                 self._out.line((_indented(sample.diff), "dim"))
 
     def json(self, document: Mapping[str, object]) -> None:
-        """The document on standard output, and nothing else."""
+        """The document on standard output, and nothing else; OutputError where that cannot be."""
         self.text(json.dumps(document, indent=2, ensure_ascii=not has_every_character(sys.stdout)))
 
     @staticmethod
     def text(words: str) -> None:
-        """Lines as they are, on standard output: for another program, or to be copied."""
-        write_line(sys.stdout, words)
+        """Lines as they are, on standard output: for another program, or to be copied.
+
+        Raises:
+            OutputError: not all of it could be written.
+        """
+        write_document(sys.stdout, f"{words}\n")
 
     @staticmethod
     def raw(*, to_stderr: bool) -> Callable[[bytes], None]:
-        """Where lines of a job go as they are; raises OSError when nobody reads any more.
-
-        Past Python's buffer: what waits there, or hangs there, would spoil the end of the program.
-        """
-        descriptor = (sys.stderr if to_stderr else sys.stdout).fileno()
-
-        def write(block: bytes) -> None:
-            rest = memoryview(block)
-            while rest:
-                select.select([], [descriptor], [])  # it may be one that does not block
-                rest = rest[os.write(descriptor, rest) :]
-
-        return write
+        """Where lines of a job go as they are; raises OSError when nobody reads any more."""
+        return partial(pass_on, (sys.stderr if to_stderr else sys.stdout).fileno())
 
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from io import TextIOWrapper
-from typing import IO, TYPE_CHECKING, Protocol, TextIO, TypeAlias
+from typing import IO, TYPE_CHECKING, Protocol, TextIO, TypeAlias, cast
+
+from ascendboot.console.streams import Lasting
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -37,25 +38,12 @@ class Writer(Protocol):
         ...
 
 
-def writer_to(stream: IO[str]) -> Writer:
+def writer_to(stream: TextIO) -> Writer:
     """What suits the stream; rich takes longer to import than most nodes take to answer."""
-    _take_every_character(stream)
+    lasting = Lasting(stream)
     if stream.isatty() or any(os.environ.get(wish) for wish in _WISHES):
-        return _Coloured(stream)
-    return _Plain(stream)
-
-
-def write_line(stream: IO[str], words: str) -> None:
-    """Write a line at once; that its reader has gone (`| head -1`) ends nothing."""
-    _take_every_character(stream)
-    try:
-        stream.write(f"{words}\n")
-        stream.flush()
-    except BrokenPipeError:
-        _lead_nowhere(stream)
-    except OSError as error:
-        error.filename = stream.name
-        raise
+        return _Coloured(lasting)
+    return _Plain(lasting)
 
 
 def has_every_character(stream: TextIO) -> bool:
@@ -63,28 +51,15 @@ def has_every_character(stream: TextIO) -> bool:
     return (stream.encoding or "utf").lower().startswith("utf")
 
 
-def _take_every_character(stream: IO[str]) -> None:
-    """Words of jobs and nodes may hold what the encoding has not: it is shown by its number."""
-    if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
-        stream.reconfigure(errors="backslashreplace")
-
-
-def _lead_nowhere(stream: IO[str]) -> None:
-    """What is done on the nodes is not for the reader alone: it goes on without one."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
 class _Plain:
     shows_colours = False
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: Lasting) -> None:
         self._stream = stream
 
     def line(self, *parts: Part) -> None:
         words = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        write_line(self._stream, words)
+        self._stream.write(f"{words}\n")
 
     def work(self, title: str) -> None:
         pass
@@ -94,14 +69,10 @@ class _Plain:
 
 
 class _Coloured:
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: Lasting) -> None:
         from rich.console import Console  # noqa: PLC0415 - only for a person who sees it
 
-        class Lasting(Console):
-            def on_broken_pipe(self) -> None:  # rich's own ends the program
-                _lead_nowhere(stream)
-
-        self._console = Lasting(file=stream, highlight=False, soft_wrap=True)
+        self._console = Console(file=cast("IO[str]", stream), highlight=False, soft_wrap=True)
         self._status: Status | None = None
 
     @property

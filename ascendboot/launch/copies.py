@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ class Screen:
 
     def lose(self, error: OSError) -> None:
         """Nothing is shown from here on, for this reason."""
-        gone = isinstance(error, BrokenPipeError)
+        gone = error.errno in {errno.EPIPE, errno.EIO}  # a pipe's, a terminal's
         why = "its reader is gone" if gone else error.strerror or error
         self.problem = f"could not show the output any longer: {why}; it is in the logs"
 

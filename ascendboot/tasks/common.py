@@ -164,8 +164,8 @@ def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> I
         promise = next(words, None)
         if promise is None:
             raise KeyboardInterrupt
+        press()  # first: the screen may be one that takes nothing
         screen.error(f"interrupted: {promise}")
-        press()
 
     before = signal.signal(signal.SIGINT, handle)
     try:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
-from ascendboot.errors import LaunchError, UnreachableError
+from ascendboot.errors import LaunchError, OutputError, UnreachableError
 from ascendboot.launch.detached import start_detached
 from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.planning import plan as plan_launch
@@ -85,14 +86,15 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
     if order.json:
-        screen.json(report.to_json())
+        _print_report(report, screen)
     if report.exit_code:
         raise Exit(code=report.exit_code)
 
 
 def say_no_job(message: str) -> None:
     """The report of a job that was not started, as JSON."""
-    Screen(json_mode=True).json(_no_job(message).to_json())
+    with suppress(OutputError):  # standard error says the same
+        Screen(json_mode=True).json(_no_job(message).to_json())
 
 
 def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
@@ -167,6 +169,14 @@ def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
         screen.error(f"could not keep the report: {error}")
     if session.problem:
         screen.error(session.problem)
+
+
+def _print_report(report: JobReport, screen: Screen) -> None:
+    """The report as JSON; where it cannot be written, the job's own exit code comes first."""
+    try:
+        screen.json(report.to_json())
+    except OutputError as error:
+        raise Exit(str(error), code=report.exit_code or error.exit_code) from error
 
 
 def _no_job(message: str) -> JobReport:

@@ -13,7 +13,7 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
 from ascendboot.applied import Applied
-from ascendboot.errors import AscendbootError, LaunchError, UsageError
+from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageError
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -75,6 +75,8 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             verb(*args, **kwargs)
+        except OutputError as error:
+            raise Exit(str(error), code=error.exit_code) from error
         except (AscendbootError, OSError) as error:
             words = on_this_side(error) if isinstance(error, OSError) else str(error)
             if kwargs.get("json") and not kwargs.get("plan"):

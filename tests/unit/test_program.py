@@ -157,20 +157,38 @@ def test_a_verb_goes_on_without_its_reader(
     assert run_unread([sys.executable, "-c", program]) == (0, "still here")
 
 
-def test_output_that_there_is_no_room_for_is_named() -> None:
-    program = _ON_A_SCREEN.format(
-        words="""\
-try:
-    Screen().say("x")
-except OSError as error:
-    sys.stderr.write(f"{error.filename}: {error.strerror}, ")
-    sys.stdout = None
-"""
-    )
+def run_into_full(words: str) -> tuple[int, str]:
+    """The exit code, and what comes on standard error, where standard output takes nothing."""
+    argv = [sys.executable, "-c", _ON_A_SCREEN.format(words=words)]
     with Path("/dev/full").open("w") as full:
-        argv = [sys.executable, "-c", program]
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
-    assert done.stderr.startswith("<stdout>: No space left on device, still here")
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
+def test_progress_that_there_is_no_room_for_ends_nothing(
+    wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(wish, "1")
+    said = "standard output: nothing is shown any longer: No space left on device\nstill here"
+    assert run_into_full('Screen().say("x"); Screen().say("y")') == (0, said)
+
+
+@pytest.mark.parametrize("document", ['text("x")', 'json({{"x": "y" * 100000}})'])
+def test_a_document_that_there_is_no_room_for_is_an_error(document: str) -> None:
+    words = f"""\
+from ascendboot.errors import OutputError
+try:
+    Screen().{document.replace("{{", "{").replace("}}", "}")}
+except OutputError as error:
+    sys.stderr.write(f"{{error}}, ")
+"""
+    code, said = run_into_full(words)
+    assert code == 0
+    assert said == (
+        "standard output: could not be written: No space left on device; make room, then ask "
+        "again, still here"
+    )
 
 
 def test_a_verb_goes_on_where_its_streams_were_closed() -> None:

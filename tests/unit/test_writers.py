@@ -6,8 +6,10 @@ import io
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,6 +103,36 @@ def test_a_reader_that_has_gone_ends_nothing(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
         assert process.wait(30) == 0
     assert kept.read_text() == "went on"
+
+
+@pytest.mark.parametrize("colours", ["", "1"])
+def test_a_stream_that_does_not_wait_gets_all(colours: str) -> None:
+    """A terminal may be in that mode by another program that shares it."""
+    program = (
+        "from ascendboot.console import Screen\n"
+        "screen = Screen()\n"
+        "for number in range(200):\n"
+        "    screen.say(f'{number} ' + 'x' * 1000)\n"
+        "screen.text('y' * 300000)\n"
+    )
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "FORCE_COLOR": colours},
+    ) as process:
+        os.close(theirs)
+        assert select.select([ours], [], [], 30)[0]
+        time.sleep(0.2)  # it is full now
+        with os.fdopen(ours, "rb") as reader:
+            *lines, document = reader.read().splitlines()
+        assert process.stderr
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+    assert lines == [b"%d " % number + b"x" * 1000 for number in range(200)]
+    assert document == b"y" * 300000
 
 
 @pytest.mark.parametrize("colours", ["", "1"])
