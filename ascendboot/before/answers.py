@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.api import NOT_ASKED, Answer, part_of, sections_of
-from ascendboot.parse import disk, hccn_conf, npu_processes, npu_smi
+from ascendboot.parse import disk, hccn_conf, npu_smi, npu_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ascendboot.parse.disk import FileSystem
+    from ascendboot.parse.npu_table import Health
     from ascendboot.parse.ss import Listener
     from ascendboot.transport.api import Result
 
@@ -91,6 +92,8 @@ class NodeLook:
     holders: Answer[tuple[Holder, ...]] = NOT_ASKED
     present: Answer[tuple[int, ...]] = NOT_ASKED
     """The devices that the server has; empty where they cannot be told."""
+    health: Answer[Mapping[int, Health]] = NOT_ASKED
+    """How they are."""
     device_ips: Answer[DeviceIps] = NOT_ASKED
 
     @classmethod
@@ -164,9 +167,9 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
     """Who uses which devices."""
     sections = sections_of(result, _SCRIPT)
     if "processes" in sections:
-        npu_smi.refuse_failure(sections["processes"].text, npu_processes.TOOL)
+        npu_smi.refuse_failure(sections["processes"].text, npu_table.TOOL)
     devices: dict[int, list[int]] = {}
-    for process in npu_processes.parse(part_of(sections, "processes", _SCRIPT)).processes:
+    for process in npu_table.parse(part_of(sections, "processes", _SCRIPT)).processes:
         devices.setdefault(process.pid, []).append(process.device_id)
     seen = _seen(_lines(part_of(sections, "holders", _SCRIPT)))
     return tuple(
@@ -176,7 +179,12 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
 
 def parse_present(result: Result) -> tuple[int, ...]:
     """Which devices there are."""
-    return npu_processes.parse(_part(result, "processes")).device_ids
+    return npu_table.parse(_part(result, "processes")).device_ids
+
+
+def parse_health(result: Result) -> Mapping[int, Health]:
+    """How the devices are."""
+    return npu_table.parse_health(_part(result, "processes"))
 
 
 def parse_device_ips(result: Result) -> DeviceIps:

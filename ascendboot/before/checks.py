@@ -26,7 +26,7 @@ CHECKS = (
     Check("leftovers", "nothing is left of our earlier jobs", "end them: --stop-leftovers"),
     Check("rank-table", "the rank table is this job's", "ranks would take the wrong places"),
     Check("packages", "Python and its packages are the same on all nodes"),
-    Check("devices", "the devices are there, and nobody uses them"),
+    Check("devices", "the devices are there and well, and nobody uses them"),
     Check("device-ips", "the devices have the addresses that the rank table gives them"),
     Check("ports", "the ports of the job are free"),
     Check("disk", "there is room for logs"),

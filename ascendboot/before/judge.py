@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ascendboot.before.wanted import Wanted
     from ascendboot.judge.finding import Level
     from ascendboot.parse.disk import FileSystem
+    from ascendboot.parse.npu_table import Health
     from ascendboot.parse.ss import Listener
 
 NEEDED_BYTES, NEEDED_INODES = 100 * 1000**2, 1000
@@ -34,6 +35,7 @@ _LOOKS = {
     "listeners": "ports",
     "disk": "disk",
     "holders": "devices",
+    "health": "devices",
     "device_ips": "device-ips",
 }
 """Which check an answer is for; where `present` is not known, `holders` is not either."""
@@ -95,9 +97,7 @@ def script_findings(script: str, opening: str, nodes: Sequence[str]) -> Iterator
 def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     for name, check in _LOOKS.items():
         answer = getattr(look, name)
-        # An interpreter that is not there is one of the programs that lack.
-        is_told = (name, getattr(answer, "kind", "")) == ("packages", "missing")
-        if isinstance(answer, Unanswered) and answer.kind != "not-asked" and not is_told:
+        if isinstance(answer, Unanswered) and not _is_told(look, name, answer):
             yield _finding(check, "warning", node, answer.message, "it was not checked")
     for lack in value_of(look.lacks) or ():
         text, _, remedy = lack.partition("; ")
@@ -108,6 +108,7 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
         text = f"no module {packages.lacks} for {job.python}"
         yield _finding("programs", "error", node, text, "install it or state another code.python")
     yield from _absent(job, node, value_of(look.present) or ())
+    yield from _ill(job, node, value_of(look.health) or {})
     yield from _users(job, node, look)
     if addresses := value_of(look.device_ips):
         yield from _addresses(job, node, addresses)
@@ -115,6 +116,19 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
         yield from _ports(job, node, look, listeners)
     if system := value_of(look.disk):
         yield from disk_findings(system, (node,), what_for="for the logs of ranks")
+
+
+def _is_told(look: NodeLook, name: str, answer: Unanswered) -> bool:
+    """Whether another answer says it, or there was no question."""
+    match name, answer.kind:
+        case _, "not-asked":
+            return True
+        case "packages", "missing":
+            return True  # it is one of the programs that lack
+        case "health", _:
+            return isinstance(look.holders, Unanswered)  # which come from the same table
+        case _:
+            return False
 
 
 def _finding(check: str, level: Level, node: str, text: str, remedy: str) -> Finding:
@@ -134,6 +148,18 @@ def _absent(job: Wanted, node: str, present: Sequence[int]) -> Iterator[Finding]
             "look for the cause with dmesg; bring it back, or state the others under `devices` and "
             "run setup",
         )
+
+
+def _ill(job: Wanted, node: str, health: Mapping[int, Health]) -> Iterator[Finding]:
+    """Devices of the job that npu-smi does not call OK."""
+    if any(word != "OK" for word in health.values()):
+        from ascendboot.judge.device_health import health_findings  # noqa: PLC0415 - seldom needed
+
+        remedy = (
+            "look at the error codes of npu-smi info -t health; reset or replace the NPU, or state "
+            "the others under `devices` and run setup"
+        )
+        yield from health_findings("devices", node, job.devices[node], health, remedy)
 
 
 def _users(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:

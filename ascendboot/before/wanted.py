@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ascendboot.before.answers import (
     parse_device_ips,
     parse_disk,
+    parse_health,
     parse_holders,
     parse_jobs,
     parse_lacks,
@@ -145,9 +146,10 @@ def host_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     )
     users = Fact("holders", command, parse_holders, "see who uses the devices")
     present = Fact("present", command, parse_present, "see which devices there are")
+    health = Fact("health", command, parse_health, "see how the devices are")
     addresses = Fact("device_ips", command, parse_device_ips, "read the addresses of the devices")
     return {
-        **({"holders": users, "present": present} if asks_users else {}),
+        **({"holders": users, "present": present, "health": health} if asks_users else {}),
         **({"device_ips": addresses} if pairs else {}),
     }
 

@@ -17,7 +17,7 @@ from ascendboot.facts.api import (
     value_of,
 )
 from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
-from ascendboot.parse import hccn_tool, npu_smi, spod_info
+from ascendboot.parse import hccn_tool, npu_smi, npu_table, spod_info
 from ascendboot.parse.reading import ToolBusyError
 from ascendboot.transport.api import Command, Effect
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ascendboot.parse.hccn_tool import DeviceAddress
     from ascendboot.parse.npu_smi import NpuList, NpuMap
+    from ascendboot.parse.npu_table import Health
     from ascendboot.parse.sections import Section
     from ascendboot.parse.spod_info import SuperPodPlace
     from ascendboot.transport.api import Result
@@ -71,6 +72,7 @@ def npu_questions() -> dict[str, Fact[Any]]:
     return {
         "npus": Fact("npus", COMMAND, _npus, "list the NPUs"),
         "npu_list": Fact("npu_list", COMMAND, _npu_list, "count the NPUs"),
+        "health": Fact("health", COMMAND, _health, "see how the NPUs are"),
         "super_pods": Fact("super_pods", COMMAND, _super_pods, "tell the super pods"),
         "root_info": Fact("root_info", COMMAND, _root_info, f"read {ROOT_INFO}"),
         "device_networks": Fact(
@@ -85,6 +87,10 @@ def _npus(result: Result) -> NpuMap:
 
 def _npu_list(result: Result) -> NpuList:
     return npu_smi.parse_list(_npu_smi_said(result, "list", npu_smi.LIST))
+
+
+def _health(result: Result) -> Mapping[int, Health]:
+    return npu_table.parse_health(_npu_smi_said(result, "table", npu_table.TOOL))
 
 
 def _npu_smi_said(result: Result, name: str, tool: str) -> str:

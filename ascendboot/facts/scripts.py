@@ -150,9 +150,10 @@ NPUS = (
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   npu_smi=$found
   tell list '' timeout -k 1 30 "$found" info -l
+  tell table '' timeout -k 1 30 "$found" info
   tell mapping '' timeout -k 1 30 "$found" info -m
 else
-  for name in list mapping; do
+  for name in list table mapping; do
     section $name 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
   done
 fi

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
+from ascendboot.judge.device_health import health_findings
 from ascendboot.judge.finding import (
     Finding,
     devices,
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
 
 DRIVER = "Is the Ascend driver installed on the host side?"
+_ILL = (
+    "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
+    "other devices under `devices`"
+)
 
 
 def devices_of(node: Node, facts: NodeFacts) -> tuple[tuple[int, str | None], ...]:
@@ -58,6 +63,10 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
             continue
         found = [*_unusable(node, seen), *_stated(node, seen, usual)]
         yield from found or _counted(node, seen)
+        yield from unanswered("device-health-unknown", node, seen.health, level="warning")
+        health = value_of(seen.health) or {}
+        used = device_ids(node, seen)
+        yield from health_findings("device-health", node.name, used, health, _ILL)
         if not found:
             complete[node.name] = device_ids(node, seen)
     yield from differences(

@@ -145,6 +145,16 @@ def test_a_link_that_is_down_is_found_by_the_judge_and_by_the_pings(operator: Op
     assert "Execute failed: Link status is down." in detail(ended, "mesh-device-cut-off")
 
 
+def test_row_10_an_npu_that_is_not_well_stops_check_and_setup(operator: Operator) -> None:
+    operator.lab.fault("lab-2", "npu-alarm", device=1)
+    looked, wished = check(operator), operator.setup()
+    for ended in (looked, wished):
+        assert (ended.code, findings(ended)) == (1, {"device-health": ["lab-2"]})
+        told = "lab-2: npu-smi info calls device 1 Alarm, not OK. Look at the error codes of "
+        assert detail(ended, "device-health").startswith(told)
+    assert wished.outcomes("changed") == []
+
+
 def test_an_npu_whose_address_leads_nowhere_is_named_by_setup_too(
     operator: Operator, other_hccn_tool: Callable[[str, str], None]
 ) -> None:

@@ -164,6 +164,7 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
     operator.sh("lab-2", f"{kept}; {MOVED}")
     sleeps = "ASCENDBOOT_JOB_ID=old sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
     left = operator.sh("lab-2", sleeps).strip()
+    operator.lab.fault("lab-2", "npu-alarm", device=1)
     refused = operator.call("train", "torches.py")
     skips = "--skip-checks=packages,devices,device-ips"
     went = operator.call("train", "torches.py", skips, "--stop-leftovers", "--json")
@@ -184,6 +185,7 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
         f"kill {user} {listener}; rm -r /usr/local/Ascend/lab/holders {BASE}/jobs/old; {back}",
     )
     operator.sh("lab-2", back)
+    operator.lab.undo("lab-2", "npu-alarm")
 
 
 def test_row_01_all_hosts_are_started_with_one_command(story: Story) -> None:
@@ -226,6 +228,11 @@ def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: 
             "other devices under `devices`"
         ),
         (
+            "lab-2: npu-smi info calls device 1 Alarm, not OK; look at the error codes of npu-smi "
+            "info -t health; reset or replace the NPU, or state the others under `devices` and "
+            "run setup"
+        ),
+        (
             f"lab-2: the rank table has {spoiled.address} for device 0, and the device has "
             "198.19.255.9; run setup"
         ),
@@ -257,6 +264,10 @@ def test_row_09_a_script_that_is_nowhere_starts_nothing(story: Story) -> None:
 
 def test_row_10_who_uses_a_device_is_named(spoiled: Spoiled) -> None:
     assert f"lab-1: device 1 is used by pid {spoiled.user} (sleep 600)" in spoiled.refused.err
+
+
+def test_row_10_a_device_that_is_not_well_is_named(spoiled: Spoiled) -> None:
+    assert "lab-2: npu-smi info calls device 1 Alarm, not OK; " in spoiled.refused.err
 
 
 def test_row_11_who_has_a_port_is_named(spoiled: Spoiled) -> None:

@@ -43,6 +43,7 @@ def look(number: int, **changes: Any) -> NodeLook:
         disk=Answered(FileSystem(mount_point="/", free_bytes=10**11, free_inodes=10**6)),
         holders=Answered(()),
         present=Answered((0, 1, 2, 3)),
+        health=Answered(dict.fromkeys(range(4), "OK")),
         device_ips=Answered(DeviceIps({i: f"198.19.{number}.{i}" for i in range(4)})),
     )
     return replace(plain, **changes)

@@ -166,7 +166,24 @@ def test_devices_that_are_not_there_are_named_where_the_server_tells_which_are()
     assert second(present=Answered(())) == []
     busy = Unanswered("busy", "npu-smi is busy")
     told = "devices warning lab-2: npu-smi is busy; it was not checked"
-    assert second(holders=busy, present=busy) == [told]
+    assert second(holders=busy, present=busy, health=busy) == [told]
+
+
+def test_devices_that_are_not_well_are_named_by_how_ill_they_are() -> None:
+    health = Answered({0: "Warning", 1: "Alarm", 2: "Critical", 3: "Alarm", 9: "Critical"})
+    remedy = (
+        "look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
+        "others under `devices` and run setup"
+    )
+    assert second(health=health) == [
+        f"devices error lab-2: npu-smi info calls device 2 Critical, not OK; {remedy}",
+        f"devices error lab-2: npu-smi info calls devices 1,3 Alarm, not OK; {remedy}",
+        f"devices warning lab-2: npu-smi info calls device 0 Warning, not OK; {remedy}",
+    ]
+    assert second(replace(JOB, skipped=frozenset({"devices"})), health=health) == []
+    strange = Unanswered("not-understood", "could not see how the devices are: line 9")
+    told = "devices warning lab-2: could not see how the devices are: line 9; it was not checked"
+    assert second(health=strange) == [told]
 
 
 def test_a_table_that_the_devices_contradict() -> None:

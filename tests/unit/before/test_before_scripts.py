@@ -230,6 +230,7 @@ def test_users_of_devices_and_addresses_that_changed(
         (Holder(rank.pid, (1,), "t-before", "/bin/sleep 60"), Holder(4194303, (1,)))
     )
     assert told.present == Answered((0, 1))
+    assert told.health == Answered({0: "OK", 1: "OK"})
     assert told.device_ips == Answered(
         DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
     )

@@ -122,7 +122,7 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     host, work = host_questions(CLUSTER, node), work_questions(CLUSTER, node)
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
-        *("hccn_conf", "npus", "npu_list", "device_networks", "super_pods", "root_info"),
+        *("hccn_conf", "npus", "npu_list", "health", "device_networks", "super_pods", "root_info"),
     }
     assert set(work) == {
         *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),

@@ -20,6 +20,7 @@ from ascendboot.transport.api import Effect, Result
 
 NEEDED = ("bash", "cat", "timeout", "sleep")
 
+TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/ill.txt").read_text()
 LOGIC = "\tNPU ID  Chip ID  Chip Logic ID  Chip Name\n"
 PHYSICAL = "\tNPU ID  Chip ID  Chip Logic ID  Chip Phy-ID  Chip Name\n"
 TWO = LOGIC + "\t0  0  0  Ascend 910B3\n\t0  1  -  Mcu\n\t1  0  1  Ascend 910B3\n"
@@ -51,7 +52,9 @@ class Stage:
     def npu_smi(self, mapping: str = TWO, listed: str = LIST) -> None:
         (self.folder / "mapping").write_text(mapping)
         (self.folder / "list").write_text(listed)
-        self.put("npu-smi", f'cat {self.folder}/$([ "$2" = -m ] && echo mapping || echo list)\n')
+        (self.folder / "table").write_text(TABLE)
+        which = "case $2 in -m) echo mapping ;; -l) echo list ;; *) echo table ;; esac"
+        self.put("npu-smi", f"cat {self.folder}/$({which})\n")
 
     def result(
         self,
@@ -121,6 +124,7 @@ def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     answers = stage.answers()
     assert answers["device_networks"] == Answered((network(0), network(1)))
     assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
+    assert answers["health"] == Answered({0: "Alarm", 1: "Warning"})
     npus = answers["npus"]
     assert isinstance(npus, Answered)
     assert [(n.device_id, n.device_id_assumed) for n in npus.value.npus] == [(0, True), (1, True)]
@@ -188,7 +192,7 @@ def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: St
     )
     calls = (stage.folder / "calls").read_text().splitlines()
     assert calls == [
-        *("info -l", "info -m"),
+        *("info -l", "info", "info -m"),
         *("info -t spod-info -i 4 -c 0", "info -t spod-info -i 4 -c 1"),
     ]
 
@@ -326,6 +330,7 @@ def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
     assert stage.answers(enough="0") == {
         "npus": Unanswered("failed", f"could not list the NPUs: {late}"),
         "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
+        "health": Unanswered("failed", f"could not see how the NPUs are: {late}"),
         "super_pods": Answered({}),
         "root_info": Answered(None),
         "device_networks": Answered(()),
@@ -360,6 +365,7 @@ def test_no_npu_smi(stage: Stage) -> None:
     assert stage.answers() == {
         "npus": Unanswered("missing", f"could not list the NPUs: {nowhere}"),
         "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
+        "health": Unanswered("missing", f"could not see how the NPUs are: {nowhere}"),
         "super_pods": Answered({}),
         "root_info": Answered(None),
         "device_networks": Answered(()),

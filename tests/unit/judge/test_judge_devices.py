@@ -119,6 +119,23 @@ def test_the_two_lists_of_npu_smi_contradict_each_other() -> None:
     ]
 
 
+def test_devices_that_a_job_uses_are_well() -> None:
+    health = Answered({0: "UNKNOWN", 1: "OK", 2: "Alarm", 3: "Critical", 5: "Warning", 7: "Alarm"})
+    remedy = (
+        "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
+        "other devices under `devices`."
+    )
+    assert second(health=health) == [
+        f"device-health error lab-2: npu-smi info calls device 3 Critical, not OK. {remedy}",
+        f"device-health error lab-2: npu-smi info calls devices 2,7 Alarm, not OK. {remedy}",
+        f"device-health warning lab-2: npu-smi info calls device 5 Warning, not OK. {remedy}",
+        f"device-health warning lab-2: npu-smi info calls device 0 UNKNOWN, not OK. {remedy}",
+    ]
+    well = (Device(1), Device(4))
+    wish = cluster(node(1, devices=well), node(2, devices=well))
+    assert judged(wish, facts(1), facts(2, health=health)) == []
+
+
 def test_nodes_with_different_chips() -> None:
     older = Answered(NpuMap(tuple(npu(i, "Ascend 910A") for i in range(8))))
     wish = cluster(node(1), node(2), node(3))

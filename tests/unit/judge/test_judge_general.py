@@ -71,6 +71,7 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
     [
         ("npus", "npus-unknown error"),
         ("npu_list", "npu-list-unknown warning"),
+        ("health", "device-health-unknown warning"),
         ("device_networks", "device-networks-unknown error"),
         ("hccn_conf", "hccn-conf-unknown info"),
         ("openmpi", "openmpi-missing error"),

@@ -22,8 +22,8 @@ from ascendboot.parse import (
     hccn_ping,
     hccn_tool,
     ip,
-    npu_processes,
     npu_smi,
+    npu_table,
     openmpi,
     python,
     spod_info,
@@ -41,7 +41,7 @@ DATA = Path(__file__).parents[2] / "data"
 PARSERS: dict[str, Callable[[str], object]] = {
     "npu-smi-info-m": npu_smi.parse_mapping,
     "npu-smi-info-l": npu_smi.parse_list,
-    "npu-smi-info": npu_processes.parse,
+    "npu-smi-info": npu_table.parse,
     "npu-smi-spod-info": spod_info.parse,
     "hccn_tool-ip": hccn_tool.parse_ip,
     "hccn_tool-link": hccn_tool.parse_link,

@@ -1,0 +1,59 @@
+"""How npu-smi says that devices are, over the recordings of its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.parse.npu_table import parse_health
+from ascendboot.parse.reading import ToolBusyError
+
+DATA = Path(__file__).parents[2] / "data/npu-smi-info"
+
+
+def recorded(case: str) -> str:
+    return (DATA / f"{case}.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("case", "health"),
+    [
+        ("A2-24.1/usual", {0: "OK", 1: "OK"}),
+        ("A2-24.1/ill", {0: "Alarm", 1: "Warning"}),
+        ("A3-25.3.rc1/busy", dict.fromkeys(range(16), "OK")),
+        ("950-26.0/usual", {0: "OK"}),
+        ("A2-24.1/two_chips_of_one_npu", {}),
+        ("A2-24.1/no_npus", {}),
+    ],
+)
+def test_the_health_of_each_device(case: str, health: dict[int, str]) -> None:
+    assert parse_health(recorded(case)) == health
+
+
+def test_of_two_chips_on_a_card_and_of_one_id_the_right_one_is_ill() -> None:
+    rows = recorded("A3-25.3.rc1/busy").split("\n")
+    at = next(n for n, row in enumerate(rows) if row.startswith("| 1     5  "))
+    rows[at - 1] = rows[at - 1].replace("| OK      ", "| Critical")
+    assert {i for i, word in parse_health("\n".join(rows)).items() if word == "Critical"} == {5}
+    of_950 = recorded("950-26.0/usual").replace("| OK     ", "| UNKNOWN")
+    assert parse_health(of_950) == {0: "UNKNOWN"}
+
+
+@pytest.mark.parametrize("word", ["Ok   ", "Alarms", "", "NA   "])
+def test_another_word_is_refused(word: str) -> None:
+    text = recorded("A2-24.1/usual").replace("| OK".ljust(2 + len(word)), f"| {word}", 1)
+    with pytest.raises(NotUnderstoodError) as caught:
+        parse_health(text)
+    assert str(caught.value).startswith("npu-smi info: line 7 not understood: ")
+    assert str(caught.value).endswith(
+        "expected one of OK, Warning, Alarm, Critical, UNKNOWN as Health"
+    )
+
+
+def test_a_tool_that_is_busy_and_a_table_without_end_are_no_health() -> None:
+    with pytest.raises(ToolBusyError):
+        parse_health(recorded("A2-24.1/busy"))
+    with pytest.raises(NotUnderstoodError):
+        parse_health(recorded("A2-24.1/no_table"))
