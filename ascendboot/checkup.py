@@ -11,12 +11,13 @@ from ascendboot.engine.code import code_planned
 from ascendboot.engine.proving import run_proofs
 from ascendboot.facts.api import value_of
 from ascendboot.judge.finding import Finding
+from ascendboot.judge.launcher import needs_openmpi
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.network import attempts
 from ascendboot.outcomes import checked, found
 from ascendboot.phases import COMPARE, SETUP
 from ascendboot.proofs import Proofs
-from ascendboot.prove import Expectation
+from ascendboot.prove import Expectation, daemon_of, rank_wrapper
 from ascendboot.settling import halves
 from ascendboot.steps.api import Change
 
@@ -134,10 +135,17 @@ def _logins(cluster: Cluster, seen: Seen, context: Context | None) -> Expectatio
     return Expectation(
         cluster=cluster,
         base=own.base,
-        mpirun=openmpi.path if openmpi else "/usr/bin/mpirun",
-        # what is not as wished has been told already
+        # what is not as wished, or is not there at all, has been told already
+        programs={
+            **(rank_wrapper(own.base) if _is_everywhere(seen, "env/rank-exec") else {}),
+            **(daemon_of(openmpi.path) if openmpi and needs_openmpi(cluster, seen.facts) else {}),
+        },
         files={path: text for path, text in wished.items() if _is_there(seen, path, text)},
     )
+
+
+def _is_everywhere(seen: Seen, path: str) -> bool:
+    return all(path in own.files for own in seen.own.values())
 
 
 def _is_there(seen: Seen, path: str, text: str) -> bool:

@@ -39,7 +39,7 @@ for ascendboot_n in {names}; do
   printf "%s=%s\\\\0" "$ascendboot_n" "${{!ascendboot_n}}"
 done | sha256sum
 for ascendboot_f in {files}; do sha256sum < {base}/$ascendboot_f; done
-test -x {orted} && echo orted
+for ascendboot_f in {programs}; do test -x "$ascendboot_f" && echo "can run $ascendboot_f"; done
 """
 
 
@@ -51,8 +51,20 @@ class Expectation:
     base: PurePosixPath
     files: Mapping[str, str]
     """Text by path below `base`; equal on all nodes."""
-    mpirun: str
+    programs: Mapping[str, str]
+    """By path, what to do where it cannot be run."""
     timeout_s: float = 20.0
+
+
+def rank_wrapper(base: PurePosixPath) -> dict[str, str]:
+    """The program by which ranks start, as one that must run."""
+    return {str(base / "env/rank-exec"): f"mount the file system of {base} without noexec"}
+
+
+def daemon_of(mpirun: str) -> dict[str, str]:
+    """The program by which mpirun starts ranks elsewhere, as one that must run."""
+    orted = PurePosixPath(mpirun).parent / "orted"
+    return {str(orted): "install the same Open MPI on every node"}
 
 
 def proof(expected: Expectation) -> Command:
@@ -62,7 +74,7 @@ def proof(expected: Expectation) -> Command:
         base=shlex.quote(str(base)),
         names=" ".join(sorted(cluster.env)),
         files=" ".join(shlex.quote(path) for path in expected.files),
-        orted=shlex.quote(str(PurePosixPath(expected.mpirun).parent / "orted")),
+        programs=" ".join(shlex.quote(path) for path in expected.programs),
     )
     targets = "".join(f"{node.name} {node.cluster_address}\n" for node in cluster.nodes)
     script = _PROVE.format(
@@ -100,7 +112,12 @@ def wanted_answer(expected: Expectation) -> tuple[str, ...]:
     """The lines that a login prints on a node where all is well."""
     variables = "".join(f"{k}={v}\0" for k, v in sorted(expected.cluster.env.items()))
     texts = [variables, *expected.files.values()]
-    return (*(f"{sha256(text.encode()).hexdigest()}  -" for text in texts), "orted")
+    digests = (f"{sha256(text.encode()).hexdigest()}  -" for text in texts)
+    return (*digests, *map(_can_run, expected.programs))
+
+
+def _can_run(path: str) -> str:
+    return f"can run {path}"
 
 
 def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:
@@ -120,7 +137,7 @@ def _problems(
         return ("could not log in from the primary: it gave no answer",)
     code, out, err = answer
     lines = out.splitlines()
-    if len(lines) < len(wanted) - 1:
+    if len(lines) < len(wanted) - len(expected.programs):
         words = err.strip().splitlines() or out.strip().splitlines() or ["nothing was said"]
         seen = "no answer in time" if code in (124, 137) else words[-1]
         return (f"could not log in from {expected.cluster.primary_name}: {seen}",)
@@ -133,9 +150,11 @@ def _problems(
     for subject, want, got in zip(subjects, wanted, answers, strict=False):
         if want != got:
             found.append(f"{subject} does not arrive as it was written")
-    if "orted" not in lines:
-        folder = PurePosixPath(expected.mpirun).parent
-        found.append(f"{folder}/orted cannot be run; install the same Open MPI on every node")
+    found += [
+        f"{path} cannot be run; {remedy}"
+        for path, remedy in expected.programs.items()
+        if _can_run(path) not in lines
+    ]
     return tuple(found)
 
 

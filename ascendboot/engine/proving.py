@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ascendboot.network import attempts
 from ascendboot.phases import NETWORK, PROVE
 from ascendboot.proofs import Proofs
-from ascendboot.prove import Expectation
+from ascendboot.prove import Expectation, daemon_of, rank_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,9 +48,11 @@ def run_proofs(progress: Progress, proofs: Proofs, sides: Mapping[str, Sides]) -
 
 def _expectation(context: Context) -> Expectation:
     """What the proof must find on every node."""
+    decided = context.decisions
+    base, daemon = decided.base, daemon_of(decided.mpirun)
     return Expectation(
         cluster=context.cluster,
-        base=context.decisions.base,
-        mpirun=context.decisions.mpirun,
+        base=base,
+        programs={**rank_wrapper(base), **({} if decided.launcher.torchrun else daemon)},
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )

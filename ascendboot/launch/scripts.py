@@ -30,7 +30,10 @@ if [ -n "$alone" ]; then
     refuse "job $other runs on this node; wait for its end, or end it: stop --job $other"
   done
 fi
-[ -x "$base/env/rank-exec" ] || refuse "no program $base/env/rank-exec; run setup"
+if [ ! -e "$base/env/rank-exec" ]; then refuse "no program $base/env/rank-exec; run setup"
+elif [ ! -x "$base/env/rank-exec" ]; then
+  refuse "$base/env/rank-exec cannot be run; mount the file system of $base without noexec"
+fi
 [ -r "$base/env/node.env" ] || refuse "no file $base/env/node.env; run setup"
 if [ -n "$table" ]; then
   found=$(sha256sum -- "$table" 2>/dev/null)

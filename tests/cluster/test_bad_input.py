@@ -334,6 +334,25 @@ def test_a_place_of_ours_that_is_read_only_on_one_node_is_named(operator: Operat
 # ----------------------------------------------------------------------- servers that are not alike
 
 
+def test_a_place_of_ours_where_nothing_may_be_run_is_named_before_a_job(
+    operator: Operator,
+) -> None:
+    operator.sh("lab-2", f"mount --bind {BASE} {BASE} && mount -o remount,bind,noexec {BASE}")
+    try:
+        remedy = f"mount the file system of {BASE} without noexec"
+        told = f"lab-2: {BASE}/env/rank-exec cannot be run; {remedy}"
+        ended = operator.setup()
+        assert (ended.code, ended.details("failed")) == (1, [told])
+        looked = operator.call("check", "--json")
+        assert (looked.code, looked.details("failed")) == (1, [told])
+        refused = operator.call("train", "waits.py")
+        assert refused.code == 125
+        assert told.removeprefix("lab-2: ") in refused.err
+    finally:
+        operator.sh("lab-2", f"umount -l {BASE}")
+    assert operator.setup().code == 0
+
+
 def test_another_open_mpi_and_another_horovod_on_one_node_are_named(operator: Operator) -> None:
     """The programs are stand-ins that say what the real ones of these versions say."""
     for node, horovod in (("lab-1", "0.28.1"), ("lab-2", "0.27.0")):

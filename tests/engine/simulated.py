@@ -18,7 +18,7 @@ from ascendboot.engine.survey import Survey
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.api import Answered, answer_to
 from ascendboot.parse.container import Container, Engines
-from ascendboot.prove import Expectation, wanted_answer
+from ascendboot.prove import Expectation, daemon_of, rank_wrapper, wanted_answer
 from ascendboot.render import Templates, installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnlyHost
@@ -236,12 +236,13 @@ class Simulation:
             for path, file in sorted(self.nodes[0].work.transport.files.items())
             if "/resources/" in path
         }
+        programs = {**rank_wrapper(PurePosixPath(BASE)), **daemon_of("/usr/bin/mpirun")}
         wanted = wanted_answer(
             Expectation(
                 cluster=self.cluster,
                 base=PurePosixPath(BASE),
                 files=files,
-                mpirun="/usr/bin/mpirun",
+                programs={p: to for p, to in programs.items() if p in command.argv[-1]},
             )
         )
         text = base64.b64encode("\n".join(wanted).encode()).decode()

@@ -34,6 +34,18 @@ def test_each_node_gets_its_own_nic_and_address(wish: dict[str, str]) -> None:
     ]
 
 
+def test_where_torchrun_starts_jobs_no_login_looks_for_open_mpi() -> None:
+    cluster = Simulation.of(2)
+    asked = []
+    for launcher in ("mpirun", "torchrun"):
+        cluster.cluster = replace(cluster.cluster, launcher=launcher)
+        assert cluster.walk().exit_code == 0
+        ran = cluster.nodes[0].transport.commands
+        [script] = [c.argv[-1] for c in ran if c.purpose == "log in from the primary"]
+        asked.append(["orted" in script, "env/rank-exec" in script])
+    assert asked == [[True, True], [False, True]]
+
+
 def test_some_devices_of_a_node_and_what_the_inventory_states() -> None:
     cluster = Simulation.of(1)
     (node,) = cluster.cluster.nodes

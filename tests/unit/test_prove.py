@@ -12,7 +12,7 @@ import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.cluster import Cluster, Node, SshAccess
-from ascendboot.prove import Expectation, proof, read_proof, wanted_answer
+from ascendboot.prove import Expectation, daemon_of, proof, rank_wrapper, read_proof, wanted_answer
 from ascendboot.transport.api import Effect, Result
 
 
@@ -28,11 +28,12 @@ CLUSTER = Cluster(
     source="lab.yaml",
     env={"HCCL_CONNECT_TIMEOUT": "1200"},
 )
+BASE = PurePosixPath("/var/lib/ascendboot/lab")
 EXPECTED = Expectation(
     cluster=CLUSTER,
-    base=PurePosixPath("/var/lib/ascendboot/lab"),
+    base=BASE,
     files={"resources/hostfile": "198.18.0.1 slots=8\n"},
-    mpirun="/usr/bin/mpirun",
+    programs={**rank_wrapper(BASE), **daemon_of("/usr/bin/mpirun")},
 )
 GOOD = "\n".join(wanted_answer(EXPECTED))
 
@@ -83,9 +84,15 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
         ),
         (
             0,
-            GOOD.removesuffix("\norted"),
+            GOOD.replace("can run /usr/bin/orted", ""),
             "",
             "/usr/bin/orted cannot be run; install the same Open MPI on every node",
+        ),
+        (
+            0,
+            GOOD.replace(f"can run {BASE}/env/rank-exec\n", ""),
+            "",
+            f"{BASE}/env/rank-exec cannot be run; mount the file system of {BASE} without noexec",
         ),
         (
             0,
@@ -137,7 +144,7 @@ def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
         cluster=replace(CLUSTER, env=env),
         base=PurePosixPath(tmp_path),
         files={"hosts": "198.18.0.1\n"},
-        mpirun=str(tmp_path / "mpirun"),
+        programs=daemon_of(str(tmp_path / "mpirun")),
     )
     command = proof(expected)
 
