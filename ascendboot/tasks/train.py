@@ -117,7 +117,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     detach: bool = False,
     grace: str = "3",
     elastic: str | None = None,
-    hang_timeout: str = "30m",
+    hang_timeout: str | None = None,
     on_hang: str = "tell",
     skip_checks: str | None = None,
     stop_leftovers: bool = False,

@@ -9,7 +9,8 @@ from ascendboot.tasks.hangs import HangWish, wanted_hangs
 
 
 def test_the_flags_stand_for_a_wish() -> None:
-    assert wanted_hangs("30m", "tell", detach=True) == HangWish(timeout_s=1800, stops=False)
+    assert wanted_hangs(None, "tell", detach=True) == HangWish(timeout_s=1800, stops=False)
+    assert wanted_hangs("0", "tell", detach=True) == HangWish(timeout_s=0, stops=False)
     assert wanted_hangs("90", "stop", detach=False) == HangWish(timeout_s=90, stops=True)
     assert wanted_hangs("0", "tell", detach=False) == HangWish(timeout_s=0, stops=False)
 
@@ -21,9 +22,12 @@ def test_the_flags_stand_for_a_wish() -> None:
         ("1.9", "tell", '--hang-timeout: "1.9" is less than 2 s'),
         ("1m", "cry", '--on-hang: "cry" is neither tell nor stop'),
         ("1m", "stop", "--on-hang stop: nobody looks for hangs of a job that is started with --de"),
+        (None, "stop", "--on-hang stop: nobody looks for hangs of a job that is started with --de"),
+        ("1m", "tell", "--hang-timeout 1m: nobody looks for hangs of a job that is started with -"),
+        ("", "tell", '--hang-timeout: "" is not a time'),
     ],
 )
-def test_what_they_do_not_take_is_refused(timeout: str, on_hang: str, why: str) -> None:
+def test_what_they_do_not_take_is_refused(timeout: str | None, on_hang: str, why: str) -> None:
     with pytest.raises(UsageError) as refused:
         wanted_hangs(timeout, on_hang, detach=True)
     assert str(refused.value).startswith(why)
