@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import threading
 import time
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.errors import NodeError
 from ascendboot.launch.arrivals import Arrivals
 from ascendboot.launch.copies import LogCopy, Screen
 from ascendboot.launch.demux import Demux, Lines
-from ascendboot.launch.events import parse_event
+from ascendboot.launch.event_reader import EventReader
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import FOLLOW
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _EVENTS = "events"
 _BEAT = "beat"
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class NodeFollower:
 
     def __init__(
         self,
+        node: str,
         files: Mapping[str, LogCopy],
         nonce: str,
         on_event: Callable[[Event | None], None],
@@ -58,9 +57,7 @@ class NodeFollower:
         self._on_sample = on_sample
         self._demux = Demux(nonce, self._give, self._line_may_end)
         self.arrivals = {name: Arrivals() for name in files}
-        self._event_bytes = 0
-        self._event_rest = b""
-        self._event_number = 0
+        self._events = EventReader(node, on_event)
         self._beat_rest = b""
         self._wrote = False
         self._changed = threading.Condition()
@@ -115,9 +112,8 @@ class NodeFollower:
                 file.close()
 
     def _short_of(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        here = {name: file.size for name, file in self._files.items()} | {
-            _EVENTS: self._event_bytes
-        }
+        here = {name: file.size for name, file in self._files.items()}
+        here[_EVENTS] = self._events.size
         return {
             name: (here[name] + self._demux.held(name), size)
             for name, size in sizes.items()
@@ -126,8 +122,7 @@ class NodeFollower:
 
     def _give(self, name: str, data: bytes) -> None:
         if name == _EVENTS:
-            self._event_bytes += len(data)
-            self._read_events(data)
+            self._events.feed(data)
         elif name == _BEAT:
             self._read_beat(data)
         elif name in self._files:
@@ -138,17 +133,11 @@ class NodeFollower:
     def _line_may_end(self, name: str) -> None:
         if name == _EVENTS:
             # Each event is one write that ends its line, so the newline held back has been written.
-            self._take_event(self._event_rest)
-            self._event_rest = b""
+            self._events.end_line()
         elif name == _BEAT:
             self._read_beat(b"\n")
         elif name in self._files:
             self._files[name].end_line()
-
-    def _read_events(self, data: bytes) -> None:
-        *lines, self._event_rest = (self._event_rest + data).split(b"\n")
-        for line in lines:
-            self._take_event(line)
 
     def _read_beat(self, data: bytes) -> None:
         *lines, self._beat_rest = (self._beat_rest + data).split(b"\n")
@@ -157,17 +146,6 @@ class NodeFollower:
             if sample is not None and self._on_sample is not None:
                 self._wrote = False
                 self._on_sample(sample)
-
-    def _take_event(self, line: bytes) -> None:
-        if not line:
-            return
-        self._event_number += 1
-        try:
-            event = parse_event(line.decode(errors="replace"), self._event_number)
-        except NotUnderstoodError as error:
-            log.warning("%s", error)
-        else:
-            self._on_event(event)
 
 
 class Followers:
@@ -230,7 +208,7 @@ class Followers:
         node, nonce = transport.node, secrets.token_hex(16)
         told = self._on_sample
         on_sample = None if told is None else partial(told, node)
-        follower = NodeFollower(self._files(node), nonce, self._teller(node), on_sample)
+        follower = NodeFollower(node, self._files(node), nonce, self._teller(node), on_sample)
         self.nodes[node] = follower
         self._arrivals.update(follower.arrivals)
         words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", f"{self._sample_s}", _EVENTS)

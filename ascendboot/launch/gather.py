@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.launch.copies import LogCopy
 from ascendboot.launch.course import Course
-from ascendboot.launch.events import LauncherEnded, parse_event
+from ascendboot.launch.event_reader import EventReader
+from ascendboot.launch.events import LauncherEnded
 from ascendboot.launch.fetch import FETCH
 from ascendboot.launch.gathered import NodeGathering
 from ascendboot.launch.plan import rank_log, rank_marks
@@ -20,17 +20,17 @@ from ascendboot.launch.prepare import on_each
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ascendboot.launch.copies import Screen
     from ascendboot.launch.demux import View
+    from ascendboot.launch.events import Event
     from ascendboot.launch.record import JobRecord
     from ascendboot.transport.api import Stream, Transport
 
 SILENCE_S = 60.0
 """Without a sign of life from a node until it counts as lost."""
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ class Gathering:
         self._job = job
         self._transports = transports
         self._lock = threading.Lock()
-        self._rests: dict[str, bytes] = {}
         self._box: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.course = Course()
         self.errors: dict[str, NodeError] = {}
@@ -75,7 +74,7 @@ class Gathering:
                     )
                     for name, view in _views(job, node, shown or {}).items()
                 },
-                self._taker(node),
+                EventReader(node, self._note),
                 lambda: self._box.put(None),
             )
             for node in transports
@@ -186,20 +185,9 @@ class Gathering:
         )
         return self._transports[name].stream(command, node.reader())
 
-    def _taker(self, node: str) -> Callable[[str, bytes], None]:
-        return lambda _, data: self._read_events(node, data)
-
-    def _read_events(self, node: str, data: bytes) -> None:
-        *lines, self._rests[node] = (self._rests.get(node, b"") + data).split(b"\n")
+    def _note(self, event: Event) -> None:
         with self._lock:
-            for line in lines:
-                self._note(node, line.decode(errors="replace"))
-
-    def _note(self, node: str, line: str) -> None:
-        try:
-            self.course.note(parse_event(line, 1))
-        except NotUnderstoodError as error:
-            log.warning("%s: %s", node, error)
+            self.course.note(event)
 
 
 def _close(streams: Mapping[str, Stream]) -> None:

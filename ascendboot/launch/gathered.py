@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ascendboot.launch.copies import LogCopy
+    from ascendboot.launch.event_reader import EventReader
 
 _EVENTS = "events"
 
@@ -23,16 +24,15 @@ class NodeGathering:
     def __init__(
         self,
         copies: Mapping[str, LogCopy],
-        take: Callable[[str, bytes], None],
+        events: EventReader,
         wake: Callable[[], None],
     ) -> None:
         self._copies = copies
-        self._take = take
+        self._events = events
         self._wake = wake
         self._heard_at = time.monotonic()
         self._is_busy = False
         self._reader: object = None
-        self.events = 0
         self.is_absent = False
         self.is_lost = False
         self.ended = threading.Event()
@@ -52,7 +52,8 @@ class NodeGathering:
     @property
     def sizes(self) -> dict[str, int]:
         """How much of each file is here."""
-        return {_EVENTS: self.events} | {name: copy.size for name, copy in self._copies.items()}
+        here = {name: copy.size for name, copy in self._copies.items()}
+        return {_EVENTS: self._events.size, **here}
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -97,8 +98,7 @@ class NodeGathering:
 
     def _give(self, name: str, data: bytes) -> None:
         if name == _EVENTS:
-            self.events += len(data)
-            self._take(name, data)
+            self._events.feed(data)
         elif name in self._copies:
             self._copies[name].give(data)
 

@@ -171,7 +171,7 @@ def test_signs_of_life_go_on_in_little_room(cluster: LocalCluster, tmp_path: Pat
         if len(samples) == 5:
             five.set()
 
-    follower = NodeFollower({}, "nonce", lambda _: None, take)
+    follower = NodeFollower("lab-1", {}, "nonce", lambda _: None, take)
     script = FOLLOW.replace("65536", "50")  # a week in some seconds
     words = (str(tmp_path), "nonce", "0.2", "1", "events", "rank.3.log")
     command = Command(

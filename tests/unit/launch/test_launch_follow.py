@@ -95,8 +95,8 @@ def test_an_event_that_is_not_understood_is_logged(
     assert seen == [Seen("a-1", RankStarted(1, 7, 8))]
     assert [record.getMessage() for record in caplog.records] == [
         (
-            'the job\'s events: line 1 not understood: "what?"; expected a start or an end of a '
-            "rank or the launcher"
+            'a-1: the job\'s events: line 1 not understood: "what?"; expected a start or an end '
+            "of a rank or the launcher"
         )
     ]
 

@@ -22,7 +22,7 @@ def says(name: str, data: bytes) -> bytes:
 def follower_of(folder: Path, *names: str) -> NodeFollower:
     screen = Screen(lambda _: None)
     files = {name: LogCopy(folder / name, None, screen) for name in names}
-    return NodeFollower(files, NONCE, lambda _: None)
+    return NodeFollower("a-1", files, NONCE, lambda _: None)
 
 
 def feeding(follower: NodeFollower, *blocks: bytes, until: threading.Event) -> threading.Thread:
