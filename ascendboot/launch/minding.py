@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from ascendboot.launch.scripts import RUNS
+from ascendboot.launch.scripts import RUNS, UPTIME
 
 ENDING: Final = "ascendboot: ends torchrun on this node: "
 """Begins the line that says why; what torchrun says after it is only the consequence."""
@@ -95,6 +95,7 @@ told of another node, `goes_on_without NUMBER CODE` when the ssh to one has ende
 
 MIND: Final = (
     RUNS
+    + UPTIME
     + _MARKED
     + _HEARD
     + rf"""
@@ -114,10 +115,13 @@ watcher_is_gone() {
   local pid start
   [ -n "$is_watched" ] || return 1
   { read -r pid start <watched; } 2>/dev/null
-  if [ -n "$pid" ]; then ! lives "$pid" "$start"; else [ "$SECONDS" -ge 60 ]; fi
+  look_up
+  if [ -n "$pid" ]; then ! lives "$pid" "$start"; else [ "$up" -ge "$watched_by" ]; fi
 }
 launcher() {
-  local agent number held beat line code=0 why= tick=0
+  local agent number held beat line code=0 why= tick=0 up watched_by
+  look_up
+  watched_by=$((up + 60))
   asked= said= beats=() guards=()
   trap 'asked=1' TERM INT HUP
   agent &
@@ -200,6 +204,7 @@ the primary guards this node; and functions as `NEEDS_ALL` has them."""
 
 WATCH: Final = (
     RUNS
+    + UPTIME
     + _MARKED
     + _HEARD
     + r"""
@@ -224,19 +229,21 @@ read -r line </proc/self/stat
 rest=${line##*) }
 fields=($rest)
 printf '%s %s\n' "$BASHPID" "${fields[19]}" >watched
-heard=$SECONDS
+look_up
+heard=$up started_by=$((up + 60))
 while :; do
   IFS= read -r -t 0.2 line
   got=$?
-  if [ "$got" = 0 ]; then heard=$SECONDS
+  look_up
+  if [ "$got" = 0 ]; then heard=$up
   elif [ "$got" -le 128 ]; then end
-  elif [ $((SECONDS - heard)) -gt 30 ]; then tell 'heard nothing of the primary for 30 s'; fi
+  elif [ $((up - heard)) -gt 30 ]; then tell 'heard nothing of the primary for 30 s'; fi
   hear
   if [ "$ended" = 0 ]; then exit 0; fi
   goes_on || tell "$why"
   [ -z "$ended" ] || tell "torchrun ended with $ended"
   if [ -z "$began" ]; then
-    [ "$SECONDS" -lt 60 ] || tell 'nothing was started there within 60 s'
+    [ "$up" -lt "$started_by" ] || tell 'nothing was started there within 60 s'
   elif ! lives "$agent_pid" "$agent_start" && ! lives "$keeper_pid" "$keeper_start"; then
     hear
     [ -n "$ended" ] || tell 'torchrun is gone, and what minded it'

@@ -146,6 +146,12 @@ runs() {
 """
 """Shell function: `runs PID START` says whether this process still is there."""
 
+UPTIME: Final = r"""
+look_up() { read -r up _ </proc/uptime; up=${up%.*}; }
+"""
+"""Shell function: sets `up`, seconds that only pass. Bash's SECONDS follow the clock of the day:
+one that is set would end a job, or put off what is due."""
+
 IS_LOST: Final = r"""
 is_lost() {
   local who number key pid word start began=1
@@ -183,15 +189,17 @@ trap 'kill "$tail" 2>/dev/null; rm -rf -- "$nonce"' EXIT
     + IS_LOST
     + USAGE
     + SAMPLE
+    + UPTIME
     + r"""
 said= bytes=0 next=0
 while :; do
   IFS= read -r -t "$beat" _
   [ "$?" -gt 128 ] || break
   said=
-  if [ "$every" -gt 0 ] && [ "$SECONDS" -ge "$next" ]; then
+  look_up
+  if [ "$every" -gt 0 ] && [ "$up" -ge "$next" ]; then
     sample
-    next=$((SECONDS + every))
+    next=$((up + every))
   fi
   # A job of weeks: tail goes on from the beginning of a file that has become shorter.
   bytes=$((bytes + ${#said} + 1))

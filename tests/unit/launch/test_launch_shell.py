@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ascendboot.launch.minding import MIND, NEEDS_ALL
+from ascendboot.launch.minding import MIND, NEEDS_ALL, WATCH
+from ascendboot.launch.scripts import FOLLOW
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KEEP = Path(__file__).parents[3] / "templates/env/keep.sh"
 
@@ -38,6 +47,54 @@ launcher
     assert sorted((tmp_path / "lost").read_text().split()) == ["0", "1"]
     # All that it reads from comes through one.
     assert (tmp_path / "pipes").read_text() == "1\n"
+
+
+# What a clock that is set does to the SECONDS of a bash that runs.
+CLOCK_SET = "trap 'SECONDS=$((SECONDS + step))' USR1\n"
+
+
+@contextmanager
+def running(script: str, *words: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A script that ends with its stdin."""
+    argv = ("bash", "-c", script, "script", *words)
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(argv, cwd=folder, stdin=pipe, stdout=nowhere) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()
+        process.wait(30)
+
+
+def test_a_clock_that_is_set_ends_no_torchrun(tmp_path: Path) -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as agent:
+        fields = Path(f"/proc/{agent.pid}/stat").read_text().rpartition(")")[2].split()
+        (tmp_path / "events").write_text(f"agent 1 pid {agent.pid} start {fields[19]}\n")
+        known = f"job={tmp_path} id=none grace=1 node=a-2 step=1000\n"
+        script = f"{known}{CLOCK_SET}{NEEDS_ALL}{WATCH}"
+        with running(script, folder=tmp_path) as watch:
+            wait_until((tmp_path / "watched").exists)
+            watch.send_signal(signal.SIGUSR1)
+            time.sleep(1.0)
+            assert watch.poll() is None
+            assert agent.poll() is None
+        agent.wait(10)
+    assert agent.returncode == -signal.SIGTERM
+
+
+def test_a_clock_that_is_set_back_puts_off_no_sample(tmp_path: Path) -> None:
+    (tmp_path / "events").touch()
+    beat = tmp_path / "nonce/beat"
+
+    def samples() -> int:
+        return beat.read_text().count("sample")
+
+    script = f"step=-100000\n{CLOCK_SET}{FOLLOW}"
+    words = (str(tmp_path), "nonce", "0.2", "1", "events")
+    with running(script, *words, folder=tmp_path) as follower:
+        wait_until(lambda: beat.exists() and samples() > 0)
+        follower.send_signal(signal.SIGUSR1)
+        before = samples()
+        wait_until(lambda: samples() >= before + 2, seconds=20)
 
 
 def test_what_keeps_a_log_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
