@@ -16,6 +16,7 @@ from ascendboot.before.wanted import wanted
 from ascendboot.errors import NodeError
 from ascendboot.judge.code import code_findings
 from ascendboot.judge.finding import Finding, in_order
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.names import fold
 from ascendboot.transport.api import Sides
 from ascendboot.transport.pool import for_each, nothing
@@ -51,10 +52,7 @@ class Readiness:
     """What is left of earlier jobs; nothing may be started before it is ended."""
     left: tuple[str, ...] = ()
     """The same in words."""
-    clock_offsets: Mapping[str, float]
-    """By how many seconds each node's clock is ahead of the operator's."""
-    clock_uncertainty_s: float
-    """By how much that may be wrong."""
+    clocks: NodeClocks
     image: Mapping[str, str]
     """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
 
@@ -107,8 +105,10 @@ def _readiness(
         warnings=tuple(_told(finding) for finding in found if finding.level != "error"),
         leftovers=leftovers({name: answer.look for name, answer in heard.items()}),
         left=tuple(_told(finding) for finding in errors if finding.id == "leftovers"),
-        clock_offsets={name: answer.clock.offset_s for name, answer in heard.items()},
-        clock_uncertainty_s=max((a.clock.uncertainty_s for a in heard.values()), default=0.0),
+        clocks=NodeClocks(
+            {name: answer.clock.offset_s for name, answer in heard.items()},
+            max((answer.clock.uncertainty_s for answer in heard.values()), default=0.0),
+        ),
         image=next((answer.image for answer in heard.values() if answer.image), {}),
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ascendboot.launch.torchrun import Torchrun
+    from ascendboot.model.clocks import NodeClocks
     from ascendboot.model.launcher import LauncherChoice
 
 _FIRST_RANK: Final = "ASCENDBOOT_FIRST_RANK"
@@ -90,14 +91,15 @@ def why_not_elastic(
     return None
 
 
-def refuse_clocks_apart(clock_offsets: Mapping[str, float]) -> None:
+def refuse_clocks_apart(clocks: NodeClocks) -> None:
     """Refuse nodes of which one would take another for gone.
 
     Raises:
         LaunchError: names those whose clocks are furthest apart.
     """
-    ahead = sorted(clock_offsets, key=lambda node: clock_offsets[node])
-    apart_s = clock_offsets[ahead[-1]] - clock_offsets[ahead[0]] if ahead else 0.0
+    offsets = clocks.offsets
+    ahead = sorted(offsets, key=lambda node: offsets[node])
+    apart_s = offsets[ahead[-1]] - offsets[ahead[0]] if ahead else 0.0
     if apart_s > _CLOCKS_APART_S:
         raise LaunchError(
             f"{ahead[-1]}: could not take part in an elastic job: its clock is {apart_s:.0f} s "

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ascendboot.launch.course import Course
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
+    from ascendboot.model.clocks import NodeClocks
 
 _LAST_LINES = 5
 _TAIL_BYTES = 16_384
@@ -65,12 +66,12 @@ def of_the_first(
     plan: LaunchPlan | JobRecord,
     course: Course,
     said: Mapping[str, tuple[str, ...]],
-    clock_offsets: Mapping[str, float],
+    clocks: NodeClocks,
 ) -> tuple[str, ...]:
     """What the launcher said, or the agent that was the first to see that the job must end."""
 
     def began_to_end(number: int) -> float:
-        return course.endings[number] - clock_offsets.get(plan.nodes[number], 0.0)
+        return clocks.here(plan.nodes[number], course.endings[number])
 
     # What an elastic job has lost it goes on without, unless the primary says otherwise.
     standing = [number for number in course.endings if number not in course.left]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ascendboot.launch.course import Course
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
+    from ascendboot.model.clocks import NodeClocks
 
 
 def settled(plan: LaunchPlan | JobRecord, course: Course) -> Course:
@@ -34,19 +33,20 @@ def settled(plan: LaunchPlan | JobRecord, course: Course) -> Course:
     return replace(course, ended=ended, endings=endings)
 
 
-def notes(
-    plan: LaunchPlan | JobRecord, course: Course, clock_offsets: Mapping[str, float]
-) -> tuple[str, ...]:
+def notes(plan: LaunchPlan | JobRecord, course: Course, clocks: NodeClocks) -> tuple[str, ...]:
     """Which node was lost when and why, and each time that the ranks began again, in that order."""
-    ahead_s = clock_offsets.get(plan.primary, 0.0)
+
+    def when(at: float) -> str:
+        return f"{datetime.fromtimestamp(clocks.here(plan.primary, at), timezone.utc):%H:%M:%S} UTC"
+
     told = [
-        (left.at, f"{_lost(plan, left.node_rank)} at {_clock(left.at - ahead_s)}: {left.why}")
+        (left.at, f"{_lost(plan, left.node_rank)} at {when(left.at)}: {left.why}")
         for left in course.left.values()
     ]
     for before, life in zip(course.lives, course.lives[1:], strict=False):
         same = life.world_size == before.world_size
         sizes = f"{life.world_size} of them, {'as' if same else before.world_size} before"
-        told.append((life.at, f"the ranks began again at {_clock(life.at - ahead_s)}: {sizes}"))
+        told.append((life.at, f"the ranks began again at {when(life.at)}: {sizes}"))
     return tuple(words for _, words in sorted(told))
 
 
@@ -59,7 +59,3 @@ def _gone(plan: LaunchPlan | JobRecord, course: Course) -> frozenset[int]:
     return frozenset(
         rank.rank for number in course.left for rank in plan.ranks_on(plan.nodes[number])
     )
-
-
-def _clock(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, timezone.utc):%H:%M:%S} UTC"

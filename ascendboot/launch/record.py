@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError
 from ascendboot.launch.plan import PlannedRank, rank_log, start_log
+from ascendboot.model.clocks import NodeClocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
 PLAN_FILE = "plan.json"
 PREFLIGHT = "preflight"
 """Folder, in that of a run, of the preflight before its job."""
-
-
-class Clocks(TypedDict):
-    """How the nodes' clocks stand against the operator's when a job is started."""
-
-    clock_offsets: Mapping[str, float]
-    """By how many seconds each node's clock is ahead."""
-    clock_uncertainty_s: float
-    """By how much that may be wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +37,8 @@ class JobRecord:
     grace_s: float
     started: str
     """When it was about to be started, ISO 8601, UTC."""
-    clock_offsets: Mapping[str, float]
-    """By how many seconds each node's clock was ahead."""
-    clock_uncertainty_s: float = 0.0
-    """By how much that may be wrong."""
+    clocks: NodeClocks
+    """As they stood then."""
     log_limit: int = 0
     """As `LaunchPlan.log_limit`."""
     notes: tuple[str, ...] = ()
@@ -84,21 +74,15 @@ def record_folder(runs: Path, job_id: str) -> Path | None:
     return run if run_id == job_id else run / PREFLIGHT
 
 
-def record_of(
-    plan: LaunchPlan,
-    *,
-    started: str,
-    clock_offsets: Mapping[str, float],
-    clock_uncertainty_s: float = 0.0,
-) -> dict[str, object]:
+def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str, object]:
     """The plan as it is kept beside the job's logs; `read_record` reads it."""
     return {
         **plan.to_json(),
         "grace_s": plan.grace_s,
         "started": started,
         "notes": list(plan.notes),
-        "clock_offsets": dict(clock_offsets),
-        "clock_uncertainty_s": clock_uncertainty_s,
+        "clock_offsets": dict(clocks.offsets),
+        "clock_uncertainty_s": clocks.uncertainty_s,
     }
 
 
@@ -135,8 +119,7 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         command_line=document["command_line"],
         grace_s=document["grace_s"],
         started=document["started"],
-        clock_offsets=document["clock_offsets"],
-        clock_uncertainty_s=document.get("clock_uncertainty_s", 0.0),
+        clocks=NodeClocks(document["clock_offsets"], document.get("clock_uncertainty_s", 0.0)),
         log_limit=document.get("log_limit", 0),
         notes=tuple(document.get("notes", ())),
     )

@@ -30,6 +30,7 @@ from ascendboot.launch.sweep import (
 )
 from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Standing, Watch
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.transport.api import Command, Effect
 
@@ -59,17 +60,15 @@ def run(
     folder: Path,
     sink: Callable[[bytes], None],
     interrupts: Interrupts | None = None,
-    clock_offsets: Mapping[str, float] | None = None,
-    clock_uncertainty_s: float = 0.0,
+    clocks: NodeClocks | None = None,
     limits: Limits | None = None,
     hangs: HangRules | None = None,
 ) -> JobReport:
     """Start the job, follow it and see that nothing of it is left; one report, however it went.
 
     `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
-    whole lines `NODE:RANK | text`, one block at a time, from other threads. `clock_offsets` says by
-    how many seconds each node's clock is ahead of a common one, `clock_uncertainty_s` how much that
-    may be wrong. `hangs` says what is done about a job that stands still: nothing by default.
+    whole lines `NODE:RANK | text`, one block at a time, from other threads. `hangs` says what is
+    done about a job that stands still: nothing by default.
 
     Raises:
         UnreachableError: the primary was lost while the job ran; the job goes on there.
@@ -84,8 +83,7 @@ def run(
         folder=folder,
         started=started.isoformat(timespec="milliseconds"),
         duration_s=time.monotonic() - began,
-        clock_offsets=clock_offsets or {},
-        clock_uncertainty_s=clock_uncertainty_s,
+        clocks=clocks or NodeClocks(),
     )
 
 

@@ -110,8 +110,7 @@ def status_of(
         folder=folder,
         started=job.started,
         duration_s=duration_of(job, course, now),
-        clock_offsets=job.clock_offsets,
-        clock_uncertainty_s=job.clock_uncertainty_s,
+        clocks=job.clocks,
     )
     state, message = _state(course, report, primary, nodes)
     if state is JobState.RUNNING:
@@ -129,7 +128,7 @@ def duration_of(job: JobRecord, course: Course, now: datetime) -> float:
         at = max((end.at for end in course.ended.values()), default=None)
     if at is None or not course.launcher_over:
         return max(0.0, (now - began).total_seconds())
-    return max(0.0, at - job.clock_offsets.get(job.primary, 0.0) - began.timestamp())
+    return max(0.0, job.clocks.here(job.primary, at) - began.timestamp())
 
 
 def _state(

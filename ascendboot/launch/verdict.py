@@ -11,12 +11,12 @@ from ascendboot.launch.plan import rank_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from ascendboot.launch.cause.merge import Failure
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
+    from ascendboot.model.clocks import NodeClocks
     from ascendboot.model.job import RankEnd
 
 NOT_STARTED = 125
@@ -34,34 +34,23 @@ def report_on(
     folder: Path,
     started: str,
     duration_s: float,
-    clock_offsets: Mapping[str, float],
-    clock_uncertainty_s: float = 0.0,
+    clocks: NodeClocks,
 ) -> JobReport:
-    """The report of a job that is over; `clock_offsets` says by how much each node is ahead.
-
-    Two nodes' times may be wrong against each other by twice `clock_uncertainty_s`.
-    """
+    """The report of a job that is over."""
     # No start of a job waits for what only its end needs.
     from ascendboot.launch import last_words  # noqa: PLC0415
 
     said = last_words.said_on(plan, folder)
     ends = last_words.with_killed(ends_of(plan, course), said.values())
-    course = _settled(plan, course, ends, clock_offsets)
-    words = last_words.of_the_first(plan, course, said, clock_offsets)
+    course = _settled(plan, course, ends, clocks)
+    words = last_words.of_the_first(plan, course, said, clocks)
     lost = last_words.lost_nodes(ends, words)
     failure, cause = None, None
     if course.has_trouble and not (course.interrupted or course.stopped or course.hung):
         # Most jobs need none of it.
         from ascendboot.launch.cause.merge import Merged  # noqa: PLC0415
 
-        merged = Merged(
-            plan,
-            course,
-            ends,
-            folder=folder,
-            clock_offsets=clock_offsets,
-            clock_uncertainty_s=clock_uncertainty_s,
-        )
+        merged = Merged(plan, course, ends, folder=folder, clocks=clocks)
         cause = merged.cause(words, lost)
         failure = None if lost else merged.first_failure(cause)
     gist = cause.title if cause is not None and lost else last_words.gist(words)
@@ -101,7 +90,7 @@ def _settled(
     plan: LaunchPlan | JobRecord,
     course: Course,
     ends: tuple[RankEnd, ...],
-    clock_offsets: Mapping[str, float],
+    clocks: NodeClocks,
 ) -> Course:
     """What was seen, without what counts for nothing in the end."""
     if course.is_overdue and _all_went_well(plan, course, ends):
@@ -112,7 +101,7 @@ def _settled(
     # Elastic jobs alone need it.
     from ascendboot.launch.lives import notes, settled  # noqa: PLC0415
 
-    told = (*course.notes, *notes(plan, course, clock_offsets))
+    told = (*course.notes, *notes(plan, course, clocks))
     return replace(settled(plan, course), notes=told)
 
 

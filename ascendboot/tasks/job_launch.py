@@ -15,7 +15,7 @@ from ascendboot.errors import LaunchError, OutputError, UnreachableError
 from ascendboot.launch.detached import start_detached
 from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.planning import plan as plan_launch
-from ascendboot.launch.record import PLAN_FILE, Clocks, record_of
+from ascendboot.launch.record import PLAN_FILE, record_of
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.launch.watch import HangRules
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ascendboot.applied import Applied
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
+    from ascendboot.model.clocks import NodeClocks
     from ascendboot.ready import Readiness
     from ascendboot.tasks.session import Session
     from ascendboot.tasks.train import Order
@@ -64,11 +65,8 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
     if order.min_nodes is not None:
         from ascendboot.launch.elastic import refuse_clocks_apart  # noqa: PLC0415 - if asked for
 
-        refuse_clocks_apart(ready.clock_offsets)
+        refuse_clocks_apart(ready.clocks)
     plan = plan_launch(request)
-    clocks = Clocks(
-        clock_offsets=ready.clock_offsets, clock_uncertainty_s=ready.clock_uncertainty_s
-    )
     if order.plan:
         _show(screen, plan, as_json=order.json)
         if order.preflight:
@@ -77,12 +75,12 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
     if order.preflight:
         _pass_preflight(session, request, screen)
     started = now().isoformat(timespec="milliseconds")
-    run.write_json(PLAN_FILE, record_of(plan, started=started, **clocks))
+    run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
     if order.detach:
         _detach(session, plan, screen, started=started, as_json=order.json)
         return
     with folder_held(run.folder):
-        report = _run(session, plan, clocks, screen, order)
+        report = _run(session, plan, ready.clocks, screen, order)
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
     if order.json:
@@ -132,7 +130,7 @@ def _detach(
 def _run(
     session: Session,
     launch: LaunchPlan,
-    clocks: Clocks,
+    clocks: NodeClocks,
     screen: Screen,
     order: Order,
 ) -> JobReport:
@@ -152,7 +150,7 @@ def _run(
                 folder=session.run.folder,
                 sink=Screen.raw(to_stderr=order.json),
                 interrupts=interrupts,
-                **clocks,
+                clocks=clocks,
                 hangs=HangRules(
                     timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
                 ),

@@ -149,7 +149,7 @@ def _starts(found: FoundJob, wanted: Wanted) -> tuple[dict[int, int], list[str]]
         path = folder / rank_log(rank)
         with suppress(FileNotFoundError):
             if wanted.cut.since is not None:
-                at = wanted.cut.since.timestamp() + job.clock_offsets.get(job.ranks[rank].node, 0.0)
+                at = job.clocks.there(job.ranks[rank].node, wanted.cut.since.timestamp())
                 size = size_at(_read(folder / rank_marks(rank)), at)
                 starts[rank] = start_of_line(path, size or 0)
                 unknown += [rank] if size is None else []
@@ -180,8 +180,7 @@ def _write_report(found: FoundJob, gathering: Gathering) -> None:
         folder=found.job.folder,
         started=record.started,
         duration_s=duration_of(record, gathering.course, now()),
-        clock_offsets=record.clock_offsets,
-        clock_uncertainty_s=record.clock_uncertainty_s,
+        clocks=record.clocks,
     )
     if report.state is not JobState.NOT_STARTED and found.status.report.state is not (
         JobState.NOT_STARTED

@@ -17,6 +17,7 @@ from ascendboot.errors import AscendbootError, LaunchError, UnreachableError
 from ascendboot.judge.finding import Finding
 from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.record import PLAN_FILE, PREFLIGHT, preflight_id, record_of
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.outcomes import found
 from ascendboot.preflight.run import meet
 from ascendboot.ready import look
@@ -117,7 +118,7 @@ def _meet(
 def _keep_record(folder: Path, plan: LaunchPlan) -> None:
     """Whatever becomes of us meanwhile: `status` and `stop` find the preflight by its record."""
     started = now().isoformat(timespec="milliseconds")
-    record = record_of(plan, started=started, clock_offsets={})
+    record = record_of(plan, started=started, clocks=NodeClocks())
     write_text(folder / PLAN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 

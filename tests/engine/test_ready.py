@@ -109,7 +109,7 @@ def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:
     ready = looked(servers, guarded=True)
     assert (ready.problems, ready.warnings, ready.left, ready.leftovers) == ((), (), (), ())
     assert (ready.script, ready.is_copied) == (PurePosixPath("/data/main.py"), False)
-    assert set(ready.clock_offsets) == {"lab-1", "lab-2"}
+    assert set(ready.clocks.offsets) == {"lab-1", "lab-2"}
     assert [len(server.transport.executions) for server in servers] == [1, 1]
 
 

@@ -13,7 +13,7 @@ from ascendboot.launch.cause.times import time_in
 from ascendboot.launch.plan import rank_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import Final
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ascendboot.launch.events import RankEnded
     from ascendboot.launch.plan import LaunchPlan, PlannedRank
     from ascendboot.launch.record import JobRecord
+    from ascendboot.model.clocks import NodeClocks
     from ascendboot.model.job import RankEnd
 
 TAIL_BYTES: Final = 65_536
@@ -38,12 +39,12 @@ class Collector:
         course: Course,
         *,
         folder: Path,
-        clock_offsets: Mapping[str, float],
+        clocks: NodeClocks,
     ) -> None:
         self._plan = plan
         self._course = course
         self._folder = folder
-        self._offsets = clock_offsets
+        self._clocks = clocks
         self._zones = {
             rank.node: end.zone_s
             for rank in plan.ranks
@@ -138,7 +139,7 @@ class Collector:
         return self._common(rank, self._course.ending_began(rank.rank, node_rank))
 
     def _common(self, rank: PlannedRank, at: float) -> float:
-        return at - self._offsets.get(rank.node, 0.0)
+        return self._clocks.here(rank.node, at)
 
 
 def tail_of(path: Path, *, since: int = 0) -> tuple[bytes, int]:

@@ -16,13 +16,13 @@ from ascendboot.model.cause import CauseKind, Followed, JobCause
 from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
     from typing import Final
 
     from ascendboot.launch.course import Course
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.record import JobRecord
+    from ascendboot.model.clocks import NodeClocks
     from ascendboot.model.job import RankEnd
 
 _LOST_BY_TORCHRUN: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing)")
@@ -50,15 +50,13 @@ class Merged:
         ends: tuple[RankEnd, ...],
         *,
         folder: Path,
-        clock_offsets: Mapping[str, float],
-        clock_uncertainty_s: float,
+        clocks: NodeClocks,
     ) -> None:
         self._plan = plan
         self._course = course
         self._ends = {end.rank: end for end in ends}
-        self._offsets = clock_offsets
-        self._uncertainty_s = 2 * clock_uncertainty_s
-        self._collector = Collector(plan, course, folder=folder, clock_offsets=clock_offsets)
+        self._clocks = clocks
+        self._collector = Collector(plan, course, folder=folder, clocks=clocks)
 
     def cause(self, launcher_words: tuple[str, ...], lost: tuple[str, ...]) -> JobCause | None:
         """Why the job failed; `lost` are the nodes that mpirun lost."""
@@ -74,7 +72,7 @@ class Merged:
         cause = cause_of(
             self._plan.ranks,
             self._collector.clues(tuple(self._ends.values())),
-            uncertainty_s=self._uncertainty_s,
+            uncertainty_s=2 * self._clocks.uncertainty_s,  # two nodes against each other
         )
         if cause is None:
             return self._of_launcher(launcher_words)
@@ -111,7 +109,7 @@ class Merged:
     def _ended_at(self, end: RankEnd) -> tuple[float, int]:
         # Without a record of its end the launcher named this rank: then it was the first.
         seen = self._course.ended.get(end.rank)
-        at = 0.0 if seen is None else seen.at - self._offsets.get(end.node, 0.0)
+        at = 0.0 if seen is None else self._clocks.here(end.node, seen.at)
         return (at, end.rank)
 
     def _followed(self, end: RankEnd) -> bool:

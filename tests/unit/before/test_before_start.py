@@ -13,6 +13,7 @@ from ascendboot.before.leftovers import Leftover
 from ascendboot.console import Screen
 from ascendboot.errors import LaunchError
 from ascendboot.launch.scripts import SWEEP
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.ready import Readiness
 from ascendboot.tasks.before_start import settle
 from ascendboot.tasks.start_rules import StartRules, start_rules
@@ -49,8 +50,7 @@ def settled(
         warnings=("lab-1: it is late",),
         leftovers=(OLD,),
         left=(LEFT,),
-        clock_offsets={},
-        clock_uncertainty_s=0.0,
+        clocks=NodeClocks(),
         image={},
     )
     screen = Screen(json_mode=True)

@@ -14,6 +14,7 @@ from ascendboot.launch.choice import chosen_pattern, chosen_ranks, chosen_time
 from ascendboot.launch.matching import MatchingLines
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record, record_of
+from ascendboot.model.clocks import NodeClocks
 from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
 
 @pytest.fixture
 def job(tmp_path: Path) -> JobRecord:
-    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clock_offsets={})
+    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clocks=NodeClocks())
     (tmp_path / PLAN_FILE).write_text(json.dumps(document))
     record = read_record(tmp_path)
     assert record is not None

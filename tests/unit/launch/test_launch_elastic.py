@@ -25,6 +25,7 @@ from ascendboot.launch.minding import ENDING
 from ascendboot.launch.planning import plan
 from ascendboot.launch.signs import signs_of
 from ascendboot.launch.verdict import report_on
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.preflight.run import preflight_plan
 from tests.unit.launch.wanted import BASE, REQUEST, TORCHRUN
@@ -67,7 +68,7 @@ def seen(*events: Event) -> Course:
 
 def report(course: Course, folder: Path) -> JobReport:
     return report_on(
-        PLAN, course, folder=folder, started="", duration_s=1.0, clock_offsets={"a-1": 2.0}
+        PLAN, course, folder=folder, started="", duration_s=1.0, clocks=NodeClocks({"a-1": 2.0})
     )
 
 
@@ -113,10 +114,10 @@ def test_what_cannot_be_elastic(wanted: LaunchRequest, why: str) -> None:
 
 
 def test_clocks() -> None:
-    refuse_clocks_apart({"a": -2.0, "b": 3.0})
-    refuse_clocks_apart({})
+    refuse_clocks_apart(NodeClocks({"a": -2.0, "b": 3.0}))
+    refuse_clocks_apart(NodeClocks({}))
     with pytest.raises(LaunchError) as refused:
-        refuse_clocks_apart({"a": -2.0, "b": 4.0, "c": 0.0})
+        refuse_clocks_apart(NodeClocks({"a": -2.0, "b": 4.0, "c": 0.0}))
     assert str(refused.value) == (
         "b: could not take part in an elastic job: its clock is 6 s ahead of that of a, and "
         "torchruns hear of each other by their clocks; 5 s are the most; set the clocks, or leave "

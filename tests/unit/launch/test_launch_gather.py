@@ -17,6 +17,7 @@ from ascendboot.launch.fetch import Frames
 from ascendboot.launch.gather import Gathering, Shown
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, read_record, record_of
+from ascendboot.model.clocks import NodeClocks
 from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Cut:
 @pytest.fixture
 def job(tmp_path: Path) -> JobRecord:
     """A job of two nodes; its folder is `tmp_path`."""
-    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clock_offsets={})
+    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clocks=NodeClocks())
     (tmp_path / PLAN_FILE).write_text(json.dumps(document))
     record = read_record(tmp_path)
     assert record is not None

@@ -23,6 +23,7 @@ from ascendboot.launch.look import JobLook, RankLoad, living, look_at, parse_loo
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.launch.status import JobStatus, status_of
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.transport.api import Effect
 from ascendboot.transport.fake import Answer, FakeTransport
@@ -40,7 +41,7 @@ BEGINS: list[Event] = [SupervisorStarted(10, 1), LauncherStarted(11, 2), RankSta
 
 @pytest.fixture
 def record(tmp_path: Path) -> JobRecord:
-    document = record_of(plan(REQUEST), started=STARTED, clock_offsets={"a-1": 2.0})
+    document = record_of(plan(REQUEST), started=STARTED, clocks=NodeClocks({"a-1": 2.0}))
     (tmp_path / PLAN_FILE).write_text(json.dumps(document))
     found = read_record(tmp_path)
     assert found is not None
@@ -55,7 +56,8 @@ def test_a_record_says_what_the_plan_said(record: JobRecord) -> None:
     assert [record.logs_on(node) for node in record.nodes] == [
         planned.logs_on(node) for node in planned.nodes
     ]
-    assert (record.grace_s, record.started, record.clock_offsets) == (2.5, STARTED, {"a-1": 2.0})
+    assert (record.grace_s, record.started) == (2.5, STARTED)
+    assert record.clocks == NodeClocks({"a-1": 2.0})
 
 
 def test_a_run_that_started_no_job_and_a_damaged_record(tmp_path: Path) -> None:

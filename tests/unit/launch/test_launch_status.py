@@ -12,6 +12,7 @@ from ascendboot.launch.look import parse_look
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, read_record, record_of
 from ascendboot.launch.status import status_of
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import JobState
 from tests.unit.launch.wanted import REQUEST
 
@@ -28,7 +29,7 @@ def look(*events: str) -> str:
 
 def state(folder: Path, text: str) -> tuple[JobState, int | None]:
     """The state, and the rank that failed first."""
-    document = record_of(plan(REQUEST), started=STARTED, clock_offsets={})
+    document = record_of(plan(REQUEST), started=STARTED, clocks=NodeClocks())
     (folder / PLAN_FILE).write_text(json.dumps(document))
     job = read_record(folder)
     assert job is not None

@@ -12,6 +12,7 @@ from ascendboot.launch.cause.collect import TAIL_BYTES, tail_of
 from ascendboot.launch.planning import plan
 from ascendboot.launch.record import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.launch.tails import TAILS, fetch_tails
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.wanted import REQUEST
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def record(folder: Path) -> JobRecord:
-    document = record_of(plan(REQUEST), started="", clock_offsets={})
+    document = record_of(plan(REQUEST), started="", clocks=NodeClocks())
     (folder / PLAN_FILE).write_text(json.dumps(document))
     found = read_record(folder)
     assert found is not None

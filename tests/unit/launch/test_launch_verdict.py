@@ -13,6 +13,7 @@ from ascendboot.launch.ends import signal_of
 from ascendboot.launch.events import RankEnded
 from ascendboot.launch.planning import plan
 from ascendboot.launch.verdict import report_on
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.placement import Placement, Slot
 from tests.unit.launch.wanted import REQUEST, SLOTS, TORCHRUN, node
@@ -31,16 +32,14 @@ def course(*ended: tuple[int, int, float], launcher: int | None = 1) -> Course:
     return Course(ended=ends, launcher_over=True, launcher_code=launcher)
 
 
-def report(
-    course: Course, folder: Path, made: LaunchPlan = PLAN, **clock_offsets: float
-) -> JobReport:
+def report(course: Course, folder: Path, made: LaunchPlan = PLAN, **ahead_s: float) -> JobReport:
     return report_on(
         made,
         course,
         folder=folder,
         started="2026-01-02T03:04:05.678+00:00",
         duration_s=1.23456,
-        clock_offsets={name.replace("_", "-"): value for name, value in clock_offsets.items()},
+        clocks=NodeClocks({name.replace("_", "-"): value for name, value in ahead_s.items()}),
     )
 
 

@@ -15,6 +15,7 @@ from ascendboot.launch.events import RankEnded, RankTold
 from ascendboot.launch.planning import plan
 from ascendboot.launch.verdict import report_on
 from ascendboot.model.cause import CauseKind, Followed
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.wanted import REQUEST
 
@@ -34,15 +35,14 @@ def course(*ended: RankEnded, launcher: int | None = 1) -> Course:
     return seen
 
 
-def report(seen: Course, folder: Path, **clocks: object) -> JobReport:
-    values: dict[str, object] = {"clock_offsets": {}, **clocks}
+def report(seen: Course, folder: Path, clocks: NodeClocks | None = None) -> JobReport:
     return report_on(
         PLAN,
         seen,
         folder=folder,
         started="2026-01-02T03:04:05.678+00:00",
         duration_s=1.0,
-        **values,  # type: ignore[arg-type]  # a test may change any of them
+        clocks=clocks or NodeClocks(),
     )
 
 
@@ -72,7 +72,7 @@ def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Pa
         RankEnded(0, 1, T, zone_s=28800), RankEnded(2, 1, T + 10, zone_s=0), RankEnded(1, 0, T)
     )
     assert first(report(seen, tmp_path))[0] == 0
-    ten_ahead = report(seen, tmp_path, clock_offsets={"a-2": 10.0}, clock_uncertainty_s=0.2)
+    ten_ahead = report(seen, tmp_path, NodeClocks({"a-2": 10.0}, uncertainty_s=0.2))
     assert first(ten_ahead)[0] == 2
     assert ten_ahead.cause is not None
     assert ten_ahead.cause.at == "2026-01-02T03:04:03.250+00:00"
