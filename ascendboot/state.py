@@ -58,7 +58,8 @@ class State:
 
     def remember_current(self, inventory: Path) -> None:
         """Make `inventory` the one that verbs use when they are given none."""
-        write_text(self.current, f"{os.path.relpath(inventory, self.root.parent)}\n")
+        named = os.path.relpath(inventory, self.root.parent)
+        _write(self.current, os.fsencode(f"{named}\n"))
 
     def remember_read(self, record: Mapping[str, object]) -> None:
         """Keep what the inventory last set up was read as; other verbs need not read it again."""
@@ -67,7 +68,7 @@ class State:
     def read_before(self) -> dict[str, object]:
         """What `remember_read` kept; empty where there is nothing to rely on."""
         try:
-            record = json.loads(self._read.read_text())
+            record = json.loads(self._read.read_bytes())
         except (OSError, ValueError):
             return {}
         return record if isinstance(record, dict) else {}
@@ -86,7 +87,7 @@ class State:
         if not path.exists():
             return None
         try:
-            document = json.loads(path.read_text())
+            document = json.loads(path.read_bytes())
         except ValueError as error:
             raise AscendbootError(f"{path}: could not be read: {error}; run setup again") from error
         if not isinstance(document, dict):
@@ -99,7 +100,7 @@ class State:
         found = [folder / "applied.json", *sorted((folder / "ca").glob("*_ca*"))]
         found.append(folder / "ca" / ".gitignore")
         if self.current.exists():
-            named = self.root.parent / self.current.read_text().strip()
+            named = self.root.parent / os.fsdecode(self.current.read_bytes()).strip()
             if named.resolve() == inventory.resolve():
                 found += [self.current, self._read]
         return [path for path in found if path.is_file()]
@@ -161,7 +162,7 @@ class Run:
         """Keep one command of one node with its answer, secrets masked by the caller."""
         path = self.folder / node / f"{number:02}.txt"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(_encoded(text))
 
     def write_json(self, name: str, document: Mapping[str, object]) -> None:
         """Keep a report in the run's folder."""
@@ -169,12 +170,21 @@ class Run:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put a file in place as a whole: written beside, then renamed."""
+    """Put a file in place as a whole: written beside, then renamed; in UTF-8 in every locale."""
+    _write(path, _encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    # A name or an argument that is no text holds lone surrogates; in JSON this is what they are.
+    return text.encode(errors="backslashreplace")
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with _named(path), os.fdopen(handle, "w") as file:
-            file.write(text)
+        with _named(path), os.fdopen(handle, "wb") as file:
+            file.write(content)
         Path(beside).replace(path)
     except BaseException:
         Path(beside).unlink(missing_ok=True)

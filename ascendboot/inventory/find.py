@@ -50,13 +50,13 @@ def _named(name: str, cwd: Path, *, said_by: str) -> Path:
 
 def _current(cwd: Path) -> Path:
     try:
-        recorded = (cwd / CURRENT).read_text(encoding="utf-8").strip()
+        recorded = os.fsdecode((cwd / CURRENT).read_bytes()).strip()
     except FileNotFoundError as error:
         raise UsageError(
             f"no inventory is named: --inventory is not given, ${VARIABLE} is not set, and no "
             f"cluster was set up from here ({CURRENT} is not there){_offer(cwd)}"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UsageError(f"{CURRENT}: could not be read: {error}; use --inventory") from error
     if not recorded or not _is_there(cwd / recorded):
         raise UsageError(

@@ -195,12 +195,17 @@ def _files(
             files.append((node, FileWrite(path, request.script_content, 0o644)))
     for start in starts:
         script = _launch_script(request, folder, start)
-        files.append((start.node, FileWrite(folder / "launch.sh", script.encode(), 0o700)))
+        files.append((start.node, FileWrite(folder / "launch.sh", _encoded(script), 0o700)))
         if start.node_rank:
             watch = _watch_script(request, folder, start)
-            files.append((start.node, FileWrite(folder / "watch.sh", watch.encode(), 0o700)))
+            files.append((start.node, FileWrite(folder / "watch.sh", _encoded(watch), 0o700)))
             files.append((start.node, FileWrite(folder / "watched", b"", 0o644)))
     return tuple(files)
+
+
+def _encoded(script: str) -> bytes:
+    # An argument or a file's name need be no text: its bytes get there as they are.
+    return script.encode(errors="surrogateescape")
 
 
 def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:

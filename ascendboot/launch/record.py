@@ -94,7 +94,7 @@ def read_record(folder: Path) -> JobRecord | None:
     """
     path = folder / PLAN_FILE
     try:
-        return _from_json(json.loads(path.read_text()))
+        return _from_json(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:

@@ -50,8 +50,9 @@ def look_at_ranks(
     now = datetime.now(timezone.utc)
     file = folder / f"{why}-{now:%Y%m%d-%H%M%S}.txt"
     head = f"job {job_folder.name}, {now.isoformat(timespec='seconds')}"
+    words = "\n".join((head, *lines, *whole(views), ""))
     try:
-        file.write_text("\n".join((head, *lines, *whole(views), "")))
+        file.write_bytes(words.encode(errors="backslashreplace"))
     except OSError as error:
         lines.append(f"{file}: could not be kept: {error.strerror or error}")
         return Whereabouts(tuple(lines), tuple(views), None)

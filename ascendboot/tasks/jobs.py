@@ -44,7 +44,7 @@ class KnownJob:
         """The report that was written when it was over; None before."""
         path = self.folder / REPORT_FILE
         try:
-            return JobReport.from_json(json.loads(path.read_text()))
+            return JobReport.from_json(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:

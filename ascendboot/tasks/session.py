@@ -188,7 +188,7 @@ class _RunLog(logging.FileHandler):
 
 
 def _log_to(run: Run) -> logging.Handler:
-    handler = _RunLog(run.folder / "run.log")
+    handler = _RunLog(run.folder / "run.log", encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ascendboot")
     logger.setLevel(logging.DEBUG)

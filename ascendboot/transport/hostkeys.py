@@ -215,11 +215,11 @@ def _append(file: Path, line: str) -> int:
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)  # another run may be accepting keys too
-        lines = file.read_text().splitlines() if file.exists() else []
+        lines = file.read_bytes().splitlines() if file.exists() else []
         descriptor, beside = tempfile.mkstemp(dir=file.parent, prefix=".known_hosts.")
         try:
-            with os.fdopen(descriptor, "w") as stream:
-                stream.write("\n".join([*lines, line, ""]))
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(b"\n".join([*lines, line.encode(), b""]))
             Path(beside).replace(file)
         except BaseException:
             Path(beside).unlink(missing_ok=True)

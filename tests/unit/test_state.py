@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -19,6 +21,38 @@ def test_the_current_inventory_is_kept_relative_to_the_working_directory(tmp_pat
     state = State(tmp_path / ".ascendboot")
     state.remember_current(tmp_path / "inventories" / "lab.yaml")
     assert state.current.read_text() == "inventories/lab.yaml\n"
+
+
+_IN_A_LOCALE = """
+import os, sys
+from pathlib import Path
+from ascendboot.inventory.find import locate
+from ascendboot.state import State
+root = Path(sys.argv[1])
+inventory = root / os.fsdecode(b"\\xe4.yaml")
+inventory.touch()
+state = State(root / ".ascendboot")
+run = state.new_run("train")
+words = {"words": "\\u2713 \\udce4"}
+run.write_json("report.json", words)
+run.log_command("n-1", 1, str(words))
+state.remember_applied("lab", words)
+assert state.applied("lab") == words
+state.remember_read(words)
+assert state.read_before() == words
+state.remember_current(inventory)
+assert locate(None, cwd=root, environ={}) == inventory
+assert state.current in state.setup_left_here("lab", inventory)
+"""
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_what_is_no_text_or_not_in_the_locale_is_kept(tmp_path: Path, locale: str) -> None:
+    as_it_is = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    argv = [sys.executable, "-c", _IN_A_LOCALE, str(tmp_path)]
+    subprocess.run(argv, check=True, env={**os.environ, **as_it_is})
+    [report] = (tmp_path / ".ascendboot/runs").glob("*/report.json")
+    assert json.loads(report.read_text(encoding="utf-8")) == {"words": "\u2713 \udce4"}
 
 
 def test_what_was_applied_comes_back(tmp_path: Path) -> None:
@@ -58,10 +92,10 @@ def test_runs_have_folders_of_their_own(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_text(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\udcff")
-    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
+    (path / "in the way").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        write_text(path, "new")
+    assert list(tmp_path.rglob("*")) == [path, path / "in the way"]
 
 
 _FULL = """\

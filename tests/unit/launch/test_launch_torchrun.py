@@ -110,3 +110,11 @@ def test_without_a_place_to_meet_nothing_is_planned(wanted: LaunchRequest) -> No
 @pytest.mark.parametrize("word", ["$HOME", "$$", "${local_rank}", "a$", "$ {", "plain"])
 def test_torchrun_passes_a_word_on_as_it_is(word: str) -> None:
     assert Template(literal(word)).safe_substitute(local_rank="7") == word
+
+
+def test_arguments_that_are_no_text_get_there_as_they_are() -> None:
+    made = plan(replace(TORCHRUN, script_args=("\udce4", "\u2713")))
+    scripts = [file.content for _, file in made.files if file.path.name == "launch.sh"]
+    assert len(scripts) == 2
+    for script in scripts:
+        assert b" '\xe4' '\xe2\x9c\x93'" in script
