@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ascendboot.launch.demux import View
+    from ascendboot.launch.demux import LineView
 
 
-class Screen:
+class RankOutput:
     """Passes blocks of whole lines to a sink, one block at a time; outlives a sink that broke."""
 
     def __init__(self, sink: Callable[[bytes], None]) -> None:
@@ -53,8 +53,8 @@ class LogCopy:
     def __init__(
         self,
         path: Path,
-        lines: View | None,
-        screen: Screen,
+        lines: LineView | None,
+        output: RankOutput,
         *,
         resumes: bool = False,
         shown_from: int = 0,
@@ -65,7 +65,7 @@ class LogCopy:
         Without `lines` nothing is shown. `shown_from`: what lies before it is not shown again.
         """
         self._lines = lines
-        self._screen = screen
+        self._output = output
         self._path = path
         self._limit = limit
         self._dropped_to = 0
@@ -94,17 +94,17 @@ class LogCopy:
             except OSError as error:
                 self._lose(error)
         if self._lines is not None:
-            self._screen.show(self._lines.skip(count))
+            self._output.show(self._lines.skip(count))
 
     def end_line(self) -> None:
         """Show the line begun: its newline may be on its way."""
         if self._lines is not None:
-            self._screen.show(self._lines.end_line())
+            self._output.show(self._lines.end_line())
 
     def close(self) -> None:
         """Nothing more will come."""
         if self._lines is not None:
-            self._screen.show(self._lines.finish())
+            self._output.show(self._lines.finish())
         with suppress(OSError):
             self._copy.close()
 
@@ -113,13 +113,13 @@ class LogCopy:
         if not self.problem:
             self._keep(data)
         if self._lines is not None:
-            self._screen.show(self._lines.feed(data))
+            self._output.show(self._lines.feed(data))
 
     def _show_copy(self, start: int) -> None:
         with suppress(FileNotFoundError):
             self.size = self._path.stat().st_size
             if self._lines is not None:
-                _show(self._path, self._lines, self._screen, start)
+                _show(self._path, self._lines, self._output, start)
 
     def _keep(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -138,14 +138,14 @@ class LogCopy:
         self.problem = f"could not keep the whole output: {error.strerror or error}"
 
 
-def show_copy(path: Path, lines: View, screen: Screen, *, start: int = 0) -> None:
+def show_copy(path: Path, lines: LineView, output: RankOutput, *, start: int = 0) -> None:
     """All lines of a copy that is here, or those from `start` on."""
     with suppress(FileNotFoundError):
-        _show(path, lines, screen, start)
-    screen.show(lines.finish())
+        _show(path, lines, output, start)
+    output.show(lines.finish())
 
 
-def _show(path: Path, lines: View, screen: Screen, start: int) -> None:
+def _show(path: Path, lines: LineView, output: RankOutput, start: int) -> None:
     with path.open("rb") as copy:
         for piece in pieces(copy, start):
-            screen.show(lines.skip(piece) if isinstance(piece, int) else lines.feed(piece))
+            output.show(lines.skip(piece) if isinstance(piece, int) else lines.feed(piece))

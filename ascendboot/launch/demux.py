@@ -74,7 +74,7 @@ class Demux:
         return newline if begun else len(buffer)
 
 
-class View(Protocol):
+class LineView(Protocol):
     """What is shown of one file as its bytes come."""
 
     def feed(self, data: bytes) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
 from ascendboot.launch.arrivals import Arrivals
-from ascendboot.launch.copies import LogCopy, Screen
+from ascendboot.launch.copies import LogCopy, RankOutput
 from ascendboot.launch.demux import Demux, Lines
 from ascendboot.launch.event_reader import EventReader
 from ascendboot.launch.plan import rank_log
@@ -34,7 +34,7 @@ _BEAT = "beat"
 
 
 @dataclass(frozen=True)
-class Seen:
+class NodeEvent:
     """An event as it came from a node; None: nothing will come from there any more."""
 
     node: str
@@ -157,18 +157,18 @@ class Followers:
         *,
         folder: Path,
         sink: Callable[[bytes], None],
-        on_seen: Callable[[Seen], None],
+        on_event: Callable[[NodeEvent], None],
         on_sample: Callable[[str, NodeSample], None] | None = None,
         sample_s: int = 0,
     ) -> None:
         """`on_sample` is told what the ranks of a node use, every `sample_s` seconds or so."""
         self._plan = plan
         self._folder = folder
-        self._on_seen = on_seen
+        self._on_event = on_event
         self._on_sample = on_sample
         self._sample_s = sample_s
         self._streams: dict[str, Stream] = {}
-        self.screen = Screen(sink)
+        self.output = RankOutput(sink)
         self.nodes: dict[str, NodeFollower] = {}
         self._arrivals: dict[str, Arrivals] = {}
 
@@ -220,7 +220,7 @@ class Followers:
         self._streams[node] = transport.stream(command, follower.feed)
 
     def _teller(self, node: str) -> Callable[[Event | None], None]:
-        return lambda event: self._on_seen(Seen(node, event))
+        return lambda event: self._on_event(NodeEvent(node, event))
 
     def _files(self, node: str) -> dict[str, LogCopy]:
         prefixes = {
@@ -234,7 +234,7 @@ class Followers:
                 files[name] = LogCopy(
                     self._folder / name,
                     None if prefix is None else Lines(prefix),
-                    self.screen,
+                    self.output,
                     limit=self._plan.log_limit,
                 )
         except OSError:

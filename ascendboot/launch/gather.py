@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ascendboot.launch.copies import Screen
-    from ascendboot.launch.demux import View
+    from ascendboot.launch.copies import RankOutput
+    from ascendboot.launch.demux import LineView
     from ascendboot.launch.events import Event
     from ascendboot.launch.record import JobRecord
     from ascendboot.transport.api import Stream, Transport
@@ -37,7 +37,7 @@ SILENCE_S = 60.0
 class Shown:
     """What is shown of a log."""
 
-    lines: View | None = None
+    lines: LineView | None = None
     start: int = 0
     """From which byte on."""
 
@@ -51,10 +51,10 @@ class Gathering:
         transports: Mapping[str, Transport],
         *,
         folder: Path,
-        screen: Screen,
+        output: RankOutput,
         shown: Mapping[int, Shown] | None = None,
     ) -> None:
-        """`shown`: what goes to the screen of which ranks, that which is here already first."""
+        """`shown`: what goes to `output` of which ranks, that which is here already first."""
         self._job = job
         self._transports = transports
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class Gathering:
                     name: LogCopy(
                         folder / name,
                         view.lines,
-                        screen,
+                        output,
                         resumes=True,
                         shown_from=view.start,
                         limit=job.log_limit,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import queue
 
-    from ascendboot.launch.follow import Seen
+    from ascendboot.launch.follow import NodeEvent
     from ascendboot.launch.watch import Standing
 
 
@@ -31,7 +31,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
-        self._box: queue.SimpleQueue[Seen | Standing | None] | None = None
+        self._box: queue.SimpleQueue[NodeEvent | Standing | None] | None = None
 
     def press(self) -> None:
         """Note one more interrupt; may be called from a signal handler or another thread."""
@@ -39,6 +39,6 @@ class Interrupts:
         if self._box is not None:
             self._box.put(None)
 
-    def wake(self, box: queue.SimpleQueue[Seen | Standing | None]) -> None:
+    def wake(self, box: queue.SimpleQueue[NodeEvent | Standing | None]) -> None:
         """Put None into `box` at every press from now on."""
         self._box = box

@@ -14,7 +14,7 @@ from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.launch.course import Course
 from ascendboot.launch.detached import take_back, unknown
 from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
-from ascendboot.launch.follow import Followers, Seen
+from ascendboot.launch.follow import Followers, NodeEvent
 from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
 from ascendboot.launch.prepare import prepare, start
@@ -104,7 +104,7 @@ class _Job:
         self._hangs = hangs
         self._course = Course()
         self._signs = signs_of(plan)
-        self._box: queue.SimpleQueue[Seen | Standing | None] = queue.SimpleQueue()
+        self._box: queue.SimpleQueue[NodeEvent | Standing | None] = queue.SimpleQueue()
         self._interrupts = interrupts or Interrupts()
         self._interrupts.wake(self._box)
         self._start_by: float | None = None
@@ -125,7 +125,7 @@ class _Job:
             self._plan,
             folder=folder,
             sink=outlet,
-            on_seen=self._box.put,
+            on_event=self._box.put,
             on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
         )
@@ -145,10 +145,10 @@ class _Job:
                 self._stop_after_trouble()
             followers.close()
             if lost := outlet.close():
-                followers.screen.lose(lost)
+                followers.output.lose(lost)
         if not started:
             self._course.unsure += take_back(self._plan, self._transports)
-        problems = [followers.screen.problem] if followers.screen.problem else []
+        problems = [followers.output.problem] if followers.output.problem else []
         problems += [p for follower in followers.nodes.values() for p in follower.problems]
         self._course.notes += tuple(problems)
         return self._course
@@ -186,7 +186,7 @@ class _Job:
             else:
                 self._take(seen)
 
-    def _take(self, seen: Seen | Standing | None) -> None:
+    def _take(self, seen: NodeEvent | Standing | None) -> None:
         if seen is None:
             self._be_interrupted()
         elif isinstance(seen, Standing):
@@ -318,7 +318,7 @@ class _Job:
         while not self._box.empty():
             late.append(self._box.get())
         for seen in late:
-            if isinstance(seen, Seen) and seen.event is not None:
+            if isinstance(seen, NodeEvent) and seen.event is not None:
                 course.note(seen.event)
 
     def _miss(self, node: str, words: str) -> None:
@@ -328,13 +328,13 @@ class _Job:
         else:
             self._course.unsure += (words,)
 
-    def _swept(self) -> tuple[dict[str, Swept | NodeError], list[Seen | Standing | None]]:
+    def _swept(self) -> tuple[dict[str, Swept | NodeError], list[NodeEvent | Standing | None]]:
         """Sweep all nodes, and what came meanwhile; a second Ctrl-C cuts all waiting short."""
         kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
         if self._interrupts.count > 1:
             return kill_now(), []
         linger_s = LINGER_S if self._course.launcher_over else 0.0
-        late: list[Seen | Standing | None] = []
+        late: list[NodeEvent | Standing | None] = []
         with ThreadPoolExecutor(1) as pool:
             going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._plan.grace_s)
             going.add_done_callback(lambda _: self._box.put(None))

@@ -28,7 +28,7 @@ _KILL_S = 30.0
 
 
 @dataclass(frozen=True)
-class Leftover:
+class Survivor:
     """A process of the job that had not ended by itself."""
 
     pid: int
@@ -39,9 +39,9 @@ class Leftover:
 class Swept:
     """What was found on one node."""
 
-    ended: tuple[Leftover, ...] = ()
+    ended: tuple[Survivor, ...] = ()
     """What the sweep ended."""
-    left: tuple[Leftover, ...] = ()
+    left: tuple[Survivor, ...] = ()
     """What lives on in spite of it."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The files of the job on this node, in bytes."""
@@ -136,7 +136,7 @@ def _both(first: Swept | NodeError, second: Swept | NodeError) -> Swept | NodeEr
 
 def _swept(transport: Transport, command: Command) -> Swept:
     result = transport.run(command).checked()
-    found: dict[str, list[Leftover]] = {"ended": [], "left": []}
+    found: dict[str, list[Survivor]] = {"ended": [], "left": []}
     sizes: dict[str, int] = {}
     full = ""
     for number, line in enumerate(result.text.splitlines(), 1):
@@ -149,7 +149,7 @@ def _swept(transport: Transport, command: Command) -> Swept:
         elif match[1] == "full":
             full = match[3]
         else:
-            found[match[1]].append(Leftover(int(match[2]), match[3].strip()))
+            found[match[1]].append(Survivor(int(match[2]), match[3].strip()))
     left = tuple(found["left"])
     ended = tuple(o for o in found["ended"] if o.pid not in {other.pid for other in left})
     return Swept(ended, left, sizes, full)

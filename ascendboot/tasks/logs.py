@@ -10,7 +10,7 @@ from invoke.exceptions import Exit
 from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
 from ascendboot.launch.choice import chosen_pattern, chosen_ranks, chosen_time
-from ascendboot.launch.copies import Screen as Lines
+from ascendboot.launch.copies import RankOutput
 from ascendboot.launch.plan import rank_log
 from ascendboot.state import Run, State
 from ascendboot.tasks.common import (
@@ -89,7 +89,7 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
         wanted = Wanted(
             ranks=chosen_ranks(found.job.record, rank, node),
             cut=cut,
-            output=Lines(Screen.raw(to_stderr=json)),
+            output=RankOutput(Screen.raw(to_stderr=json)),
             coloured=Screen.shows_colours(to_stderr=json),
         )
         gathered = gather(found, wanted, follow=follow)

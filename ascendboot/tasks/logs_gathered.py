@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.errors import NodeError
-    from ascendboot.launch.copies import Screen as Lines
-    from ascendboot.launch.demux import View
+    from ascendboot.launch.copies import RankOutput
+    from ascendboot.launch.demux import LineView
     from ascendboot.tasks.jobs import FoundJob
 
 
@@ -46,10 +46,10 @@ class Wanted:
 
     ranks: tuple[int, ...]
     cut: Cut
-    output: Lines
+    output: RankOutput
     coloured: bool
 
-    def view(self, node: str, rank: int) -> View:
+    def view(self, node: str, rank: int) -> LineView:
         """Turns a log into what is printed of it."""
         prefix = f"{node}:{rank} | ".encode()
         if self.cut.pattern is None:
@@ -111,7 +111,7 @@ def _gathering(
         found.job.record,
         found.transports,
         folder=found.job.folder,
-        screen=wanted.output,
+        output=wanted.output,
         shown=shown,
     )
     try:

@@ -30,7 +30,7 @@ from ascendboot.tasks.stopped import keep_report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.launch.sweep import Leftover, Swept
+    from ascendboot.launch.sweep import Survivor, Swept
     from ascendboot.tasks.jobs import FoundJob
 
 LEFT = 1
@@ -179,5 +179,5 @@ def _document(
     }
 
 
-def _listed(processes: tuple[Leftover, ...]) -> list[dict[str, object]]:
+def _listed(processes: tuple[Survivor, ...]) -> list[dict[str, object]]:
     return [{"pid": process.pid, "command": process.command} for process in processes]

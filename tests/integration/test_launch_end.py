@@ -19,7 +19,7 @@ from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prepare import discard, prepare, start
 from ascendboot.launch.run import run
 from ascendboot.launch.scripts import FOLLOW
-from ascendboot.launch.sweep import Leftover, Swept, stop_job, sweep, terminate_launcher
+from ascendboot.launch.sweep import Survivor, Swept, stop_job, sweep, terminate_launcher
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 from tests.waiting import wait_until
 
@@ -123,7 +123,7 @@ def test_by_job_id(folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
         waits(waiting, {"NOT_ASCENDBOOT_JOB_ID": folder.name}),
     ]
     command = command_of(mine.pid)
-    assert swept(folder).ended == (Leftover(mine.pid, command),)
+    assert swept(folder).ended == (Survivor(mine.pid, command),)
     assert mine.wait(10) == -signal.SIGTERM
     assert [other.poll() for other in others] == [None, None]
 
@@ -139,7 +139,7 @@ def test_by_pid_and_start_time(
         f"rank 0 pid {mine.pid} start {start_of(mine.pid)}\n"
         f"rank 1 pid {other.pid} start {int(start_of(other.pid)) - 1}\n"
     )
-    assert swept(folder).ended == (Leftover(mine.pid, command),)
+    assert swept(folder).ended == (Survivor(mine.pid, command),)
     assert mine.wait(10) == -signal.SIGTERM
     assert other.poll() is None
 

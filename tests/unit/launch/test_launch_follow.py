@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.copies import Screen
+from ascendboot.launch.copies import RankOutput
 from ascendboot.launch.events import Event, RankStarted
-from ascendboot.launch.follow import Followers, Seen
+from ascendboot.launch.follow import Followers, NodeEvent
 from ascendboot.launch.planning import plan
 from ascendboot.launch.usage import NodeSample, RankUse
 from tests.unit.launch.wanted import REQUEST
@@ -42,8 +42,10 @@ class Streaming:
         return f"==> {self.nonce}/../{name} <==\n".encode() + data
 
 
-def followed(folder: Path, shown: list[bytes], seen: list[Seen]) -> tuple[Followers, Streaming]:
-    followers = Followers(PLAN, folder=folder, sink=shown.append, on_seen=seen.append)
+def followed(
+    folder: Path, shown: list[bytes], seen: list[NodeEvent]
+) -> tuple[Followers, Streaming]:
+    followers = Followers(PLAN, folder=folder, sink=shown.append, on_event=seen.append)
     transports = {node: Streaming(node) for node in PLAN.nodes}
     followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
     return followers, transports["a-1"]
@@ -51,7 +53,7 @@ def followed(folder: Path, shown: list[bytes], seen: list[Seen]) -> tuple[Follow
 
 def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path: Path) -> None:
     shown: list[bytes] = []
-    seen: list[Seen] = []
+    seen: list[NodeEvent] = []
     followers, node = followed(tmp_path, shown, seen)
     feed = followers.nodes["a-1"].feed
     feed(node.says("events", b"rank 1 pid 7 start 8\n"))
@@ -63,14 +65,14 @@ def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path:
     followers.close()
 
     event: Event = RankStarted(1, 7, 8)
-    assert seen == [Seen("a-1", event)]
+    assert seen == [NodeEvent("a-1", event)]
     assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
     assert (tmp_path / "rank.1.log").read_bytes() == b"one\ntwo\nend"
     assert (tmp_path / "rank.0.log").read_bytes() == b""
     assert (tmp_path / "launcher.log").read_bytes() == b"hm\n"
 
     feed(b"")
-    assert seen[1:] == [Seen("a-1", None)]
+    assert seen[1:] == [NodeEvent("a-1", None)]
 
 
 def test_what_is_short_of_its_size(tmp_path: Path) -> None:
@@ -87,12 +89,12 @@ def test_what_is_short_of_its_size(tmp_path: Path) -> None:
 def test_an_event_that_is_not_understood_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[Seen] = []
+    seen: list[NodeEvent] = []
     followers, node = followed(tmp_path, [], seen)
     with caplog.at_level(logging.WARNING):
         followers.nodes["a-1"].feed(node.says("events", b"what?\nrank 1 pid 7 start 8\n"))
     followers.close()
-    assert seen == [Seen("a-1", RankStarted(1, 7, 8))]
+    assert seen == [NodeEvent("a-1", RankStarted(1, 7, 8))]
     assert [record.getMessage() for record in caplog.records] == [
         (
             'a-1: the job\'s events: line 1 not understood: "what?"; expected a start or an end '
@@ -120,7 +122,7 @@ def test_a_screen_that_broke_is_not_asked_again() -> None:
         asked.append(block)
         raise BrokenPipeError(32, "Broken pipe")
 
-    screen = Screen(sink)
+    screen = RankOutput(sink)
     for block in (b"", b"a\n", b"b\n"):
         screen.show(block)
     assert asked == [b"a\n"]
@@ -135,7 +137,7 @@ def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Pat
         PLAN,
         folder=tmp_path,
         sink=lambda _: None,
-        on_seen=lambda _: None,
+        on_event=lambda _: None,
         on_sample=lambda node, sample: told.append((node, sample)),
         sample_s=60,
     )

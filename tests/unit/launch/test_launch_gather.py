@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.launch.copies import LogCopy, Screen, show_copy
+from ascendboot.launch.copies import LogCopy, RankOutput, show_copy
 from ascendboot.launch.demux import Lines
 from ascendboot.launch.fetch import Frames
 from ascendboot.launch.gather import Gathering, Shown
@@ -63,14 +63,14 @@ def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> Non
     path = tmp_path / "rank.0.log"
     path.write_bytes(b"one\ntw")
     shown: list[bytes] = []
-    copy = LogCopy(path, Lines(b"n:0 | "), Screen(shown.append), resumes=True)
+    copy = LogCopy(path, Lines(b"n:0 | "), RankOutput(shown.append), resumes=True)
     assert copy.size == 6
     copy.give(b"o\nend")
     copy.close()
     assert path.read_bytes() == b"one\ntwo\nend"
     assert b"".join(shown) == b"n:0 | one\nn:0 | two\nn:0 | end\n"
     again: list[bytes] = []
-    show_copy(path, Lines(b"n:0 | "), Screen(again.append))
+    show_copy(path, Lines(b"n:0 | "), RankOutput(again.append))
     assert b"".join(again) == b"".join(shown)
 
 
@@ -85,7 +85,7 @@ def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -
             pass
 
     path = tmp_path / "rank.0.log"
-    copy = LogCopy(path, None, Screen(lambda _: None))
+    copy = LogCopy(path, None, RankOutput(lambda _: None))
     copy.give(b"one\n")
     kept, copy._copy = copy._copy, Full()  # type: ignore[assignment]  # a disk that is full
     copy.give(b"two\n")
@@ -125,7 +125,7 @@ def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) 
         job,
         {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
         folder=tmp_path,
-        screen=Screen(lambda _: None),
+        output=RankOutput(lambda _: None),
     )
     gathering.follow()
     gathering.close()
@@ -186,7 +186,7 @@ def test_a_copy_goes_on_whole_where_a_stream_was_cut(
         job,
         {"a-1": node},  # type: ignore[dict-item]  # see Slow
         folder=tmp_path,
-        screen=Screen(show),
+        output=RankOutput(show),
         shown={0: Shown(Lines(b""))},
     )
     gathering.follow()

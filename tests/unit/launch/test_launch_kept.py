@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.copies import LogCopy, Screen, show_copy
+from ascendboot.launch.copies import LogCopy, RankOutput, show_copy
 from ascendboot.launch.demux import Lines
 from ascendboot.launch.kept import (
     drop,
@@ -31,7 +31,7 @@ def test_a_quarter_stays_at_the_beginning_and_half_at_the_end() -> None:
 
 def test_a_copy_keeps_its_beginning_and_its_end_and_every_byte_its_place(tmp_path: Path) -> None:
     path = tmp_path / "rank.0.log"
-    copy = LogCopy(path, None, Screen(lambda _: None), limit=LIMIT)
+    copy = LogCopy(path, None, RankOutput(lambda _: None), limit=LIMIT)
     if not _has_holes(tmp_path):
         pytest.skip("no holes in files of this file system")
     numbered = [b"%07d " % n + b"x" * 1015 + b"\n" for n in range(40 * 1024)]
@@ -41,7 +41,7 @@ def test_a_copy_keeps_its_beginning_and_its_end_and_every_byte_its_place(tmp_pat
     copy.close()
     assert path.stat().st_size == copy.size == 40 * MIB
     shown: list[bytes] = []
-    show_copy(path, Lines(b"n:0 | "), Screen(shown.append))
+    show_copy(path, Lines(b"n:0 | "), RankOutput(shown.append))
     lines = b"".join(shown).splitlines(keepends=True)
     [gap] = [n for n, line in enumerate(lines) if b"ascendboot" in line]
     assert lines[:gap] == [b"n:0 | " + line for line in numbered[: 4 * 1024]]
@@ -58,7 +58,7 @@ def test_what_a_node_has_dropped_is_a_hole_here_too(tmp_path: Path) -> None:
     path = tmp_path / "rank.0.log"
     path.write_bytes(b"one\ntw")
     shown: list[bytes] = []
-    copy = LogCopy(path, Lines(b"n:0 | "), Screen(shown.append), resumes=True)
+    copy = LogCopy(path, Lines(b"n:0 | "), RankOutput(shown.append), resumes=True)
     copy.skip(10 * MIB)
     copy.give(b"\0" * 8192 + b"o\nend\n")
     copy.close()

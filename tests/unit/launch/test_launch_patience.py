@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.copies import LogCopy, Screen
+from ascendboot.launch.copies import LogCopy, RankOutput
 from ascendboot.launch.follow import NodeFollower
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def says(name: str, data: bytes) -> bytes:
 
 
 def follower_of(folder: Path, *names: str) -> NodeFollower:
-    screen = Screen(lambda _: None)
+    screen = RankOutput(lambda _: None)
     files = {name: LogCopy(folder / name, None, screen) for name in names}
     return NodeFollower("a-1", files, NONCE, lambda _: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, UnreachableError
-from ascendboot.launch.sweep import Leftover, Swept, ends_within_s, stop_job, sweep
+from ascendboot.launch.sweep import Survivor, Swept, ends_within_s, stop_job, sweep
 from ascendboot.transport.fake import Answer, FakeTransport
 
 FOLDER = PurePosixPath("/base/jobs/job-1")
@@ -21,8 +21,8 @@ def test_what_was_ended_what_is_left_and_the_sizes() -> None:
     found = sweep({"a": answering("a", said)}, FOLDER, grace_s=1)
     assert found == {
         "a": Swept(
-            ended=(Leftover(5, "sleep 600"),),
-            left=(Leftover(6, "[stuck]"),),
+            ended=(Survivor(5, "sleep 600"),),
+            left=(Survivor(6, "[stuck]"),),
             sizes={"rank.0.log": 12, "events": 0},
             full="/base/jobs/job-1",
         )
