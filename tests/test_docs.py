@@ -134,3 +134,39 @@ def test_every_room_is_in_the_table_of_the_house() -> None:
         if path.suffix in {"", ".py"} and not path.name.startswith("__")
     }
     assert sorted(room for room in rooms if f"`{room}`" not in table) == []
+
+
+def test_every_message_in_troubleshooting_is_one_of_ours() -> None:
+    page = (ROOT / "docs/how-to/troubleshoot.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    messages = [words for row in rows for words in re.findall(r"`([^`]+)`", row)]
+    assert len(messages) > 10
+    texts = [
+        node.value
+        for module in (ROOT / "ascendboot").rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert [words for words in messages if not any(words in text for text in texts)] == []
+
+
+def test_every_heading_that_a_link_names_is_there() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    links = [
+        (page, *link)
+        for page in pages
+        for link in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text())
+    ]
+    assert len(links) > 10
+    broken = [
+        (page.name, target, anchor)
+        for page, target, anchor in links
+        if anchor not in anchors_of(page.parent / target if target else page)
+    ]
+    assert broken == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
