@@ -14,6 +14,7 @@ from ascendboot.lab import Lab, LabError, RangeInUseError, Shape, down, up
 from ascendboot.lab.containers import need_containers
 from ascendboot.lab.processes import ProcessId
 from ascendboot.lab.records import recorded
+from tests.needs import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,16 +35,16 @@ def _ranges(nodes: int) -> list[str]:
 
 @pytest.fixture(scope="session")
 def lab_possible() -> None:
-    """Skips where there can be no practice cluster."""
+    """Skips, or in CI fails, where there can be no practice cluster."""
     _skip_where_impossible()
 
 
 def _skip_where_impossible() -> None:
     if os.geteuid() != 0:
-        pytest.skip("the practice cluster needs root")
+        missing("the practice cluster needs root")
     argv = ["/usr/bin/unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "true"]
     if subprocess.run(argv, check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us make namespaces")
+        missing("this machine does not let us make namespaces")
 
 
 @pytest.fixture(scope="session")
@@ -128,7 +129,7 @@ def container_cluster(
 
 @pytest.fixture(scope="session")
 def containers_possible() -> None:
-    """Skips where practice nodes cannot have containers."""
+    """Skips, or in CI fails, where practice nodes cannot have containers."""
     _skip_where_impossible()
     _skip_without_containers()
 
@@ -137,7 +138,7 @@ def _skip_without_containers() -> None:
     try:
         need_containers(Path("/proc/self/mounts").read_text())
     except LabError as error:
-        pytest.skip(str(error))
+        missing(str(error))
 
 
 def _up_somewhere(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.operating import BASE, Ended, Operator
+from tests.needs import missing
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -224,11 +225,16 @@ def other_hccn_tool(
 # ---------------------------------------------------------------------------------------------- TCP
 
 
+def need_iptables() -> None:
+    """Firewalls of nodes alone: each has a network namespace of its own."""
+    if shutil.which("iptables") is None:
+        missing("there is no iptables on this machine (Debian package iptables)")
+
+
 def test_a_firewall_that_drops_new_ports_is_named(
     operator: Operator, on_node: Callable[[str, str, str], None]
 ) -> None:
-    if shutil.which("iptables") is None:
-        pytest.skip("there is no iptables on this machine")
+    need_iptables()
     rule = "INPUT -p tcp -m multiport --dports 40000,60000 -j DROP"
     on_node("lab-2", f"iptables -A {rule}", f"iptables -D {rule}")
     ended = check(operator)
@@ -325,8 +331,7 @@ def test_ranks_that_differ_and_nodes_that_do_not_hear_each_other_are_named_at_on
 ) -> None:
     other_python(ODD)
     operator.put("lab-2", "/opt/other/numpy-0.1.dist-info/METADATA", "Name: numpy\nVersion: 0.1\n")
-    if shutil.which("iptables") is None:
-        pytest.skip("there is no iptables on this machine")
+    need_iptables()
     # Where Open MPI listens for data; what the launcher needs gets through.
     rule = "INPUT -p tcp --dport 1024:1100 -j DROP"
     for node in ("lab-1", "lab-2"):

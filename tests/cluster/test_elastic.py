@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Operator
+from tests.needs import with_torch
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,9 +26,7 @@ REFUSED = "could not start an elastic job: "
 @pytest.fixture(scope="module")
 def operator(bring_up_once: Callable[..., Lab], pytestconfig: pytest.Config) -> Operator:
     """Two nodes of two devices whose jobs are torchrun's."""
-    python = pytestconfig.rootpath / ".venv-horovod/bin/python"
-    if not python.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
+    python = with_torch(pytestconfig)
     operator = Operator(bring_up_once(nodes=2, devices=2))
     path = inventory(operator, code={"python": str(python)}, launcher={"kind": "torchrun"})
     ended = operator.setup(inventory=path)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Ended, Operator
+from tests.needs import with_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +46,7 @@ TABLE = ["RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE"]
 @pytest.fixture(scope="module")
 def python(pytestconfig: pytest.Config) -> Path:
     """The interpreter beside which Horovod lies."""
-    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
-    if not found.with_name("horovodrun").exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
-    return found
+    return with_torch(pytestconfig)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +119,33 @@ def test_a_plan_names_the_launcher_and_what_it_runs(operator: Operator, python: 
     assert plan["env"]["PATH"].startswith(f"{BASE}/env/bin:")
     job = run(operator)
     assert job.code == 0, job.err + job.out
+
+
+# It becomes sh and mpirun as soon as it has looked around (Horovod 0.28.1, mpi_run.py).
+BEGUN = "tr '\\0' ' ' <\"/proc/$pid/cmdline\" | grep -q /horovodrun"
+UP = f"cat {BASE}/jobs/*/rank.*.log | grep -c up | grep -qx 2"
+KILL_IT = f"""\
+until cd {BASE}/jobs/*; do sleep 0.02; done
+until pid=$(awk '/^launcher - pid/ {{ print $4 }}' events | grep .) && %s; do sleep 0.02; done
+kill -9 "$pid" && echo killed
+"""
+
+
+@pytest.mark.one_try
+@pytest.mark.parametrize("when", [BEGUN, UP], ids=["at the start", "when it is mpirun"])
+def test_a_horovodrun_that_is_killed_ends_the_job(
+    operator: Operator, python: Path, when: str
+) -> None:
+    assert operator.setup(inventory=wish(operator, python)).code == 0
+    waits = "import time\nprint('up')\ntime.sleep(600)\n"
+    (operator.lab.directory / "waits.py").write_text(waits)
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"rm -rf {BASE}/jobs/*")
+    process = operator.start("train", "waits.py", "--grace", "1")
+    kill = f"timeout 60 bash -c {shlex.quote(KILL_IT % when)} 2>/dev/null"
+    assert operator.sh("lab-1", kill) == "killed\n"
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, operator.job_processes()) == (137, {}), said
 
 
 def test_a_host_key_that_is_not_ours_stops_horovodrun(operator: Operator, python: Path) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 
 KILLS = int(
     os.environ.get(
-        "ASCENDBOOT_KILLS", "30" if os.environ.get("ASCENDBOOT_LONG_TESTS") == "1" else "5"
+        "ASCENDBOOT_KILLS", "30" if os.environ.get("ASCENDBOOT_LONG_TESTS") == "1" else "6"
     )
 )
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
@@ -466,26 +466,37 @@ def test_a_cluster_without_jobs(operator: Operator, tmp_path: Path) -> None:
 
 # -------------------------------------------------------------------------------------- the killing
 
-VICTIMS = ("operator", "mpirun", "orted", "rank-exec", "python*")
+VICTIMS = ("operator", "mpirun", "orted", "wrapper", "rank", "standby")
+# What stands by a rank's wrapper is a shell of the same name below it: nobody misses it.
+OUTLIVED = ("operator", "standby")
+# Of an orted that dies before it has answered Open MPI (4.1) never hears: that is what the limit of
+# a start is for. So one is killed that has begun a rank.
 KILL_ONE = """\
+of() { cat "/proc/$1/comm"; }
 for f in $(grep -lsz '^ASCENDBOOT_JOB_ID=' /proc/[0-9]*/environ); do
-  case $(cat "${f%/*}/comm") in
-    $1) pid=${f%/*}; kill -9 "${pid#/proc/}" && echo killed && break ;;
+  pid=${f%/*} pid=${pid#/proc/}
+  read -r _ _ _ parent _ <"/proc/$pid/stat" && name=$(of "$pid"):$(of "$parent") || continue
+  case $1+$name in
+    standby+rank-exec:rank-exec) ;;
+    *+rank-exec:rank-exec | standby+*) continue ;;
+    wrapper+rank-exec:* | rank+python*:rank-exec | mpirun+mpirun:*) ;;
+    orted+orted:*) pgrep -P "$pid" || continue ;;
+    *) continue ;;
   esac
-done 2>/dev/null
-true"""
+  kill -9 "$pid" && echo killed && break
+done 2>/dev/null | tail -n 1"""
 
 
-def one_was_killed(operator: Operator, node: str, name: str) -> bool:
-    """Kill a process of the job, if there is one of this name."""
-    done = operator.lab.exec(node, ["bash", "-c", KILL_ONE, "kill", name])
+def one_was_killed(operator: Operator, node: str, victim: str) -> bool:
+    """Kill a process of the job, if there is one of this kind."""
+    done = operator.lab.exec(node, ["bash", "-c", KILL_ONE, "kill", victim])
     return done.stdout == b"killed\n"
 
 
+@pytest.mark.one_try
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_nothing_is_left_when_something_was_killed_and_the_job_stopped(
-    operator: Operator, seed: int
-) -> None:
+def test_nothing_is_left_when_something_was_killed(operator: Operator, seed: int) -> None:
+    """The job ends alone; what it outlives is the operator, and what only stands by."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     victim, node = VICTIMS[seed % len(VICTIMS)], chance.choice(["lab-1", "lab-2"])
     process = operator.start("train", "waits.py", "--grace", "1")
@@ -498,8 +509,8 @@ def test_nothing_is_left_when_something_was_killed_and_the_job_stopped(
         place = {"mpirun": "lab-1", "orted": "lab-2"}.get(victim, node)
         wait_until(lambda: one_was_killed(operator, place, victim))  # it may not have begun yet
 
-    ended = operator.call("stop", "--grace", "1")
-    left = operator.job_processes()
-    process.communicate(timeout=60)
-
-    assert (ended.code, left) == (0, {}), ended.err
+    if victim in OUTLIVED:
+        ended = operator.call("stop", "--grace", "1")
+        assert ended.code == 0, ended.err
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode != 0, operator.job_processes()) == (True, {}), said

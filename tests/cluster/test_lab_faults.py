@@ -18,6 +18,7 @@ from ascendboot.lab.processes import ProcessId
 from ascendboot.lab.records import of_id
 from ascendboot.lab.status import status_of
 from ascendboot.parse import hccn_conf, hccn_tool
+from tests.needs import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,7 +230,7 @@ def test_sshd_lives_by_the_clock_of_its_node(
 ) -> None:
     """A certificate that is not yet valid is valid where it is later already."""
     if effects.note(Fault("clock", seconds=1)):
-        pytest.skip("libfaketime is not installed (Debian package libfaketime)")
+        missing("libfaketime is not installed (Debian package libfaketime)")
     lab = practice_cluster
     login = certified_login(lab, tmp_path)
     trust = "mkdir -p /etc/ssh/keys && cat >/etc/ssh/keys/ca.pub"

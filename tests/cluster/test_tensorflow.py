@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import Operator
+from tests.needs import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +27,12 @@ DIGEST = re.compile(r"^lab-(\d):(\d) \| weights sha256 (\w+)$", re.MULTILINE)
 @pytest.fixture(scope="module")
 def python(pytestconfig: pytest.Config) -> Path:
     """The Python 3.7 beside which TensorFlow 1.15 and Horovod lie."""
-    found = pytestconfig.rootpath / ".venv-tf/bin/python"
-    if not (found.parents[1] / ".installed").exists():
+    built = pytestconfig.rootpath / ".venv-tf"
+    if not built.exists():
         pytest.skip("there is no .venv-tf here; scripts/horovod tf builds it with Python 3.7")
-    return found
+    if not (built / ".installed").exists():
+        missing("the .venv-tf here is not whole; scripts/horovod tf builds it")
+    return built / "bin/python"
 
 
 @pytest.fixture(scope="module", params=["host", "container"])

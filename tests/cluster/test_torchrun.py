@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Operator
+from tests.needs import with_torch
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ names += ["DEVICE_ID", "LOCAL_RANK", "WORLD_SIZE", "RANK_TABLE_FILE", "CM_CHIEF_
 print(*(f"{name}={os.environ.get(name)}" for name in names))
 """
 ODD_PYTHON = "/usr/local/bin/odd-python"
-KILLS = int(os.environ.get("ASCENDBOOT_KILLS", "1"))
+KILLS = int(os.environ.get("ASCENDBOOT_KILLS", "5"))
 # Not flushed: it is seen at once all the same.
 WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
 
@@ -36,10 +37,7 @@ WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
 @pytest.fixture(scope="module")
 def python(pytestconfig: pytest.Config) -> Path:
     """An interpreter that has torch."""
-    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
-    if not found.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
-    return found
+    return with_torch(pytestconfig)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +127,7 @@ VICTIMS = (
 )
 
 
+@pytest.mark.one_try
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_nothing_is_left_of_a_detached_job_of_which_something_was_killed(
     operator: Operator, seed: int

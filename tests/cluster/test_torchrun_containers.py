@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import Operator
+from tests.needs import with_torch
 
 if TYPE_CHECKING:
     from ascendboot.lab import Lab
@@ -32,9 +33,7 @@ LONG = pytest.mark.skipif(
 
 @pytest.mark.parametrize("via", [pytest.param("sshd", marks=LONG), "engine"])
 def test_ranks_in_containers(container_cluster: Lab, pytestconfig: pytest.Config, via: str) -> None:
-    python = pytestconfig.rootpath / ".venv-horovod/bin/python"
-    if not python.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
+    python = with_torch(pytestconfig)
     operator = Operator(container_cluster)
     document = yaml.safe_load(operator.lab.inventory.read_text())
     document |= {"launcher": {"kind": "torchrun"}, "code": {"python": str(python)}}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.real_sshd import SSHD, Bench, keygen
+from tests.needs import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     if SSHD is None:
-        pytest.skip("openssh-server is not installed")
+        missing("openssh-server is not installed")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it; a system sshd makes it
     home = tmp_path / "operator"

@@ -15,6 +15,7 @@ from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.needs import with_torch
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -56,10 +57,7 @@ WAITS_FOR_MORE = "if size == '2': time.sleep(600)\n"
 @pytest.fixture(scope="module")
 def python(pytestconfig: pytest.Config) -> Path:
     """An interpreter that has torch."""
-    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
-    if not found.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod builds it")
-    return found
+    return with_torch(pytestconfig)
 
 
 @pytest.fixture

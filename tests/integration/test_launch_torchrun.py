@@ -21,6 +21,7 @@ from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.needs import with_torch
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -63,10 +64,7 @@ step(torch.zeros(1))
 @pytest.fixture(scope="module")
 def python(pytestconfig: pytest.Config) -> Path:
     """An interpreter that has torch."""
-    found = pytestconfig.rootpath / ".venv-horovod/bin/python"
-    if not found.exists():
-        pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
-    return found
+    return with_torch(pytestconfig)
 
 
 @pytest.fixture

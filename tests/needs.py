@@ -1,0 +1,26 @@
+"""What tests need of the machine: without it a developer's machine skips them, and CI fails."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def missing(what: str) -> NoReturn:
+    """Skip a test; with CI=true it fails, for what is skipped there is shown by nobody."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what}; with CI=true this is no reason to skip", pytrace=False)
+    pytest.skip(what)
+
+
+def with_torch(config: pytest.Config) -> Path:
+    """The interpreter that has PyTorch, beside which Horovod lies."""
+    found = config.rootpath / ".venv-horovod/bin/python"
+    if not found.with_name("horovodrun").exists():
+        missing("there is no .venv-horovod here; scripts/horovod torch builds it")
+    return found
