@@ -52,7 +52,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
     values = {
         "node": node.name,
         "cluster": context.cluster.name,
-        "env": sorted(context.cluster.env.items()),
+        "env": sorted(context.cluster.env_of(node).items()),
         "address": node.cluster_address,
         "in_container": node.container is not None,
         "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
@@ -79,12 +79,12 @@ def _rec_sdk(context: Context, node: Node) -> dict[str, str]:
         **profile_paths(context.cluster.profile, packages),
         "NCCL_SOCKET_IFNAME": carrier_of(node, context.seen.facts[node.name]) or "",
     }
-    return {k: v for k, v in values.items() if v and k not in context.cluster.env}
+    return {k: v for k, v in values.items() if v and k not in context.cluster.env_of(node)}
 
 
 def _torch(context: Context, node: Node) -> dict[str, str]:
     """What PyTorch's ranks need to know of this very node; the inventory's own values count."""
-    facts, stated = context.seen.facts[node.name], context.cluster.env
+    facts, stated = context.seen.facts[node.name], context.cluster.env_of(node)
     interface = carrier_of(node, facts) or ""
     values = {
         "GLOO_SOCKET_IFNAME": interface,

@@ -13,16 +13,17 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ascendboot.model.cluster import Cluster
+    from ascendboot.model.cluster import Cluster, Node
     from ascendboot.transport.api import Result
 
-# One line of output per node, whatever happens there: name, exit code, stdout, stderr.
+# One line of output per node, whatever happens there: name, exit code, stdout, stderr. What it
+# reads of a node: its name and address, and the names of the variables that it alone has.
 # At the level of our ssh_config ssh does not say when it finds no host key of the kind it wants.
 _PROVE = """\
 one() {{
-  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" {probe} \\
+  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" {probe} "${{@:3}}" \\
     </dev/null >"$t/$1.out" 2>"$t/$1.err"
   printf '%s %s %s %s\\n' "$1" "$?" "$(head -c 1200 "$t/$1.out" | base64 -w0)" \
     "$(tail -c 1200 "$t/$1.err" | base64 -w0)"
@@ -35,7 +36,7 @@ xargs -P 32 -L 1 bash -c 'one "$@"' _
 
 _PROBE = """\
 . {base}/env/node.env || exit 1
-for ascendboot_n in {names}; do
+for ascendboot_n in {names} "$@"; do
   printf "%s=%s\\\\0" "$ascendboot_n" "${{!ascendboot_n}}"
 done | sha256sum
 for ascendboot_f in {files}; do sha256sum < {base}/$ascendboot_f; done
@@ -76,11 +77,14 @@ def proof(expected: Expectation) -> Command:
         files=" ".join(shlex.quote(path) for path in expected.files),
         programs=" ".join(shlex.quote(path) for path in expected.programs),
     )
-    targets = "".join(f"{node.name} {node.cluster_address}\n" for node in cluster.nodes)
+    words = (
+        (node.name, node.cluster_address, *_own_names(expected, node)) for node in cluster.nodes
+    )
+    targets = "".join(f"{' '.join(of_node)}\n" for of_node in words)
     script = _PROVE.format(
         limit=int(expected.timeout_s),
         config=shlex.quote(str(base / "trust/ssh_config")),
-        probe=shlex.quote(f"bash -c {shlex.quote(probe)}"),
+        probe=shlex.quote(f"bash -c {shlex.quote(probe)} ascendboot"),
     )
     waves = 1 + len(cluster.nodes) // 32
     return Command(
@@ -101,23 +105,40 @@ def read_proof(expected: Expectation, result: Result) -> dict[str, tuple[str, ..
     """
     lines = enumerate(result.checked().text.splitlines(), 1)
     answers = dict(_answer(number, line) for number, line in lines)
-    wanted = wanted_answer(expected)
+    alike = (*_digests(expected.files.values()), *map(_can_run, expected.programs))
     return {
-        node.name: _problems(expected, wanted, answers.get(node.name))
+        node.name: _problems(
+            expected, (_of_variables(expected, node), *alike), answers.get(node.name)
+        )
         for node in expected.cluster.nodes
     }
 
 
-def wanted_answer(expected: Expectation) -> tuple[str, ...]:
+def wanted_answer(expected: Expectation, node: Node) -> tuple[str, ...]:
     """The lines that a login prints on a node where all is well."""
-    variables = "".join(f"{k}={v}\0" for k, v in sorted(expected.cluster.env.items()))
-    texts = [variables, *expected.files.values()]
-    digests = (f"{sha256(text.encode()).hexdigest()}  -" for text in texts)
-    return (*digests, *map(_can_run, expected.programs))
+    digests = _digests(expected.files.values())
+    return (_of_variables(expected, node), *digests, *map(_can_run, expected.programs))
 
 
 def _can_run(path: str) -> str:
     return f"can run {path}"
+
+
+def _of_variables(expected: Expectation, node: Node) -> str:
+    names = (*sorted(expected.cluster.env), *_own_names(expected, node))
+    env = expected.cluster.env_of(node)
+    [digest] = _digests(["".join(f"{name}={env[name]}\0" for name in names)])
+    return digest
+
+
+def _digests(texts: Iterable[str]) -> tuple[str, ...]:
+    """As `sha256sum` prints them."""
+    return tuple(f"{sha256(text.encode()).hexdigest()}  -" for text in texts)
+
+
+def _own_names(expected: Expectation, node: Node) -> list[str]:
+    """The variables that a node has and the others need not have."""
+    return sorted(node.env.keys() - expected.cluster.env.keys())
 
 
 def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:

@@ -217,19 +217,20 @@ def _ports(
         if listener.pid is None or listener.pid not in told:
             holders.setdefault(_listens(listener), {})[listener.port] = None
     taken = {port for ports in holders.values() for port in ports}
+    wanted = job.hccl_ports[node]
     for holder, ports in holders.items():
         for port in ports:
             yield from _one_port(job, node, port, holder)
-        hccl = sorted(port for port in ports if port in job.hccl_ports)
+        hccl = sorted(port for port in ports if port in wanted)
         if hccl:
-            free = len(job.hccl_ports) - len(taken & set(job.hccl_ports))
-            fails = job.hccl_is_stated or free < len(job.devices[node])
+            free = len(wanted) - len(taken & set(wanted))
+            fails = node in job.hccl_is_stated or free < len(job.devices[node])
             yield _finding(
                 "ports",
                 "error" if fails else "warning",
                 node,
                 f"port{'s' if len(hccl) > 1 else ''} {numbers(hccl)} of HCCL's "
-                f"{numbers(job.hccl_ports)} {'are' if len(hccl) > 1 else 'is'} "
+                f"{numbers(wanted)} {'are' if len(hccl) > 1 else 'is'} "
                 f"taken by {holder}",
                 "end it, or move HCCL: HCCL_IF_BASE_PORT",
             )

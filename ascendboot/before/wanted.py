@@ -48,10 +48,10 @@ class Wanted:
     primary: str
     meeting_port: int | None
     """Where the ranks meet on the primary, if they do."""
-    hccl_ports: tuple[int, ...]
-    """Empty where HCCL needs none, or chooses by itself."""
-    hccl_is_stated: bool
-    """The inventory says at which port HCCL begins: it takes no other."""
+    hccl_ports: Mapping[str, tuple[int, ...]]
+    """By node; empty where HCCL needs none, or chooses by itself."""
+    hccl_is_stated: frozenset[str]
+    """The nodes for which the inventory says at which port HCCL begins: it takes no other."""
     sshd_port: int | None
     """Of the cluster's own sshd, where it listens on the workload side."""
     devices: Mapping[str, Mapping[int, str | None]]
@@ -68,7 +68,7 @@ class Wanted:
     def ports_on(self, node: str) -> tuple[int, ...]:
         """The ports that must be free on a node, but for our sshd's."""
         meeting = (self.meeting_port,) if self.meeting_port and node == self.primary else ()
-        return (*meeting, *self.hccl_ports)
+        return (*meeting, *self.hccl_ports[node])
 
 
 def wanted(
@@ -82,8 +82,8 @@ def wanted(
     devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
     for slot in placement.slots:
         devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
-    ports = sorted({port for ports in hccl_ports(cluster.env) for port in ports})
-    needs_ports = len(placement.nodes) > 1 and len(ports) <= _MOST_PORTS
+    envs = {node.name: cluster.env_of(node) for node in placement.nodes}
+    alone = len(placement.nodes) == 1
     from_host = any(cluster.serves_from_host(node) for node in cluster.nodes)
     return Wanted(
         base=applied.base,
@@ -93,8 +93,8 @@ def wanted(
         script=script,
         primary=placement.primary.name,
         meeting_port=cluster.chief_port if meets else None,
-        hccl_ports=tuple(ports) if needs_ports else (),
-        hccl_is_stated=_STATES_FIRST_PORT in cluster.env,
+        hccl_ports={name: () if alone else _ports_of_hccl(env) for name, env in envs.items()},
+        hccl_is_stated=frozenset(name for name, env in envs.items() if _STATES_FIRST_PORT in env),
         sshd_port=None if from_host else applied.port,
         devices=devices,
         used=_used(cluster, applied),
@@ -152,6 +152,11 @@ def host_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
         **({"holders": users, "present": present, "health": health} if asks_users else {}),
         **({"device_ips": addresses} if pairs else {}),
     }
+
+
+def _ports_of_hccl(env: Mapping[str, str]) -> tuple[int, ...]:
+    ports = sorted({port for ports in hccl_ports(env) for port in ports})
+    return tuple(ports) if len(ports) <= _MOST_PORTS else ()
 
 
 def _used(cluster: Cluster, applied: Applied) -> frozenset[str]:

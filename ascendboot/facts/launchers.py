@@ -81,9 +81,10 @@ def launcher_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """
     is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
     asks_torch = cluster.is_for_torch
-    stated = (f"{name}={value}" for name, value in cluster.env.items())
+    env = cluster.env_of(node)
+    stated = (f"{name}={value}" for name, value in env.items())
     paths = profile_paths(cluster.profile, "{packages}").items()
-    of_profile = (f"%{name}={value}" for name, value in paths if name not in cluster.env)
+    of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
     wanted = ("try" if is_tried else "", TORCH if asks_torch else "")
     words = (cluster.python, *wanted, *stated, *of_profile)
     command = Command(

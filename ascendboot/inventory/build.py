@@ -244,4 +244,5 @@ def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | 
         device_count=count if isinstance(count, int) else None,
         interface=entry.value("interface"),
         leaf=entry.value("leaf"),
+        env=entry.env,
     )

@@ -47,10 +47,9 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
         _report_without_table(sheet, keys)
     if mode == "root-info" or keys.launcher.kind == "torchrun":
         _report_torch(sheet, keys, mode)
-    has_meeting_port = mode != "rank-table" or keys.launcher.kind == "torchrun"
-    if has_meeting_port:
+    if has_meeting_port(keys):
         _report_port(sheet, keys)
-    report_settings(sheet, keys, has_meeting_port=has_meeting_port)
+    report_settings(sheet, keys, has_meeting_port=has_meeting_port(keys))
 
 
 def resource_mode(keys: InventoryKeys) -> ResourceMode:
@@ -58,6 +57,11 @@ def resource_mode(keys: InventoryKeys) -> ResourceMode:
     if keys.resources.mode is not None:
         return keys.resources.mode
     return "root-info" if keys.launcher.kind == "torchrun" else "rank-table"
+
+
+def has_meeting_port(keys: InventoryKeys) -> bool:
+    """Whether the ranks meet at `resources.chief_port` for certain."""
+    return resource_mode(keys) != "rank-table" or keys.launcher.kind == "torchrun"
 
 
 def _report_torch(sheet: Sheet, keys: InventoryKeys, mode: ResourceMode) -> None:

@@ -59,6 +59,11 @@ class Entry:
                 return layer.spot.at(key)
         return self.spot
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables of these nodes alone: every one of a layer, unless a former one has it."""
+        return {k: v for layer in reversed(self.layers) for k, v in layer.keys.env.items()}
+
     def each(self, key: str, sheet: Sheet) -> tuple[str, ...] | None:
         """The text of `key` for each node, or None: not stated, or a problem was reported."""
         text = self.value(key)

@@ -15,6 +15,7 @@ from ascendboot.inventory.kinds import (
     AbsolutePath,
     ChiefPort,
     DeviceId,
+    Environment,
     EnvValue,
     FolderOrPrimary,
     Kind,
@@ -246,13 +247,12 @@ class InventoryKeys(Keys):
         description="What ranks print.",
         examples=[{"max_size": "256 MiB"}],
     )
-    env: Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")] = (
-        Field(
-            default_factory=dict,
-            description="Environment variables of every rank; values count as written.",
-            examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
-            json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
-        )
+    env: Environment = Field(
+        default_factory=dict,
+        description="Environment variables of every rank; values count as written. What a node "
+        "states under its own `env` counts before them.",
+        examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
+        json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
     )
     hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = Field(
         default_factory=dict,

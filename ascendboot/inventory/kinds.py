@@ -17,7 +17,7 @@ from ascendboot.inventory.addresses import (
     why_not_cluster_ip,
     why_not_ip,
 )
-from ascendboot.inventory.sheet import seen
+from ascendboot.inventory.sheet import Raw, seen
 from ascendboot.model.cluster import CHIEF_PORT
 
 if TYPE_CHECKING:
@@ -115,6 +115,13 @@ def _enough(text: str) -> str:
     return text
 
 
+def _as_written(value: object) -> object:
+    """What YAML takes for a number, a date or a yes is what its text is, in an environment."""
+    if isinstance(value, Raw):
+        return value.text
+    return str(value) if type(value) is int else value
+
+
 def by_type(**tags: type) -> Discriminator:
     """Chooses between the forms of a value by its Python type, so that errors name one form."""
 
@@ -198,12 +205,14 @@ LogSize = Annotated[
 ]
 EnvValue = Annotated[
     str,
+    BeforeValidator(_as_written),
     Field(pattern=r"^[^\r\n]*$"),
     Kind(
         "a text of one line, a number, or true or false",
         {"type": ["string", "number", "boolean"], "pattern": r"^[^\r\n]*$"},
     ),
 ]
+Environment = Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")]
 _PRODUCTS = ("auto", "910", "a2", "a3", "a5")
 ProductName = Annotated[
     Literal["auto", "910", "a2", "a3", "a5"],

@@ -9,6 +9,7 @@ from ascendboot.inventory.contradictions import report_contradictions, resource_
 from ascendboot.inventory.entries import read_entries
 from ascendboot.inventory.kept import shown
 from ascendboot.inventory.kinds import size_of
+from ascendboot.inventory.node_env import report_node_settings
 from ascendboot.inventory.reader import read
 from ascendboot.inventory.settings import environment, report_one_address
 from ascendboot.inventory.sheet import Problem
@@ -35,13 +36,14 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         InventoryError: the file cannot be read or has problems; carries all of them by line.
     """
     file = shown(path)
-    sheet = read(path, file=file, verbatim=frozenset({"env", "hccl"}))
+    sheet = read(path, file=file)
     keys = validate(sheet)
     _report_missing(sheet, keys)
     report_contradictions(sheet, keys)
     entries = read_entries(sheet, keys)
     nodes = build_nodes(sheet, entries)
     report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
+    report_node_settings(sheet, keys, entries)
     _report_primary(sheet, keys, entries)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:

@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from ascendboot.inventory.kinds import (
+    ENV_NAME,
     TAG,
     Address,
     ClusterIp,
     Container,
     DeviceId,
+    Environment,
     Fingerprint,
     Interface,
     Ip,
@@ -159,6 +161,14 @@ class NodeKeys(Keys):
     )
     leaf: Line | None = unset(
         "not stated", "leaf-1", "The leaf switch to which the node is connected."
+    )
+    env: Environment = Field(
+        default_factory=dict,
+        description="Environment variables of the ranks of this node alone. They count before the "
+        "inventory's own `env` and `hccl`, variable by variable, and variables of HCCL may stand "
+        "here too.",
+        examples=[{"HCCL_SOCKET_IFNAME": "eth1"}],
+        json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
     )
     groups: Annotated[list[Name], Kind("a list of group names")] | None = unset(
         "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."

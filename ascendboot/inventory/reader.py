@@ -25,8 +25,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\
 _CORE = "tag:yaml.org,2002:"
 
 
-def read(path: Path, *, file: str, verbatim: frozenset[str]) -> Sheet:
-    """The file at `path`, called `file` in messages; `verbatim` keys hold values kept as written.
+def read(path: Path, *, file: str) -> Sheet:
+    """The file at `path`, called `file` in messages.
 
     Raises:
         InventoryError: it cannot be read, or not one mapping can be made of it.
@@ -38,7 +38,7 @@ def read(path: Path, *, file: str, verbatim: frozenset[str]) -> Sheet:
         raise InventoryError(
             [f"{file}: states nothing; it begins with `cluster: NAME` and `nodes:`"]
         )
-    reader = _Reader(problems, verbatim)
+    reader = _Reader(problems)
     spot = Spot(1)
     data = reader.value(root, spot)
     if data is None:
@@ -130,26 +130,25 @@ def _syntax(error: yaml.YAMLError, text: str) -> Problem:
 class _Reader:
     """Turns YAML nodes into values and spots, and notes what an inventory does not allow."""
 
-    def __init__(self, problems: list[Problem], verbatim: frozenset[str]) -> None:
+    def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
-        self._verbatim = verbatim
         self._visited: set[int] = set()
 
-    def value(self, node: yaml.Node, spot: Spot, *, verbatim: bool = False) -> Value | None:
+    def value(self, node: yaml.Node, spot: Spot) -> Value | None:
         """The value of `node`, or None where a problem was noted; fills in `spot`."""
         if id(node) in self._visited:
             return None
         self._visited.add(id(node))
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_CORE}map":
-            return self._mapping(node, spot, verbatim=verbatim)
+            return self._mapping(node, spot)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_CORE}seq":
             return self._list(node, spot)
         if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node, spot, verbatim=verbatim)
+            return self._scalar(node, spot)
         self._problem(spot, f"the tag {_tag(node.tag)} means nothing here; remove it")
         return None
 
-    def _mapping(self, node: yaml.MappingNode, spot: Spot, *, verbatim: bool) -> dict[str, Value]:
+    def _mapping(self, node: yaml.MappingNode, spot: Spot) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
@@ -166,8 +165,7 @@ class _Reader:
                 self._problem(inner, f"stated twice: in lines {first} and {line}; keep one")
                 continue
             spot.keys[key] = inner
-            top_verbatim = not spot.path and key in self._verbatim
-            value = self.value(value_node, inner, verbatim=verbatim or top_verbatim)
+            value = self.value(value_node, inner)
             if value is not None:
                 values[key] = value
         return values
@@ -182,7 +180,7 @@ class _Reader:
                 spot.items.append(item)
         return values
 
-    def _scalar(self, node: yaml.ScalarNode, spot: Spot, *, verbatim: bool) -> Value | None:
+    def _scalar(self, node: yaml.ScalarNode, spot: Spot) -> Value | None:
         kind = node.tag.removeprefix(_CORE)
         text: str = node.value
         if kind == "null":
@@ -191,9 +189,9 @@ class _Reader:
         if kind not in ("str", "int", "bool", "float", "timestamp", "value"):
             self._problem(spot, f"the tag {_tag(node.tag)} means nothing here; remove it")
             return None
-        if kind in ("str", "value") or verbatim:
+        if kind in ("str", "value"):
             return text
-        if kind == "int" and re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", text):
+        if kind == "int" and re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text):
             return int(text)
         return Raw(text, _reading(kind, text))
 

@@ -65,6 +65,13 @@ def why_not_env(name: str) -> str | None:
     return None
 
 
+def why_not_of_one_node(name: str) -> str | None:
+    """Why one node cannot have a value of its own for a variable; None when it can."""
+    if _MEETING.fullmatch(name):
+        return "all ranks meet at one place: state it under `env` of the inventory"
+    return None
+
+
 def why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
     """Why a variable cannot stand in `env` where PyTorch's ranks meet; None when it can."""
     if _MEETING.fullmatch(name):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from ascendboot.hccl import VARIABLES, conflicts, hccl_ports, why_not, why_not_read
+from ascendboot.hccl import VARIABLES, Problem, conflicts, hccl_ports, why_not, why_not_read
 from ascendboot.inventory.refused import why_not_env
 from ascendboot.inventory.words import did_you_mean
 from ascendboot.profiles import profile_env, why_not_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from ascendboot.inventory.keys import InventoryKeys
-    from ascendboot.inventory.sheet import Sheet
+    from ascendboot.inventory.sheet import Sheet, Spot
+
+    Section: TypeAlias = tuple[Mapping[str, str], Spot]
+    """Variables that are stated, and where that is."""
 
 _NOT_HERE = {
     "ASCEND_VISIBLE_DEVICES": "the container runtime reads it when a container is made, ranks "
@@ -28,8 +33,7 @@ def environment(keys: InventoryKeys) -> dict[str, str]:
 def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool) -> None:
     """Note every variable that its software would refuse, misread or not read."""
     for name, value in keys.env.items():
-        reason = why_not_env(name) or why_not_value(name, value)
-        reason = reason or why_not(name, value, keys.product)
+        reason = why_not_stated(name, value, keys.product)
         if reason is None and name in keys.hccl:
             reason = "stands under `hccl` as well; keep one"
         if reason:
@@ -37,16 +41,42 @@ def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool
     for name, value in keys.hccl.items():
         if reason := _why_not_here(name) or _why_not(name, value, keys.product):
             sheet.report(sheet.spot.at("hccl", name), reason)
-    for problem in conflicts(environment(keys)):
-        _report_first(sheet, keys, problem.names, problem.text)
-    _report_ports(sheet, keys, has_meeting_port=has_meeting_port)
+    for problem in together(keys, environment(keys), has_meeting_port=has_meeting_port):
+        report_first(sheet, _sections(sheet, keys), problem)
 
 
 def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
     """An address for all nodes is right for one of them at most."""
     if nodes > 1:
         text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
-        _report_first(sheet, keys, ("HCCL_IF_IP",), f"{text}remove it")
+        problem = Problem(("HCCL_IF_IP",), f"{text}remove it")
+        report_first(sheet, _sections(sheet, keys), problem)
+
+
+def why_not_stated(name: str, value: str, product: str) -> str | None:
+    """Why a variable cannot have this value in an `env`; None where it can."""
+    return why_not_env(name) or why_not_value(name, value) or why_not(name, value, product)
+
+
+def together(
+    keys: InventoryKeys, env: Mapping[str, str], *, has_meeting_port: bool
+) -> Iterator[Problem]:
+    """What of a whole environment contradicts something else, in it or in the inventory."""
+    yield from conflicts(env)
+    yield from _ports(keys, env, has_meeting_port=has_meeting_port)
+
+
+def report_first(sheet: Sheet, sections: Sequence[Section], problem: Problem) -> None:
+    """At the first of its names that the inventory states; the profile's own are never to blame."""
+    for name in problem.names:
+        for stated, spot in sections:
+            if name in stated:
+                sheet.report(spot.at(name), problem.text)
+                return
+
+
+def _sections(sheet: Sheet, keys: InventoryKeys) -> tuple[Section, Section]:
+    return (keys.hccl, sheet.spot.at("hccl")), (keys.env, sheet.spot.at("env"))
 
 
 def _why_not_here(name: str) -> str | None:
@@ -61,26 +91,18 @@ def _why_not(name: str, value: str, product: str) -> str | None:
     return why_not(name, value, product) or why_not_read(name, product)
 
 
-def _report_first(sheet: Sheet, keys: InventoryKeys, names: tuple[str, ...], text: str) -> None:
-    """At the first of `names` that the inventory states; the profile's own are never to blame."""
-    for name in names:
-        for section, stated in (("hccl", keys.hccl), ("env", keys.env)):
-            if name in stated:
-                sheet.report(sheet.spot.at(section, name), text)
-                return
-
-
-def _report_ports(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool) -> None:
+def _ports(
+    keys: InventoryKeys, env: Mapping[str, str], *, has_meeting_port: bool
+) -> Iterator[Problem]:
+    meeting = keys.resources.chief_port if has_meeting_port else None
     taken = {
-        "resources.chief_port, where the ranks meet": keys.resources.chief_port
-        if has_meeting_port
-        else None,
+        "resources.chief_port, where the ranks meet": meeting,
         "ssh.port": keys.ssh.port if isinstance(keys.ssh.port, int) else None,
     }
     names = ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT")
-    for ports in hccl_ports(environment(keys)):
+    for ports in hccl_ports(env):
         for what, port in taken.items():
             if port is not None and port in ports:
                 last = f"{ports.start}-{ports.stop - 1}"
                 text = f"HCCL takes {last}, and {port} of them is {what}; move one of the two"
-                _report_first(sheet, keys, names, text)
+                yield Problem(names, text)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
 
 
-def ports_of_hccl(cluster: Cluster) -> tuple[range, ...]:
-    """The host's ports that HCCL takes: 60000-60031 unless the job's environment moves them.
+def ports_of_hccl(cluster: Cluster, node: Node) -> tuple[range, ...]:
+    """The node's ports that HCCL takes: 60000-60031 unless the job's environment moves them.
 
     Empty where the environment leaves the choice to HCCL or holds what we do not understand.
     """
-    return tuple(hccl_ports(cluster.env))
+    return tuple(hccl_ports(cluster.env_of(node)))
 
 
 def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterato
     if len(cluster.nodes) == 1:
         return
     for node, seen in judged_nodes(cluster, facts):
-        for ports in ports_of_hccl(cluster):
+        for ports in ports_of_hccl(cluster, node):
             yield from _taken(ports, node, seen)
             yield from _given_away(ports, node, seen)
 

@@ -23,7 +23,7 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iter
     of_profile = profile_env(cluster.profile)
     for node, seen in judged_nodes(cluster, facts):
         product = product_of(seen) or ""
-        for name, value in cluster.env.items():
+        for name, value in cluster.env_of(node).items():
             if of_profile.get(name) == value:
                 continue
             wrong, unread = why_not(name, value, product), why_not_read(name, product)

@@ -80,7 +80,7 @@ def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
     Between the devices of one server, or of one super pod, it needs none unless it is told to go
     over RoCE there, too.
     """
-    if cluster.env.get(INTRA_ROCE) == "1":
+    if any(cluster.env_of(node).get(INTRA_ROCE) == "1" for node in cluster.nodes):
         return True
     pods = pods_of(cluster, facts).values()
     in_one_pod = all(pods) and len(set().union(*pods)) == 1

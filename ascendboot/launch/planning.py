@@ -13,6 +13,7 @@ from ascendboot.launch.plan import TORCH_LOGS, LaunchPlan, PlannedRank, Start
 from ascendboot.launch.request import refuse_impossible
 from ascendboot.launch.scripts import LAUNCH
 from ascendboot.launch.torchrun import AllTogether, Torchrun, torchrun_command, torchrun_env
+from ascendboot.model.launcher import LAUNCHER_NAMES
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.request import LaunchRequest
     from ascendboot.launch.torchrun import Bond
+    from ascendboot.model.cluster import Node
 
 _NODE_LOSS = {
     "OMPI_MCA_oob_tcp_keepalive_time": "10",
@@ -74,12 +76,11 @@ def plan(request: LaunchRequest) -> LaunchPlan:
 
 def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ...]:
     """Torchrun is started on every node; mpirun and horovodrun reach the others themselves."""
-    env = _launcher_env(request)
     base = request.base
     if not request.launcher.torchrun:
-        primary = request.placement.primary.name
-        command = _command(request, program)
-        return (Start(node=primary, node_rank=0, base=base, command=command, env=env),)
+        primary = request.placement.primary
+        command, env = _command(request, program), _launcher_env(request, primary)
+        return (Start(node=primary.name, node_rank=0, base=base, command=command, env=env),)
     torchrun, bond = _torchrun(request), _bond(request)
     return tuple(
         Start(
@@ -88,7 +89,7 @@ def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ..
             base=base,
             command=torchrun_command(torchrun, bond, node_rank, program),
             env={
-                **torchrun_env(env, torchrun.ranks[node_rank]),
+                **torchrun_env(_launcher_env(request, node), torchrun.ranks[node_rank]),
                 **bond.env(torchrun, node_rank),
             },
         )
@@ -160,7 +161,9 @@ def _program(
     )
 
 
-def _launcher_env(request: LaunchRequest) -> dict[str, str]:
+def _launcher_env(request: LaunchRequest, node: Node) -> dict[str, str]:
+    loads_libraries = request.launcher.horovodrun or request.launcher.torchrun
+    names = LAUNCHER_NAMES if loads_libraries else ()
     shim = f"{request.base / 'env' / 'bin'}:" if request.launcher.horovodrun else ""
     mpi = "" if request.launcher.torchrun else f"{request.mpirun.parent}:"
     return {
@@ -172,6 +175,7 @@ def _launcher_env(request: LaunchRequest) -> dict[str, str]:
         "ASCENDBOOT_JOB_ID": request.job_id,
         **({} if request.launcher.torchrun else _NODE_LOSS),
         **request.launcher_env,
+        **{name: node.env[name] for name in names if name in node.env},
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError
-from ascendboot.model.launcher import MPIRUN, LauncherChoice
+from ascendboot.model.launcher import LAUNCHER_NAMES, MPIRUN, LauncherChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
-"""What horovodrun and torchrun may need to load their libraries; no other variable of the ranks
-reaches a launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +61,8 @@ class LaunchRequest:
     workdir: PurePosixPath | None = None
     """Where the ranks run; None: the folder of the script."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
-    """Set for the launcher: `OMPI_MCA_…` and `LAUNCHER_NAMES`, nothing else."""
+    """Set for the launcher: `OMPI_MCA_…` and `LAUNCHER_NAMES`, nothing else; of the latter what a
+    node has by itself counts before."""
     path: str = ""
     """The launcher's PATH, but for what goes before it; empty: the usual one."""
     alone: bool = True

@@ -66,6 +66,8 @@ class Node:
     """How many devices the inventory states; None: no number stated (`devices` may name them)."""
     interface: str | None = None
     leaf: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Environment variables of its ranks alone; they count before those of the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,7 @@ class Cluster:
     log_limit: int = 1 << 30
     """How many bytes of a rank's log are kept; 0: all of them."""
     env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of every rank, but for what a node has by itself."""
 
     @property
     def primary(self) -> Node:
@@ -154,6 +157,10 @@ class Cluster:
     def serves_from_host(self, node: Node) -> bool:
         """Whether the node's ranks run in a container and our sshd does not."""
         return node.container is not None and self.ssh_via == "engine"
+
+    def env_of(self, node: Node) -> dict[str, str]:
+        """The environment variables of a node's ranks."""
+        return {**self.env, **node.env}
 
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError when there is none."""

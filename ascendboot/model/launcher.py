@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
+"""What horovodrun and torchrun may need to load their libraries; no other variable of the ranks
+reaches a launcher."""
+
 
 @dataclass(frozen=True)
 class LauncherChoice:

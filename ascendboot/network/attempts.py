@@ -221,7 +221,7 @@ def _ports(
     """Ports of a node to be tried: port, who needs it, whether something of ours listens."""
     if node.name in ssh_ports:
         yield ssh_ports[node.name], "the cluster's sshd", True
-    for ports in ports_of_hccl(cluster)[:1]:
+    for ports in ports_of_hccl(cluster, node)[:1]:
         yield ports[0], "HCCL", False
     kernel = value_of(facts.kernel_ports)
     if kernel is None or not kernel.first <= _ANY_PORT <= kernel.last:

@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.judge.finding import Finding
+from ascendboot.preflight.program import is_compared, shown
 from ascendboot.preflight.who import nodes_of, ranks_shown
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _REMEDIES = {
 def compare(places: Sequence[Place], said: Mapping[int, Said], digest: str) -> Iterator[Finding]:
     """Every rank that is not where it should be, or sees something else than most others.
 
-    Ranks of which nothing was heard have no part in it. `digest` is that of the plan's rank table,
+    Ranks of which nothing was heard have no part in it. What the inventory states for a node alone
+    is held against that, and not against other nodes. `digest` is that of the plan's rank table,
     empty without one.
     """
     heard = {rank: one.facts for rank, one in said.items() if one.facts}
@@ -50,12 +52,19 @@ def compare(places: Sequence[Place], said: Mapping[int, Said], digest: str) -> I
         ("preflight-environment", "env", "not set", "error"),
         ("preflight-limits", "limits", "not known", "warning"),
     )
+    stated = {place.rank: _compared(place.env) for place in places if place.rank in heard}
     for id_, key, absent, level in kinds:
         values = {rank: facts[key] for rank, facts in heard.items()}
+        wanted = stated if key == "env" else {}
         words: dict[tuple[int, ...], list[str]] = {}
-        for name in sorted({name for of_rank in values.values() for name in of_rank}):
+        for name in sorted(set[str]().union(*values.values(), *wanted.values())):
             of_name = {rank: _meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
-            for ranks, told in differences(name, of_name, absent=absent):
+            should = {r: _meant(name, of[name]) for r, of in wanted.items() if name in of}
+            others = {rank: value for rank, value in of_name.items() if rank not in should}
+            for ranks, told in (
+                *differences(name, others, absent=absent),
+                *_unlike_stated(name, of_name, should, absent),
+            ):
                 words.setdefault(ranks, []).append(told)
         for ranks, all_told in words.items():
             yield _finding(id_, places, ranks, "; ".join(all_told), level=level)
@@ -81,6 +90,22 @@ def differences(
         if ranks is not most:
             value, usual = values[ranks[0]], values[most[0]]
             yield tuple(ranks), _told(name, value, usual, rest, absent)
+
+
+def _compared(env: Mapping[str, str]) -> dict[str, Any]:
+    return {name: shown(name, value) for name, value in env.items() if is_compared(name)}
+
+
+def _unlike_stated(
+    name: str, values: Mapping[int, Any], should: Mapping[int, Any], absent: str
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    """The ranks that have something else than the inventory states for their node, in words."""
+    groups: dict[str, list[int]] = {}
+    for rank in should:
+        if values[rank] != should[rank]:
+            words = _told(name, values[rank], should[rank], "its node in the inventory", absent)
+            groups.setdefault(words, []).append(rank)
+    yield from ((tuple(ranks), words) for words, ranks in groups.items())
 
 
 def _meant(name: str, value: Any) -> Any:  # noqa: ANN401 (a JSON value)

@@ -31,6 +31,8 @@ class Place:
     server_id: str
     device_id: int
     local_rank: int
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What the inventory states for its node alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +68,9 @@ class Said:
 def places(placement: Placement) -> tuple[Place, ...]:
     """Where every rank should be, in rank order."""
     return tuple(
-        Place(rank, slot.node.name, slot.node.server_id, slot.device_id, slot.local_rank)
+        Place(rank, node.name, node.server_id, slot.device_id, slot.local_rank, node.env)
         for rank, slot in enumerate(placement.slots)
+        for node in (slot.node,)
     )
 
 

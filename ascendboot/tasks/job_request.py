@@ -6,7 +6,8 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.request import LAUNCHER_NAMES, LaunchRequest, Login
+from ascendboot.launch.request import LaunchRequest, Login
+from ascendboot.model.launcher import LAUNCHER_NAMES
 from ascendboot.resources.files import (
     chief_settings,
     meeting_settings,

@@ -237,16 +237,19 @@ class Simulation:
             if "/resources/" in path
         }
         programs = {**rank_wrapper(PurePosixPath(BASE)), **daemon_of("/usr/bin/mpirun")}
-        wanted = wanted_answer(
-            Expectation(
-                cluster=self.cluster,
-                base=PurePosixPath(BASE),
-                files=files,
-                programs={p: to for p, to in programs.items() if p in command.argv[-1]},
-            )
+        expected = Expectation(
+            cluster=self.cluster,
+            base=PurePosixPath(BASE),
+            files=files,
+            programs={p: to for p, to in programs.items() if p in command.argv[-1]},
         )
-        text = base64.b64encode("\n".join(wanted).encode()).decode()
-        return "".join(f"lab-{n.number} 0 {text} \n" for n in self.nodes)
+        answers = {
+            node.name: "\n".join(wanted_answer(expected, node)) for node in self.cluster.nodes
+        }
+        return "".join(
+            f"{name} 0 {base64.b64encode(words.encode()).decode()} \n"
+            for name, words in answers.items()
+        )
 
 
 def running(**changes: Any) -> Answered[Engines]:

@@ -111,6 +111,21 @@ def test_a_plan_of_one_changed_byte_shows_that_byte() -> None:
     ]
 
 
+def test_a_variable_of_one_node_changes_that_node_alone() -> None:
+    cluster = Simulation.of(2)
+    cluster.walk()
+    first, second = cluster.cluster.nodes
+    other = replace(second, env={"CACHE": "/mnt/nvme1"})
+    cluster.cluster = replace(cluster.cluster, nodes=(first, other))
+    plan, applied = cluster.walk(planning=True), cluster.walk()
+    for report, outcome in ((plan, Outcome.WOULD_CHANGE), (applied, Outcome.CHANGED)):
+        found = [(r.node, r.step) for r in report.results if r.outcome is outcome]
+        assert found == [("lab-2", "env/node.env")]
+    [diff] = [r.diff for r in plan.results if r.diff]
+    assert diff.splitlines()[-1] == "+export CACHE=/mnt/nvme1"
+    assert cluster.walk().count(Outcome.CHANGED) == 0
+
+
 def test_an_unreachable_node_stops_the_run_before_anything_is_written() -> None:
     cluster = Simulation.of(3)
     cluster.unreachable.add("lab-2")

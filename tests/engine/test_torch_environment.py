@@ -68,3 +68,22 @@ def test_other_jobs_get_none_of_it() -> None:
     cluster = Simulation.of(1)
     assert cluster.walk().exit_code == 0
     assert exports(cluster, 0) == []
+
+
+def test_what_a_node_states_counts_there_alone() -> None:
+    cluster = Simulation.of(2)
+    first, second = cluster.cluster.nodes
+    own = {"HCCL_SOCKET_IFNAME": "eth9", "GLOO_SOCKET_IFNAME": "eth8"}
+    cluster.cluster = replace(
+        cluster.cluster, nodes=(first, replace(second, env=own)), launcher="torchrun"
+    )
+    assert cluster.walk().exit_code == 0
+    assert [exports(cluster, number) for number in (0, 1)] == [
+        [
+            "GLOO_SOCKET_IFNAME=eth0",
+            "TP_SOCKET_IFNAME=eth0",
+            "HCCL_SOCKET_IFNAME==eth0",
+            "HCCL_IF_IP=198.18.0.1",
+        ],
+        ["TP_SOCKET_IFNAME=eth0", "GLOO_SOCKET_IFNAME=eth8", "HCCL_SOCKET_IFNAME=eth9"],
+    ]

@@ -35,7 +35,7 @@ EXPECTED = Expectation(
     files={"resources/hostfile": "198.18.0.1 slots=8\n"},
     programs={**rank_wrapper(BASE), **daemon_of("/usr/bin/mpirun")},
 )
-GOOD = "\n".join(wanted_answer(EXPECTED))
+GOOD = "\n".join(wanted_answer(EXPECTED, CLUSTER.primary))
 
 
 def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
@@ -96,13 +96,13 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
         ),
         (
             0,
-            GOOD.replace(wanted_answer(EXPECTED)[0], f"{'0' * 64}  -"),
+            GOOD.replace(wanted_answer(EXPECTED, CLUSTER.primary)[0], f"{'0' * 64}  -"),
             "",
             "the inventory's environment does not arrive as it was written",
         ),
         (
             0,
-            GOOD.replace(wanted_answer(EXPECTED)[1], f"{'0' * 64}  -"),
+            GOOD.replace(wanted_answer(EXPECTED, CLUSTER.primary)[1], f"{'0' * 64}  -"),
             "",
             "resources/hostfile does not arrive as it was written",
         ),
@@ -132,16 +132,18 @@ def test_a_line_of_another_form_is_named(line: bytes) -> None:
 def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
     """The probe for real, by an `ssh` that runs here: the environment counts as it was written."""
     env = {"n": "5", "f": "6", "name": "7"}
+    own = {"f": "of lab-2", "ascendboot": "8", "z": ""}
     (tmp_path / "env").mkdir()
-    lines = "".join(f"export {name}='{value}'\n" for name, value in env.items())
+    lines = "".join(f"export {name}='{value}'\n" for name, value in {**env, **own}.items())
     (tmp_path / "env/node.env").write_text(lines)
     (tmp_path / "hosts").write_text("198.18.0.1\n")
-    for tool, text in (("ssh", '#!/bin/bash\nbash -c "${!#}"\n'), ("orted", "#!/bin/bash\n")):
+    for tool, text in (("ssh", '#!/bin/bash\nshift 5\nbash -c "$*"\n'), ("orted", "#!/bin/bash\n")):
         (tmp_path / tool).write_text(text)
         (tmp_path / tool).chmod(0o755)
+    first, second = CLUSTER.nodes
     expected = replace(
         EXPECTED,
-        cluster=replace(CLUSTER, env=env),
+        cluster=replace(CLUSTER, env=env, nodes=(first, replace(second, env=own))),
         base=PurePosixPath(tmp_path),
         files={"hosts": "198.18.0.1\n"},
         programs=daemon_of(str(tmp_path / "mpirun")),
@@ -157,4 +159,6 @@ def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
     )
 
     result = replace(answer(), command=command, stdout=done.stdout)
-    assert read_proof(expected, result) == {"lab-1": (), "lab-2": ()}
+    # Both logins come to the second node, which has a variable otherwise than the first.
+    differs = "the inventory's environment does not arrive as it was written"
+    assert read_proof(expected, result) == {"lab-1": (differs,), "lab-2": ()}

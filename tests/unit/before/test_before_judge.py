@@ -270,7 +270,7 @@ def test_ports_that_are_taken() -> None:
         f"ports error lab-2: {sshd}; end it and run setup",
         f"ports warning lab-2: {hccl}{move}",
     ]
-    stated = replace(JOB, hccl_is_stated=True)
+    stated = replace(JOB, hccl_is_stated=frozenset({"lab-1"}))
     assert said(look(1, listeners=taken), look(2), stated) == [
         f"ports error lab-1: {meeting}; end it, or state another resources.chief_port",
         f"ports error lab-1: {sshd}; end it and run setup",

@@ -186,7 +186,7 @@ def test_only_where_somebody_listens_it_is_asked_who(stage: Path) -> None:
         (stage / "base/lab/sshd").mkdir()
         (stage / "base/lab/sshd/started").write_text("4194304 1 digest -\n")
         instead = value_of(of_work(stage, meeting_port=None, sshd_port=port).listeners)
-    free = of_work(stage, meeting_port=port, sshd_port=None, hccl_ports=())
+    free = of_work(stage, meeting_port=port, sshd_port=None, hccl_ports={"lab-1": (), "lab-2": ()})
     assert [(found.port, found.pid) for found in taken or ()] == [(7, 3)]
     assert instead == taken
     assert free.listeners == Answered(())

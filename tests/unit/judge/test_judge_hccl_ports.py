@@ -32,7 +32,20 @@ MOVE = "Unless that is a job which runs now, end it, or move HCCL: HCCL_IF_BASE_
 def test_the_environment_of_the_job_moves_them(
     env: dict[str, str], ports: tuple[range, ...]
 ) -> None:
-    assert ports_of_hccl(well.cluster(well.node(1), env=env)) == ports
+    cluster = well.cluster(well.node(1), env=env)
+    assert ports_of_hccl(cluster, cluster.primary) == ports
+
+
+def test_a_node_may_have_ports_of_its_own() -> None:
+    first, second = well.TWO.nodes
+    env = {"HCCL_IF_BASE_PORT": "50000"}
+    wish = replace(well.TWO, nodes=(first, replace(second, env=env)))
+    taken = listeners((50007, "nfsd", 7), (60000, "x", 8))
+    found = well.judged(wish, well.facts(1, listeners=taken), well.facts(2, listeners=taken))
+    assert [text.partition(" is ")[0] for text in found] == [
+        "hccl-port-taken warning lab-1: port 60000 of HCCL's 60000-60031",
+        "hccl-port-taken warning lab-2: port 50007 of HCCL's 50000-50031",
+    ]
 
 
 def test_every_range_is_looked_at() -> None:

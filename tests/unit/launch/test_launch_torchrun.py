@@ -51,6 +51,18 @@ def test_one_command_for_each_node() -> None:
         }
 
 
+def test_a_library_path_of_a_node_is_its_torchrun_s_as_well() -> None:
+    env = {"LD_LIBRARY_PATH": "/mnt/lib", "OMPI_MCA_btl": "tcp", "OTHER": "x"}
+    _, second = TORCHRUN.placement.nodes
+    slots = [
+        replace(slot, node=replace(second, env=env)) if slot.node == second else slot
+        for slot in TORCHRUN.placement.slots
+    ]
+    made = plan(replace(TORCHRUN, placement=replace(TORCHRUN.placement, slots=tuple(slots))))
+    assert [start.env["LD_LIBRARY_PATH"] for start in made.starts] == ["/opt/lib", "/mnt/lib"]
+    assert made.starts[1].env.keys() == made.starts[0].env.keys()
+
+
 def test_nodes_with_another_number_of_ranks() -> None:
     slots = TORCHRUN.placement.slots
     made = plan(replace(TORCHRUN, placement=replace(TORCHRUN.placement, slots=slots[:3])))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ascendboot.preflight.compare import compare, differences
 from ascendboot.preflight.notes import Said
+from ascendboot.preflight.program import shown
 from tests.unit.preflight.ranks import DIGEST, PLACES, all_well, facts
 
 if TYPE_CHECKING:
@@ -214,3 +215,19 @@ def test_a_clock_that_is_off_when_all_have_the_sum() -> None:
 def test_ranks_of_which_nothing_was_heard_have_no_part_in_it() -> None:
     assert told({**all_well(), 3: Said()}) == []
     assert told(dict.fromkeys(range(4), Said())) == []
+
+
+def test_what_the_inventory_states_for_one_node_is_held_against_that_alone() -> None:
+    own = {"HCCL_CONNECT_TIMEOUT": "1200", "LD_LIBRARY_PATH": "/opt/a:/opt/b", "HCCL_KEY": "k"}
+    places = [*PLACES[:2], *(replace(p, env={**own, "MINE": "x"}) for p in PLACES[2:])]
+    usual = facts(0)["env"]
+    seen = {**usual, **own, "HCCL_KEY": shown("HCCL_KEY", "k"), "LD_LIBRARY_PATH": "/opt/a:/opt/b:"}
+    as_stated = all_well(env={2: seen, 3: seen})
+    assert [*compare(places, as_stated, DIGEST)] == []
+    assert [found.nodes for found in compare(PLACES, as_stated, DIGEST)] == [("lab-2",)]
+    [found] = compare(places, all_well(env={2: seen, 3: usual}), DIGEST)
+    assert found.text == (
+        "rank 3 on device 5: HCCL_CONNECT_TIMEOUT is 600, 1200 on its node in the inventory; "
+        "HCCL_KEY is not that of its node in the inventory (it may be a secret, and is not shown); "
+        "LD_LIBRARY_PATH is not set, /opt/a:/opt/b on its node in the inventory"
+    )

@@ -1,0 +1,121 @@
+"""Variables that a node has by itself, as its ranks see them under every launcher."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cluster.operating import BASE, Ended, Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+JOB = """\
+import json, os
+names = ("CACHE", "SHARED", "ALONE", "PYTHONPATH", "OMPI_MCA_btl_tcp_links", "HCCL_CONNECT_TIMEOUT")
+print(json.dumps([os.environ.get(name) for name in names]))
+"""
+SHARED = {
+    "CACHE": "of all",
+    "SHARED": "of all",
+    "OMPI_MCA_btl_tcp_links": 1,
+    "HCCL_CONNECT_TIMEOUT": 600,
+}
+OWN = {
+    "lab-1": {"CACHE": "it's $HOME", "PYTHONPATH": "/opt/one", "HCCL_CONNECT_TIMEOUT": 900},
+    "lab-2": {"PYTHONPATH": "/opt/two", "ALONE": "", "OMPI_MCA_btl_tcp_links": 2},
+}
+SEEN = {
+    "lab-1": ["it's $HOME", "of all", None, "/opt/one", "1", "900"],
+    "lab-2": ["of all", "of all", "", "/opt/two", "2", "600"],
+}
+
+
+@pytest.fixture(scope="module")
+def operator(bring_up_once: Callable[..., Lab]) -> Operator:
+    operator = Operator(bring_up_once(nodes=2, devices=2))
+    (operator.lab.directory / "job.py").write_text(JOB)
+    return operator
+
+
+def wish(operator: Operator, own: dict[str, dict[str, Any]], **changes: object) -> Path:
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    for node in operator.lab.nodes:
+        document["nodes"][node.name]["env"] = own[node.name]
+    document["env"] = {**document.get("env", {}), **SHARED}
+    path = operator.lab.directory / "own.yaml"
+    path.write_text(yaml.safe_dump({**document, **changes}))
+    return path
+
+
+def seen(job: Ended) -> dict[str, list[list[str | None]]]:
+    """What the ranks of each node printed."""
+    assert job.code == 0, job.err + job.out
+    found: dict[str, list[list[str | None]]] = {}
+    for name, printed in re.findall(r"^(lab-\d):\d \| (\[.*)$", job.out, re.MULTILINE):
+        found.setdefault(name, []).append(json.loads(printed))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["mpirun", "horovod", "torchrun"])
+def test_row_15_a_node_has_values_of_its_own_under_every_launcher(
+    operator: Operator, pytestconfig: pytest.Config, kind: str
+) -> None:
+    changes: dict[str, object] = {"launcher": {"kind": kind}}
+    if kind != "mpirun":
+        python = pytestconfig.rootpath / ".venv-horovod/bin/python"
+        if not python.exists():
+            pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
+        changes["code"] = {"python": str(python)}
+    ended = operator.setup(inventory=wish(operator, OWN, **changes))
+    assert ended.code == 0, ended.err + ended.out
+    job = operator.call("train", "job.py", "--preflight", timeout_s=240)
+    assert seen(job) == {name: [values, values] for name, values in SEEN.items()}
+    assert re.search(r"^preflight: passed: 4 ranks met by ", job.err, re.MULTILINE), job.err
+
+
+def test_a_plan_shows_what_changes_on_the_node_that_it_is_stated_for(operator: Operator) -> None:
+    assert operator.setup(inventory=wish(operator, OWN, launcher={"kind": "mpirun"})).code == 0
+    other = {**OWN, "lab-2": {**OWN["lab-2"], "ALONE": "now"}}
+    changed = wish(operator, other, launcher={"kind": "mpirun"})
+    plan = operator.setup("--plan", inventory=changed)
+    [change] = [r for r in plan.json["results"] if r["outcome"] == "would_change"]
+    assert (change["node"], change["step"]) == ("lab-2", "env/node.env")
+    assert "-export ALONE=''\n+export ALONE=now\n" in change["diff"]
+    assert "changed since" in operator.call("train", "job.py").err
+    assert operator.setup(inventory=changed).outcomes("changed") == [
+        ("lab-2", "env/node.env", "changed")
+    ]
+    check = operator.call("check", "--collective", "--json")
+    assert check.code == 0, check.out
+
+
+def test_a_rank_that_does_not_see_what_is_stated_for_its_node_is_named(operator: Operator) -> None:
+    assert operator.setup(inventory=wish(operator, OWN, launcher={"kind": "mpirun"})).code == 0
+    path = "/opt/two/sitecustomize.py"
+    operator.put("lab-2", path, "import os\nos.environ['OMPI_MCA_btl_tcp_links'] = '7'\n")
+    job = operator.call("train", "job.py", "--preflight")
+    operator.sh("lab-2", f"rm {path}; ls {BASE}/env")
+    assert job.code == 125
+    assert "OMPI_MCA_btl_tcp_links is 7, 2 on its node in the inventory" in job.err
+
+
+def test_what_a_node_cannot_have_is_refused_where_it_stands(operator: Operator) -> None:
+    own = {"lab-1": {"RANK": 1}, "lab-2": {"LINES": "a\nb", "HCCL_CONNECT_TIMEOUT": "soon"}}
+    ended = operator.setup(inventory=wish(operator, own))
+    assert ended.code == 2
+    told = re.findall(r"^own\.yaml:\d+: (nodes\.\S+): ", ended.err, re.MULTILINE)
+    assert sorted(told) == [
+        "nodes.lab-1.env.RANK",
+        "nodes.lab-2.env.HCCL_CONNECT_TIMEOUT",
+        "nodes.lab-2.env.LINES",
+    ]

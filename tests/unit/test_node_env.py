@@ -1,0 +1,105 @@
+"""Variables that a node has by itself: what it gets, who is refused, and what its launcher sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import InventoryError
+from ascendboot.inventory.load import load
+
+if TYPE_CHECKING:
+    from ascendboot.model.cluster import Cluster
+
+NODES = """\
+cluster: c
+nodes:
+  n1: {address: 192.0.2.1, env: {A: own, HCCL_SOCKET_IFNAME: eth1}}
+  n2: {address: 192.0.2.2, groups: [g, h]}
+  n[3-4]: {address: "192.0.2.[3-4]", env: {NUMBER: 0x10, YES: yes, DATE: 2024-01-01}}
+groups:
+  g: {env: {A: of g, B: of g}}
+  h: {env: {B: of h, C: of h}}
+defaults: {user: root, env: {C: of all, D: of all}}
+env: {A: shared, E: shared}
+hccl: {HCCL_SOCKET_IFNAME: eth0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def loaded(text: str) -> Cluster:
+    Path("i.yaml").write_text(text, encoding="utf-8")
+    return load(Path("i.yaml"))
+
+
+def test_what_a_node_has_counts_before_groups_defaults_and_the_inventory() -> None:
+    cluster = loaded(NODES)
+    common = {"E": "shared", "D": "of all"}
+    others = {**common, "A": "shared", "C": "of all", "HCCL_SOCKET_IFNAME": "eth0"}
+    as_written = {"NUMBER": "0x10", "YES": "yes", "DATE": "2024-01-01"}
+    assert {node.name: cluster.env_of(node) for node in cluster.nodes} == {
+        "n1": {**common, "A": "own", "C": "of all", "HCCL_SOCKET_IFNAME": "eth1"},
+        "n2": {**common, "A": "of g", "B": "of g", "C": "of h", "HCCL_SOCKET_IFNAME": "eth0"},
+        "n3": {**others, **as_written},
+        "n4": {**others, **as_written},
+    }
+    assert cluster.env == {"A": "shared", "E": "shared", "HCCL_SOCKET_IFNAME": "eth0"}
+
+
+def test_nodes_that_differ_by_their_environment_alone_are_two_nodes() -> None:
+    node = loaded(NODES).nodes[0]
+    other = replace(node, env={"A": "else"})
+    assert len({node, other, replace(node)}) == 2
+
+
+HANDED_ON = """\
+cluster: c
+nodes:
+  n1: {address: 192.0.2.1}
+  n2: {address: 192.0.2.2, env: {LD_LIBRARY_PATH: /opt/lib}}
+primary: n2
+"""
+
+
+@pytest.mark.parametrize("kind", ["auto", "horovod"])
+def test_a_library_path_of_the_primary_alone_is_refused_where_horovodrun_would_spread_it(
+    kind: str,
+) -> None:
+    text = f"{HANDED_ON}launcher: {{kind: {kind}}}\n"
+    with pytest.raises(InventoryError, match=r"4: nodes\.n2\.env\.LD_LIBRARY_PATH: horovodrun"):
+        loaded(text)
+    assert loaded(f"{text}env: {{LD_LIBRARY_PATH: /usr/local/lib}}\n").launcher == kind
+
+
+@pytest.mark.parametrize("kind", ["mpirun", "torchrun"])
+def test_other_launchers_hand_no_library_path_on(kind: str) -> None:
+    cluster = loaded(f"{HANDED_ON}launcher: {{kind: {kind}}}\n")
+    assert cluster.primary.env == {"LD_LIBRARY_PATH": "/opt/lib"}
+
+
+def test_what_contradicts_in_the_inventory_already_is_told_once() -> None:
+    with pytest.raises(InventoryError) as caught:
+        loaded(
+            "cluster: c\n"
+            "nodes: {n1: {address: 192.0.2.1, env: {A: b}}}\n"
+            "env: {HCCL_EXEC_TIMEOUT: 100}\n"
+        )
+    [problem] = caught.value.problems
+    assert problem.startswith("i.yaml:3: env.HCCL_EXEC_TIMEOUT: ")
+
+
+def test_an_address_of_each_node_is_what_hccl_wants() -> None:
+    cluster = loaded(
+        "cluster: c\n"
+        "nodes:\n"
+        "  n1: {address: 192.0.2.1, env: {HCCL_IF_IP: 198.51.100.1}}\n"
+        "  n2: {address: 192.0.2.2, env: {HCCL_IF_IP: 198.51.100.2}}\n"
+    )
+    assert [node.env["HCCL_IF_IP"] for node in cluster.nodes] == ["198.51.100.1", "198.51.100.2"]
