@@ -21,22 +21,23 @@ pytestmark = pytest.mark.cluster
 
 JOB = """\
 import json, os
-names = ("CACHE", "SHARED", "ALONE", "PYTHONPATH", "OMPI_MCA_btl_tcp_links", "HCCL_CONNECT_TIMEOUT")
+names = ["CACHE", "SHARED", "ALONE", "PYTHONPATH"]
+names += ["OMPI_MCA_btl_tcp_sndbuf", "HCCL_CONNECT_TIMEOUT"]
 print(json.dumps([os.environ.get(name) for name in names]))
 """
 SHARED = {
     "CACHE": "of all",
     "SHARED": "of all",
-    "OMPI_MCA_btl_tcp_links": 1,
+    "OMPI_MCA_btl_tcp_sndbuf": 131072,
     "HCCL_CONNECT_TIMEOUT": 600,
 }
 OWN = {
     "lab-1": {"CACHE": "it's $HOME", "PYTHONPATH": "/opt/one", "HCCL_CONNECT_TIMEOUT": 900},
-    "lab-2": {"PYTHONPATH": "/opt/two", "ALONE": "", "OMPI_MCA_btl_tcp_links": 2},
+    "lab-2": {"PYTHONPATH": "/opt/two", "ALONE": "", "OMPI_MCA_btl_tcp_sndbuf": 262144},
 }
 SEEN = {
-    "lab-1": ["it's $HOME", "of all", None, "/opt/one", "1", "900"],
-    "lab-2": ["of all", "of all", "", "/opt/two", "2", "600"],
+    "lab-1": ["it's $HOME", "of all", None, "/opt/one", "131072", "900"],
+    "lab-2": ["of all", "of all", "", "/opt/two", "262144", "600"],
 }
 
 
@@ -102,11 +103,11 @@ def test_a_plan_shows_what_changes_on_the_node_that_it_is_stated_for(operator: O
 def test_a_rank_that_does_not_see_what_is_stated_for_its_node_is_named(operator: Operator) -> None:
     assert operator.setup(inventory=wish(operator, OWN, launcher={"kind": "mpirun"})).code == 0
     path = "/opt/two/sitecustomize.py"
-    operator.put("lab-2", path, "import os\nos.environ['OMPI_MCA_btl_tcp_links'] = '7'\n")
+    operator.put("lab-2", path, "import os\nos.environ['OMPI_MCA_btl_tcp_sndbuf'] = '7'\n")
     job = operator.call("train", "job.py", "--preflight")
     operator.sh("lab-2", f"rm {path}; ls {BASE}/env")
     assert job.code == 125
-    assert "OMPI_MCA_btl_tcp_links is 7, 2 on its node in the inventory" in job.err
+    assert "OMPI_MCA_btl_tcp_sndbuf is 7, 262144 on its node in the inventory" in job.err
 
 
 def test_what_a_node_cannot_have_is_refused_where_it_stands(operator: Operator) -> None:

@@ -117,7 +117,7 @@ _BUSY: Final = Known(
 )
 _NO_SUCH_NIC: Final = Known(
     "HCCL was told a network interface or address that this node does not have",
-    "leave HCCL_IF_IP and HCCL_SOCKET_IFNAME to setup, or state them per node",
+    "leave HCCL_IF_IP and HCCL_SOCKET_IFNAME to setup, or state them under env of that node",
 )
 _CONNECTION: Final = Known("the connection to another rank broke", "see that rank", of_a_peer=True)
 _WAITED: Final = Known("another rank did not answer in time", "see that rank", of_a_peer=True)
