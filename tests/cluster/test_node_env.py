@@ -111,7 +111,10 @@ def test_a_rank_that_does_not_see_what_is_stated_for_its_node_is_named(operator:
 
 
 def test_what_a_node_cannot_have_is_refused_where_it_stands(operator: Operator) -> None:
-    own = {"lab-1": {"RANK": 1}, "lab-2": {"LINES": "a\nb", "HCCL_CONNECT_TIMEOUT": "soon"}}
+    own: dict[str, dict[str, Any]] = {
+        "lab-1": {"RANK": 1},
+        "lab-2": {"LINES": "a\nb", "HCCL_CONNECT_TIMEOUT": "soon"},
+    }
     ended = operator.setup(inventory=wish(operator, own))
     assert ended.code == 2
     told = re.findall(r"^own\.yaml:\d+: (nodes\.\S+): ", ended.err, re.MULTILINE)
