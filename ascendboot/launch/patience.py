@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import queue
+    from typing import TypeAlias
 
     from ascendboot.launch.follow import NodeEvent
     from ascendboot.launch.watch import Standing
+
+    Box: TypeAlias = queue.SimpleQueue[NodeEvent | Standing | None]
+    """What comes to whoever follows a job; None wakes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
-        self._box: queue.SimpleQueue[NodeEvent | Standing | None] | None = None
+        self._box: Box | None = None
 
     def press(self) -> None:
         """Note one more interrupt; may be called from a signal handler or another thread."""
@@ -39,6 +43,6 @@ class Interrupts:
         if self._box is not None:
             self._box.put(None)
 
-    def wake(self, box: queue.SimpleQueue[NodeEvent | Standing | None]) -> None:
+    def wake(self, box: Box) -> None:
         """Put None into `box` at every press from now on."""
         self._box = box

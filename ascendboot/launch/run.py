@@ -5,29 +5,19 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.launch.course import Course
-from ascendboot.launch.detached import take_back, unknown
+from ascendboot.launch.detached import take_back
 from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
 from ascendboot.launch.follow import Followers, NodeEvent
 from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
 from ascendboot.launch.prepare import prepare, start
 from ascendboot.launch.signs import signs_of
-from ascendboot.launch.sweep import (
-    LINGER_S,
-    Swept,
-    ends_within_s,
-    hasten,
-    stop_job,
-    sweep,
-    terminate_launcher,
-)
+from ascendboot.launch.sweep import ends_within_s, hasten, stop_job, terminate_launcher
 from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Standing, Watch
 from ascendboot.model.clocks import NodeClocks
@@ -39,12 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.launch.events import Event
+    from ascendboot.launch.patience import Box
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.model.job import JobReport
     from ascendboot.transport.api import Transport
 
-_SHOWN_LEFTOVERS = 5
-_FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
 _ANSWER = Command(
     argv=("true",),
     purpose="see whether it still answers",
@@ -74,9 +63,16 @@ def run(
         UnreachableError: the primary was lost while the job ran; the job goes on there.
     """
     nodes = {n: transports[n] for n in plan.nodes}
-    job = _Job(plan, nodes, interrupts, limits or Limits(), hangs or HangRules())
+    job = _Job(
+        plan,
+        nodes,
+        folder,
+        interrupts=interrupts,
+        limits=limits or Limits(),
+        hangs=hangs or HangRules(),
+    )
     began, started = time.monotonic(), datetime.now(timezone.utc)
-    course = job.through(folder, sink)
+    course = job.through(sink)
     return report_on(
         plan,
         course,
@@ -94,55 +90,56 @@ class _Job:
         self,
         plan: LaunchPlan,
         transports: Mapping[str, Transport],
+        folder: Path,
+        *,
         interrupts: Interrupts | None,
         limits: Limits,
         hangs: HangRules,
     ) -> None:
         self._plan = plan
         self._transports = transports
+        self._folder = folder
         self._limits = limits
         self._hangs = hangs
         self._course = Course()
         self._signs = signs_of(plan)
-        self._box: queue.SimpleQueue[NodeEvent | Standing | None] = queue.SimpleQueue()
+        self._box: Box = queue.SimpleQueue()
         self._interrupts = interrupts or Interrupts()
         self._interrupts.wake(self._box)
+        self._watch = Watch(hangs, plan, transports, folder, self._box.put)
         self._start_by: float | None = None
         self._end_by: float | None = None
         self._stopping = False
         self._hastened = False
         self._over = False
 
-    def through(self, folder: Path, sink: Callable[[bytes], None]) -> Course:
+    def through(self, sink: Callable[[bytes], None]) -> Course:
         try:
             prepare(self._plan, self._transports)
         except LaunchError as error:
             self._course.not_started = str(error)
             return self._course
         outlet = Outlet(sink, is_hurried=lambda: self._interrupts.count > 0)
-        self._watch = Watch(self._hangs, self._plan, self._transports, folder, self._box.put)
         followers = Followers(
             self._plan,
-            folder=folder,
+            folder=self._folder,
             sink=outlet,
             on_event=self._box.put,
             on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
         )
         self._course.arrivals = followers.arrivals
-        settled = False
         try:
             started = self._started(followers)
             if started:
                 self._wait(followers)
-                self._finish(followers)
-            settled = True
+                self._settle(followers)
         except (UnreachableError, KeyboardInterrupt):
-            settled = True  # the job goes on, as the operator is told
+            raise  # the job goes on, as the operator is told
+        except BaseException:
+            self._stop_after_trouble()
             raise
         finally:
-            if not settled:
-                self._stop_after_trouble()
             followers.close()
             if lost := outlet.close():
                 followers.output.lose(lost)
@@ -152,6 +149,19 @@ class _Job:
         problems += [p for follower in followers.nodes.values() for p in follower.problems]
         self._course.notes += tuple(problems)
         return self._course
+
+    def _settle(self, followers: Followers) -> None:
+        # No start of a job waits for what only its end needs.
+        from ascendboot.launch.aftermath import Aftermath  # noqa: PLC0415
+
+        after = Aftermath(
+            self._plan,
+            self._transports,
+            self._course,
+            interrupts=self._interrupts,
+            box=self._box,
+        )
+        after.settle(followers, patience_s=self._limits.drain_s)
 
     def _stop_after_trouble(self) -> None:
         """Whatever is passed on from here, no job is left to itself without a word."""
@@ -294,65 +304,3 @@ class _Job:
             f"{self._plan.job_id} within {self._limits.start_s:g} s: the launcher has not begun "
             f"them and says nothing; its log is {self._plan.job_folder}/launcher.log"
         )
-
-    def _finish(self, followers: Followers) -> None:
-        """See on every node that nothing of the job is left and that all its output is here."""
-        course = self._course
-        found, late = self._swept()
-        for node, swept in found.items():
-            if isinstance(swept, NodeError):
-                self._miss(node, unknown(swept))
-                continue
-            course.unsure += tuple(_leftovers(node, swept, "left", "could not be ended"))
-            course.notes += tuple(_leftovers(node, swept, "ended", "was left behind and ended"))
-            if swept.full:
-                course.full_disks[node] = swept.full
-                course.notes += (f"{node}: {_FULL.format(folder=swept.full)}",)
-        sizes = {n: swept.sizes for n, swept in found.items() if not isinstance(swept, NodeError)}
-        short = followers.short_of(sizes, patience_s=self._limits.drain_s)
-        course.notes += tuple(
-            f"{node}: {name} is not whole here: {here} of {there} bytes"
-            for node, files in short.items()
-            for name, (here, there) in files.items()
-        )
-        while not self._box.empty():
-            late.append(self._box.get())
-        for seen in late:
-            if isinstance(seen, NodeEvent) and seen.event is not None:
-                course.note(seen.event)
-
-    def _miss(self, node: str, words: str) -> None:
-        """Nobody knows what is left on a node; that of a lost one is no failure of the job."""
-        if self._plan.nodes.index(node) in self._course.left:
-            self._course.notes += (words,)
-        else:
-            self._course.unsure += (words,)
-
-    def _swept(self) -> tuple[dict[str, Swept | NodeError], list[NodeEvent | Standing | None]]:
-        """Sweep all nodes, and what came meanwhile; a second Ctrl-C cuts all waiting short."""
-        kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
-        if self._interrupts.count > 1:
-            return kill_now(), []
-        linger_s = LINGER_S if self._course.launcher_over else 0.0
-        late: list[NodeEvent | Standing | None] = []
-        with ThreadPoolExecutor(1) as pool:
-            going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._plan.grace_s)
-            going.add_done_callback(lambda _: self._box.put(None))
-            while not going.done():
-                late.append(self._box.get())
-                if self._interrupts.count > 1 and not going.done():
-                    self._course.interrupted = True
-                    kill_now()
-                    break
-            return going.result(), late
-
-    def _sweep(self, *, linger_s: float, grace_s: float) -> dict[str, Swept | NodeError]:
-        folder = self._plan.job_folder
-        return sweep(self._transports, folder, linger_s=linger_s, grace_s=grace_s)
-
-
-def _leftovers(node: str, swept: Swept, kind: str, what: str) -> list[str]:
-    processes = swept.left if kind == "left" else swept.ended
-    lines = [f"{node}: process {p.pid} {what}: {p.command}" for p in processes[:_SHOWN_LEFTOVERS]]
-    more = len(processes) - _SHOWN_LEFTOVERS
-    return [*lines, f"{node}: and {more} more"] if more > 0 else lines
