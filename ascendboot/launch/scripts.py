@@ -10,24 +10,11 @@ PREPARE: Final = r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
 chief=$9 module=${10} alone=${11} write=${12}
 shift 12
-bad=0
+bad=0 made=
 refuse() { printf '%s\n' "$1"; bad=1; }
 if [ -n "$mpirun" ]; then
   for program in "$mpirun" "${mpirun%/*}/orted"; do
     [ -x "$program" ] || refuse "no program $program; install Open MPI or run setup"
-  done
-fi
-others() {
-  grep -sazohx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ |
-    while IFS= read -r -d '' entry; do printf '%s\n' "${entry#*=}"; done
-  find "$base/jobs" -mindepth 2 -maxdepth 2 -name open -newermt '-30 seconds' 2>/dev/null |
-    while IFS= read -r open; do
-      [ -s "${open%/open}/events" ] || basename -- "${open%/open}"
-    done
-}
-if [ -n "$alone" ]; then
-  for other in $(others | sort -u); do
-    refuse "job $other runs on this node; wait for its end, or end it: stop --job $other"
   done
 fi
 if [ ! -e "$base/env/rank-exec" ]; then refuse "no program $base/env/rank-exec; run setup"
@@ -59,7 +46,34 @@ case $? in
   2) refuse "no module $module for $python; install it or state another code.python" ;;
   *) refuse "no program $python; install it or state another as code.python in the inventory" ;;
 esac
-[ "$bad" = 0 ] && mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && : >"$job/making" || exit 1
+if [ "$bad" = 0 ]; then
+  mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && made=1 && : >"$job/making" || exit 1
+fi
+running() {
+  grep -sazohx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ |
+    while IFS= read -r -d '' entry; do printf '%s\n' "${entry#*=}"; done
+}
+# Of two that are made ready at once the first goes on, which the other cannot but see. One that is
+# ready has seen nobody, and is about to start.
+starting() {
+  local making=(-name making -newermt '-90 seconds') ready=(-name open -newermt '-30 seconds') sign
+  find "${base%/*}"/*/jobs -mindepth 2 -maxdepth 2 "${making[@]}" -o "${ready[@]}" 2>/dev/null |
+    while IFS= read -r sign; do
+      [ "${sign%/*}" != "$job" ] && [ ! -s "${sign%/*}/events" ] || continue
+      [ "${sign##*/}" = making ] && [ "$job/making" -ot "$sign" ] || basename -- "${sign%/*}"
+    done
+}
+told=' '
+tell() { case $told in *" $1 "*) ;; *) told+="$1 "; refuse "job $1 $2" ;; esac; }
+if [ -n "$alone" ]; then
+  for other in $(running); do
+    tell "$other" "runs on this node; wait for its end, or end it: stop --job $other"
+  done
+  for other in $(starting); do
+    tell "$other" "is being started on this node, too; see what becomes of it: status --job $other"
+  done
+fi
+[ "$bad" = 0 ] || { [ -z "$made" ] || rm -rf -- "$job"; exit 1; }
 bash -c "$write" && cd -- "$job" && {
   for file in "$@" events made ending open; do
     case $file in *.log) : >"${file%.log}.marks" ;; esac
@@ -82,7 +96,7 @@ copied), working directory, rank table ("" without one), its digest, ADDRESS/POR
 will meet ("" on other nodes and where they do not), a module that python must have ("": none),
 something where no other job may run or be about to start on the node, a script that writes the
 job's files from stdin, then the names of the logs.
-What is missing is printed, one reason per line; then nothing was written."""
+What is missing is printed, one reason per line; then nothing is left."""
 
 DISCARD: Final = 'rm -rf -- "$1"'
 """Takes a job's folder away. Argument: the folder."""
