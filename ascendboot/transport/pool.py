@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from ascendboot.errors import AscendbootError, NodeError
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 FORKS = 32
+
+_HEED_S = 0.2
+"""How long a Ctrl-C may go unnoticed: one that comes as Python begins to wait does not wake it."""
 
 R = TypeVar("R")
 
@@ -54,16 +60,42 @@ def for_each(
     At most `forks` run at once. `meanwhile` is called once while they do: what takes time on this
     side, such as to import what comes next, takes none of it then.
 
-    A KeyboardInterrupt is passed on at once: what has not begun never will, and what runs ends
-    with the connections, which whoever opened them closes.
+    A KeyboardInterrupt is passed on at once: what has not begun never will, and what runs, be it a
+    connection that nobody answers, is waited for by nobody, not even when the program ends.
     """
-    pool = ThreadPoolExecutor(max(1, min(forks, len(nodes))), "node")
-    futures = [pool.submit(_guarded, node, work) for node in nodes]
+    answers: list[Future[R | NodeError]] = [Future() for _ in nodes]
+    waiting = deque(zip(nodes, answers, strict=True))
+
+    def work_off() -> None:
+        with suppress(IndexError):  # nothing is waiting any more
+            while True:
+                node, answer = waiting.popleft()
+                _work_on(node, work, answer, waiting.clear)
+
+    # Of an executor's threads Python waits for each before it ends.
+    for number in range(min(forks, len(nodes))):
+        threading.Thread(target=work_off, name=f"node_{number}", daemon=True).start()
     try:
         meanwhile()
-        return {node.name: f.result() for node, f in zip(nodes, futures, strict=True)}
+        return {node.name: _when_done(a) for node, a in zip(nodes, answers, strict=True)}
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        waiting.clear()
+
+
+def _when_done(answer: Future[R]) -> R:
+    while not answer.done():
+        wait([answer], _HEED_S)
+    return answer.result()
+
+
+def _work_on(
+    node: Node, work: Callable[[Node], R], answer: Future[R | NodeError], stop: Callable[[], None]
+) -> None:
+    try:
+        answer.set_result(_guarded(node, work))
+    except BaseException as error:  # noqa: BLE001  # it is the end, and whoever waits raises it
+        stop()
+        answer.set_exception(error)
 
 
 def _guarded(node: Node, work: Callable[[Node], R]) -> R | NodeError:

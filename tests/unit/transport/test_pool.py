@@ -87,7 +87,29 @@ def test_every_kind_of_failure_stays_with_its_node(caplog: pytest.LogCaptureFixt
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_interrupt_begins_nothing_more() -> None:
+def test_an_interrupt_begins_nothing_more_and_waits_for_nothing() -> None:
+    begun: list[str] = []
+    is_at_work, may_end = threading.Event(), threading.Event()
+
+    def work(one: Node) -> None:
+        begun.append(one.name)
+        is_at_work.set()
+        assert may_end.wait(10)
+
+    def press() -> None:
+        assert is_at_work.wait(10)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for_each(NODES, work, forks=1, meanwhile=press)
+    [worker] = [thread for thread in threading.enumerate() if thread.name.startswith("node")]
+    assert worker.daemon, "the program would wait for it when it ends"
+    may_end.set()
+    worker.join(10)
+    assert begun == ["n0"]
+
+
+def test_an_interrupt_of_a_worker_is_the_end_of_all() -> None:
     begun: list[str] = []
 
     def work(one: Node) -> None:
@@ -96,7 +118,7 @@ def test_an_interrupt_begins_nothing_more() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         for_each(NODES, work, forks=1)
-    assert len(begun) < len(NODES)
+    assert begun == ["n0"]
 
 
 def test_no_nodes_are_no_work() -> None:

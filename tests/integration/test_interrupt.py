@@ -1,0 +1,99 @@
+"""Ctrl-C while a node takes the connection and never greets: what was promised, and at once."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.applied import Applied, digest
+from ascendboot.inventory.load import load
+from ascendboot.model.launcher import LauncherChoice
+from ascendboot.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.integration
+
+ONCE = "press Ctrl-C again to stop at once"
+SOON_S = 5.0
+"""A quarter of the time that a server gets to greet."""
+
+
+@pytest.fixture
+def mute() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        yield server
+
+
+@pytest.fixture
+def inventory(tmp_path: Path, mute: socket.socket) -> Path:
+    port = mute.getsockname()[1]
+    file = tmp_path / "mute.yaml"
+    file.write_text(f"cluster: mute\nnodes: {{n-1: {{address: 127.0.0.1, port: {port}}}}}\n")
+    return file
+
+
+def pressed(inventory: Path, mute: socket.socket, *words: str, presses: int) -> tuple[int, str]:
+    """Exit code and words of a call that is interrupted while it connects; it ends soon."""
+    command = [str(Path(sys.executable).with_name("ascendboot")), *words, "-i", str(inventory)]
+    with subprocess.Popen(
+        command,
+        cwd=inventory.parent,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as call:
+        assert call.stderr is not None
+        try:
+            with mute.accept()[0]:
+                began, said = time.monotonic(), ""
+                for _ in range(presses):
+                    call.send_signal(signal.SIGINT)
+                    said += call.stderr.readline()
+                said += call.stderr.read()
+                code = call.wait(30)
+        finally:
+            call.kill()
+        assert time.monotonic() - began < SOON_S
+    return code, said
+
+
+@pytest.mark.parametrize(
+    "words", [["setup"], ["setup", "--plan"], ["check"], ["reset", "--yes"]], ids=" ".join
+)
+def test_the_second_press_is_the_end_at_once(
+    inventory: Path, mute: socket.socket, words: list[str]
+) -> None:
+    code, said = pressed(inventory, mute, *words, presses=2)
+    first, *rest = said.splitlines()
+    assert (code, first.split("; ")[-1], rest) == (130, ONCE, ["interrupted"])
+
+
+def test_train_has_started_nothing_yet_and_ends_at_the_first(
+    inventory: Path, mute: socket.socket
+) -> None:
+    cluster = load(inventory)
+    applied = Applied(
+        cluster=cluster.name,
+        version="0",
+        inventory_digest=digest(cluster),
+        base=PurePosixPath("/var/lib/ascendboot/mute"),
+        port=12345,
+        networks=("127.0.0.0/8",),
+        mpirun="/usr/bin/mpirun",
+        launcher=LauncherChoice("it was asked for", "/usr/bin/mpirun"),
+        launcher_env={},
+        slots=(("n-1", 0, None),),
+        nodes={},
+    )
+    State(inventory.parent / ".ascendboot").remember_applied(cluster.name, applied.to_json())
+    assert pressed(inventory, mute, "train", "main.py", presses=1) == (130, "interrupted\n")
