@@ -33,7 +33,6 @@ class OnNode:
     home: str
     engine: str = ""
     """The program on the host side that reaches into the container; empty without one."""
-    container_id: str = ""
     container: str = ""
     """Its name; empty also where an older setup did not keep it."""
     host_files: Mapping[str, OwnFile] = field(default_factory=dict)
@@ -138,7 +137,6 @@ class Applied:
                     user=node["user"],
                     home=node["home"],
                     engine=node["engine"],
-                    container_id=node["container_id"],
                     container=node.get("container", ""),
                     host_files=_files(node["host_files"]),
                     host_sshd=node["host_sshd"],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot import __version__
 from ascendboot.applied import Applied, OnNode, digest
+from ascendboot.errors import NodeError
 from ascendboot.facts.api import value_of
 
 if TYPE_CHECKING:
@@ -45,17 +46,18 @@ def _on_node(node: Node, seen: Seen, wished: Collection[str]) -> OnNode:
     own, served, facts = seen.own[name], seen.served.get(name), seen.facts[name]
     system, engines = value_of(facts.system), value_of(facts.container)
     container = engines.container if engines else None
+    if system is None:  # the judge lets nobody come this far
+        raise NodeError(name, "could not remember the setup: as whom ranks run is not known")
     return OnNode(
         files=_those(own, wished),
         sshd=own.daemon.identity if own.daemon else "",
         host_files=_those(served, wished) if served else {},
         host_sshd=served.daemon.identity if served and served.daemon else "",
         expires=_ends(own, served),
-        uid=system.uid if system else 0,
-        user=system.user if system else "root",
-        home=system.home if system else "/root",
+        uid=system.uid,
+        user=system.user,
+        home=system.home,
         engine=container.engine if container else "",
-        container_id=container.id if container else "",
         container=node.container or "",
     )
 

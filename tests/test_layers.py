@@ -27,7 +27,7 @@ BELOW = {
     "steps": {"errors", "model", "transport", "facts"},
     "decide": {"model", "facts", "judge", "parse", "profiles"},
     "applied": {"errors", "model", "facts"},
-    "applying": {"model", "facts", "decide", "applied"},
+    "applying": {"errors", "model", "facts", "decide", "applied"},
     "code": {"errors", "model", "facts", "transport"},
     "before": {
         *("errors", "model", "parse", "transport", "facts", "judge", "hccl", "launch", "applied"),

@@ -69,9 +69,8 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """A node's clock against the operator's: both in seconds, read around the same execution."""
+    """A node's clock against the operator's, in seconds, read around the same execution."""
 
-    epoch_s: float
     offset_s: float
     """Node minus operator's side."""
     uncertainty_s: float
@@ -187,7 +186,6 @@ def _clock(first: Result, last: Result, *, before: float, after: float) -> Answe
     at_most, at_least = start.value - before, end.value - after
     return Answered(
         Clock(
-            epoch_s=end.value,
             offset_s=round((at_most + at_least) / 2, 6),
             uncertainty_s=round(abs(at_most - at_least) / 2, 6),
         )

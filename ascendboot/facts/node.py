@@ -179,8 +179,7 @@ def _system(result: Result) -> System:
 
     return System(
         hostname=system.parse_hostname(said("hostname")),
-        os=system.parse_os_release(said("os_release")),
-        kernel=system.parse_uname(said("uname")),
+        arch=system.parse_uname(said("uname")),
         user=system.parse_user(said("user")),
         uid=system.parse_uid(said("uid")),
         home=system.parse_home(said("home")),

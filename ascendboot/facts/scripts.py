@@ -40,8 +40,6 @@ SYSTEM = (
     + r"""
 content hostname /proc/sys/kernel/hostname
 content boot_id /proc/sys/kernel/random/boot_id
-release=/etc/os-release; [ -e $release ] || release=/usr/lib/os-release
-content os_release $release
 ask namespace readlink /proc/self/ns/net
 ask uname uname -srm
 ask user id -un

@@ -25,7 +25,7 @@ FIRST_UNSUPPORTED_OPEN_MPI = 5
 def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
     for node, seen in judged_nodes(cluster, facts):
-        yield from unanswered("system-unknown", node, seen.system, level="warning")
+        yield from unanswered("system-unknown", node, seen.system)
         yield from unanswered("machine-unknown", node, seen.machine, level="warning")
         yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(cluster, node))
         yield from _account(cluster, node, seen)
@@ -152,7 +152,7 @@ def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Find
     )
     yield from differences(
         "arch-differs",
-        {name: found.kernel.arch for name, found in system.items()},
+        {name: found.arch for name, found in system.items()},
         has="the architecture ",
         level="warning",
         remedy="Use nodes of one architecture, or a `code.python` that is right on each",

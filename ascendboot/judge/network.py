@@ -9,10 +9,11 @@ from ascendboot.facts.api import value_of
 from ascendboot.judge.finding import Finding, differences, judged_nodes, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.parse.ip import Interface
 
 
 def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -68,7 +69,9 @@ def _address(node: Node, seen: NodeFacts) -> Iterator[Finding]:
             f"the node has {has or 'no address'}",
             remedy="Correct `cluster_address`",
         )
-    elif node.interface is not None and node.interface not in carriers:
+        return
+    yield from _down(node, interfaces, carriers[0])
+    if node.interface is not None and node.interface not in carriers:
         yield Finding(
             id="interface-differs",
             level="error",
@@ -76,6 +79,22 @@ def _address(node: Node, seen: NodeFacts) -> Iterator[Finding]:
             text=f"the inventory states interface {node.interface}, but {carriers[0]} carries "
             f"the cluster address {node.cluster_address}",
             remedy="Correct `interface` or `cluster_address`",
+        )
+
+
+def _down(node: Node, interfaces: Sequence[Interface], carrier: str) -> Iterator[Finding]:
+    """Linux answers on an address without a cable, and not on one whose interface is down."""
+    [found] = [interface for interface in interfaces if interface.name == carrier]
+    if not (found.is_up and found.has_carrier):
+        yield Finding(
+            id="interface-down",
+            level="warning" if found.is_up else "error",
+            nodes=(node.name,),
+            text=f"{carrier}, which carries the cluster address {node.cluster_address}, "
+            f"{'has no link' if found.is_up else 'is down'}",
+            remedy="Look at its cable and switch port"
+            if found.is_up
+            else f"ip link set {carrier} up",
         )
 
 

@@ -23,7 +23,6 @@ class Whereabouts:
 
     lines: tuple[str, ...]
     """A line for each place, the odd ones first, and what could not be learnt."""
-    views: tuple[RankView, ...]
     file: Path | None
     """Where all of it is kept; None when it could not be."""
 
@@ -55,5 +54,5 @@ def look_at_ranks(
         file.write_bytes(words.encode(errors="backslashreplace"))
     except OSError as error:
         lines.append(f"{file}: could not be kept: {error.strerror or error}")
-        return Whereabouts(tuple(lines), tuple(views), None)
-    return Whereabouts(tuple(lines), tuple(views), file)
+        return Whereabouts(tuple(lines), None)
+    return Whereabouts(tuple(lines), file)

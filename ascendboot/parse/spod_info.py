@@ -15,12 +15,8 @@ from ascendboot.parse.reading import lines_of, nothing_printed
 
 TOOL = "npu-smi info -t spod-info"
 
-_NAMES = {
-    "SDID": "super_device_id",
-    "Super Pod Size": "size",
-    "Super Pod ID": "super_pod_id",
-    "Server Index": "server_index",
-}
+_DEVICE, _POD = "SDID", "Super Pod ID"
+_NAMES = (_DEVICE, "Super Pod Size", _POD, "Server Index")
 _EXPECTED = f"{', '.join(_NAMES)}, each with a number"
 _UNSUPPORTED = "This device does not support querying spod-info."
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -33,8 +29,6 @@ class SuperPodPlace:
 
     super_device_id: int
     super_pod_id: int
-    size: int
-    server_index: int
 
 
 def parse(text: str) -> SuperPodPlace | None:
@@ -53,9 +47,11 @@ def parse(text: str) -> SuperPodPlace | None:
     found: dict[str, int] = {}
     for line in lines:
         name, _, value = (part.strip() for part in line.text.partition(":"))
-        if name not in _NAMES or not _NUMBER.fullmatch(value) or _NAMES[name] in found:
+        if name not in _NAMES or not _NUMBER.fullmatch(value) or name in found:
             raise line.not_understood(TOOL, _EXPECTED)
-        found[_NAMES[name]] = int(value)
+        found[name] = int(value)
     if len(found) != len(_NAMES):
         raise lines[-1].not_understood(TOOL, _EXPECTED)
-    return None if found["super_pod_id"] == _NO_POD else SuperPodPlace(**found)
+    if found[_POD] == _NO_POD:
+        return None
+    return SuperPodPlace(super_device_id=found[_DEVICE], super_pod_id=found[_POD])

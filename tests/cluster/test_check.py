@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.cluster.operating import BASE, Ended, Operator
 from tests.needs import missing
@@ -154,6 +155,26 @@ def test_row_10_an_npu_that_is_not_well_stops_check_and_setup(operator: Operator
         told = "lab-2: npu-smi info calls device 1 Alarm, not OK. Look at the error codes of "
         assert detail(ended, "device-health").startswith(told)
     assert wished.outcomes("changed") == []
+
+
+def test_an_interface_of_the_cluster_address_that_is_down_is_named(
+    operator: Operator, on_node: Callable[[str, str, str], None]
+) -> None:
+    on_node(
+        "lab-2",
+        "ip link add cable0 type veth peer name cable1; ip addr add 198.18.250.2/24 dev cable0",
+        "ip link del cable0",
+    )
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["nodes"]["lab-2"]["cluster_address"] = "198.18.250.2"
+    wish = operator.lab.directory / "down.yaml"
+    wish.write_text(yaml.safe_dump(document))
+    for state, level, words in (("down", "error", "is down"), ("up", "warning", "has no link")):
+        operator.sh("lab-2", f"ip link set cable0 {state}")
+        ended = operator.call("check", "--inventory", str(wish), "--json")
+        assert findings(ended, level)["interface-down"] == ["lab-2"]
+        text = f"lab-2: cable0, which carries the cluster address 198.18.250.2, {words}. "
+        assert text in detail(ended, "interface-down")
 
 
 def test_an_npu_whose_address_leads_nowhere_is_named_by_setup_too(

@@ -217,9 +217,7 @@ def test_a_clock_outside_a_new_certificate_s_validity_stands_in_the_way(
     offset_s: float, says: str
 ) -> None:
     cluster = simulated("ca")
-    cluster.change(
-        "lab-2", clock=Answered(Clock(epoch_s=0.0, offset_s=offset_s, uncertainty_s=0.01))
-    )
+    cluster.change("lab-2", clock=Answered(Clock(offset_s=offset_s, uncertainty_s=0.01)))
     report = cluster.walk()
     assert report.exit_code == 1
     blocked = changes(report, Outcome.BLOCKED)

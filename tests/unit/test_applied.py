@@ -13,25 +13,31 @@ from ascendboot import __version__, applied
 from ascendboot.applied import Applied
 from ascendboot.applying import applied_by
 from ascendboot.decide import Decisions, Seen, decide, place
-from ascendboot.errors import AscendbootError
+from ascendboot.errors import AscendbootError, NodeError
+from ascendboot.facts.api import Unanswered
 from ascendboot.facts.own import Own
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.own_file import OwnFile
 from tests.unit.judge import well
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
 FACTS = {"lab-1": well.facts(1), "lab-2": well.facts(2)}
 
 
-def remembered(cluster: Cluster = well.TWO, **files: OwnFile) -> Applied:
+def remembered(
+    cluster: Cluster = well.TWO, facts: Mapping[str, NodeFacts] = FACTS, **files: OwnFile
+) -> Applied:
     own = Own(base=BASE, files={name.replace("_", "/"): file for name, file in files.items()})
-    seen = Seen(FACTS, {"lab-1": own, "lab-2": own})
+    seen = Seen(facts, {"lab-1": own, "lab-2": own})
     decisions = Decisions(
         port=12345,
-        placement=place(cluster, FACTS),
+        placement=place(cluster, facts),
         networks=("198.18.0.0/16",),
         base=BASE,
         mpirun="/usr/bin/mpirun",
@@ -50,6 +56,13 @@ def test_only_files_that_setup_wished_for_are_remembered() -> None:
     }
     left = Own(base=BASE, files={"env/node": OwnFile("aa", 0o644)})
     assert whole.nodes["lab-1"].problems(left, now=0.0) == ("the cluster's sshd does not run",)
+
+
+def test_nobody_is_remembered_as_root_who_did_not_say_so() -> None:
+    silent = Unanswered("failed", "could not read the names of the system: no name for user ID 7")
+    unknown = {**FACTS, "lab-2": replace(FACTS["lab-2"], system=silent)}
+    with pytest.raises(NodeError, match=r"^lab-2: could not remember the setup: as whom ranks run"):
+        remembered(facts=unknown)
 
 
 def test_what_is_written_is_what_is_read() -> None:

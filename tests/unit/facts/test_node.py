@@ -154,7 +154,7 @@ def test_this_machine_answers(here: Here) -> None:
     assert isinstance(clock, Answered)
     name = os.uname()
     assert system.value.hostname == name.nodename
-    assert (system.value.kernel.release, system.value.kernel.arch) == (name.release, name.machine)
+    assert system.value.arch == name.machine
     assert (system.value.uid, system.value.home) == (os.getuid(), str(here.folder))
     assert machine.value.endswith(str(Path("/proc/self/ns/net").readlink()))
     assert abs(clock.value.offset_s) <= clock.value.uncertainty_s + 0.01

@@ -179,8 +179,6 @@ def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: St
                 SuperPodPlace(
                     super_device_id=40 << 22 | 4 << 18 | i << 16 | 8 + i,
                     super_pod_id=7,
-                    size=384,
-                    server_index=40,
                 )
             )
             for i in range(2)

@@ -81,7 +81,7 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
         ("place", "place-read-only error"),
         ("disk", "disk-unknown error"),
         ("code", "code-unknown error"),
-        ("system", "system-unknown warning"),
+        ("system", "system-unknown error"),
         ("machine", "machine-unknown warning"),
         ("clock", "clock-unknown warning"),
         ("listeners", "listeners-unknown warning"),

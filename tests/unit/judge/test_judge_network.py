@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from ascendboot.facts.api import Answered
 from ascendboot.judge.network import common_networks
 from tests.unit.judge.well import TWO, cluster, facts, interfaces, judged, node, second
@@ -20,6 +25,23 @@ def test_no_interface_has_the_cluster_address() -> None:
             "the node has no address. Correct `cluster_address`."
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"is_up": False}, "error lab-2: {}, is down. ip link set eth0 up."),
+        (
+            {"has_carrier": False},
+            "warning lab-2: {}, has no link. Look at its cable and switch port.",
+        ),
+    ],
+)
+def test_an_interface_of_the_cluster_address_that_is_down(state: dict[str, Any], said: str) -> None:
+    lo, eth0 = interfaces("198.18.0.2").value
+    text = said.format("eth0, which carries the cluster address 198.18.0.2")
+    assert second(interfaces=Answered((lo, replace(eth0, **state)))) == [f"interface-down {text}"]
+    assert second(interfaces=Answered((replace(lo, **state), eth0))) == []
 
 
 def test_another_interface_than_the_inventory_states() -> None:

@@ -20,7 +20,7 @@ from ascendboot.parse.openmpi import OpenMpi
 from ascendboot.parse.python import Python
 from ascendboot.parse.spod_info import SuperPodPlace
 from ascendboot.parse.sshd import Sshd
-from ascendboot.parse.system import Kernel, OsRelease, System
+from ascendboot.parse.system import System
 
 FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)
 
@@ -82,8 +82,7 @@ def networks(number: int, *changed: DeviceNetwork) -> dict[str, Any]:
 def system(number: int, **changes: Any) -> System:
     plain = System(
         hostname=f"lab-{number}",
-        os=OsRelease("debian", "12", "Debian GNU/Linux 12"),
-        kernel=Kernel("6.1.0", "aarch64"),
+        arch="aarch64",
         user="root",
         uid=0,
         home="/root",
@@ -109,7 +108,7 @@ def facts(number: int, **changes: Any) -> NodeFacts:
         node=f"lab-{number}",
         system=Answered(system(number)),
         machine=Answered(f"boot-{number} net:[{number}]"),
-        clock=Answered(Clock(epoch_s=1e9, offset_s=0.1, uncertainty_s=0.05)),
+        clock=Answered(Clock(offset_s=0.1, uncertainty_s=0.05)),
         interfaces=interfaces(f"198.18.0.{number}"),
         hccn_conf=Answered(HccnConf({i: f"198.19.{number}.{i}" for i in range(8)})),
         listeners=Answered(()),
@@ -141,8 +140,6 @@ def place(number: int, device_id: int, pod: int) -> SuperPodPlace:
     return SuperPodPlace(
         super_device_id=number << 22 | card << 18 | die << 16 | device_id,
         super_pod_id=pod,
-        size=384,
-        server_index=number,
     )
 
 

@@ -434,9 +434,7 @@ def test_a3_has_two_npus_on_each_card(node: Node) -> None:
 def test_a_chip_of_a3_tells_its_super_pod_in_the_recorded_rows(node: Node) -> None:
     of_product(node, "a3")
     asked = ("-t", "spod-info", "-i", "1", "-c", "1")
-    place = SuperPodPlace(
-        super_device_id=1 << 22 | 1 << 18 | 1 << 16 | 3, super_pod_id=0, size=384, server_index=1
-    )
+    place = SuperPodPlace(super_device_id=1 << 22 | 1 << 18 | 1 << 16 | 3, super_pod_id=0)
     assert spod_info.parse(understood(node, *asked)) == place
     recorded = (DATA.parent / "npu-smi-spod-info/A3-25.3/usual.txt").read_text()
     assert [row[:34] for row in understood(node, *asked).splitlines()] == [

@@ -57,7 +57,6 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "mpirun-version": openmpi.parse_version,
     "python-version": python.parse_version,
     "df": disk.parse,
-    "os-release": system.parse_os_release,
     "uname-srm": system.parse_uname,
 }
 
@@ -122,7 +121,6 @@ USUAL = {
     "mpirun-version": "4.1.4/usual",
     "python-version": "3.11.7/usual",
     "df": "coreutils-9.1/usual",
-    "os-release": "debian-12/usual",
     "uname-srm": "aarch64/usual",
 }
 
