@@ -152,7 +152,7 @@ def parse_leftovers(result: Result) -> Leftovers:
     Raises:
         CommandError: the command failed on the node, or its answer was not understood.
     """
-    lines = result.checked().text.splitlines()
+    lines = result.checked().lines
     values: dict[str, list[str]] = {}
     for number, line in enumerate(lines, 1):
         kind, _, rest = line.partition(" ")
@@ -160,7 +160,7 @@ def parse_leftovers(result: Result) -> Leftovers:
             problem = NotUnderstoodError("leftovers", number, line, "base, ours, foreign, sshd")
             raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
         values.setdefault(kind, []).append(rest)
-    if lines[-1:] != ["end"]:
+    if lines[-1:] != ("end",):
         raise CommandError(result.node, f"could not {result.command.purpose}: it did not end")
     return Leftovers(
         base=values["base"][0],

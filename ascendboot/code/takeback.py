@@ -43,7 +43,7 @@ def parse_sent_code(result: Result) -> SentCode:
         CommandError: the command failed on the node, or its answer was not understood.
     """
     files, values = 0, dict[str, list[str]](changed=[], problem=[])
-    *lines, last = result.checked().text.splitlines() or [""]
+    *lines, last = result.checked().lines or ("",)
     for number, line in enumerate(lines, 1):
         kind, _, rest = line.partition(" ")
         if kind == "files":

@@ -165,7 +165,7 @@ def parse_own(result: Result) -> Own:
     """
     if not result.as_expected:
         raise ToolError(result.said())
-    lines = result.text.splitlines()
+    lines = result.lines
     if not lines or lines[-1] != "end":
         raise NotUnderstoodError("own files", len(lines), lines[-1] if lines else "", "end")
     reader = _Reader()

@@ -83,7 +83,7 @@ def _reasons(plan: LaunchPlan, node: str, transport: Transport) -> list[str]:
     made = transport.run(_prepare_command(plan, node))
     if made.as_expected:
         return []
-    said = made.text.splitlines() or made.error_text.splitlines()[-1:] or [made.said()]
+    said = made.lines or made.error_text.splitlines()[-1:] or [made.said()]
     return [f"{node}: could not {made.command.purpose}: {reason}" for reason in said]
 
 

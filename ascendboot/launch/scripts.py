@@ -288,7 +288,7 @@ all_end_within() {  # tenths of a second
 tell() {
   local pid words
   for pid in "${pids[@]}"; do
-    words=$({ tr '\0\n' '  ' </proc/"$pid"/cmdline | head -c 200; } 2>/dev/null)
+    words=$({ tr '[:cntrl:]' ' ' </proc/"$pid"/cmdline | head -c 200; } 2>/dev/null)
     printf '%s %s %s\n' "$1" "$pid" "$words"
   done
 }

@@ -139,7 +139,7 @@ def _swept(transport: Transport, command: Command) -> Swept:
     found: dict[str, list[Survivor]] = {"ended": [], "left": []}
     sizes: dict[str, int] = {}
     full = ""
-    for number, line in enumerate(result.text.splitlines(), 1):
+    for number, line in enumerate(result.lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
             problem = NotUnderstoodError("the sweep", number, line, "ended, left, size or full")

@@ -70,7 +70,7 @@ def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]
         effect=Effect.READ,
     )
     found: dict[str, tuple[int, bytes]] = {}
-    *lines, last = transport.run(command).checked().text.splitlines() or [""]
+    *lines, last = transport.run(command).checked().lines or ("",)
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:

@@ -65,6 +65,11 @@ class Result:
         return self.stdout.decode(errors="replace")
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of `text`: a name in it may hold what `splitlines` takes for an end."""
+        return tuple(self.text.removesuffix("\n").split("\n")) if self.stdout else ()
+
+    @property
     def error_text(self) -> str:
         """Standard error as text, without surrounding white space."""
         return self.stderr.decode(errors="replace").strip()

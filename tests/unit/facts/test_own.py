@@ -53,3 +53,9 @@ def test_where_nothing_is_nothing_is_seen(tmp_path: Path) -> None:
 def test_a_line_of_another_form_is_named(line: str) -> None:
     with pytest.raises(NotUnderstoodError, match=rf'own files: line 2 not understood: "{line}"'):
         parse_own(answer(f"base /b\n{line}\nend\n".encode()))
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\x0bb", "a\x0cb", "a\u2028b", "a\x85b"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch(mode=0o600)
+    assert seen_in(tmp_path).files[name].mode == 0o600

@@ -29,6 +29,12 @@ def test_what_was_ended_what_is_left_and_the_sizes() -> None:
     }
 
 
+def test_a_command_line_may_hold_what_other_programs_take_for_ends_of_lines() -> None:
+    odd = "python a\rb\x0bc\x0cd\x1ce\x85f\u2028g"
+    found = sweep({"a": answering("a", f"ended 5 {odd}\nleft 6 x\n")}, FOLDER, grace_s=1)
+    assert found == {"a": Swept(ended=(Survivor(5, odd),), left=(Survivor(6, "x"),))}
+
+
 def test_an_answer_that_is_not_understood() -> None:
     found = sweep({"a": answering("a", "size 1 events\nhello\n")}, FOLDER, grace_s=1)["a"]
     assert isinstance(found, CommandError)
