@@ -77,7 +77,7 @@ class _Coloured:
 
     @property
     def shows_colours(self) -> bool:
-        return self._console.is_terminal and not self._console.no_color
+        return self._console.color_system is not None and not self._console.no_color
 
     def line(self, *parts: Part) -> None:
         from rich.text import Text  # noqa: PLC0415

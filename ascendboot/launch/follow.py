@@ -15,6 +15,7 @@ from ascendboot.launch.copies import LogCopy, RankOutput
 from ascendboot.launch.demux import Demux, Lines
 from ascendboot.launch.event_reader import EventReader
 from ascendboot.launch.plan import rank_log
+from ascendboot.launch.prefixes import plain
 from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.usage import parse_sample
@@ -160,13 +161,18 @@ class Followers:
         on_event: Callable[[NodeEvent], None],
         on_sample: Callable[[str, NodeSample], None] | None = None,
         sample_s: int = 0,
+        prefix: Callable[[str, int], bytes] = plain,
     ) -> None:
-        """`on_sample` is told what the ranks of a node use, every `sample_s` seconds or so."""
+        """`prefix` of a node and a rank stands before each line that goes to `sink`.
+
+        `on_sample` is told what the ranks of a node use, every `sample_s` seconds or so.
+        """
         self._plan = plan
         self._folder = folder
         self._on_event = on_event
         self._on_sample = on_sample
         self._sample_s = sample_s
+        self._prefix = prefix
         self._streams: dict[str, Stream] = {}
         self.output = RankOutput(sink)
         self.nodes: dict[str, NodeFollower] = {}
@@ -224,8 +230,7 @@ class Followers:
 
     def _files(self, node: str) -> dict[str, LogCopy]:
         prefixes = {
-            rank_log(rank.rank): f"{node}:{rank.rank} | ".encode()
-            for rank in self._plan.ranks_on(node)
+            rank_log(rank.rank): self._prefix(node, rank.rank) for rank in self._plan.ranks_on(node)
         }
         files: dict[str, LogCopy] = {}
         try:

@@ -15,6 +15,7 @@ from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, R
 from ascendboot.launch.follow import Followers, NodeEvent
 from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
+from ascendboot.launch.prefixes import plain
 from ascendboot.launch.prepare import prepare, start
 from ascendboot.launch.signs import signs_of
 from ascendboot.launch.sweep import ends_within_s, hasten, stop_job, terminate_launcher
@@ -48,6 +49,7 @@ def run(
     *,
     folder: Path,
     sink: Callable[[bytes], None],
+    prefix: Callable[[str, int], bytes] = plain,
     interrupts: Interrupts | None = None,
     clocks: NodeClocks | None = None,
     limits: Limits | None = None,
@@ -56,8 +58,9 @@ def run(
     """Start the job, follow it and see that nothing of it is left; one report, however it went.
 
     `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
-    whole lines `NODE:RANK | text`, one block at a time, from other threads. `hangs` says what is
-    done about a job that stands still: nothing by default.
+    whole lines `NODE:RANK | text`, one block at a time, from other threads; of a node and a rank
+    `prefix` gives what stands before the text. `hangs` says what is done about a job that stands
+    still: nothing by default.
 
     Raises:
         UnreachableError: the primary was lost while the job ran; the job goes on there.
@@ -72,7 +75,7 @@ def run(
         hangs=hangs or HangRules(),
     )
     began, started = time.monotonic(), datetime.now(timezone.utc)
-    course = job.through(sink)
+    course = job.through(sink, prefix)
     return report_on(
         plan,
         course,
@@ -113,7 +116,7 @@ class _Job:
         self._hastened = False
         self._over = False
 
-    def through(self, sink: Callable[[bytes], None]) -> Course:
+    def through(self, sink: Callable[[bytes], None], prefix: Callable[[str, int], bytes]) -> Course:
         try:
             prepare(self._plan, self._transports)
         except LaunchError as error:
@@ -127,6 +130,7 @@ class _Job:
             on_event=self._box.put,
             on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
+            prefix=prefix,
         )
         self._course.arrivals = followers.arrivals
         try:

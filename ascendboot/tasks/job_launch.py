@@ -15,6 +15,7 @@ from ascendboot.errors import LaunchError, OutputError, UnreachableError
 from ascendboot.launch.detached import start_detached
 from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.planning import plan as plan_launch
+from ascendboot.launch.prefixes import by_node, plain
 from ascendboot.launch.record import PLAN_FILE, record_of
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
@@ -137,6 +138,7 @@ def _run(
     """Start the job and follow it to its end."""
     ranks, nodes = counted(len(launch.ranks), "rank"), counted(len(launch.nodes), "node")
     screen.say(f"job {launch.job_id}: starting {ranks} on {nodes}")
+    in_colours = Screen.shows_colours(to_stderr=order.json)
     interrupts = Interrupts()
     promises = (
         "stopping the job on all nodes; press Ctrl-C again to kill it",
@@ -149,6 +151,7 @@ def _run(
                 session.transports,
                 folder=session.run.folder,
                 sink=Screen.raw(to_stderr=order.json),
+                prefix=by_node(launch.nodes) if in_colours else plain,
                 interrupts=interrupts,
                 clocks=clocks,
                 hangs=HangRules(

@@ -12,6 +12,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.launch.choice import chosen_pattern, chosen_ranks, chosen_time
 from ascendboot.launch.copies import RankOutput
 from ascendboot.launch.plan import rank_log
+from ascendboot.launch.prefixes import by_node, plain
 from ascendboot.state import Run, State
 from ascendboot.tasks.common import (
     FORKS,
@@ -86,11 +87,13 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
     run = state.new_run("logs")
     with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
         found = find_job(session, job)
+        coloured = Screen.shows_colours(to_stderr=json)
         wanted = Wanted(
             ranks=chosen_ranks(found.job.record, rank, node),
             cut=cut,
             output=RankOutput(Screen.raw(to_stderr=json)),
-            coloured=Screen.shows_colours(to_stderr=json),
+            coloured=coloured,
+            prefix=by_node(found.job.record.nodes) if coloured else plain,
         )
         gathered = gather(found, wanted, follow=follow)
     _tell(found, gathered, json=json)

@@ -21,7 +21,7 @@ from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -48,10 +48,13 @@ class Wanted:
     cut: Cut
     output: RankOutput
     coloured: bool
+    """What is found is shown in red."""
+    prefix: Callable[[str, int], bytes]
+    """Of a node and a rank; stands before each line."""
 
     def view(self, node: str, rank: int) -> LineView:
         """Turns a log into what is printed of it."""
-        prefix = f"{node}:{rank} | ".encode()
+        prefix = self.prefix(node, rank)
         if self.cut.pattern is None:
             return LogLines(prefix)
         return MatchingLines(prefix, self.cut.pattern, coloured=self.coloured)

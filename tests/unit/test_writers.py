@@ -56,6 +56,17 @@ def test_no_color_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown_at_a_terminal() == "plain red\r\n"
 
 
+def test_a_terminal_that_has_no_colours_is_not_said_to_show_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        assert writer_to(stream).shows_colours
+        monkeypatch.setenv("TERM", "dumb")
+        assert not writer_to(stream).shows_colours
+    os.close(ours)
+
+
 def test_colours_can_be_asked_for_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
