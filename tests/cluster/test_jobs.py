@@ -39,6 +39,18 @@ while not pathlib.Path('{BASE}/go').exists(): time.sleep(0.05)
 os.write(1, b'\\xff\\x00 last of ' + os.environ['RANK'].encode())
 sys.exit(3 if os.environ['RANK'] in sys.argv[1:] else 0)
 """
+# Ranks 2 and 0 fail and say when, by the clock of their node; rank 2 does so first.
+TIMED = """\
+import os, subprocess, sys, time
+rank = int(os.environ["RANK"])
+def say(text):
+    now = subprocess.check_output(["date", "+%F %T,000"], text=True).strip()
+    print(now, "ERROR:", text, flush=True)
+if rank == 2: say("no more data"); time.sleep(4)
+elif rank == 0: time.sleep(3); say("no more partners"); time.sleep(1)
+else: time.sleep(60)
+sys.exit(4)
+"""
 # As tqdm does it: no newline until the end.
 BAR = """\
 import sys, time
@@ -73,6 +85,7 @@ def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
         ("ends.py", ENDS),
         ("plain.py", PLAIN),
         ("bar.py", BAR),
+        ("timed.py", TIMED),
     ):
         (operator.lab.directory / name).write_text(text)
     return operator
@@ -379,6 +392,19 @@ def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
     assert lost["state"] == "lost"
     assert lost["message"] == "the launcher is gone and nobody saw how it ended"
     assert operator.call("stop", "--grace", "0.5").code == 0
+
+
+def test_who_failed_first_is_told_by_the_clocks_of_the_nodes(operator: Operator) -> None:
+    """Nobody watched: their order is known from what they say alone."""
+    operator.lab.fault("lab-2", "clock", seconds=60)
+    try:
+        job_id = detached(operator, "timed.py")
+        wait_until(lambda: status(operator, "--job", job_id)["state"] == "failed")
+    finally:
+        operator.lab.undo("lab-2", "clock")
+    cause = status(operator, "--job", job_id)["cause"]
+    assert (cause["rank"], cause["node"]) == (2, "lab-2")
+    assert cause["words"].endswith("ERROR: no more data")
 
 
 # --------------------------------------------------------------------------------------- bad input
