@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge.devices import devices_of
-from ascendboot.judge.hccl_ports import ports_of_hccl
 from ascendboot.judge.product import product_of
 from ascendboot.judge.super_pods import places_of
+from ascendboot.network.ports import Door, doors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,6 @@ a few more at random. `all-pairs`: every device every device of every other node
 _SAMPLES: dict[Coverage, int] = {"once": 2, "ring": 4, "all-pairs": 0}
 _DRAWS = 200
 """So often a sample is drawn at most: some may be there already, or lead nowhere."""
-_ANY_PORT = 40000
-"""Inside of what Linux gives to outgoing connections unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -193,11 +191,14 @@ def _knocks(
     coverage: Coverage,
     ssh_ports: Mapping[str, int],
 ) -> list[Knock]:
-    ports = {node.name: tuple(_ports(cluster, node, facts[node.name], ssh_ports)) for node in nodes}
+    of_jobs = {node.name: tuple(doors(cluster, facts, node)) for node in nodes}
+    ours = {
+        name: Door(port, "the cluster's sshd", is_open=True) for name, port in ssh_ports.items()
+    }
     return [
-        Knock(source.name, target.name, target.cluster_address, port, use, is_open)
+        Knock(source.name, target.name, target.cluster_address, door.port, door.use, door.is_open)
         for source, target in _pairs(cluster, nodes, coverage)
-        for port, use, is_open in ports[target.name]
+        for door in (*filter(None, (ours.get(target.name),)), *of_jobs[target.name])
     ]
 
 
@@ -213,18 +214,3 @@ def _pairs(cluster: Cluster, nodes: Sequence[Node], coverage: Coverage) -> list[
         for source, target in pairs
         if cluster.primary_name in (source.name, target.name) or (source.name, target.name) in ring
     ]
-
-
-def _ports(
-    cluster: Cluster, node: Node, facts: NodeFacts, ssh_ports: Mapping[str, int]
-) -> Iterator[tuple[int, str, bool]]:
-    """Ports of a node to be tried: port, who needs it, whether something of ours listens."""
-    if node.name in ssh_ports:
-        yield ssh_ports[node.name], "the cluster's sshd", True
-    for ports in ports_of_hccl(cluster, node)[:1]:
-        yield ports[0], "HCCL", False
-    kernel = value_of(facts.kernel_ports)
-    if kernel is None or not kernel.first <= _ANY_PORT <= kernel.last:
-        yield (kernel.first if kernel else _ANY_PORT), "Open MPI", False
-    else:
-        yield _ANY_PORT, "Open MPI", False

@@ -35,7 +35,7 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
 
 @task(
     help={
-        "nodes": "How many servers, lab-1, lab-2 …. Default: 2",
+        "nodes": "How many servers, lab-1, lab-2 and so on. Default: 2",
         "devices": "How many NPUs each has. Default: 8",
         "containers": f"A podman container {NAME} in each node, where ranks run; refused where"
         " that cannot be. Default: where it can",

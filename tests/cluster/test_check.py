@@ -79,7 +79,7 @@ def test_a_cluster_that_is_set_up_has_no_finding(operator: Operator) -> None:
     for node in ("lab-1", "lab-2"):
         assert proved[node, "prove"] == "the primary logs in and finds all as written"
         assert proved[node, "network"] == (
-            "reaches the other nodes: 4 pings between NPUs and 3 TCP connections"
+            "reaches the other nodes: 4 pings between NPUs and 4 TCP connections"
         )
 
 
@@ -87,7 +87,7 @@ def test_all_pairs_are_tried_on_request(operator: Operator) -> None:
     flags = ["--all-pairs", "--collective", "--inventory", str(operator.lab.inventory)]
     ended = operator.call("check", *flags)
     assert ended.code == 0, ended.out
-    assert "4 pings between NPUs and 3 TCP connections" in ended.out
+    assert "4 pings between NPUs and 4 TCP connections" in ended.out
     assert re.search(
         r"Let all ranks meet\n  lab-\[1-2\]  ok +4 ranks met by Open MPI v4\.1\S+ \(mpi4py \S+\), "
         r"agree, and have the right sum, after \S+ s\n",
@@ -256,12 +256,13 @@ def test_a_firewall_that_drops_new_ports_is_named(
     operator: Operator, on_node: Callable[[str, str, str], None]
 ) -> None:
     need_iptables()
-    rule = "INPUT -p tcp -m multiport --dports 40000,60000 -j DROP"
+    rule = "INPUT -p tcp -m multiport --dports 1024:1100,40000,60000 -j DROP"
     on_node("lab-2", f"iptables -A {rule}", f"iptables -D {rule}")
     ended = check(operator)
     assert (ended.code, findings(ended)) == (1, {"tcp-blocked": ["lab-1", "lab-2"]})
-    assert "on ports 40000 (Open MPI), 60000 (HCCL): no answer within 3 s" in detail(
-        ended, "tcp-blocked"
+    assert (
+        "on ports 1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): no answer within 3 s"
+        in detail(ended, "tcp-blocked")
     )
 
 

@@ -270,7 +270,7 @@ def test_the_rank_table_follows_the_npus(
     setup = operator.setup()
     assert setup.code == 0, setup.err
     assert {r["detail"] for r in setup.json["results"] if r["phase"] == "network"} == {
-        "reaches the other nodes: 4 pings between NPUs and 3 TCP connections"
+        "reaches the other nodes: 4 pings between NPUs and 4 TCP connections"
     }
     of_a3 = json.loads(table(operator))
     servers = of_a3["server_list"]

@@ -115,23 +115,46 @@ def test_the_ports_are_those_that_a_job_needs() -> None:
         (12345, "the cluster's sshd", True),
         (60000, "HCCL", False),
         (40000, "Open MPI", False),
+        (1024, "Open MPI's ranks", False),
     ]
     assert (50000, "HCCL", False) in knocks(env={"HCCL_IF_BASE_PORT": "50000"})
     assert (61000, "HCCL", False) in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "61000-61050"})
     assert [use for _, use, _ in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "auto"})] == [
         "the cluster's sshd",
         "Open MPI",
+        "Open MPI's ranks",
     ]
+
+
+def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
+    def ports(**changes: object) -> list[tuple[int, str]]:
+        return [(k.port, k.use) for k in wanted(2, "ring", **changes)["lab-2"].knocks[2:]]
+
+    stated = (
+        *("--mca", "oob_tcp_dynamic_ipv4_ports", "50000-50003"),
+        *("--mca", "btl_tcp_port_min_v4", "50200"),
+    )
+    assert ports(mpi_args=stated) == [(50000, "Open MPI"), (50200, "Open MPI's ranks")]
+    env = {"OMPI_MCA_btl_tcp_port_min_v4": "50300"}
+    assert ports(env=env) == [(40000, "Open MPI"), (50300, "Open MPI's ranks")]
+    odd = ("--mca", "oob_tcp_dynamic_ipv4_ports", "any", "--mca", "btl_tcp_port_min_v4")
+    assert ports(mpi_args=odd) == [(40000, "Open MPI"), (1024, "Open MPI's ranks")]
+
+
+def test_torchrun_needs_no_port_of_open_mpi() -> None:
+    knocks = wanted(2, "ring", launcher="torchrun")["lab-2"].knocks
+    assert [(k.port, k.use) for k in knocks[2:]] == [(40000, "gloo")]
 
 
 def test_where_no_sshd_of_ours_runs_only_other_ports_are_tried() -> None:
     facts = {f"lab-{n}": well.facts(n) for n in (1, 2)}
-    ports = Answered(KernelPorts(1024, 9999))
+    ports = Answered(KernelPorts(2048, 9999))
     facts["lab-1"] = well.facts(1, kernel_ports=ports)
     found = attempts(well.TWO, facts, "ring", ssh_ports={})
     assert found["lab-2"].knocks == (
         Knock("lab-2", "lab-1", "198.18.0.1", 60000, "HCCL"),
-        Knock("lab-2", "lab-1", "198.18.0.1", 1024, "Open MPI"),
+        Knock("lab-2", "lab-1", "198.18.0.1", 2048, "Open MPI"),
+        Knock("lab-2", "lab-1", "198.18.0.1", 1024, "Open MPI's ranks"),
     )
 
 

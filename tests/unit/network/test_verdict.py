@@ -253,7 +253,8 @@ def test_a_firewall_in_front_of_one_node_is_named_with_its_ports() -> None:
     assert said(3, opened=opened) == [
         (
             "tcp-blocked error lab-[1-3]: lab-[1-2] cannot reach lab-3 (198.18.0.3) over TCP on "
-            f"ports 40000 (Open MPI), 60000 (HCCL): no answer within 3 s. {FIREWALL}"
+            "ports 1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): "
+            f"no answer within 3 s. {FIREWALL}"
         )
     ]
 
@@ -265,7 +266,8 @@ def test_firewalls_everywhere_are_one_finding() -> None:
     assert said(5, opened=opened) == [
         (
             "tcp-blocked error lab-[1-5]: no node reaches another over TCP on ports "
-            f"40000 (Open MPI), 60000 (HCCL): No route to host. {FIREWALL}"
+            "1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): "
+            f"No route to host. {FIREWALL}"
         )
     ]
 
@@ -279,7 +281,8 @@ def test_nodes_that_reach_one_over_tcp_but_not_back() -> None:
     assert said(2, opened=opened) == [
         (
             "tcp-blocked error lab-[1-2]: lab-2 cannot reach lab-1 (198.18.0.1) over TCP on "
-            "ports 12345 (the cluster's sshd), 40000 (Open MPI), 60000 (HCCL): "
+            "ports 1024 (Open MPI's ranks), 12345 (the cluster's sshd), 40000 (Open MPI), "
+            "60000 (HCCL): "
             f"No route to host. {FIREWALL}"
         )
     ]
