@@ -69,7 +69,7 @@ class State:
         """What `remember_read` kept; empty where there is nothing to rely on."""
         try:
             record = json.loads(self._read.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return record if isinstance(record, dict) else {}
 
@@ -88,7 +88,7 @@ class State:
             return None
         try:
             document = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise AscendbootError(f"{path}: could not be read: {error}; run setup again") from error
         if not isinstance(document, dict):
             raise AscendbootError(f"{path}: is not what setup writes; run setup again")

@@ -6,18 +6,23 @@ what is in `digest`, as long as no other file is named whose content counts too.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ascendboot
 from ascendboot import __version__
 from ascendboot.inventory.find import LIMIT
 from ascendboot.model.cluster import Cluster, Device, Node, SshAccess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_ROOMS = ("", "inventory", "hccl", "model")
+"""What decides which cluster an inventory describes, but for tables that it names."""
 
 
 def shown(path: Path) -> str:
@@ -36,24 +41,42 @@ def digest(path: Path) -> str | None:
     try:
         if not path.is_file() or path.stat().st_size > LIMIT:
             return None
-        text = path.read_bytes()
+        text, readers = path.read_bytes(), _readers()
     except OSError:
         return None
-    who = (__version__, shown(path), os.geteuid(), os.environ.get("HOME"))
+    who = (__version__, readers, shown(path), os.geteuid(), os.environ.get("HOME"))
     return sha256(repr(who).encode() + text).hexdigest()
 
 
 def record_of(cluster: Cluster, of: str) -> dict[str, object]:
     """The cluster of the inventory with the digest `of`, to be kept."""
-    return {"digest": of, "cluster": asdict(cluster)}
+    text = json.dumps(asdict(cluster))
+    return {"digest": _seal(of, text), "cluster": text}
 
 
 def cluster_of(record: Mapping[str, Any], of: str) -> Cluster | None:
-    """The cluster in a record; None where it is another inventory's, or of another form."""
-    try:
-        return _cluster(record["cluster"]) if record["digest"] == of else None
-    except (KeyError, TypeError):
+    """The cluster in a record; None where it is another inventory's, or damaged."""
+    text = record.get("cluster")
+    if not isinstance(text, str) or record.get("digest") != _seal(of, text):
         return None
+    return _cluster(json.loads(text))
+
+
+def _readers() -> list[tuple[str, int, int]]:
+    """What reads inventories, file by file: in a clone it changes, and the version does not."""
+    found = []
+    for room in _ROOMS:
+        with os.scandir(Path(*ascendboot.__path__, room)) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    of = entry.stat()
+                    found.append((f"{room}/{entry.name}", of.st_size, of.st_mtime_ns))
+    return sorted(found)
+
+
+def _seal(of: str, text: str) -> str:
+    """Holds together what was read and what it was read from: what matches it was written here."""
+    return sha256(f"{of} {text}".encode(errors="surrogatepass")).hexdigest()
 
 
 def _cluster(stated: Mapping[str, Any]) -> Cluster:

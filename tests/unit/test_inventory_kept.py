@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ascendboot
 from ascendboot.inventory import kept
 from ascendboot.inventory.kept import cluster_of, digest, record_of
 from ascendboot.inventory.load import load
@@ -58,6 +60,7 @@ def test_every_example_comes_back_as_it_was_read(path: Path) -> None:
     cluster = load(path)
     record = json.loads(json.dumps(record_of(cluster, "x")))
     assert cluster_of(record, "x") == cluster
+    assert cluster_of(record, "y") is None
 
 
 def test_every_kind_of_value_comes_back(tmp_path: Path) -> None:
@@ -147,7 +150,33 @@ def test_a_record_of_another_form_counts_as_none(document: dict[str, object]) ->
     assert cluster_of(document, "x") is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"digest": "x"}'])
+def test_a_record_that_is_not_as_it_was_written_counts_as_none(tmp_path: Path) -> None:
+    record = record_of(load(full(tmp_path)), "x")
+    text = record["cluster"]
+    assert isinstance(text, str)
+    for damaged in (text.replace("2222", '"2"'), text.replace("192.0.2.3", "192.0.2.8"), "", "{}"):
+        assert damaged != text
+        assert cluster_of({**record, "cluster": damaged}, "x") is None
+
+
+@pytest.mark.parametrize(
+    "room", ["inventory/load.py", "hccl/page.py", "model/cluster.py", "profiles.py"]
+)
+def test_the_digest_depends_on_what_reads_inventories(
+    room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "ascendboot", clone, ignore=shutil.ignore_patterns("__pycache__", "lab"))
+    monkeypatch.setattr(ascendboot, "__path__", [str(clone)])
+    path = full(tmp_path)
+    before = digest(path)
+    assert before is not None
+    assert digest(path) == before
+    os.utime(clone / room, ns=(0, 1))
+    assert digest(path) not in (before, None)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"digest": "x"}', "[" * 100_000])
 def test_a_broken_record_costs_only_the_reading(text: str, tmp_path: Path) -> None:
     path = full(tmp_path)
     cluster = load(path)
