@@ -170,3 +170,9 @@ def anchors_of(page: Path) -> set[str]:
     """The headings of a page, as links name them."""
     headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    entries = [line[:30] for line in lines if line.startswith(("- ", "#"))]
+    assert sorted(entry for entry in set(entries) if entries.count(entry) > 1) == []
