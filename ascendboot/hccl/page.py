@@ -33,8 +33,8 @@ hccl:
 
 What HCCL would refuse, misread or not read at all is refused here, with file, line, key and what is
 documented; a name that is not in this list is refused too. The same variables may stand under
-`env`: their values are checked as well, and each stands in one place. Other variables belong under
-`env`.
+`env`: their values are checked as well, and each stands in one place. Under the `env` of a node or
+a group they hold there alone, and count before. Other variables belong under `env`.
 
 Where `product` is stated, its limits count, and variables of other products are refused; with
 `product: auto` the widest limits count, and `setup` and `check` judge again by what the nodes

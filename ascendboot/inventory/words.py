@@ -85,6 +85,8 @@ def _unknown(location: Location) -> str:
     if len(location) == 1 and key in NodeKeys.model_fields:
         return "a node has this key; write it under `defaults` or under a node"
     hint = did_you_mean(key, known)
+    if key == "hccl" and "env" in known:
+        return "stands at the top level of an inventory; what nodes have by themselves, under `env`"
     if not hint and key in InventoryKeys.model_fields:
         return "stands at the top level of an inventory, not here"
     return f"unknown key{hint}" if hint else f"unknown key; known here: {', '.join(known)}"

@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.judge.finding import Finding
+from ascendboot.preflight.differing import differences, meant, unlike_stated
 from ascendboot.preflight.program import is_compared, shown
 from ascendboot.preflight.who import nodes_of, ranks_shown
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 CLOCK_S = 5.0
 """More than a busy node takes to look at its clock once the sum is there."""
 
-_LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
-_SHOWN = 12
-_LONG = 60
 _REMEDIES = {
     "preflight-place": "See what sets it on that node, and whether all its ranks run in one place",
     "preflight-rank-table": "Run setup: it writes the same table everywhere",
@@ -58,12 +56,12 @@ def compare(places: Sequence[Place], said: Mapping[int, Said], digest: str) -> I
         wanted = stated if key == "env" else {}
         words: dict[tuple[int, ...], list[str]] = {}
         for name in sorted(set[str]().union(*values.values(), *wanted.values())):
-            of_name = {rank: _meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
-            should = {r: _meant(name, of[name]) for r, of in wanted.items() if name in of}
+            of_name = {rank: meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
+            should = {r: meant(name, of[name]) for r, of in wanted.items() if name in of}
             others = {rank: value for rank, value in of_name.items() if rank not in should}
             for ranks, told in (
                 *differences(name, others, absent=absent),
-                *_unlike_stated(name, of_name, should, absent),
+                *unlike_stated(name, of_name, should, absent=absent),
             ):
                 words.setdefault(ranks, []).append(told)
         for ranks, all_told in words.items():
@@ -71,78 +69,8 @@ def compare(places: Sequence[Place], said: Mapping[int, Said], digest: str) -> I
     yield from _clocks(places, said)
 
 
-def differences(
-    name: str, values: Mapping[int, Any], *, absent: str
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    """The ranks that have another value than most, or than rank 0 where no value leads, in words.
-
-    None stands for a rank that has none; `absent` says so.
-    """
-    groups: dict[str, list[int]] = {}
-    for rank in sorted(values):
-        groups.setdefault(repr(values[rank]), []).append(rank)
-    if len(groups) < 2:  # noqa: PLR2004  two are needed to differ
-        return
-    # The first of equals is the group with the lowest rank.
-    most = max(groups.values(), key=len)
-    rest = f"the other {len(most)}" if len(groups) == 2 else f"{len(most)} others"  # noqa: PLR2004
-    for ranks in groups.values():
-        if ranks is not most:
-            value, usual = values[ranks[0]], values[most[0]]
-            yield tuple(ranks), _told(name, value, usual, rest, absent)
-
-
 def _compared(env: Mapping[str, str]) -> dict[str, Any]:
     return {name: shown(name, value) for name, value in env.items() if is_compared(name)}
-
-
-def _unlike_stated(
-    name: str, values: Mapping[int, Any], should: Mapping[int, Any], absent: str
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    """The ranks that have something else than the inventory states for their node, in words."""
-    groups: dict[str, list[int]] = {}
-    for rank in should:
-        if values[rank] != should[rank]:
-            words = _told(name, values[rank], should[rank], "its node in the inventory", absent)
-            groups.setdefault(words, []).append(rank)
-    yield from ((tuple(ranks), words) for words, ranks in groups.items())
-
-
-def _meant(name: str, value: Any) -> Any:  # noqa: ANN401 (a JSON value)
-    """A list of paths without what counts for nothing: mpirun puts its own before it twice."""
-    if name not in _LISTS or not isinstance(value, str):
-        return value
-    return ":".join(dict.fromkeys(part for part in value.split(":") if part)) or None
-
-
-def _told(name: str, value: Any, usual: Any, rest: str, absent: str) -> str:  # noqa: ANN401
-    if isinstance(value, dict) or isinstance(usual, dict):
-        return f"{name} is not that of {rest} (it may be a secret, and is not shown)"
-    if value is None:
-        return f"{name} is {absent}, {_shown(usual)} on {rest}"
-    if usual is None:
-        return f"{name} is {_shown(value)}, {absent} on {rest}"
-    parts, usual_parts = value.split(":"), usual.split(":")
-    if max(len(value), len(usual)) <= _LONG or max(len(parts), len(usual_parts)) < 2:  # noqa: PLR2004
-        return f"{name} is {_shown(value)}, {_shown(usual)} on {rest}"
-    more = [part for part in parts if part not in usual_parts]
-    less = [part for part in usual_parts if part not in parts]
-    words = [f"has {_listed(more)}"] if more else []
-    words += [f"lacks {_listed(less)}"] if less else []
-    return f"{name} {' and '.join(words) or 'has another order'}, unlike {rest}"
-
-
-def _shown(value: str) -> str:
-    """A value of any process's environment, as one that a terminal takes."""
-    printable = value.encode(errors="backslashreplace").decode()
-    words = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in printable)
-    words = words if len(words) <= 2 * _LONG else f"{words[: 2 * _LONG]}…"
-    return words if words and " " not in words else f'"{words}"'
-
-
-def _listed(parts: Sequence[str]) -> str:
-    more = [f"{len(parts) - _SHOWN} more"] if len(parts) > _SHOWN else []
-    return ", ".join([*map(_shown, parts[:_SHOWN]), *more])
 
 
 def _misplaced(

@@ -32,6 +32,7 @@ nodes:
     address: 192.0.2.4
     cluster_address: 198.51.100.4
     devices: [{device_id: 1, device_ip: 198.51.100.40}, 3]
+    env: {C: d}
     fingerprint: SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 primary: atlas-2
 ssh: {port: 7722, via: engine, trust: pinned}

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.preflight.compare import compare, differences
+from ascendboot.preflight.compare import compare
+from ascendboot.preflight.differing import differences
 from ascendboot.preflight.notes import Said
 from ascendboot.preflight.program import shown
 from tests.unit.preflight.ranks import DIGEST, PLACES, all_well, facts
