@@ -18,13 +18,17 @@ size_at_the_end() {
 # lies between its beginning and its end dropped once it outgrows its limit. Ends with its input.
 # Descriptor 3 is the log, as its writers have it open.
 keep() {
-  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 from to over=
+  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 to over= line torn=
   trap '' TERM INT
   unset LD_LIBRARY_PATH LD_PRELOAD
   # A rank that begins again goes on with its log, and with what was dropped of it.
   if [ -s "$marks" ]; then
-    read -r _ _ from to < <(tail -n 1 -- "$marks")
-    if [[ "$from $to" =~ ^[0-9]+\ [0-9]+$ ]]; then start=$from end=$to; fi
+    while IFS= read -r line; do
+      if [[ "$line" =~ ^[^\ ]+\ [0-9]+\ ([0-9]+)\ ([0-9]+)$ ]]; then
+        start=${BASH_REMATCH[1]} end=${BASH_REMATCH[2]}
+      fi
+    done < <(tail -n 2 -- "$marks")
+    [ -z "$line" ] || torn=$'\n'  # a full disk took the rest of the line
     size_at_the_end
   fi
   until
@@ -35,7 +39,9 @@ keep() {
       if fallocate -p -o "$end" -l $((to - end)) -- "$log"; then end=$to last=-1; else limit=0; fi
     fi
     now
-    [ "$size" = "$last" ] || printf '%s %s %s %s\n' "$ascendboot_time" "$size" "$start" "$end" >>"$marks"
+    if [ "$size" != "$last" ]; then
+      printf '%s%s %s %s %s\n' "$torn" "$ascendboot_time" "$size" "$start" "$end" >>"$marks" && torn= || torn=$'\n'
+    fi
     last=$size
     [ -n "$over" ]
   do

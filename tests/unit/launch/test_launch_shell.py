@@ -111,3 +111,14 @@ keep {log} {4 << 20} </dev/null
     run(script, tmp_path)
     lines = marks.read_text().removeprefix(before).splitlines()
     assert [line.split(" ")[1:] for line in lines] == [["6291469", "1048576", "4194304"]]
+
+
+def test_a_line_that_a_full_disk_has_torn_is_not_gone_on_with(tmp_path: Path) -> None:
+    log, marks = tmp_path / "rank.0.log", tmp_path / "rank.0.marks"
+    log.write_bytes(bytes(6 << 20))
+    torn = "100.0 6291456 1048576 4194304\n100.5 6291456 1048576 52"
+    marks.write_text(torn)
+    run(f". {KEEP}\nexec 3>>{log}\necho >&3\nkeep {log} {8 << 20} </dev/null\n", tmp_path)
+    before, after, line = marks.read_text().removesuffix("\n").rpartition("\n")
+    assert before + after == f"{torn}\n"
+    assert line.split(" ")[1:] == ["6291457", "1048576", "4194304"]
