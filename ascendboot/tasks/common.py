@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from invoke.exceptions import Exit
 
-from ascendboot.errors import AscendbootError, InventoryError, UsageError
+from ascendboot.errors import (
+    AscendbootError,
+    InterruptedRunError,
+    InventoryError,
+    OutputError,
+    UsageError,
+)
 from ascendboot.inventory.find import locate
 from ascendboot.inventory.kept import cluster_of, digest, record_of
 from ascendboot.model.spans import parse_span
 from ascendboot.state import State
+from ascendboot.tasks.refusal import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,18 +47,23 @@ FORKS_HELP = f"How many nodes to work on at the same time. Default: {FORKS}"
 
 
 def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:
-    """Turn an error that we raise on purpose into its message and its exit code."""
+    """Turn an error that we raise on purpose into its message and its exit code.
+
+    With --json standard output has a document also then.
+    """
 
     @functools.wraps(verb)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return verb(*args, **kwargs)
-        except AscendbootError as error:
+        except OutputError as error:
             raise Exit(str(error), code=error.exit_code) from error
+        except AscendbootError as error:
+            raise refused(str(error), error.exit_code, kwargs) from error
         except OSError as error:
-            raise Exit(on_this_side(error), code=AscendbootError.exit_code) from error
+            raise refused(on_this_side(error), AscendbootError.exit_code, kwargs) from error
         except KeyboardInterrupt as error:
-            raise Exit("interrupted", code=130) from error
+            raise refused("interrupted", InterruptedRunError.exit_code, kwargs) from error
 
     return wrapped
 

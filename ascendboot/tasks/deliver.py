@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke.exceptions import Exit
-
-from ascendboot.errors import UsageError
+from ascendboot.errors import AscendbootError, UsageError
 from ascendboot.ranktable.source import from_text
 from ascendboot.ranktable.validate import validate
 from ascendboot.ranktable.verdict import sentence
@@ -36,7 +34,7 @@ def deliver(
     """Write the table, or print it; what is worth knowing goes to standard error.
 
     Raises:
-        Exit: HCCL would refuse it; nothing is written.
+        AscendbootError: HCCL would refuse it; nothing is written.
         UsageError: the file is there and holds something else.
     """
     try:
@@ -52,7 +50,7 @@ def deliver(
     for problem in problems:
         screen.error(f"the new table: {sentence(problem)}")
     if any(problem.level == "error" for problem in problems):
-        raise Exit("the new table is refused and was not written", code=1)
+        raise AscendbootError("the new table is refused and was not written")
     if left_out:
         screen.error(f"left out, because the new generation has no room: {', '.join(left_out)}")
     if output is not None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit
@@ -20,18 +19,19 @@ from ascendboot.launch.record import PLAN_FILE, record_of
 from ascendboot.launch.run import run as run_launch
 from ascendboot.launch.verdict import running_report
 from ascendboot.launch.watch import HangRules
-from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted
 from ascendboot.tasks.before_start import settle
 from ascendboot.tasks.common import on_interrupt
 from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
+from ascendboot.tasks.refusal import refused
 
 if TYPE_CHECKING:
     from ascendboot.applied import Applied
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
     from ascendboot.model.clocks import NodeClocks
+    from ascendboot.model.job import JobReport
     from ascendboot.ready import Readiness
     from ascendboot.tasks.session import Session
     from ascendboot.tasks.train import Order
@@ -88,12 +88,6 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         _print_report(report, screen)
     if report.exit_code:
         raise Exit(code=report.exit_code)
-
-
-def say_no_job(message: str) -> None:
-    """The report of a job that was not started, as JSON."""
-    with suppress(OutputError):  # standard error says the same
-        Screen(json_mode=True).json(_no_job(message).to_json())
 
 
 def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
@@ -159,7 +153,8 @@ def _run(
                 ),
             )
         except UnreachableError as error:  # the job was started and goes on without us
-            raise Exit(str(error), code=error.exit_code) from error
+            job = {"job_id": launch.job_id, "folder": str(session.run.folder)}
+            raise refused(str(error), error.exit_code, {"json": order.json}, job) from error
 
 
 def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
@@ -178,18 +173,3 @@ def _print_report(report: JobReport, screen: Screen) -> None:
         screen.json(report.to_json())
     except OutputError as error:
         raise Exit(str(error), code=report.exit_code or error.exit_code) from error
-
-
-def _no_job(message: str) -> JobReport:
-    return JobReport(
-        job_id="",
-        state=JobState.NOT_STARTED,
-        exit_code=LaunchError.exit_code,
-        started="",
-        command="",
-        first_failure=None,
-        ranks=(),
-        duration_s=0.0,
-        folder="",
-        message=message,
-    )

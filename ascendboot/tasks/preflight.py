@@ -10,10 +10,13 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from invoke.exceptions import Exit
-
 from ascendboot.applied import Applied
-from ascendboot.errors import AscendbootError, LaunchError, UnreachableError
+from ascendboot.errors import (
+    AscendbootError,
+    InterruptedRunError,
+    LaunchError,
+    UnreachableError,
+)
 from ascendboot.judge.finding import Finding
 from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.record import PLAN_FILE, PREFLIGHT, preflight_id, record_of
@@ -53,7 +56,7 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
 
     Raises:
         LaunchError: something stands in the job's way; all of it is named.
-        Exit: interrupted.
+        InterruptedRunError: by the operator.
     """
     screen.say(f"preflight: {len(request.placement.slots)} ranks are to meet before the job")
     try:
@@ -61,7 +64,7 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     except UnreachableError as error:
         raise LaunchError(f"{_lost(session, error)}\nThe job was not started.") from error
     if ended.is_interrupted:
-        raise Exit("interrupted in the preflight; the job was not started", code=130)
+        raise InterruptedRunError("interrupted in the preflight; the job was not started")
     if not ended.passed:
         errors = [f.message for f in ended.findings if f.level == "error"]
         logs = f"The job was not started. Logs in {session.run.shown}/{PREFLIGHT}"

@@ -13,7 +13,13 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
 from ascendboot.applied import Applied
-from ascendboot.errors import AscendbootError, LaunchError, OutputError, UsageError
+from ascendboot.errors import (
+    AscendbootError,
+    InterruptedRunError,
+    LaunchError,
+    OutputError,
+    UsageError,
+)
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -27,6 +33,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, HangWish, wanted_hangs
 from ascendboot.tasks.limits import allow_open_files
+from ascendboot.tasks.refusal import refused
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.start_rules import (
     SKIP_CHECKS_HELP,
@@ -77,13 +84,13 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
             verb(*args, **kwargs)
         except OutputError as error:
             raise Exit(str(error), code=error.exit_code) from error
+        except InterruptedRunError as error:
+            raise refused(str(error), error.exit_code, kwargs, _no_job(kwargs)) from error
         except (AscendbootError, OSError) as error:
             words = on_this_side(error) if isinstance(error, OSError) else str(error)
-            if kwargs.get("json") and not kwargs.get("plan"):
-                _say_no_job(words)
-            raise Exit(words, code=NOT_STARTED) from error
-        except KeyboardInterrupt as error:
-            raise Exit("interrupted", code=130) from error
+            raise refused(words, NOT_STARTED, kwargs, _no_job(kwargs)) from error
+        except KeyboardInterrupt as error:  # the job, if there is one, goes on
+            raise refused("interrupted", InterruptedRunError.exit_code, kwargs) from error
 
     return wrapped
 
@@ -216,10 +223,23 @@ def _refuse_elastic(min_nodes: int, cluster: Cluster, applied: Applied) -> None:
         raise LaunchError(f"{cluster.source}: could not start an elastic job: {why_not}")
 
 
-def _say_no_job(message: str) -> None:
-    from ascendboot.tasks.job_launch import say_no_job  # noqa: PLC0415 - only in that case
+def _no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
+    """What the report of a job has besides its message and exit code; a plan has no such report."""
+    if flags.get("plan") or not flags.get("json"):
+        return {}
+    from ascendboot.model.job import JobReport, JobState  # noqa: PLC0415 - only in that case
 
-    say_no_job(message)
+    return JobReport(
+        job_id="",
+        state=JobState.NOT_STARTED,
+        exit_code=NOT_STARTED,
+        started="",
+        command="",
+        first_failure=None,
+        ranks=(),
+        duration_s=0.0,
+        folder="",
+    ).to_json()
 
 
 def _refused(*problems: str) -> LaunchError:

@@ -225,7 +225,8 @@ def test_a_wrong_inventory_is_refused_by_line(
     for name, address in places.items():
         old, new = old.replace(name, address), new.replace(name, address)
     ended = operator.setup(inventory=operator.inventory_with("wrong.yaml", (old, new)))
-    assert (ended.code, ended.out) == (2, "")
+    assert ended.code == 2
+    assert ended.json == {"exit_code": 2, "message": ended.err.rstrip("\n")}
     assert re.search(says, ended.err), ended.err
     assert written(operator) == {}
 

@@ -181,7 +181,7 @@ def test_a_ca_key_that_others_may_read_is_refused_before_anything_is_asked(
         ended = ready.setup()
     finally:
         key.chmod(0o600)
-    assert (ended.code, ended.out) == (1, "")
+    assert (ended.code, ended.json["exit_code"]) == (1, 1)
     assert "user_ca: could not use the CA key: others may read it (mode 0644)" in ended.err
 
 

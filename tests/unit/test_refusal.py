@@ -1,0 +1,72 @@
+"""A verb that cannot do what was asked says why, in JSON too where that is wanted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "from ascendboot.tasks.program import main; main()"
+ANSWERS = {
+    "setup": 2,
+    "check": 2,
+    "reset --plan": 2,
+    "status": 2,
+    "logs": 2,
+    "stop": 2,
+    "train main.py": 125,
+    "train main.py --plan": 125,
+}
+NO_INVENTORY = 'wrong.yaml:1: clustr: unknown key; did you mean "cluster"?'
+
+
+def call(words: Sequence[str], stdout: int, place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        cwd=place,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_a_wrong_inventory_is_told_as_json_too(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("clustr: x\nnodes: {n-1: {address: 192.0.2.1}}\n")
+    words = [*verb.split(), "--json", "--inventory", "wrong.yaml"]
+    ended = call(words, subprocess.PIPE, tmp_path)
+    said = json.loads(ended.stdout)
+    assert (ended.returncode, said["exit_code"]) == (ANSWERS[verb], ANSWERS[verb])
+    assert NO_INVENTORY in said["message"]
+    assert ended.stderr == f"{said['message']}\n"
+    assert (said.get("state") == "not_started") == (verb == "train main.py")
+    assert set(said) == {"exit_code", "message"} or verb == "train main.py"
+
+
+@pytest.mark.parametrize("verb", ["convert table.json --to 2.0", "show table.json", "diff a b"])
+def test_so_is_a_table_that_is_none(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_text("{}")
+    ended = call([*f"ranktable.{verb} --json".split()], subprocess.PIPE, tmp_path)
+    said = json.loads(ended.stdout)
+    assert (ended.returncode, said["exit_code"]) == (2, 2)
+    assert ended.stderr == f"{said['message']}\n"
+
+
+@pytest.mark.parametrize("verb", ["setup", "train main.py"])
+def test_where_nothing_can_be_written_the_exit_code_and_the_words_are_left(
+    verb: str, tmp_path: Path
+) -> None:
+    words = [*verb.split(), "--json", "--inventory", "nowhere"]
+    with Path("/dev/full").open("w") as full:
+        ended = call(words, full.fileno(), tmp_path)
+    assert ended.returncode == ANSWERS[verb]
+    assert ended.stderr.startswith("--inventory: could not find the inventory nowhere: ")
+    assert "Traceback" not in ended.stderr
