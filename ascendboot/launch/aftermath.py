@@ -36,12 +36,14 @@ class Aftermath:
         *,
         interrupts: Interrupts,
         box: Box,
+        forks: int,
     ) -> None:
         self._plan = plan
         self._transports = transports
         self._course = course
         self._interrupts = interrupts
         self._box = box
+        self._forks = forks
 
     def settle(self, followers: Followers, *, patience_s: float) -> None:
         """End what is left on any node, and wait for output as long as any comes."""
@@ -94,8 +96,13 @@ class Aftermath:
             return going.result()
 
     def _sweep(self, *, linger_s: float, grace_s: float) -> dict[str, Swept | NodeError]:
-        folder = self._plan.job_folder
-        return sweep(self._transports, folder, linger_s=linger_s, grace_s=grace_s)
+        return sweep(
+            self._transports,
+            self._plan.job_folder,
+            linger_s=linger_s,
+            grace_s=grace_s,
+            forks=self._forks,
+        )
 
     def _note_next(self) -> None:
         """Wait for what comes next, and take it in if it is an event."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.launch.prepare import discard, prepare, start
 from ascendboot.launch.sweep import sweep
+from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,31 +16,35 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Transport
 
 
-def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
+def start_detached(
+    plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS
+) -> None:
     """Start the job and leave it to itself.
 
     Raises:
         LaunchError: it was not started; no node keeps anything of it.
     """
-    prepare(plan, transports)
+    prepare(plan, transports, forks=forks)
     try:
-        start(plan, transports)
+        start(plan, transports, forks=forks)
     except NodeError as error:
-        unsure = take_back(plan, transports)
+        unsure = take_back(plan, transports, forks=forks)
         words = (str(error), *unsure, f"job {plan.job_id}: not started on any node")
         raise LaunchError("\n".join(words)) from error
 
 
-def take_back(plan: LaunchPlan, transports: Mapping[str, Transport]) -> tuple[str, ...]:
+def take_back(
+    plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS
+) -> tuple[str, ...]:
     """Undo the preparation; which nodes could not be asked whether something is left.
 
     A start whose answer was lost may have been one all the same.
     """
-    sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0)
+    sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
     # Without its folder a start that is still on its way comes to nothing; what was quicker is
     # found now.
-    discard(plan, transports)
-    found = sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0)
+    discard(plan, transports, forks=forks)
+    found = sweep(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
     return tuple(unknown(f) for f in found.values() if isinstance(f, NodeError))
 
 

@@ -16,10 +16,10 @@ from ascendboot.launch.demux import Demux, Lines
 from ascendboot.launch.event_reader import EventReader
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prefixes import plain
-from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.usage import parse_sample
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -183,14 +183,22 @@ class Followers:
         """When which part of which log came in; live, also for nodes not followed yet."""
         return self._arrivals
 
-    def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
+    def open(
+        self, transports: Mapping[str, Transport], *, beat_s: float, forks: int = FORKS
+    ) -> None:
         """Begin to follow all nodes.
 
         Raises:
+            OSError: a file here could not be opened.
             NodeError: a node's stream could not be opened; close those that were.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        opened = on_each(self._plan.nodes, lambda node: self._open(transports[node], beat_s))
+        nonces = {node: secrets.token_hex(16) for node in self._plan.nodes}
+        for node, nonce in nonces.items():
+            self._begin(node, nonce)
+        opened = on_each(
+            nonces, lambda node: self._open(transports[node], nonces[node], beat_s), forks=forks
+        )
         for stream in opened.values():
             if isinstance(stream, NodeError):
                 raise stream
@@ -210,20 +218,22 @@ class Followers:
         for follower in self.nodes.values():
             follower.close()
 
-    def _open(self, transport: Transport, beat_s: float) -> None:
-        node, nonce = transport.node, secrets.token_hex(16)
+    def _begin(self, node: str, nonce: str) -> None:
         told = self._on_sample
         on_sample = None if told is None else partial(told, node)
         follower = NodeFollower(node, self._files(node), nonce, self._teller(node), on_sample)
         self.nodes[node] = follower
         self._arrivals.update(follower.arrivals)
+
+    def _open(self, transport: Transport, nonce: str, beat_s: float) -> None:
+        node = transport.node
         words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", f"{self._sample_s}", _EVENTS)
         command = Command(
             argv=("bash", "-c", FOLLOW, "follow", *words, *self._plan.logs_on(node)),
             purpose=f"follow job {self._plan.job_id}",
             effect=Effect.WRITE,
         )
-        self._streams[node] = transport.stream(command, follower.feed)
+        self._streams[node] = transport.stream(command, self.nodes[node].feed)
 
     def _teller(self, node: str) -> Callable[[Event | None], None]:
         return lambda event: self._on_event(NodeEvent(node, event))

@@ -16,8 +16,8 @@ from ascendboot.launch.events import LauncherEnded
 from ascendboot.launch.fetch import FETCH
 from ascendboot.launch.gathered import NodeGathering
 from ascendboot.launch.plan import rank_log, rank_marks
-from ascendboot.launch.prepare import on_each
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,10 +53,12 @@ class Gathering:
         folder: Path,
         output: RankOutput,
         shown: Mapping[int, Shown] | None = None,
+        forks: int = FORKS,
     ) -> None:
         """`shown`: what goes to `output` of which ranks, that which is here already first."""
         self._job = job
         self._transports = transports
+        self._forks = forks
         self._lock = threading.Lock()
         self._box: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.course = Course()
@@ -163,7 +165,7 @@ class Gathering:
 
     def _open(self, *, follow: bool) -> dict[str, Stream]:
         names = [name for name in self.nodes if name not in self.errors]
-        opened = on_each(names, lambda name: self._stream(name, follow=follow))
+        opened = on_each(names, lambda name: self._stream(name, follow=follow), forks=self._forks)
         streams: dict[str, Stream] = {}
         for name, stream in opened.items():
             if isinstance(stream, NodeError):

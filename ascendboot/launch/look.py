@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.events import parse_event
-from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import RUNS
 from ascendboot.launch.usage import RATES, USAGE
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,6 +127,7 @@ def look_at(
     job_ids: Sequence[str],
     *,
     closely: bool = False,
+    forks: int = FORKS,
 ) -> dict[str, dict[str, JobLook] | NodeError]:
     """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
 
@@ -134,7 +135,7 @@ def look_at(
     its error.
     """
     command = look_command(jobs, job_ids, closely=closely)
-    return on_each(transports, lambda node: looked(transports[node].run(command)))
+    return on_each(transports, lambda node: looked(transports[node].run(command)), forks=forks)
 
 
 def look_command(

@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 import shlex
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.launch.scripts import DISCARD, PREPARE, START
 from ascendboot.transport.api import Command, Effect, write_files
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.transport.api import Transport
 
-T = TypeVar("T")
-_WORKERS = 32
 
-
-def on_each(nodes: Iterable[str], work: Callable[[str], T]) -> dict[str, T | NodeError]:
-    """What `work` gave for every node, all at the same time; a node's own error stands for it."""
-
-    def guarded(node: str) -> T | NodeError:
-        try:
-            return work(node)
-        except NodeError as error:
-            return error
-
-    names = tuple(nodes)
-    with ThreadPoolExecutor(min(_WORKERS, len(names) or 1)) as pool:
-        return dict(zip(names, pool.map(guarded, names), strict=True))
-
-
-def prepare(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
+def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS) -> None:
     """Make the job's folder on every node; one execution per node.
 
     Raises:
         LaunchError: a node cannot take part; no node keeps anything of the job.
     """
-    found = on_each(plan.nodes, lambda node: _reasons(plan, node, transports[node]))
+    found = on_each(plan.nodes, lambda node: _reasons(plan, node, transports[node]), forks=forks)
     reasons: list[str] = []
     for made in found.values():
         reasons += [str(made)] if isinstance(made, NodeError) else made
     if reasons:
-        discard(plan, transports, [node for node, made in found.items() if made == []])
+        ready = [node for node, made in found.items() if made == []]
+        discard(plan, transports, ready, forks=forks)
         raise LaunchError("\n".join((*reasons, f"job {plan.job_id}: not started on any node")))
 
 
 def discard(
-    plan: LaunchPlan, transports: Mapping[str, Transport], nodes: Iterable[str] | None = None
+    plan: LaunchPlan,
+    transports: Mapping[str, Transport],
+    nodes: Iterable[str] | None = None,
+    *,
+    forks: int = FORKS,
 ) -> None:
     """Take the folder of a job that was not started off `nodes`, all of the job's by default."""
     command = Command(
@@ -58,10 +46,11 @@ def discard(
         purpose=f"remove the folder of job {plan.job_id}",
         effect=Effect.WRITE,
     )
-    on_each(plan.nodes if nodes is None else nodes, lambda node: transports[node].run(command))
+    where = plan.nodes if nodes is None else nodes
+    on_each(where, lambda node: transports[node].run(command), forks=forks)
 
 
-def start(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
+def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS) -> None:
     """Start what the plan starts, detached: it outlives this connection.
 
     Raises:
@@ -73,7 +62,8 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport]) -> None:
         effect=Effect.WRITE,
     )
     nodes = [start.node for start in plan.starts]
-    for started in on_each(nodes, lambda node: transports[node].run(command).checked()).values():
+    began = on_each(nodes, lambda node: transports[node].run(command).checked(), forks=forks)
+    for started in began.values():
         if isinstance(started, NodeError):
             raise started
 

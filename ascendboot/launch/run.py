@@ -24,6 +24,7 @@ from ascendboot.launch.watch import HangRules, Standing, Watch
 from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,6 +55,7 @@ def run(
     clocks: NodeClocks | None = None,
     limits: Limits | None = None,
     hangs: HangRules | None = None,
+    forks: int = FORKS,
 ) -> JobReport:
     """Start the job, follow it and see that nothing of it is left; one report, however it went.
 
@@ -73,6 +75,7 @@ def run(
         interrupts=interrupts,
         limits=limits or Limits(),
         hangs=hangs or HangRules(),
+        forks=forks,
     )
     began, started = time.monotonic(), datetime.now(timezone.utc)
     course = job.through(sink, prefix)
@@ -98,12 +101,14 @@ class _Job:
         interrupts: Interrupts | None,
         limits: Limits,
         hangs: HangRules,
+        forks: int,
     ) -> None:
         self._plan = plan
         self._transports = transports
         self._folder = folder
         self._limits = limits
         self._hangs = hangs
+        self._forks = forks
         self._course = Course()
         self._signs = signs_of(plan)
         self._box: Box = queue.SimpleQueue()
@@ -118,7 +123,7 @@ class _Job:
 
     def through(self, sink: Callable[[bytes], None], prefix: Callable[[str, int], bytes]) -> Course:
         try:
-            prepare(self._plan, self._transports)
+            prepare(self._plan, self._transports, forks=self._forks)
         except LaunchError as error:
             self._course.not_started = str(error)
             return self._course
@@ -148,7 +153,7 @@ class _Job:
             if lost := outlet.close():
                 followers.output.lose(lost)
         if not started:
-            self._course.unsure += take_back(self._plan, self._transports)
+            self._course.unsure += take_back(self._plan, self._transports, forks=self._forks)
         problems = [followers.output.problem] if followers.output.problem else []
         problems += [p for follower in followers.nodes.values() for p in follower.problems]
         self._course.notes += tuple(problems)
@@ -164,19 +169,27 @@ class _Job:
             self._course,
             interrupts=self._interrupts,
             box=self._box,
+            forks=self._forks,
         )
         after.settle(followers, patience_s=self._limits.drain_s)
 
     def _stop_after_trouble(self) -> None:
         """Whatever is passed on from here, no job is left to itself without a word."""
         plan = self._plan
-        stop_job(self._transports, plan.job_folder, primary=plan.primary, grace_s=plan.grace_s)
+        stop_job(
+            self._transports,
+            plan.job_folder,
+            primary=plan.primary,
+            grace_s=plan.grace_s,
+            forks=self._forks,
+        )
 
     def _started(self, followers: Followers) -> bool:
         try:
-            followers.open(self._transports, beat_s=self._hangs.beat_s(self._limits.beat_s))
+            beat_s = self._hangs.beat_s(self._limits.beat_s)
+            followers.open(self._transports, beat_s=beat_s, forks=self._forks)
             if not self._interrupts.count:
-                start(self._plan, self._transports)
+                start(self._plan, self._transports, forks=self._forks)
                 self._start_by = time.monotonic() + self._limits.start_s
                 return True
             self._course.interrupted = True

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.launch.prepare import on_each
 from ascendboot.launch.usage import USAGE
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,7 +181,11 @@ class RankView:
 
 
 def gather(
-    transports: Mapping[str, Transport], folder: PurePosixPath, python: str
+    transports: Mapping[str, Transport],
+    folder: PurePosixPath,
+    python: str,
+    *,
+    forks: int = FORKS,
 ) -> dict[str, tuple[RankView, ...] | NodeError]:
     """Where the ranks of the job in `folder` are, by node; one execution each."""
     command = Command(
@@ -190,7 +194,7 @@ def gather(
         effect=Effect.READ,
         timeout_s=60.0,
     )
-    return on_each(transports, lambda node: _viewed(transports[node].run(command)))
+    return on_each(transports, lambda node: _viewed(transports[node].run(command)), forks=forks)
 
 
 def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.mpirun import patience_s
-from ascendboot.launch.prepare import on_each
 from ascendboot.launch.scripts import HASTEN, SWEEP, TERMINATE
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +89,7 @@ def sweep(
     *,
     linger_s: float = LINGER_S,
     grace_s: float,
+    forks: int = FORKS,
 ) -> dict[str, Swept | NodeError]:
     """End what still lives of the job on each of the nodes: SIGTERM, `grace_s`, SIGKILL.
 
@@ -101,11 +102,16 @@ def sweep(
         effect=Effect.WRITE,
         timeout_s=linger_s + grace_s + _KILL_S,
     )
-    return on_each(transports, lambda node: _swept(transports[node], command))
+    return on_each(transports, lambda node: _swept(transports[node], command), forks=forks)
 
 
 def stop_job(
-    transports: Mapping[str, Transport], folder: PurePosixPath, *, primary: str, grace_s: float
+    transports: Mapping[str, Transport],
+    folder: PurePosixPath,
+    *,
+    primary: str,
+    grace_s: float,
+    forks: int = FORKS,
 ) -> dict[str, Swept | NodeError]:
     """End a job whoever follows it; `folder` is BASE/jobs/JOB_ID.
 
@@ -117,9 +123,9 @@ def stop_job(
         with suppress(NodeError):
             terminate_launcher(transports[primary], folder, by_stop=True)
             linger_s = ends_within_s(grace_s)
-    found = sweep(transports, folder, linger_s=linger_s, grace_s=grace_s)
+    found = sweep(transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks)
     # A login that was under way when the launcher ended may have begun a daemon since.
-    again = sweep(transports, folder, linger_s=0.0, grace_s=grace_s)
+    again = sweep(transports, folder, linger_s=0.0, grace_s=grace_s, forks=forks)
     return {node: _both(found[node], again[node]) for node in transports}
 
 

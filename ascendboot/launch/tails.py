@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.cause.collect import TAIL_BYTES
-from ascendboot.launch.prepare import on_each
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import FORKS, on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,14 +40,14 @@ _LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
 def fetch_tails(
-    job: JobRecord, transports: Mapping[str, Transport], place: Path
+    job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int = FORKS
 ) -> dict[str, NodeError]:
     """Put the ends of the job's logs into a folder here, by their names; who could not give them.
 
     One byte more than the verdict reads: so it begins with the same whole line as in a whole log.
     Before them is a hole, for every byte has its place: where a rank began again is known by it.
     """
-    answers = on_each(transports, lambda node: _tails(job, transports[node]))
+    answers = on_each(transports, lambda node: _tails(job, transports[node]), forks=forks)
     errors: dict[str, NodeError] = {}
     for node, answer in answers.items():
         if isinstance(answer, NodeError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.launch.places import told, whole
 from ascendboot.launch.stacks import RankView, gather
+from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +35,10 @@ def look_at_ranks(
     *,
     folder: Path,
     why: str,
+    forks: int = FORKS,
 ) -> Whereabouts:
     """See where the ranks are; all of it goes to `WHY-TIME.txt` in `folder`, of the job's run."""
-    answers = gather(transports, job_folder, python)
+    answers = gather(transports, job_folder, python, forks=forks)
     views: list[RankView] = []
     problems: list[NodeError] = []
     for answer in answers.values():

@@ -16,6 +16,7 @@ from ascendboot.model.job import JobState
 from ascendboot.preflight.compare import compare
 from ascendboot.preflight.course import course
 from ascendboot.preflight.notes import places, read
+from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,6 +108,7 @@ def meet(
     folder: Path,
     interrupts: Interrupts,
     known: Callable[[LaunchPlan], AbstractContextManager[None]],
+    forks: int = FORKS,
 ) -> Preflight:
     """Run the preflight of a job; on the nodes nothing is left of it.
 
@@ -121,9 +123,14 @@ def meet(
         planned = preflight_plan(request, by)
         with known(planned):
             report = run(
-                planned, transports, folder=folder, sink=lambda _: None, interrupts=interrupts
+                planned,
+                transports,
+                folder=folder,
+                sink=lambda _: None,
+                interrupts=interrupts,
+                forks=forks,
             )
-            discard(planned, transports)
+            discard(planned, transports, forks=forks)
         ended.append(judged(request, report, folder, by=by))
         if not _lacks_module(planned, report):
             return ended[-1]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ascendboot.before.leftovers import Leftover
     from ascendboot.console import Screen
+    from ascendboot.launch.sweep import Swept
     from ascendboot.ready import Readiness
     from ascendboot.tasks.start_rules import StartRules
     from ascendboot.transport.api import Transport
@@ -26,6 +27,7 @@ def settle(
     *,
     planning: bool,
     grace_s: float,
+    forks: int,
 ) -> None:
     """Say what was found, and make the nodes free of what is left of earlier jobs.
 
@@ -42,7 +44,9 @@ def settle(
         raise refused(*ready.left)
     problems: list[str] = []
     for leftover in ready.leftovers:
-        problems += _end(leftover, transports, screen, grace_s=grace_s)
+        there = {node: transports[node] for node in leftover.pids}
+        swept = sweep(there, leftover.folder, linger_s=0.0, grace_s=grace_s, forks=forks)
+        problems += _ended(leftover, swept, screen)
     if problems:
         raise refused(*problems)
 
@@ -61,13 +65,12 @@ def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
     return screen.agrees("End them and start the job?")
 
 
-def _end(
-    leftover: Leftover, transports: Mapping[str, Transport], screen: Screen, *, grace_s: float
+def _ended(
+    leftover: Leftover, answers: Mapping[str, Swept | NodeError], screen: Screen
 ) -> list[str]:
-    """End what is left of one job where something is; what could not be ended."""
-    there = {node: transports[node] for node in leftover.pids}
+    """Say what was ended of one job; what could not be."""
     problems = []
-    for node, swept in sweep(there, leftover.folder, linger_s=0.0, grace_s=grace_s).items():
+    for node, swept in answers.items():
         if isinstance(swept, NodeError):
             problems.append(str(swept))
             continue

@@ -52,6 +52,7 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         screen,
         planning=order.plan,
         grace_s=order.grace_s,
+        forks=session.forks,
     )
     request = job_request(
         session.cluster,
@@ -108,7 +109,7 @@ def _detach(
 ) -> None:
     """Start the job, or nothing of it, and say how to go on."""
     try:
-        start_detached(launch, session.transports)
+        start_detached(launch, session.transports, forks=session.forks)
     except LaunchError:
         (session.run.folder / PLAN_FILE).unlink()
         raise
@@ -148,6 +149,7 @@ def _run(
                 prefix=by_node(launch.nodes) if in_colours else plain,
                 interrupts=interrupts,
                 clocks=clocks,
+                forks=session.forks,
                 hangs=HangRules(
                     timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
                 ),

@@ -64,6 +64,8 @@ class FoundJob:
     """Nodes of the job that could not be asked."""
     looks: Mapping[str, JobLook | NodeError]
     """What each node said."""
+    forks: int
+    """How many nodes to work on at once."""
 
 
 def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> FoundJob:
@@ -77,16 +79,18 @@ def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> 
     nodes = [node for node in session.cluster.nodes if node.name in wanted]
     transports, errors = session.connect_to_look(nodes)
     ids = [job.record.job_id for job in jobs]
-    answers = look_at(transports, jobs[0].record.job_folder.parent, ids, closely=closely)
-    found = [_found(job, session.cluster, transports, {**errors, **answers}) for job in jobs]
+    jobs_folder = jobs[0].record.job_folder.parent
+    answers = look_at(transports, jobs_folder, ids, closely=closely, forks=session.forks)
+    found = [_found(job, session, transports, {**errors, **answers}) for job in jobs]
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
 
 
 def found_again(session: Session, found: FoundJob) -> FoundJob:
     """How the job stands by now; one execution per node."""
     record = found.job.record
-    answers = look_at(found.transports, record.job_folder.parent, [record.job_id])
-    return _found(found.job, session.cluster, found.transports, {**found.errors, **answers})
+    jobs_folder = record.job_folder.parent
+    answers = look_at(found.transports, jobs_folder, [record.job_id], forks=found.forks)
+    return _found(found.job, session, found.transports, {**found.errors, **answers})
 
 
 def connected(session: Session, found: FoundJob) -> dict[str, Transport]:
@@ -166,17 +170,17 @@ def _others(state: State) -> str:
 
 def _found(
     job: KnownJob,
-    cluster: Cluster,
+    session: Session,
     transports: Mapping[str, Transport],
     answers: Mapping[str, NodeError | dict[str, JobLook]],
 ) -> FoundJob:
     record = job.record
-    known = {node.name for node in cluster.nodes}
+    known = {node.name for node in session.cluster.nodes}
     looks: dict[str, JobLook | NodeError] = {}
     for node in record.nodes:
         answer = answers.get(node)
         if answer is None or node not in known:
-            looks[node] = UnreachableError(node, f"is not in {cluster.source} any more")
+            looks[node] = UnreachableError(node, f"is not in {session.cluster.source} any more")
         else:
             looks[node] = answer if isinstance(answer, NodeError) else answer[record.job_id]
     final = job.final
@@ -187,4 +191,5 @@ def _found(
         {name: t for name, t in transports.items() if name in record.nodes},
         {name: look for name, look in looks.items() if isinstance(look, NodeError)},
         looks,
+        session.forks,
     )

@@ -29,7 +29,7 @@ def judged(found: FoundJob) -> JobStatus:
     if found.job.final is not None or not failed:
         return found.status
     with TemporaryDirectory(prefix="ascendboot-") as place:
-        if fetch_tails(found.job.record, found.transports, Path(place)):
+        if fetch_tails(found.job.record, found.transports, Path(place), forks=found.forks):
             return found.status
         anew = status_of(found.job.record, found.looks, folder=Path(place), final=None, now=now())
     return replace(anew, report=_at_home(anew.report, found.job.folder))

@@ -116,6 +116,7 @@ def _gathering(
         folder=found.job.folder,
         output=wanted.output,
         shown=shown,
+        forks=found.forks,
     )
     try:
         if follow:

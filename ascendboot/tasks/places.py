@@ -17,7 +17,12 @@ def where_ranks_are(found: FoundJob, python: str) -> Whereabouts | None:
         return None
     record = found.job.record
     return look_at_ranks(
-        found.transports, record.job_folder, python, folder=found.job.folder, why="stacks"
+        found.transports,
+        record.job_folder,
+        python,
+        folder=found.job.folder,
+        why="stacks",
+        forks=found.forks,
     )
 
 

@@ -112,7 +112,14 @@ def _meet(
         (folder / PLAN_FILE).unlink()
 
     with on_interrupt(interrupts.press, screen, *_PROMISES):
-        ended = meet(request, transports, folder=folder, interrupts=interrupts, known=known)
+        ended = meet(
+            request,
+            transports,
+            folder=folder,
+            interrupts=interrupts,
+            known=known,
+            forks=session.forks,
+        )
     document = {**ended.report.to_json(), "findings": [_kept(f) for f in ended.findings]}
     session.run.write_json("preflight.json", document)
     return ended

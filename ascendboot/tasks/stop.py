@@ -84,6 +84,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
             record.job_folder,
             primary=record.primary,
             grace_s=record.grace_s if grace_s is None else grace_s,
+            forks=workers,
         )
         _keep_report(session, found, screen)
     answers = {**swept, **found.errors}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ascendboot.errors import AscendbootError, NodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ascendboot.model.cluster import Node
     from ascendboot.transport.api import HostSide
@@ -40,7 +40,7 @@ def connect_all(
 ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
     """A transport for every node that can be reached, and why the others cannot.
 
-    Both are in the order of `nodes`. `meanwhile` as in `for_each`.
+    Both are in the order of `nodes`. `meanwhile` as in `on_each`.
     """
     answers = for_each(nodes, opener, forks=forks, meanwhile=meanwhile)
     errors = {name: a for name, a in answers.items() if isinstance(a, NodeError)}
@@ -55,7 +55,19 @@ def for_each(
     forks: int = FORKS,
     meanwhile: Callable[[], object] = nothing,
 ) -> Mapping[str, R | NodeError]:
-    """What `work` gives for each node, or the error that it ended with, in the order of `nodes`.
+    """As `on_each`, for those who work with nodes as the inventory has them."""
+    by_name = {node.name: node for node in nodes}
+    return on_each(by_name, lambda name: work(by_name[name]), forks=forks, meanwhile=meanwhile)
+
+
+def on_each(
+    names: Iterable[str],
+    work: Callable[[str], R],
+    *,
+    forks: int = FORKS,
+    meanwhile: Callable[[], object] = nothing,
+) -> dict[str, R | NodeError]:
+    """What `work` gives for each node, or the error that it ended with, in the order of `names`.
 
     At most `forks` run at once. `meanwhile` is called once while they do: what takes time on this
     side, such as to import what comes next, takes none of it then.
@@ -63,21 +75,21 @@ def for_each(
     A KeyboardInterrupt is passed on at once: what has not begun never will, and what runs, be it a
     connection that nobody answers, is waited for by nobody, not even when the program ends.
     """
-    answers: list[Future[R | NodeError]] = [Future() for _ in nodes]
-    waiting = deque(zip(nodes, answers, strict=True))
+    answers: dict[str, Future[R | NodeError]] = {name: Future() for name in names}
+    waiting = deque(answers.items())
 
     def work_off() -> None:
         with suppress(IndexError):  # nothing is waiting any more
             while True:
-                node, answer = waiting.popleft()
-                _work_on(node, work, answer, waiting.clear)
+                name, answer = waiting.popleft()
+                _work_on(name, work, answer, waiting.clear)
 
     # Of an executor's threads Python waits for each before it ends.
-    for number in range(min(forks, len(nodes))):
+    for number in range(min(forks, len(answers))):
         threading.Thread(target=work_off, name=f"node_{number}", daemon=True).start()
     try:
         meanwhile()
-        return {node.name: _when_done(a) for node, a in zip(nodes, answers, strict=True)}
+        return {name: _when_done(answer) for name, answer in answers.items()}
     finally:
         waiting.clear()
 
@@ -89,26 +101,26 @@ def _when_done(answer: Future[R]) -> R:
 
 
 def _work_on(
-    node: Node, work: Callable[[Node], R], answer: Future[R | NodeError], stop: Callable[[], None]
+    name: str, work: Callable[[str], R], answer: Future[R | NodeError], stop: Callable[[], None]
 ) -> None:
     try:
-        answer.set_result(_guarded(node, work))
+        answer.set_result(_guarded(name, work))
     except BaseException as error:  # noqa: BLE001  # it is the end, and whoever waits raises it
         stop()
         answer.set_exception(error)
 
 
-def _guarded(node: Node, work: Callable[[Node], R]) -> R | NodeError:
+def _guarded(name: str, work: Callable[[str], R]) -> R | NodeError:
     try:
-        return work(node)
+        return work(name)
     except NodeError as error:
         return error
     except AscendbootError as error:
-        return NodeError(node.name, str(error))
+        return NodeError(name, str(error))
     except Exception as error:  # noqa: BLE001  # a bug on one node may not cost the others' results
-        _LOG.exception("%s: unexpected", node.name)
+        _LOG.exception("%s: unexpected", name)
         return NodeError(
-            node.name,
+            name,
             f"unexpected {type(error).__name__}: {error}; this is a bug in ascendboot, "
             "the run's log has the traceback",
         )

@@ -19,6 +19,8 @@ from tests.integration.launch_cluster import LocalCluster, LocalTransport, Scree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.model.job import JobReport
     from ascendboot.transport.api import Command, Result
 
 pytestmark = pytest.mark.integration
@@ -53,30 +55,50 @@ def environment(process: Path) -> list[bytes]:
         return []
 
 
-@pytest.mark.parametrize("purpose", ["end the launcher", "see what is left"])
-def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(
-    tmp_path: Path, purpose: str
-) -> None:
-    transport, interrupts, seen = Breaks(purpose), Interrupts(), Screenful()
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
-    plan = cluster.job(FOR_EVER)
+def interrupted(cluster: LocalCluster, plan: LaunchPlan) -> JobReport:
+    """A job that is ended by Ctrl-C once both of its ranks run."""
+    interrupts, seen = Interrupts(), Screenful()
 
     def sink(block: bytes) -> None:
         seen(block)
         if seen.shown.count(b"up") == 2:
             interrupts.press()
 
+    return run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=sink,
+        interrupts=interrupts,
+    )
+
+
+def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(tmp_path: Path) -> None:
+    transport = Breaks("end the launcher")
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+    plan = cluster.job(FOR_EVER)
     with pytest.raises(OSError, match="Too many open files"):
-        run(
-            plan,
-            {"lab-1": transport},
-            folder=cluster.runs / plan.job_id,
-            sink=sink,
-            interrupts=interrupts,
-        )
+        interrupted(cluster, plan)
     assert transport.purpose == ""
     assert lives(plan.job_id) == []
     assert not Path(plan.job_folder, "open").exists()
+
+
+def test_what_nobody_foresees_at_one_node_is_told_of_it_in_the_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Breaks("see what is left")
+    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+    plan = cluster.job(FOR_EVER)
+    report = interrupted(cluster, plan)
+    assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
+    [note] = report.notes
+    assert note == (
+        "lab-1: unexpected OSError: [Errno 24] Too many open files; this is a bug in ascendboot, "
+        "the run's log has the traceback; nobody knows what is left of the job there"
+    )
+    assert "Traceback" in caplog.text
+    assert lives(plan.job_id) == []
 
 
 def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) -> None:

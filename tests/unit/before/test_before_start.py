@@ -54,7 +54,7 @@ def settled(
         image={},
     )
     screen = Screen(json_mode=True)
-    settle(ready, {"lab-2": there}, rules, screen, planning=planning, grace_s=1.5)
+    settle(ready, {"lab-2": there}, rules, screen, planning=planning, grace_s=1.5, forks=2)
 
 
 def refusal(rules: StartRules, there: FakeTransport, *problems: str, planning: bool = False) -> str:

@@ -10,7 +10,7 @@ import pytest
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.fake import FakeTransport
-from ascendboot.transport.pool import connect_all, for_each
+from ascendboot.transport.pool import connect_all, for_each, on_each
 
 
 def node(name: str) -> Node:
@@ -119,6 +119,17 @@ def test_an_interrupt_of_a_worker_is_the_end_of_all() -> None:
     with pytest.raises(KeyboardInterrupt):
         for_each(NODES, work, forks=1)
     assert begun == ["n0"]
+
+
+def test_nodes_may_be_known_by_name_alone() -> None:
+    def work(name: str) -> str:
+        if name == "b":
+            raise UnreachableError(name, "gone")
+        return name.upper()
+
+    found = on_each(("b", "a"), work)
+    assert [str(answer) for answer in found.values()] == ["b: gone", "A"]
+    assert list(found) == ["b", "a"]
 
 
 def test_no_nodes_are_no_work() -> None:
