@@ -15,6 +15,7 @@ from ascendboot.launch.events import (
     RankNumbered,
     RankStarted,
     RankTold,
+    StartOverdue,
     StopAsked,
 )
 
@@ -53,6 +54,8 @@ class Course:
     """By rank: how long its log was when it began for the last time, where that is not 0."""
     is_overdue: bool = False
     """The launcher did not end within the time that it has, and was ended by us."""
+    overdue: StartOverdue | None = None
+    """Why the primary ended it before all ranks had begun."""
     interrupted: bool = False
     stopped: bool = False
     """Somebody asked for its end with `stop`."""
@@ -114,6 +117,8 @@ class Course:
                 self.endings[node_rank] = at
             case StopAsked():
                 self.stopped = True
+            case StartOverdue():
+                self.overdue = event
             case _:
                 pass  # who starts something is not looked at here
 

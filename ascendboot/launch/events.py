@@ -10,6 +10,9 @@ from typing import TypeAlias
 from ascendboot.errors import NotUnderstoodError
 
 _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
+_LATE = re.compile(
+    r"launcher - late (\d+(?:,\d+)*) awaited (\d+(?:,\d+)*|-) after (\d+) at (\d+\.\d+)"
+)
 _STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
 _ENDING = re.compile(r"(launcher|agent|rank) (\d+|-) ends at (\d+\.\d+)")
 _LEFT = re.compile(r"agent (\d+) left at (\d+\.\d+): (.+)")
@@ -143,6 +146,19 @@ class StopAsked:
 
 
 @dataclass(frozen=True)
+class StartOverdue:
+    """The primary ends the launcher, because not every rank has begun in time."""
+
+    late: tuple[int, ...]
+    """The ranks that are known not to have."""
+    awaited: tuple[int, ...]
+    """Node ranks of those that ssh on the primary waits for: the launcher's, or that which asks."""
+    within_s: float
+    at: float
+    """Seconds since 1970 by the primary's clock."""
+
+
+@dataclass(frozen=True)
 class SupervisorStarted:
     """What waits for the launcher runs."""
 
@@ -163,6 +179,7 @@ Event: TypeAlias = (
     | EndingBegan
     | RankEndingBegan
     | StopAsked
+    | StartOverdue
     | SupervisorStarted
 )
 
@@ -212,7 +229,14 @@ def _changed(line: str) -> Event | None:
         return RankNumbered(rank, number, size, log_bytes, float(match[5]))
     if match := _LEFT.fullmatch(line):
         return NodeLeft(int(match[1]), float(match[2]), match[3])
+    if match := _LATE.fullmatch(line):
+        late, awaited = (_numbers(match[group]) for group in (1, 2))
+        return StartOverdue(late, awaited, float(match[3]), float(match[4]))
     return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number != "-")
 
 
 def _ended_at(line: str) -> Event | None:

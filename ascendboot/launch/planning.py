@@ -6,6 +6,7 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from ascendboot.launch.deadline import END_OVERDUE
 from ascendboot.launch.horovod import horovod_command
 from ascendboot.launch.minding import CLEAN, MIND, WATCH
 from ascendboot.launch.mpirun import Launcher, mpirun_command, protected
@@ -218,10 +219,16 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
     kept = {"job": str(folder), "base": str(request.base), "limit": str(request.log_limit)}
     head = f"#!/bin/bash\n{_assigned(kept)} log={start.log} who='{who}'\n"
     run = f"{{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}"
-    if not request.launcher.torchrun:
-        settings = {"id": request.job_id, "grace": _tenths(request.grace_s)}
-        return f"{head}{_assigned(settings)}\nlauncher() {run}\n{CLEAN}{LAUNCH}"
     others = () if start.node_rank else request.placement.nodes[1:]
+    addresses = shlex.join(node.cluster_address for node in others)
+    if not request.launcher.torchrun:
+        settings = {
+            "id": request.job_id,
+            "grace": _tenths(request.grace_s),
+            "within": str(request.begin_within_s),
+        }
+        started = f"{_assigned(settings)}\naddresses=({addresses})\nlauncher() {run}"
+        return f"{head}{started}\n{CLEAN}{END_OVERDUE}{LAUNCH}"
     settings = {
         "id": request.job_id,
         "grace": _tenths(request.grace_s),
@@ -229,7 +236,6 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
         "is_watched": "1" if start.node_rank else "",
     }
     names = shlex.join(node.name for node in others)
-    addresses = shlex.join(node.cluster_address for node in others)
     minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"
     return f"{head}{minding}\n{_bond(request).minding()}{MIND}{LAUNCH}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError
+from ascendboot.launch.deadline import WITHIN_S
 from ascendboot.model.launcher import LAUNCHER_NAMES, MPIRUN, LauncherChoice
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class LaunchRequest:
     """Refused on nodes where another job runs, of whatever cluster."""
     grace_s: float = 3.0
     """How long ranks have between SIGTERM and SIGKILL."""
+    begin_within_s: int = WITHIN_S
+    """With mpirun and horovodrun: when not every rank has begun by then, the primary ends it."""
     log_limit: int = 0
     """How many bytes of each log are kept; 0: all of them."""
     module: str = ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.launch.course import Course
+from ascendboot.launch.deadline import who_is_missing
 from ascendboot.launch.detached import take_back
 from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
 from ascendboot.launch.follow import Followers, NodeEvent
@@ -22,7 +23,6 @@ from ascendboot.launch.sweep import ends_within_s, hasten, stop_job, terminate_l
 from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Standing, Watch
 from ascendboot.model.clocks import NodeClocks
-from ascendboot.model.names import fold, ranks_named
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import FORKS
 
@@ -314,10 +314,5 @@ class _Job:
             self._end_by = time.monotonic() + ends_within_s(self._plan.grace_s)
 
     def _who_is_missing(self) -> str:
-        missing = [rank for rank in self._plan.ranks if rank.rank not in self._course.started]
-        names = ranks_named([rank.rank for rank in missing])
-        return (
-            f"{fold(rank.node for rank in missing)}: could not start {names} of job "
-            f"{self._plan.job_id} within {self._limits.start_s:g} s: the launcher has not begun "
-            f"them and says nothing; its log is {self._plan.job_folder}/launcher.log"
-        )
+        missing = {rank.rank for rank in self._plan.ranks} - self._course.started
+        return who_is_missing(self._plan, missing, self._limits.start_s)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.course import Course
+from ascendboot.launch.deadline import words_on
 from ascendboot.launch.ends import ends_of
 from ascendboot.launch.plan import rank_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState
@@ -46,7 +47,7 @@ def report_on(
     words = last_words.of_the_first(plan, course, said, clocks)
     lost = last_words.lost_nodes(ends, words)
     failure, cause = None, None
-    if course.has_trouble and not (course.interrupted or course.stopped or course.hung):
+    if course.has_trouble and not _was_ended(course):
         # Most jobs need none of it.
         from ascendboot.launch.cause.merge import Merged  # noqa: PLC0415
 
@@ -86,6 +87,11 @@ def running_report(plan: LaunchPlan, started: str, folder: str) -> JobReport:
     )
 
 
+def _was_ended(course: Course) -> bool:
+    """Whether it was ended for a reason that is known."""
+    return bool(course.interrupted or course.not_started or course.stopped or course.hung)
+
+
 def _settled(
     plan: LaunchPlan | JobRecord,
     course: Course,
@@ -96,6 +102,8 @@ def _settled(
     if course.is_overdue and _all_went_well(plan, course, ends):
         late = _OVERDUE.format(left=" that was left" if course.left else "")
         course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, late))
+    if course.overdue is not None and not course.not_started:
+        course = replace(course, not_started=words_on(plan, course.overdue))
     if not (course.lives or course.left):
         return course
     # Elastic jobs alone need it.

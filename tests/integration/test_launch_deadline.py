@@ -1,0 +1,105 @@
+"""Starts that do not come to their end and that nobody follows: the primary ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NodeError
+from ascendboot.launch.detached import start_detached
+from ascendboot.launch.look import JobLook, look_at
+from ascendboot.launch.record import PLAN_FILE, read_record, record_of
+from ascendboot.launch.status import status_of
+from ascendboot.model.clocks import NodeClocks
+from ascendboot.model.job import JobState
+from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.model.job import JobReport
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
+]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[TwoNodes]:
+    with two_nodes(tmp_path) as made:
+        yield made
+
+
+def looks(two: TwoNodes, made: LaunchPlan) -> dict[str, JobLook]:
+    answers = look_at(two.transports, made.base / "jobs", [made.job_id])
+    found = {}
+    for node, answer in answers.items():
+        assert not isinstance(answer, NodeError), answer
+        found[node] = answer[made.job_id]
+    return found
+
+
+def outcome(two: TwoNodes, made: LaunchPlan, tmp_path: Path) -> JobReport:
+    """What `status` says once the launcher is gone."""
+    start_detached(made, two.transports)
+    wait_until(lambda: not looks(two, made)["lab-1"].launcher_alive)
+    started = datetime.now(timezone.utc).isoformat()
+    document = record_of(made, started=started, clocks=NodeClocks())
+    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
+    record = read_record(tmp_path)
+    assert record is not None
+    seen = looks(two, made)
+    now = datetime.now(timezone.utc)
+    return status_of(record, seen, folder=tmp_path, final=None, now=now).report
+
+
+def test_a_rank_that_never_begins_ends_the_start_and_is_named(
+    two: TwoNodes, tmp_path: Path
+) -> None:
+    made = two.job("import time\ntime.sleep(600)", begin_within_s=3)
+    stuck = "[ x$OMPI_COMM_WORLD_RANK != x3 ] || sleep 600"
+    env = f"{made.base}/env/node.env"
+    do = f"echo '{stuck}' >>{env}"
+    subprocess.run([*two.transports["lab-2"].way, "/bin/bash", "-c", do], check=True)
+    report = outcome(two, made, tmp_path)
+    assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
+    assert report.message == (
+        f"lab-2: could not start rank 3 of job {made.job_id} within 3 s: the launcher has not "
+        f"begun them and says nothing; its log is {made.job_folder}/launcher.log"
+    )
+    wait_until(lambda: [alive(two, node, made) for node in two.transports] == ["", ""])
+
+
+def answers_on(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_node_whose_login_hangs_is_named(two: TwoNodes, tmp_path: Path) -> None:
+    port = int(two.ssh_log.read_text().split()[1])
+    wait_until(lambda: answers_on(port))
+    os.kill(int(two.transports["lab-2"].way[2]), signal.SIGSTOP)
+    made = two.job("import time\ntime.sleep(600)", begin_within_s=1)
+    report = outcome(two, made, tmp_path)
+    assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125), report
+    assert report.message.startswith(
+        f"lab-1: could not start ranks 0-1 of job {made.job_id} within 1 s: the launcher has not "
+        "begun them and says nothing; ssh from lab-1 waits for lab-2; "
+    )
+    assert alive(two, "lab-1", made) == ""
+
+
+def test_a_job_whose_ranks_have_begun_goes_on(two: TwoNodes, tmp_path: Path) -> None:
+    made = two.job("import time\ntime.sleep(4)", begin_within_s=2)
+    assert outcome(two, made, tmp_path).state is JobState.SUCCEEDED
