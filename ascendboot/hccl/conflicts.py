@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
+_MODE = "HCCL_OP_EXPANSION_MODE"
 _PORTS_OF_BASE = 32
-_LONGEST_IN_AIV_S = 1091
+_LONGEST_S = {"AIV": 1091, "CCU_SCHED": 65535, "CCU_MS": 65535}
+"""How long HCCL waits in a step at most, by where that is worked out (HCCL's manual, CANN 9)."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,25 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Problem]:
     """HCCL's manual (debug_thinking): ranks must wait longer for a step than for each other."""
     connect, execute = "HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT"
     wait, step = int(env.get(connect, "120")), int(env.get(execute, "1836"))
-    if step and wait >= step:
-        yield Problem(
-            (execute, connect),
-            f"{connect} ({wait} s) must be less than {execute} ({step} s): else ranks give up a "
-            "step while others are still being waited for at the start; raise the second or lower "
-            "the first",
-        )
-    if env.get("HCCL_OP_EXPANSION_MODE") == "AIV" and step > _LONGEST_IN_AIV_S and execute in env:
+    mode = env.get(_MODE, "")
+    most = _LONGEST_S.get(mode)
+    if most and step > most and execute in env:
         yield Problem(
             (execute,),
-            f"{step} s is more than the {_LONGEST_IN_AIV_S} s that HCCL_OP_EXPANSION_MODE AIV "
-            "allows; write less, or another mode",
+            f"{step} s is more than the {most} s that {_MODE} {mode} allows; write less, or "
+            "another mode",
+        )
+    # there 0 is not for ever, and counts as the most
+    in_aiv = mode == "AIV" and (step == 0 or step >= _LONGEST_S[mode])
+    if in_aiv:
+        step = _LONGEST_S[mode]
+    if step and wait >= step:
+        why = f", the most in {_MODE} {mode}" if in_aiv else ""
+        yield Problem(
+            (connect, execute, _MODE) if in_aiv else (execute, connect),
+            f"{connect} ({wait} s) must be less than {execute} ({step} s{why}): else ranks give up "
+            "a step while others are still being waited for at the start; "
+            f"{'lower the first' if in_aiv else 'raise the second or lower the first'}",
         )
 
 

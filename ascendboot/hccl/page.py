@@ -46,12 +46,17 @@ report (finding `hccl-setting`).
 
 ## What contradicts what
 
-* `HCCL_CONNECT_TIMEOUT` must be less than `HCCL_EXEC_TIMEOUT`.
+* `HCCL_CONNECT_TIMEOUT` must be less than `HCCL_EXEC_TIMEOUT`, which with
+  `HCCL_OP_EXPANSION_MODE: AIV` is 1091 at most, also where it is 0 or not stated; with `CCU_SCHED`
+  and `CCU_MS` it is 65535 at most.
 * `HCCL_WHITELIST_DISABLE: 0` wants `HCCL_WHITELIST_FILE`.
 * Of `HCCL_INTRA_ROCE_ENABLE` and `HCCL_INTRA_PCIE_ENABLE` exactly one is 1.
 * `HCCL_IF_BASE_PORT` and `HCCL_HOST_SOCKET_PORT_RANGE` do not stand together; neither may take
   `resources.chief_port`, where ranks meet, or a stated `ssh.port`. `HCCL_IF_BASE_PORT: 29500` is
   PyTorch's own port.
+* A level of `HCCL_OP_RETRY_ENABLE` that is 1 has no effect where the rank table does not state a
+  `host_ip` for every server, as those that `setup` makes do not: a warning of `setup` and `check`.
+* `ASCEND_RT_VISIBLE_DEVICES` begins with the devices of the node's ranks: an error of both.
 
 ## What ascendboot sets
 

@@ -68,7 +68,8 @@ VARIABLES: dict[str, Variable] = {
             ),
             default="1836",
             meaning="How long a rank waits for the others in a step; 910 rounds down to a multiple "
-            "of 68, elsewhere 0 is for ever; with HCCL_OP_EXPANSION_MODE AIV at most 1091",
+            "of 68, elsewhere 0 is for ever; with HCCL_OP_EXPANSION_MODE AIV at most 1091, which 0 "
+            "means there, with CCU_SCHED and CCU_MS at most 65535",
             example="1836",
         ),
         Variable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jsonschema
@@ -12,20 +13,35 @@ from ascendboot.hccl.variables import why_not_read
 from ascendboot.inventory.reference import schema
 
 ROOT = Path(__file__).parent.parent.parent
-KNOWN = {
-    *("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "HCCL_BUFFSIZE", "HCCL_IF_IP"),
-    *("HCCL_SOCKET_IFNAME", "HCCL_SOCKET_FAMILY", "HCCL_IF_BASE_PORT", "JOB_ID"),
-    *("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_NPU_SOCKET_PORT_RANGE", "HCCL_WHITELIST_DISABLE"),
-    *("HCCL_WHITELIST_FILE", "HCCL_INTRA_ROCE_ENABLE", "HCCL_INTRA_PCIE_ENABLE"),
-    *("HCCL_INTER_HCCS_DISABLE", "HCCL_LOGIC_SUPERPOD_ID", "HCCL_OP_RETRY_ENABLE"),
-    *("HCCL_RDMA_TC", "HCCL_RDMA_SL", "HCCL_RDMA_TIMEOUT", "HCCL_RDMA_RETRY_CNT"),
-    *("HCCL_OP_EXPANSION_MODE", "HCCL_TOPO_FILE_PATH", "ASCEND_RT_VISIBLE_DEVICES"),
-    *("ASCEND_GLOBAL_LOG_LEVEL", "ASCEND_PROCESS_LOG_PATH", "ASCEND_SLOG_PRINT_TO_STDOUT"),
-}
+IN_AIV = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")
+DOCUMENTED = json.loads((ROOT / "tests/data/hccl/env_vars.json").read_text())["vars"]
+OURS = ("RANK_", "CM_", "DEVICE_ID/", "ASCEND_VISIBLE_DEVICES")
+"""What ascendboot sets for each rank, or what is not for ranks at all."""
+PRODUCTS = {"910": "910", "A2": "a2", "A3": "a3", "950": "a5"}
 
 
 def test_all_that_ranks_may_be_given_are_known() -> None:
-    assert set(VARIABLES) == KNOWN
+    assert set(VARIABLES) == {name for name in DOCUMENTED if not name.startswith(OURS)}
+
+
+@pytest.mark.parametrize("name", [name for name in VARIABLES if "range" in DOCUMENTED[name]])
+def test_the_documented_range_is_taken_and_nothing_beside_it(name: str) -> None:
+    least, most = DOCUMENTED[name]["range"]
+    step = 4 if "multiple of 4" in DOCUMENTED[name]["type"] else 1
+    taken = [why_not(name, str(value)) for value in (least, most - most % step)]
+    refused = [why_not(name, str(value)) for value in (least - 1, most + 1)]
+    assert (taken, None in refused) == ([None, None], False)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_defaults_and_products_are_the_documented_ones(name: str) -> None:
+    documented, variable = DOCUMENTED[name], VARIABLES[name]
+    if "default" in documented:
+        assert variable.default == str(documented["default"])
+    products = documented.get("products", list(PRODUCTS))
+    if set(products) <= set(PRODUCTS):  # else single machines are meant
+        known = [PRODUCTS[product] for product in products]
+        assert list(variable.products or PRODUCTS.values()) == known
 
 
 def test_defaults_and_examples_are_allowed() -> None:
@@ -132,6 +148,29 @@ def test_who_reads_a_variable() -> None:
             [("HCCL_EXEC_TIMEOUT",)],
         ),
         ({"HCCL_OP_EXPANSION_MODE": "AIV"}, []),
+        ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1090"}, []),
+        ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1200"}, [IN_AIV]),
+        (
+            {
+                "HCCL_OP_EXPANSION_MODE": "AIV",
+                "HCCL_CONNECT_TIMEOUT": "1091",
+                "HCCL_EXEC_TIMEOUT": "0",
+            },
+            [IN_AIV],
+        ),
+        (
+            {"HCCL_EXEC_TIMEOUT": "65536", "HCCL_OP_EXPANSION_MODE": "CCU_SCHED"},
+            [("HCCL_EXEC_TIMEOUT",)],
+        ),
+        ({"HCCL_EXEC_TIMEOUT": "65535", "HCCL_OP_EXPANSION_MODE": "CCU_MS"}, []),
+        (
+            {
+                "HCCL_EXEC_TIMEOUT": "0",
+                "HCCL_CONNECT_TIMEOUT": "7200",
+                "HCCL_OP_EXPANSION_MODE": "CCU_MS",
+            },
+            [],
+        ),
         ({"HCCL_WHITELIST_DISABLE": "0"}, [("HCCL_WHITELIST_DISABLE",)]),
         ({"HCCL_WHITELIST_DISABLE": "0", "HCCL_WHITELIST_FILE": "/w"}, []),
         (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from ascendboot.facts.api import Answered
 from ascendboot.judge.hccl_ports import ports_of_hccl
+from ascendboot.judge.rank_table import rank_table_text
+from ascendboot.model.cluster import Device, OwnTable
 from ascendboot.parse.kernel_ports import KernelPorts
 from ascendboot.parse.npu_smi import NpuMap
 from ascendboot.parse.ss import Listener
@@ -101,6 +104,60 @@ def test_one_node_alone_needs_none() -> None:
     alone = well.cluster(well.node(1))
     seen = well.facts(1, kernel_ports=Answered(KernelPorts(32768, 60999)))
     assert well.judged(alone, seen) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "used", "said"),
+    [
+        ("0,1", (), "0-1, and the ranks of this node have the devices with the logic ids 0-7"),
+        ("2,3", (1, 2), "2-3, and the ranks of this node have the devices with the logic ids 1-2"),
+        ("0,1,2,3,4,5,6,7", (), ""),
+        ("1,2,5", (1, 2), ""),
+    ],
+)
+def test_devices_that_a_rank_would_not_see(shown: str, used: tuple[int, ...], said: str) -> None:
+    devices = tuple(map(Device, used))
+    wish = well.cluster(
+        well.node(1, devices=devices), env={"ASCEND_RT_VISIBLE_DEVICES": shown}, product="a2"
+    )
+    text = f"hccl-setting error lab-1: ASCEND_RT_VISIBLE_DEVICES shows {said}. "
+    remedy = "Leave it out, and state the ones to use as `devices`."
+    assert well.judged(wish, well.facts(1)) == ([text + remedy] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "retry", "is_told"),
+    [
+        (None, "L0:0, L1:1", True),
+        (None, "L0:0, L1:0", False),
+        ((), "L1:1", True),
+        ((1,), "L1:1", True),
+        ((1, 2), "L1:1", False),
+    ],
+)
+def test_steps_are_repeated_only_where_the_table_has_the_hosts(
+    hosts: tuple[int, ...] | None,
+    retry: str,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    seen = (well.a3(1), well.a3(2))
+    wish = replace(well.TWO, env={"HCCL_OP_RETRY_ENABLE": retry})
+    if hosts is not None:
+        made = json.loads(rank_table_text(wish, {found.node: found for found in seen}))
+        for number in hosts:
+            made["server_list"][number - 1]["host_ip"] = f"198.18.0.{number}"
+        table = OwnTable(text=json.dumps(made), generation="1.2", places=())
+        wish = replace(wish, own_table=table)
+    found = [line for line in well.judged(wish, *seen) if line.startswith("hccl-setting")]
+    text = (
+        "hccl-setting warning lab-[1-2]: HCCL_OP_RETRY_ENABLE: nothing is repeated, because the "
+        "rank table does not state a host_ip for every server. Give a table that does as "
+        "`resources.file`, or switch it off."
+    )
+    assert found == ([text] if is_told else [])
+    not_a3 = replace(wish, own_table=None)
+    two = [well.facts(1), well.facts(2)]
+    assert "nothing is repeated" not in "".join(well.judged(not_a3, *two))
 
 
 def test_values_that_are_wrong_for_the_product_the_nodes_report() -> None:
