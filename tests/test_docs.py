@@ -176,3 +176,31 @@ def test_the_changelog_says_nothing_twice() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     entries = [line[:30] for line in lines if line.startswith(("- ", "#"))]
     assert sorted(entry for entry in set(entries) if entries.count(entry) > 1) == []
+
+
+def test_every_command_in_a_page_has_a_verb_and_flags_that_exist() -> None:
+    commands = [
+        (page.name, verb, flags_of(words))
+        for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md"))
+        if not _is_of_tests(page)
+        for verb, words in re.findall(
+            r"(?:^ {4}|^|\$\(|`|&& )(?:invoke|ascendboot) ([a-z][\w.]*)([^`&|#)\n]*)",
+            page.read_text(),
+            re.MULTILINE,
+        )
+    ]
+    assert len(commands) > 100
+    words = {verb for _, verb, _ in commands} - {"runs"}  # a sentence that begins with our name
+    assert sorted(words - set(TASKS.task_names)) == []
+    known = {
+        name: {f"--{argument.name.replace('_', '-')}" for argument in TASKS[name].get_arguments()}
+        for name in TASKS.task_names
+    }
+    wrong = [c for c in commands if c[1] in known and not c[2] <= known[c[1]] | {"--help"}]
+    assert wrong == []
+
+
+def flags_of(words: str) -> set[str]:
+    """The flags of ours in the rest of a command line; behind ` -- ` stand those of a script."""
+    ours = words.partition(" -- ")[0]
+    return set(re.findall(r"(?<=\s)--[a-z][a-z-]*", ours))
