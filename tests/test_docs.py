@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from ascendboot import errors
+from ascendboot.inventory.load import load
 from ascendboot.launch.verdict import HUNG
 from ascendboot.model.job import JobState
 from ascendboot.model.report import Outcome
@@ -204,3 +206,29 @@ def flags_of(words: str) -> set[str]:
     """The flags of ours in the rest of a command line; behind ` -- ` stand those of a script."""
     ours = words.partition(" -- ")[0]
     return set(re.findall(r"(?<=\s)--[a-z][a-z-]*", ours))
+
+
+def test_every_inventory_in_a_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pages = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md"))
+    blocks = [
+        (page, textwrap.dedent(block))
+        for page in pages
+        for block in re.findall(
+            r"^ *```yaml\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL
+        )
+    ]
+    assert len(blocks) > 10
+    for number, (page, block) in enumerate(blocks):
+        file = tmp_path / f"{page.stem}-{number}.yaml"
+        file.write_text(whole_inventory(block))
+        load(file, with_own_table=False)
+
+
+def whole_inventory(block: str) -> str:
+    """What a page shows of an inventory, with what every inventory has."""
+    cluster = "" if re.search(r"^cluster:", block, re.MULTILINE) else "cluster: of-a-page\n"
+    nodes = (
+        "" if re.search(r"^nodes:", block, re.MULTILINE) else "nodes: {n: {address: 192.0.2.1}}\n"
+    )
+    return cluster + nodes + block
