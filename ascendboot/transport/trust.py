@@ -104,7 +104,7 @@ class HostKeyCheck:
         raise self._refused(
             Cause.HOST_KEY_UNKNOWN,
             f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
-            f"{_file_of(shown)}` on the node shows the same, run with --accept-new or put "
+            f"{_file_of(shown)}` on the node shows the same, run setup --plan --accept-new or put "
             f"`fingerprint: {shown.fingerprint}` into the inventory",
         )
 
