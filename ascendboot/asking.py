@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NodeError
-from ascendboot.facts.api import Answer, Answered, Fact, Unanswered, answer_to, value_of
+from ascendboot.facts.api import Answer, Fact, Unanswered, answer_to, value_of
 from ascendboot.facts.container import container_question, way_into
 from ascendboot.facts.node import NodeFacts, host_questions, questions, work_questions
 from ascendboot.facts.own import Own, own_question, parse_own
-from ascendboot.steps.lock import Lock
+from ascendboot.steps.lock import ours
 from ascendboot.transport.api import Sides
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.code import CodeTree
-    from ascendboot.steps.lock import Locks
+    from ascendboot.steps.lock import Lock, Locks
     from ascendboot.transport.api import HostSide, Transport
 
 Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -117,16 +117,4 @@ def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Own:
 
 
 def _has_waited(node: Node, answer: Answer[Lock] | None) -> bool:
-    match answer:
-        case Answered(Lock(holder=holder)) if holder:
-            raise NodeError(
-                node.name,
-                f"could not lock the cluster: another setup holds it: {holder}; "
-                "wait until it has ended",
-            )
-        case Unanswered(message=message):
-            raise NodeError(node.name, message)
-        case Answered(Lock(was_waited_for=waited)):
-            return waited
-        case _:
-            return False
+    return answer is not None and ours(node.name, answer).was_waited_for

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.api import Fact
+from ascendboot.errors import NodeError, NotUnderstoodError, ToolError
+from ascendboot.facts.api import Fact, Unanswered
 from ascendboot.facts.own import base_script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
+    from ascendboot.facts.api import Answer
     from ascendboot.transport.api import Result
 
 _TAKE = """\
@@ -52,6 +53,20 @@ class Lock:
     """Who has it; empty: it is ours."""
     was_waited_for: bool = False
     """It is ours since somebody else let go: what was seen meanwhile may be out of date."""
+
+
+def ours(node: str, answer: Answer[Lock]) -> Lock:
+    """The lock on a node, which is ours.
+
+    Raises:
+        NodeError: somebody else has it, or it could not be taken.
+    """
+    if isinstance(answer, Unanswered):
+        raise NodeError(node, answer.message)
+    if holder := answer.value.holder:
+        words = f"another setup or reset holds it: {holder}; wait until it has ended"
+        raise NodeError(node, f"could not lock the cluster: {words}")
+    return answer.value
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import CommandError, NodeError
-from ascendboot.facts.api import Answered, answer_to, ask
+from ascendboot.errors import NodeError
+from ascendboot.facts.api import answer_to, ask
 from ascendboot.launch.look import living
 from ascendboot.model.report import Outcome, Report, StepResult
 from ascendboot.outcomes import failed, ok
 from ascendboot.state import whoami
-from ascendboot.steps.lock import locks
+from ascendboot.steps.lock import locks, ours
 from ascendboot.tasks.leftovers import Found, find, results, take_back
 from ascendboot.transport.pool import for_each
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.console import Screen
-    from ascendboot.facts.api import Answer
     from ascendboot.launch.look import JobLook
     from ascendboot.model.cluster import Cluster
-    from ascendboot.steps.lock import Lock
     from ascendboot.tasks.session import Session
     from ascendboot.transport.api import HostSide
 
@@ -156,12 +154,14 @@ class Reset:
         primary = self.cluster.primary_name
         wish = locks(self.cluster.name, f"run {self.session.run.run_id} of {whoami()}")
         host = self.session.hosts[primary]
-        problem = _not_locked(primary, ask(host, {"lock": wish.on_server})["lock"])
-        for way in (part.way for part in self.found[primary].parts if part.way is not None):
-            if problem is None:
-                answer = answer_to(wish.inside, host.inside(way).hold(wish.inside.command))
-                problem = _not_locked(primary, answer)
-        return problem
+        try:
+            ours(primary, ask(host, {"lock": wish.on_server})["lock"])
+            for way in (part.way for part in self.found[primary].parts if part.way is not None):
+                held = host.inside(way).hold(wish.inside.command)
+                ours(primary, answer_to(wish.inside, held))
+        except NodeError as error:
+            return error
+        return None
 
     def _clear_here(self) -> list[StepResult]:
         results = []
@@ -186,16 +186,6 @@ class Reset:
 
 def _is_well(told: Sequence[StepResult]) -> bool:
     return all(result.outcome is Outcome.OK for result in told)
-
-
-def _not_locked(primary: str, answer: Answer[Lock]) -> NodeError | None:
-    """Why the lock is not ours; None: it is."""
-    if not isinstance(answer, Answered):
-        return CommandError(primary, answer.message)
-    if not answer.value.holder:
-        return None
-    words = f"another setup or reset holds it: {answer.value.holder}; wait until it has ended"
-    return CommandError(primary, f"could not lock the cluster: {words}")
 
 
 def _of_running(looks: Mapping[str, dict[str, JobLook]]) -> list[StepResult]:

@@ -508,7 +508,7 @@ def test_two_operators_cannot_set_up_at_once(ready: Operator) -> None:
     assert ended.code == 1
     [detail] = ended.details("failed")
     assert detail == (
-        "lab-1: could not lock the cluster: another setup holds it: run X of ann@ops; "
+        "lab-1: could not lock the cluster: another setup or reset holds it: run X of ann@ops; "
         "wait until it has ended"
     )
     assert ready.setup().code == 0
