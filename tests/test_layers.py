@@ -68,7 +68,8 @@ def room(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> set[str]:
+def imported(path: Path) -> set[str]:
+    """Modules, and what is taken from them by name."""
     names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -77,11 +78,16 @@ def imported_rooms(path: Path) -> set[str]:
             names.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             names.extend(alias.name for alias in node.names)
-    parts = [name.split(".") for name in names]
+    return set(names)
+
+
+def imported_rooms(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imported(path)]
     return {p[1] for p in parts if p[0] == "ascendboot" and len(p) > 1 and not p[1].startswith("_")}
 
 
-MODULES = sorted(p for p in ROOT.rglob("*.py") if room(p) not in ("__init__", "tasks"))
+EVERY_MODULE = sorted(ROOT.rglob("*.py"))
+MODULES = [path for path in EVERY_MODULE if room(path) not in ("__init__", "tasks")]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -89,7 +95,7 @@ def test_a_room_imports_only_from_rooms_below_it(path: Path) -> None:
     assert imported_rooms(path) - {room(path)} <= BELOW[room(path)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", EVERY_MODULE, ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
     tree = ast.parse(path.read_text())
     libraries = {
@@ -111,6 +117,17 @@ def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
 def test_imports_run_one_way() -> None:
     order = list(TopologicalSorter(BELOW).static_order())
     assert order.index("model") < order.index("facts") < order.index("engine")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {path: ".".join(("ascendboot", *path.relative_to(ROOT).parts)) for path in EVERY_MODULE}
+    modules = {name.removesuffix(".py").removesuffix(".__init__"): p for p, name in names.items()}
+    TopologicalSorter(
+        {
+            name: [m for m in modules.keys() & imported(path) if not f"{name}.".startswith(f"{m}.")]
+            for name, path in modules.items()
+        }
+    ).prepare()
 
 
 def test_no_room_may_import_what_it_does_not() -> None:

@@ -9,6 +9,7 @@ from ascendboot.before.leftovers import job_rules
 from ascendboot.before.packages import package_rules
 from ascendboot.facts.api import Unanswered, value_of
 from ascendboot.judge.finding import Finding, devices, in_order, numbers
+from ascendboot.judge.limits import LEAST_FREE_BYTES, LEAST_FREE_INODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ascendboot.parse.npu_table import Health
     from ascendboot.parse.ss import Listener
 
-NEEDED_BYTES, NEEDED_INODES = 100 * 1000**2, 1000
-"""With less, a job may not even be able to say why it ended."""
 ENOUGH_BYTES = 1000**3
 """With less, a long job may fill the disk with its logs."""
 _PYTHONS = ("python", "pypy", "uv run")
@@ -61,10 +60,10 @@ def disk_findings(system: FileSystem, nodes: Sequence[str], *, what_for: str) ->
     """Whether there is room for the logs of a job."""
     free = f"{max(system.free_bytes, 0) // 1000**2} MB"
     inodes = system.free_inodes
-    lacks = [free] if system.free_bytes < NEEDED_BYTES else []
-    if inodes is not None and inodes < NEEDED_INODES:
+    lacks = [free] if system.free_bytes < LEAST_FREE_BYTES else []
+    if inodes is not None and inodes < LEAST_FREE_INODES:
         lacks.append(f"{inodes} inodes")
-    least = f"{NEEDED_BYTES // 1000**2} MB and {NEEDED_INODES} inodes"
+    least = f"{LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes"
     level: Level = "error"
     if not lacks and system.free_bytes < ENOUGH_BYTES:
         lacks, least, level = [free], f"{ENOUGH_BYTES // 1000**3} GB for a long job", "warning"

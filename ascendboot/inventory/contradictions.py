@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.hccl import WITHOUT_CM
 from ascendboot.inventory.refused import why_not_env, why_not_with_torch
 from ascendboot.inventory.settings import report_settings
+from ascendboot.model.cluster import has_meeting_port
 from ascendboot.model.own_file import FOLDER
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
         _report_without_table(sheet, keys)
     if mode == "root-info" or keys.launcher.kind == "torchrun":
         _report_torch(sheet, keys, mode)
-    if has_meeting_port(keys):
+    if ranks_meet(keys):
         _report_port(sheet, keys)
-    report_settings(sheet, keys, has_meeting_port=has_meeting_port(keys))
+    report_settings(sheet, keys, has_meeting_port=ranks_meet(keys))
 
 
 def resource_mode(keys: InventoryKeys) -> ResourceMode:
@@ -59,9 +60,9 @@ def resource_mode(keys: InventoryKeys) -> ResourceMode:
     return "root-info" if keys.launcher.kind == "torchrun" else "rank-table"
 
 
-def has_meeting_port(keys: InventoryKeys) -> bool:
+def ranks_meet(keys: InventoryKeys) -> bool:
     """Whether the ranks meet at `resources.chief_port` for certain."""
-    return resource_mode(keys) != "rank-table" or keys.launcher.kind == "torchrun"
+    return has_meeting_port(resource_mode(keys), keys.launcher.kind)
 
 
 def _report_torch(sheet: Sheet, keys: InventoryKeys, mode: ResourceMode) -> None:

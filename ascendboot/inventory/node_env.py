@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.hccl import Problem
-from ascendboot.inventory.contradictions import has_meeting_port
+from ascendboot.inventory.contradictions import ranks_meet
 from ascendboot.inventory.refused import why_not_of_one_node, why_not_with_torch
 from ascendboot.inventory.settings import environment, report_first, together, why_not_stated
 from ascendboot.model.launcher import LAUNCHER_NAMES
@@ -28,7 +28,7 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
         for name, value in stated.items():
             if reason := _why_not(name, value, keys):
                 sheet.report(spot.at(name), reason)
-    meets = has_meeting_port(keys)
+    meets = ranks_meet(keys)
     everywhere = set(together(keys, environment(keys), has_meeting_port=meets))
     for entry in entries:
         if entry.env:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ascendboot.facts.api import value_of
 from ascendboot.judge.finding import Finding, differences, judged_nodes, known, unanswered
 from ascendboot.judge.launcher import needs_openmpi
+from ascendboot.judge.limits import LEAST_FREE_BYTES, LEAST_FREE_INODES
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
 
-LEAST_FREE_BYTES = 100 * 1000**2
-LEAST_FREE_INODES = 1000
 CLOCK_TOLERANCE_S = 30.0
 FIRST_UNSUPPORTED_OPEN_MPI = 5
 

@@ -22,6 +22,11 @@ CHIEF_PORT = 61000
 """Outside HCCL's own 60000-60031 and the ports that Linux gives to outgoing connections."""
 
 
+def has_meeting_port(mode: ResourceMode, launcher: LauncherKind) -> bool:
+    """Whether the ranks of such jobs meet at the chief port for certain."""
+    return mode != "rank-table" or launcher == "torchrun"
+
+
 @dataclass(frozen=True)
 class Device:
     """An NPU that the inventory names; `device_id` is the physical id (/dev/davinciN)."""
@@ -139,7 +144,7 @@ class Cluster:
     @property
     def has_meeting_port(self) -> bool:
         """Whether the ranks meet at `chief_port` for certain."""
-        return self.resource_mode != "rank-table" or self.launcher == "torchrun"
+        return has_meeting_port(self.resource_mode, self.launcher)
 
     @property
     def is_for_torch(self) -> bool:

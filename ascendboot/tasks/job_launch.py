@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ascendboot.model.clocks import NodeClocks
     from ascendboot.model.job import JobReport
     from ascendboot.ready import Readiness
+    from ascendboot.tasks.order import Order
     from ascendboot.tasks.session import Session
-    from ascendboot.tasks.train import Order
 
 
 def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ascendboot.code.send import Sending
     from ascendboot.model.cluster import Cluster
     from ascendboot.ready import Readiness
+    from ascendboot.tasks.order import Order
     from ascendboot.tasks.session import Session
-    from ascendboot.tasks.train import Order
     from ascendboot.transport.api import Transport
 
 

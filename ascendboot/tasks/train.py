@@ -6,7 +6,6 @@ What comes after a node was asked is imported while it answers: no job waits for
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -31,14 +30,14 @@ from ascendboot.tasks.common import (
     whole_number,
 )
 from ascendboot.tasks.flags import task
-from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, HangWish, wanted_hangs
+from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, wanted_hangs
 from ascendboot.tasks.limits import allow_open_files
+from ascendboot.tasks.order import Order
 from ascendboot.tasks.refusal import refused
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.start_rules import (
     SKIP_CHECKS_HELP,
     STOP_LEFTOVERS_HELP,
-    StartRules,
     start_rules,
 )
 
@@ -51,28 +50,12 @@ if TYPE_CHECKING:
 
     Meanwhile: TypeAlias = Callable[[], object]
     Look: TypeAlias = Callable[
-        [Session, Applied, Mapping[str, Transport], "Order", Meanwhile], Readiness
+        [Session, Applied, Mapping[str, Transport], Order, Meanwhile], Readiness
     ]
-    Launch: TypeAlias = Callable[[Session, Applied, Readiness, "Order"], None]
+    Launch: TypeAlias = Callable[[Session, Applied, Readiness, Order], None]
 
 P = ParamSpec("P")
 NOT_STARTED = LaunchError.exit_code
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What the command line asks for."""
-
-    script: str
-    grace_s: float
-    min_nodes: int | None
-    """With fewer nodes an elastic job ends; None: it needs all of them."""
-    hangs: HangWish
-    rules: StartRules
-    plan: bool
-    preflight: bool
-    detach: bool
-    json: bool
 
 
 def not_started(verb: Callable[P, None]) -> Callable[P, None]:
