@@ -21,6 +21,8 @@ from ascendboot.tasks.program import namespace
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
 TASKS = namespace()
+ARGUMENTS = {name: TASKS[name].get_arguments() for name in TASKS.task_names}
+"""Asked for once: Invoke gives out the help of each a single time."""
 NO_FINDINGS = {
     *("all-pairs", "not-asked", "not-understood", "no-rank-table", "rank-table", "root-info"),
     *("rec-sdk-tf", "dist-info", "egg-info"),
@@ -30,10 +32,14 @@ NO_FINDINGS = {
 
 @pytest.mark.parametrize("name", sorted(TASKS.task_names))
 def test_every_verb_and_flag_is_in_the_reference_and_has_help(name: str) -> None:
-    task = TASKS[name]
     assert re.search(rf"\b{re.escape(name)}\b", COMMANDS)
-    assert "Example" in (inspect.getdoc(task.body) or "")
-    for argument in task.get_arguments():
+    told = inspect.getdoc(TASKS[name].body) or ""
+    assert "Example" in told
+    codes = set(re.findall(r"\b(\d+)\b", told.partition("Exit codes: ")[2]))
+    assert codes, "its exit codes are not told"
+    if "inventory" in {argument.name for argument in ARGUMENTS[name]}:
+        assert {"0", str(errors.UnreachableError.exit_code)} <= codes
+    for argument in ARGUMENTS[name]:
         if argument.positional:
             continue
         assert argument.help, f"{name} --{argument.name} has no help"
@@ -195,7 +201,7 @@ def test_every_command_in_a_page_has_a_verb_and_flags_that_exist() -> None:
     words = {verb for _, verb, _ in commands} - {"runs"}  # a sentence that begins with our name
     assert sorted(words - set(TASKS.task_names)) == []
     known = {
-        name: {f"--{argument.name.replace('_', '-')}" for argument in TASKS[name].get_arguments()}
+        name: {f"--{argument.name.replace('_', '-')}" for argument in ARGUMENTS[name]}
         for name in TASKS.task_names
     }
     wrong = [c for c in commands if c[1] in known and not c[2] <= known[c[1]] | {"--help"}]
