@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError
-from ascendboot.launch.prepare import discard, prepare, start
+from ascendboot.launch.prepare import discard, nowhere, prepare, start
 from ascendboot.launch.sweep import sweep
 from ascendboot.transport.pool import FORKS
 
@@ -29,7 +29,7 @@ def start_detached(
         start(plan, transports, forks=forks)
     except NodeError as error:
         unsure = take_back(plan, transports, forks=forks)
-        words = (str(error), *unsure, f"job {plan.job_id}: not started on any node")
+        words = (str(error), *unsure, nowhere(plan.job_id))
         raise LaunchError("\n".join(words)) from error
 
 

@@ -91,8 +91,6 @@ class LaunchPlan:
     """What is written before the start, with the node it is written on."""
     mpirun: PurePosixPath | None
     """None where nothing of Open MPI takes part."""
-    module: str
-    """As `LaunchRequest.module`."""
     python: str
     script: PurePosixPath
     workdir: PurePosixPath

@@ -59,7 +59,6 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         starts=starts,
         files=_files(request, nodes, ranks, starts),
         mpirun=None if request.launcher.torchrun else request.mpirun,
-        module=request.module,
         python=request.python,
         script=script,
         workdir=workdir,

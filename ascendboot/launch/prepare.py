@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Transport
 
 
+def nowhere(job_id: str) -> str:
+    """That nothing of a job runs; the last line of why it does not."""
+    return f"job {job_id}: not started on any node"
+
+
 def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS) -> None:
     """Make the job's folder on every node; one execution per node.
 
@@ -30,7 +35,7 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     if reasons:
         ready = [node for node, made in found.items() if made == []]
         discard(plan, transports, ready, forks=forks)
-        raise LaunchError("\n".join((*reasons, f"job {plan.job_id}: not started on any node")))
+        raise LaunchError("\n".join((*reasons, nowhere(plan.job_id))))
 
 
 def discard(
@@ -91,7 +96,6 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
         plan.rank_table or "",
         plan.rank_table_sha256,
         plan.meeting_point if node == plan.primary else "",
-        plan.module,
         "alone" if plan.alone else "",
         shlex.join(write.argv),
     )

@@ -74,8 +74,6 @@ class LaunchRequest:
     """With mpirun and horovodrun: when not every rank has begun by then, the primary ends it."""
     log_limit: int = 0
     """How many bytes of each log are kept; 0: all of them."""
-    module: str = ""
-    """What `python` must be able to import on every node; empty: not looked at."""
     meeting_point: str = ""
     """ADDRESS/PORT on the primary that must be free; empty: not looked at."""
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from ascendboot.launch.follow import Followers, NodeEvent
 from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
 from ascendboot.launch.prefixes import plain
-from ascendboot.launch.prepare import prepare, start
+from ascendboot.launch.prepare import nowhere, prepare, start
 from ascendboot.launch.signs import signs_of
 from ascendboot.launch.sweep import ends_within_s, hasten, stop_job, terminate_launcher
 from ascendboot.launch.verdict import report_on
@@ -197,7 +197,7 @@ class _Job:
             what = (
                 f"could not keep the output here: {error}" if isinstance(error, OSError) else error
             )
-            self._course.not_started = f"{what}\njob {self._plan.job_id}: not started on any node"
+            self._course.not_started = f"{what}\n{nowhere(self._plan.job_id)}"
         return False
 
     def _wait(self, followers: Followers) -> None:

@@ -8,8 +8,8 @@ from ascendboot.launch.usage import SAMPLE, USAGE
 
 PREPARE: Final = r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
-chief=$9 module=${10} alone=${11} write=${12}
-shift 12
+chief=$9 alone=${10} write=${11}
+shift 11
 bad=0 made=
 refuse() { printf '%s\n' "$1"; bad=1; }
 if [ -n "$mpirun" ]; then
@@ -35,17 +35,11 @@ end what listens there, or state another resources.chief_port"
 fi
 [ -z "$script" ] || [ -r "$script" ] || refuse "no script $script"
 case $workdir in "$job"/*) ;; *) [ -d "$workdir" ] || refuse "no folder $workdir" ;; esac
-( set -- "$workdir" "$python" "$module"  # the inventory may have variables of any other name
+( set -- "$workdir" "$python"  # the inventory may have variables of any other name
   [ ! -r "$base/env/node.env" ] || . "$base/env/node.env"
   cd -- "$1" 2>/dev/null
-  command -v -- "$2" || exit 1
-  [ -z "$3" ] || "$2" -c 'import importlib.util, sys
-sys.exit(0 if importlib.util.find_spec(sys.argv[1]) else 2)' "$3" || exit 2 ) </dev/null >/dev/null
-case $? in
-  0) ;;
-  2) refuse "no module $module for $python; install it or state another code.python" ;;
-  *) refuse "no program $python; install it or state another as code.python in the inventory" ;;
-esac
+  command -v -- "$2" ) </dev/null >/dev/null ||
+  refuse "no program $python; install it or state another as code.python in the inventory"
 if [ "$bad" = 0 ]; then
   mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && made=1 && : >"$job/making" || exit 1
 fi
@@ -93,9 +87,9 @@ exit 1
 
 Arguments: base, job folder, mpirun ("" where none takes part), python, script ("" when it is
 copied), working directory, rank table ("" without one), its digest, ADDRESS/PORT where the ranks
-will meet ("" on other nodes and where they do not), a module that python must have ("": none),
-something where no other job may run or be about to start on the node, a script that writes the
-job's files from stdin, then the names of the logs.
+will meet ("" on other nodes and where they do not), something where no other job may run or be
+about to start on the node, a script that writes the job's files from stdin, then the names of the
+logs.
 What is missing is printed, one reason per line; then nothing is left."""
 
 DISCARD: Final = 'rm -rf -- "$1"'

@@ -87,6 +87,12 @@ def running_report(plan: LaunchPlan, started: str, folder: str) -> JobReport:
     )
 
 
+def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> JobReport:
+    """The report of a job of which nothing was done on any node."""
+    report = running_report(plan, now, folder)
+    return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
+
+
 def _was_ended(course: Course) -> bool:
     """Whether it was ended for a reason that is known."""
     return bool(course.interrupted or course.not_started or course.stopped or course.hung)

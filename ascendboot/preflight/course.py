@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.judge.finding import Finding
+from ascendboot.launch.prepare import nowhere
 from ascendboot.model.job import JobState
+from ascendboot.preflight.library import NEEDED
 from ascendboot.preflight.notes import STAGES
 from ascendboot.preflight.program import COME_S, HEAR_S
 from ascendboot.preflight.who import nodes_of, ranks_shown
@@ -34,10 +36,6 @@ _CONNECT = (
     "Let all ports between the nodes through, and see with check whether they reach each other"
 )
 _ALONE = "See what holds it up on its own node; its log is in the run's folder"
-_LIBRARY = {
-    "mpi": "mpi4py, built with the Open MPI of mpirun (or torch, for gloo)",
-    "gloo": "torch with gloo",
-}
 
 
 def course(
@@ -45,7 +43,7 @@ def course(
 ) -> Iterator[Finding]:
     """Everything for which the ranks did not meet, or not as they should; nothing if they did."""
     if report.state is JobState.NOT_STARTED:
-        yield _not_started(places, report, by)
+        yield _not_started(places, report)
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
@@ -61,15 +59,13 @@ def course(
     yield from _sums(places, said)
 
 
-def _not_started(places: Sequence[Place], report: JobReport, by: str) -> Finding:
-    lines = [line for line in report.message.splitlines() if "not started on any node" not in line]
-    lacks = any("no module" in line for line in lines)
+def _not_started(places: Sequence[Place], report: JobReport) -> Finding:
+    lines = [line for line in report.message.splitlines() if line != nowhere(report.job_id)]
     return Finding(
         id="preflight-not-run",
         level="error",
         nodes=nodes_of(range(len(places)), places),
         text="the preflight could not be run: " + "; ".join(lines),
-        remedy=f"It needs {_LIBRARY[by]}" if lacks else "",
     )
 
 
@@ -106,7 +102,7 @@ def _failures(places: Sequence[Place], said: Mapping[int, Said], by: str) -> Ite
         if one.failed and one.silent is None:
             groups.setdefault((one.at, one.failed), []).append(rank)
     for (at, why), ranks in groups.items():
-        remedy = f"Install {_LIBRARY[by]} there" if at == "load" else _CONNECT
+        remedy = f"Install {NEEDED[by]} there" if at == "load" else _CONNECT
         yield _finding(places, ranks, f"failed {DOING[at]}: {why}", remedy)
 
 

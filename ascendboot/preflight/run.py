@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -12,9 +13,11 @@ from ascendboot.launch.planning import plan
 from ascendboot.launch.prepare import discard
 from ascendboot.launch.record import preflight_id
 from ascendboot.launch.run import run
+from ascendboot.launch.verdict import not_started_report
 from ascendboot.model.job import JobState
 from ascendboot.preflight.compare import compare
 from ascendboot.preflight.course import course
+from ascendboot.preflight.library import chosen_way, lacks, no_library
 from ascendboot.preflight.notes import places, read
 from ascendboot.transport.pool import FORKS
 
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 
 _GRACE_S = {"mpi": 1.0, "gloo": 3.0}
 """Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
-
-_MODULES = {"mpi": "mpi4py", "gloo": "torch"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +66,6 @@ class Preflight:
         )
 
 
-def ways(request: LaunchRequest) -> tuple[str, ...]:
-    """What the ranks may meet by, the first that is there: `mpi`, `gloo`; torchrun has gloo."""
-    return ("gloo",) if request.launcher.torchrun else ("mpi", "gloo")
-
-
 def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
     """The preflight of the job that `request` asks for: all as for the job, but for the program."""
     firsts = [rank for rank, slot in enumerate(request.placement.slots) if slot.local_rank == 0]
@@ -89,7 +85,7 @@ def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
         chief = request.chief
         meeting = {"MASTER_ADDR": chief["CM_CHIEF_IP"], "MASTER_PORT": chief["CM_CHIEF_PORT"]}
         asked = replace(asked, meeting=meeting)
-    return plan(replace(asked, module=_MODULES[by], meeting_point=meeting_point(asked)))
+    return plan(replace(asked, meeting_point=meeting_point(asked)))
 
 
 def meeting_point(request: LaunchRequest) -> str:
@@ -118,23 +114,22 @@ def meet(
         UnreachableError: the primary was lost meanwhile; the ranks end by themselves.
         NotUnderstoodError: a rank noted what nobody knows.
     """
-    ended: list[Preflight] = []
-    for by in ways(request):
-        planned = preflight_plan(request, by)
-        with known(planned):
-            report = run(
-                planned,
-                transports,
-                folder=folder,
-                sink=lambda _: None,
-                interrupts=interrupts,
-                forks=forks,
-            )
-            discard(planned, transports, forks=forks)
-        ended.append(judged(request, report, folder, by=by))
-        if not _lacks_module(planned, report):
-            return ended[-1]
-    return ended[0]
+    lacking = lacks(request, transports, forks=forks)
+    by = chosen_way(request, lacking)
+    planned = preflight_plan(request, by)
+    if without := [node for node, of_node in lacking.items() if by in of_node]:
+        return _not_run(planned, no_library(by, request.python, without), folder)
+    with known(planned):
+        report = run(
+            planned,
+            transports,
+            folder=folder,
+            sink=lambda _: None,
+            interrupts=interrupts,
+            forks=forks,
+        )
+        discard(planned, transports, forks=forks)
+    return judged(request, report, folder, by=by)
 
 
 def judged(request: LaunchRequest, report: JobReport, folder: Path, *, by: str) -> Preflight:
@@ -157,7 +152,7 @@ def judged(request: LaunchRequest, report: JobReport, folder: Path, *, by: str) 
     )
 
 
-def _lacks_module(planned: LaunchPlan, report: JobReport) -> bool:
-    """Whether no node has what the ranks were to meet by: then another way is as good."""
-    absent = report.message.count(f"no module {planned.module} for ")
-    return report.state is JobState.NOT_STARTED and absent == len(planned.nodes)
+def _not_run(planned: LaunchPlan, why: Finding, folder: Path) -> Preflight:
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    report = not_started_report(planned, now, str(folder), why.message)
+    return Preflight(findings=(why,), report=report, ranks=len(planned.ranks), library="")

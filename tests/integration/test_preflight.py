@@ -95,7 +95,13 @@ def test_where_there_is_no_mpi4py_and_no_torch_it_says_what_to_install(
     assert finding.id == "preflight-not-run"
     assert f"no module mpi4py for {python}" in finding.text
     assert "It needs mpi4py, built with the Open MPI of mpirun" in finding.message
+    assert finding.nodes == ("lab-1",)
     assert not (cluster.base / "jobs").exists()
+
+
+def test_where_there_is_no_python_it_is_the_python_that_is_missing(cluster: LocalCluster) -> None:
+    [finding] = preflight(cluster, "no-such-python").findings
+    assert "no program no-such-python; install it or state another" in finding.text
 
 
 def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes) -> Preflight:
