@@ -167,7 +167,7 @@ def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:
     return {path: OwnFile(**file) for path, file in document.items()}
 
 
-_OF_NO_SETUP = ("source", "log_limit")
+_OF_NO_SETUP = ("source", "log_limit", "data")
 """What a job reads in the inventory itself: nothing that setup lays out depends on it."""
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SCRIPT = "the script that looks at what the job needs"
 
 Launcher: TypeAlias = Literal["runs", "gone", "none"]
+DataState: TypeAlias = Literal["absent", "unreadable", "silent"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class NodeLook:
     opening: Answer[str] = NOT_ASKED
     """The first line of the script where it begins with `#!`."""
     packages: Answer[Packages] = NOT_ASKED
+    data: Answer[tuple[tuple[DataState, str], ...]] = NOT_ASKED
+    """The paths that cannot be read, each with how that is."""
     jobs: Answer[Jobs] = NOT_ASKED
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
     disk: Answer[FileSystem] = NOT_ASKED
@@ -110,6 +113,18 @@ def parse_lacks(result: Result) -> tuple[str, ...]:
 def parse_opening(result: Result) -> str:
     """How the script begins, if it says what it is to be run by."""
     return _part(result, "opening").strip()
+
+
+def parse_data(result: Result) -> tuple[tuple[DataState, str], ...]:
+    """Which paths cannot be read."""
+    found: list[tuple[DataState, str]] = []
+    for number, line in enumerate(_lines(_part(result, "data")), 1):
+        match line.split(" ", 1):
+            case [("absent" | "unreadable" | "silent") as state, path]:
+                found.append((state, path))
+            case _:
+                raise NotUnderstoodError(_SCRIPT, number, line, "a path and how it is")
+    return tuple(found)
 
 
 def parse_packages(result: Result) -> Packages:

@@ -20,6 +20,7 @@ CHECKS = (
     Check("setup"),
     Check("code"),
     Check("script", "no rank starts without it"),
+    Check("data"),
     Check("programs", "no rank starts without them"),
     Check("jobs", "two jobs would spoil each other"),
     Check("leftovers", "end them: --stop-leftovers"),

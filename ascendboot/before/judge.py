@@ -8,7 +8,7 @@ from ascendboot.before.checks import ORDER
 from ascendboot.before.leftovers import job_rules
 from ascendboot.before.packages import package_rules
 from ascendboot.facts.api import Unanswered, value_of
-from ascendboot.judge.finding import Finding, devices, in_order, numbers
+from ascendboot.judge.finding import Finding, devices, in_order
 from ascendboot.judge.limits import LEAST_FREE_BYTES, LEAST_FREE_INODES
 
 if TYPE_CHECKING:
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from ascendboot.judge.finding import Level
     from ascendboot.parse.disk import FileSystem
     from ascendboot.parse.npu_table import Health
-    from ascendboot.parse.ss import Listener
 
 ENOUGH_BYTES = 1000**3
 """With less, a long job may fill the disk with its logs."""
+_LACKS_DATA = {
+    "absent": "there is no {}",
+    "unreadable": "{} cannot be read",
+    "silent": "{} did not answer within 5 s",
+}
 _PYTHONS = ("python", "pypy", "uv run")
 _SHOWN_OPENING = 80
 
@@ -30,6 +34,7 @@ _LOOKS = {
     "lacks": "programs",
     "opening": "script",
     "packages": "packages",
+    "data": "data",
     "jobs": "jobs",
     "listeners": "ports",
     "disk": "disk",
@@ -102,6 +107,9 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
         text, _, remedy = lack.partition("; ")
         yield _finding("programs", "error", node, text, remedy)
     yield from script_findings(str(job.script), value_of(look.opening) or "", (node,))
+    for state, path in value_of(look.data) or ():
+        remedy = "bring it there, or correct `data` in the inventory"
+        yield _finding("data", "error", node, _LACKS_DATA[state].format(path), remedy)
     packages = value_of(look.packages)
     if packages is not None and packages.lacks:
         text = f"no module {packages.lacks} for {job.python}"
@@ -112,7 +120,12 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     if addresses := value_of(look.device_ips):
         yield from _addresses(job, node, addresses)
     if listeners := value_of(look.listeners):
-        yield from _ports(job, node, look, listeners)
+        from ascendboot.before.ports import port_findings  # noqa: PLC0415 - seldom needed
+
+        told = {process.pid for process in _processes(look)}
+        yield from port_findings(
+            job, node, [each for each in listeners if each.pid is None or each.pid not in told]
+        )
     if system := value_of(look.disk):
         yield from disk_findings(system, (node,), what_for="for the logs of ranks")
 
@@ -204,52 +217,6 @@ def _addresses(job: Wanted, node: str, seen: DeviceIps) -> Iterator[Finding]:
             text = f"{table}, as the device has it, and /etc/hccn.conf has {at_boot}"
             remedy = "correct the file before the server starts anew"
             yield _finding("device-ips", "warning", node, text, remedy)
-
-
-def _ports(
-    job: Wanted, node: str, look: NodeLook, listeners: Sequence[Listener]
-) -> Iterator[Finding]:
-    """Ports of the job at which somebody listens; jobs that are told of anyhow are left out."""
-    told = {process.pid for process in _processes(look)}
-    holders: dict[str, dict[int, None]] = {}
-    for listener in listeners:
-        if listener.pid is None or listener.pid not in told:
-            holders.setdefault(_listens(listener), {})[listener.port] = None
-    taken = {port for ports in holders.values() for port in ports}
-    wanted = job.hccl_ports[node]
-    for holder, ports in holders.items():
-        for port in ports:
-            yield from _one_port(job, node, port, holder)
-        hccl = sorted(port for port in ports if port in wanted)
-        if hccl:
-            free = len(wanted) - len(taken & set(wanted))
-            fails = node in job.hccl_is_stated or free < len(job.devices[node])
-            yield _finding(
-                "ports",
-                "error" if fails else "warning",
-                node,
-                f"port{'s' if len(hccl) > 1 else ''} {numbers(hccl)} of HCCL's "
-                f"{numbers(wanted)} {'are' if len(hccl) > 1 else 'is'} "
-                f"taken by {holder}",
-                "end it, or move HCCL: HCCL_IF_BASE_PORT",
-            )
-
-
-def _one_port(job: Wanted, node: str, port: int, holder: str) -> Iterator[Finding]:
-    if port == job.meeting_port and node == job.primary:
-        text = f"port {port}, where the ranks are to meet, is taken by {holder}"
-        remedy = "end it, or state another resources.chief_port"
-        yield _finding("ports", "error", node, text, remedy)
-    elif port == job.sshd_port:
-        # Ours keeps it while it runs: asked only where it does not.
-        text = f"port {port} of the cluster's sshd, which does not run, is taken by {holder}"
-        yield _finding("ports", "error", node, text, "end it and run setup")
-
-
-def _listens(listener: Listener) -> str:
-    if listener.pid is None:
-        return "a program that cannot be seen from here"
-    return f"{listener.program} (pid {listener.pid})"
 
 
 def _processes(look: NodeLook) -> Sequence[JobProcess]:

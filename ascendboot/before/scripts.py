@@ -80,6 +80,7 @@ WORK: Final = (
     + _WORDS
     + r"""
 base=$1 python=$2 module=$3 script=$4 mpirun=$5 ports=$6 versions=$7 sshd=$8
+shift 8
 lacks=
 lack() { lacks+="$1"$'\n'; }
 if [ -n "$mpirun" ]; then
@@ -103,6 +104,15 @@ opening=
 case $opening in '#!'*) ;; *) opening= ;; esac
 section opening 0 "$opening"
 section packages "$code" "$said"
+# What lies on a server that does not answer would hold up everything.
+told=
+for path; do
+  timeout -k 1 5 bash -c '[ -e "$1" ] || exit 3
+    [ -r "$1" ] && { [ ! -d "$1" ] || [ -x "$1" ]; } || exit 4' - "$path" 2>/dev/null
+  case $? in 0) ;; 3) told+="absent $path"$'\n' ;; 4) told+="unreadable $path"$'\n' ;;
+    *) told+="silent $path"$'\n' ;; esac
+done
+section data 0 "$told"
 
 told= ids=' '
 while IFS= read -r -d '' entry; do
@@ -146,7 +156,8 @@ section end 0 ''
 """
 )
 """Arguments: base, python, a module that it must have, script, mpirun ("" for none of them), ports
-in capital hexadecimal digits joined by `|`, `VERSIONS`, our sshd's port."""
+in capital hexadecimal digits joined by `|`, `VERSIONS`, our sshd's port, paths that must be
+readable."""
 
 HOST: Final = (
     COMMON

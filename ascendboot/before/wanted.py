@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.before.answers import (
+    parse_data,
     parse_device_ips,
     parse_disk,
     parse_health,
@@ -56,6 +57,8 @@ class Wanted:
     """Of the cluster's own sshd, where it listens on the workload side."""
     devices: Mapping[str, Mapping[int, str | None]]
     """By node, the devices of the job with their IP in the rank table, if there is one."""
+    data: tuple[str, ...]
+    """Paths that must be readable."""
     used: frozenset[str]
     """Packages that are in use whatever the script imports."""
     skipped: frozenset[str]
@@ -97,6 +100,7 @@ def wanted(
         hccl_is_stated=frozenset(name for name, env in envs.items() if _STATES_FIRST_PORT in env),
         sshd_port=None if from_host else applied.port,
         devices=devices,
+        data=cluster.data,
         used=_used(cluster, applied),
         skipped=frozenset(skipped),
     )
@@ -113,16 +117,18 @@ def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
         argv=(
             *("bash", "-c", WORK, "ascendboot", *map(str, words)),
             *("|".join(ports), VERSIONS if asks_versions else "", sshd),
+            *(job.data if job.makes("data") else ()),
         ),
         purpose="look at what the job needs",
         effect=Effect.READ,
-        timeout_s=30.0,
+        timeout_s=30.0 + 6.0 * len(job.data),
     )
     packages = Fact("packages", command, parse_packages, f"ask {job.python} for packages")
     return {
         **({"packages": packages} if asks_versions else {}),
         "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
         "opening": Fact("opening", command, parse_opening, "see how the script begins"),
+        "data": Fact("data", command, parse_data, "look for the data"),
         "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),
         "listeners": Fact("listeners", command, parse_listeners, "see who has the ports"),
         "disk": Fact("disk", command, parse_disk, "measure the free disk space"),

@@ -80,7 +80,7 @@ def _seal(of: str, text: str) -> str:
 
 
 def _cluster(stated: Mapping[str, Any]) -> Cluster:
-    lists = ("mpi_args", "code_exclude")
+    lists = ("mpi_args", "code_exclude", "data")
     return Cluster(
         **{
             **stated,

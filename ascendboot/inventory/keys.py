@@ -242,6 +242,12 @@ class InventoryKeys(Keys):
         description="The training code.",
         examples=[{"path": "/workspace/little_demo"}],
     )
+    data: Annotated[list[AbsolutePath], Kind("a list of absolute paths on the nodes")] = Field(
+        default_factory=nothing,
+        description="What jobs read besides their code, files and folders: before each job it is "
+        "looked at whether every node can read them where ranks run.",
+        examples=[["/data/criteo", "/data/weights.npz"]],
+    )
     logs: LogKeys = Field(
         default_factory=LogKeys.model_construct,
         description="What ranks print.",

@@ -67,6 +67,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         code_path=keys.code.path,
         code_source=keys.code.source,
         code_exclude=tuple(keys.code.exclude),
+        data=tuple(keys.data),
         python=keys.code.python,
         log_limit=size_of(keys.logs.max_size),
         profile=keys.profile,

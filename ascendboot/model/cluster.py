@@ -119,6 +119,8 @@ class Cluster:
     """A folder on the operator's side, or `primary`: what setup makes the others equal to."""
     code_exclude: tuple[str, ...] = ()
     """What below it is no code, as patterns."""
+    data: tuple[str, ...] = ()
+    """Absolute paths that jobs read besides, on every node."""
     python: str = "python3"
     """The interpreter that runs the ranks, as a program name or an absolute path on the nodes."""
     log_limit: int = 1 << 30

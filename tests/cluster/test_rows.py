@@ -215,6 +215,26 @@ def test_row_07_a_login_to_every_host_is_tried_before(story: Story) -> None:
     assert {("lab-1", "ok"), ("lab-2", "ok")} <= proven
 
 
+def test_row_09_data_that_a_host_has_not_starts_nothing(story: Story) -> None:
+    operator = story.operator
+    document = yaml.safe_load((operator.lab.directory / "rows.yaml").read_text())
+    path = operator.lab.directory / "data.yaml"
+    path.write_text(yaml.safe_dump({**document, "data": ["/opt/data", "/etc/passwd", "/no/where"]}))
+    operator.sh("lab-1", "mkdir -p /opt/data")
+    words = ("train", "good.py", "--inventory", str(path))
+    refused = operator.call(*words)
+    remedy = "bring it there, or correct `data` in the inventory"
+    assert (refused.code, refused.err.splitlines()) == (
+        125,
+        [
+            f"lab-2: there is no /opt/data; {remedy}",
+            f"lab-[1-2]: there is no /no/where; {remedy}",
+            "The job was not started.",
+        ],
+    )
+    assert operator.call(*words, "--skip-checks=data").code == 0
+
+
 def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: Spoiled) -> None:
     """All that is wrong on both nodes is said at once: the whole of it."""
     assert spoiled.refused.err.splitlines() == [

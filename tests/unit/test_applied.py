@@ -94,7 +94,7 @@ def test_a_container_that_is_no_longer_named_is_remembered() -> None:
 
 
 def test_the_same_wish_for_setup_in_another_file_is_the_same() -> None:
-    moved = replace(well.TWO, source="elsewhere.yaml", log_limit=0)
+    moved = replace(well.TWO, source="elsewhere.yaml", log_limit=0, data=("/d",))
     assert remembered().why_outdated(moved) is None
 
 

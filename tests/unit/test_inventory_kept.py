@@ -39,6 +39,7 @@ ssh: {port: 7722, via: engine, trust: pinned}
 resources: {mode: no-rank-table, chief_port: 61001}
 launcher: {kind: mpirun, mpi_args: [--mca, btl_tcp_links, "2"]}
 code: {path: /w, source: ./code, exclude: ["*.log"], python: /usr/bin/python3}
+data: [/data/criteo]
 logs: {max_size: 256 MiB}
 env: {A: b}
 """

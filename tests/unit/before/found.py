@@ -27,6 +27,7 @@ JOB = Wanted(
     hccl_is_stated=frozenset(),
     sshd_port=7722,
     devices={f"lab-{n}": {i: f"198.19.{n}.{i}" for i in range(4)} for n in (1, 2)},
+    data=(),
     used=frozenset(),
     skipped=frozenset(),
 )
@@ -38,6 +39,7 @@ def look(number: int, **changes: Any) -> NodeLook:
         lacks=Answered(()),
         opening=Answered(""),
         packages=Answered(Packages("3.10.4", {"torch": "2.3.1", "numpy": "1.26.4"})),
+        data=Answered(()),
         jobs=Answered(Jobs()),
         listeners=Answered(()),
         disk=Answered(FileSystem(mount_point="/", free_bytes=10**11, free_inodes=10**6)),

@@ -129,6 +129,21 @@ def test_a_script_that_is_to_be_run_by_something_else(
     ]
 
 
+# -------------------------------------------------------------------------------------------- data
+
+
+def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
+    first = look(1, data=Answered((("absent", "/data/a b"), ("silent", "/nfs"))))
+    second_ = look(2, data=Answered((("absent", "/data/a b"), ("unreadable", "/data/c"))))
+    remedy = "bring it there, or correct `data` in the inventory"
+    assert said(first, second_) == [
+        f"data error lab-1: /nfs did not answer within 5 s; {remedy}",
+        f"data error lab-2: /data/c cannot be read; {remedy}",
+        f"data error lab-1,lab-2: there is no /data/a b; {remedy}",
+    ]
+    assert said(first, second_, replace(JOB, skipped=frozenset({"data"}))) == []
+
+
 # ----------------------------------------------------------------------------------------- devices
 
 

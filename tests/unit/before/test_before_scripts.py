@@ -42,6 +42,7 @@ def stage(tmp_path: Path) -> Path:
 
 
 def put(stage: Path, name: str, script: str) -> None:
+    (stage / name).unlink(missing_ok=True)  # it may be a link to the real one
     (stage / name).write_text(f"#!/bin/bash\n{script}")
     (stage / name).chmod(0o755)
 
@@ -108,6 +109,23 @@ def test_how_a_script_begins(stage: Path, content: bytes, opening: str) -> None:
     assert of_work(stage, script=PurePosixPath(stage / "run.sh")).opening == Answered(opening)
     assert of_work(stage, script=PurePosixPath(stage / "none")).opening == Answered("")
     assert of_work(stage, script=PurePosixPath(stage)).opening == Answered("")
+
+
+def test_data_that_is_there_is_not_told_of(stage: Path) -> None:
+    there, away = stage / "data; touch x", stage / "away"
+    there.mkdir()
+    (there / "file").touch()
+    paths = (there, there / "file", away, stage / "locked")
+    put(
+        stage,
+        "timeout",
+        f'[[ "$*" != *locked ]] || exit 137\nexec {shutil.which("timeout")} "$@"\n',
+    )
+    found = of_work(stage, data=tuple(map(str, paths)))
+    assert found.data == Answered((("absent", str(away)), ("silent", str(stage / "locked"))))
+    assert of_work(stage).data == Answered(())
+    skipped = of_work(stage, data=(str(away),), skipped=frozenset({"data"}))
+    assert skipped.data == Answered(())
 
 
 def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
