@@ -21,13 +21,21 @@ KILL_AFTER_S = 5.0
 """How long a command that ignores SIGTERM lives on after its timeout."""
 
 # SHLVL: a bash that was started by sshd and takes itself for the first one (as after `exec`) reads
-# ~/.bashrc even with -c, and what that prints would be taken for output of the command.
+# ~/.bashrc even with -c, and what that prints would be taken for output of the command. So would be
+# what a process prints that a start-up file has left running: it is let end first.
 _HEAD = """\
 exec 3>&1
 unset BASH_ENV
 export LC_ALL=C SHLVL=3 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 if [ -n "${{EPOCHREALTIME-}}" ]; then now() {{ t=${{EPOCHREALTIME/[^0-9]/}}; }}
 else now() {{ t=$(date +%s%6N); }}; fi
+for ((i = 0; ; i++)); do
+  h= p=; read -r p </proc/$$/task/$$/children
+  for p in $p; do [ ! "/proc/$p/fd/1" -ef /proc/$$/fd/1 ] || h=$p; done
+  [ "$h" ] || break
+  [ "$i" -lt 50 ] || {{ read -r p </proc/$h/comm; echo "{left_running} $h ($p)"; exit 1; }}
+  sleep 0.1
+done 2>/dev/null
 printf '\\n%s\\n' {begin}"""
 
 # Standard output goes straight to the reply, standard error through a variable, so that neither
@@ -43,6 +51,7 @@ printf '\\n%s %s %s %s %s\\n' {mark} {index} "$c" "$((t - b))" "$e\""""
 _BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
 _END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
 _FIRST_ASIDE = 10
+_LEFT_RUNNING = "ascendboot: a start-up file has left running:"
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ def compile_script(commands: Sequence[Command]) -> Script:
     """One script that runs all `commands` in order and frames what each gives back."""
     nonce = secrets.token_hex(12)
     begin, mark, end = (f"ascendboot-{word}-{nonce}" for word in ("begin", "mark", "end"))
-    lines = [_HEAD.format(begin=begin)]
+    lines = [_head(begin)]
     compiled = [_compiled(mark, index, command) for index, command in enumerate(commands)]
     aside = [index for index, command in enumerate(commands) if command.aside]
     for descriptor, index in enumerate(aside, _FIRST_ASIDE):
@@ -94,8 +103,12 @@ def compile_script(commands: Sequence[Command]) -> Script:
 def compile_open(command: Command) -> Script:
     """A script that becomes `command`, whose stdin and stdout are then those of the channel."""
     begin = f"ascendboot-begin-{secrets.token_hex(12)}"
-    lines = [_HEAD.format(begin=begin), f"exec 3>&-; exec {shlex.join(command.argv)}"]
+    lines = [_head(begin), f"exec 3>&-; exec {shlex.join(command.argv)}"]
     return Script((command,), _whole(lines), begin.encode(), b"", b"")
+
+
+def _head(begin: str) -> str:
+    return _HEAD.format(begin=begin, left_running=_LEFT_RUNNING)
 
 
 def _whole(lines: Sequence[str]) -> bytes:
@@ -126,6 +139,12 @@ class Reply:
     """Whatever start-up files printed before the script began."""
     began: bool
     ended: bool
+
+    @property
+    def left_running(self) -> str:
+        """What a start-up file has left running, so that the script did not begin."""
+        _, _, left = self.noise.decode(errors="replace").partition(_LEFT_RUNNING)
+        return "" if self.began else left.partition("\n")[0].strip()
 
 
 def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
@@ -182,6 +201,13 @@ def not_whole(
     seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
     if reply.began:
         return CommandError(node, f"could not {purpose}: the reply broke off while it ran: {seen}")
+    if reply.left_running:
+        return CommandError(
+            node,
+            f"could not {purpose}: process {reply.left_running} goes on writing where the answer "
+            f"comes: ~/.bashrc or another start-up file of {user} has left it running; make it "
+            "return for non-interactive shells",
+        )
     return CommandError(
         node,
         f"could not {purpose}: the login ended before the script did: {seen}; something in "

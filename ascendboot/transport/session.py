@@ -220,7 +220,7 @@ class SshTransport:
         """The error for a reply that is not whole."""
         reply = parse_reply(self.node, script, raw.stdout)
         purpose = script.purpose_after(len(reply.results))
-        if limit.expired:
+        if limit.expired and not reply.left_running:
             return self._endless(purpose, limit, began=reply.began)
         ended = self._link.why_ended() if raw.exit_code < 0 else None
         if ended is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -21,6 +22,7 @@ from ascendboot.transport.script import (
     compile_open,
     compile_script,
     launch_line,
+    not_whole,
     parse_reply,
 )
 
@@ -107,6 +109,34 @@ def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
     engine.write_text("#!/bin/bash\necho 'Error: no such container' >&2; exit 125\n")
     with pytest.raises(CommandError, match="could not try in the container box: podman exec"):
         both.run_all([command("true")])
+
+
+def test_what_a_start_up_file_has_left_running_is_let_end_first() -> None:
+    script = compile_script([command("sleep", "0.6"), command("echo", "ours")])
+    start_up = "(sleep 0.3; echo not ours) & sleep 2 >/dev/null 2>&1 & "
+    line = f"{start_up}{launch_line(script.program)}"
+    done = subprocess.run([BASH, "-c", line], input=script.program, capture_output=True, check=True)
+    reply = parse_reply("n1", script, done.stdout)
+    assert reply.noise == b"not ours"
+    assert [result.stdout for result in reply.results] == [b"", b"ours\n"]
+
+
+@pytest.mark.parametrize(
+    "compiled", [compile_script([command("echo")]), compile_open(command("id"))]
+)
+def test_what_does_not_end_is_named(compiled: Script) -> None:
+    patient = compiled.program.replace(b"-lt 50", b"-lt 2")
+    line = f"sleep 1.5 & {launch_line(patient)}"
+    done = subprocess.run([BASH, "-c", line], input=patient, capture_output=True, check=False)
+    reply = parse_reply("n1", compiled, done.stdout)
+    assert not reply.began
+    error = not_whole("n1", "root", compiled, reply, exit_code=1, stderr=b"")
+    assert re.fullmatch(
+        r"n1: could not try: process \d+ \(sleep\) goes on writing where the answer comes: "
+        r"~/\.bashrc or another start-up file of root has left it running; make it return for "
+        r"non-interactive shells",
+        str(error),
+    )
 
 
 def test_what_follows_the_program_belongs_to_the_command() -> None:
