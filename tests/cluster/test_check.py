@@ -420,9 +420,14 @@ def test_what_a_killed_preflight_left_is_ended_before_a_job(
     process.kill()
     process.communicate()
     job = operator.call("status", "--json").json["job_id"]
-    # All that would end the rank on lab-2 dies before it can.
-    operator.sh("lab-2", "pkill -KILL -f '^orted|/orted|[r]ank-exec'")
-    operator.sh("lab-1", "pkill -KILL -f '[l]aunch.sh|[m]pirun'")
+    # All that would end the rank on lab-2 dies before it can: who would notice is stopped first,
+    # and what stands by a rank is younger than the wrapper that it looks after.
+    launchers = (("lab-1", "[l]aunch.sh|[m]pirun"), ("lab-2", "[o]rted"))
+    for where, what in launchers:
+        operator.sh(where, f"pkill -STOP -f '{what}'")
+    operator.sh("lab-2", "kill -KILL $(pgrep -f '[r]ank-exec' | sort -rn)")
+    for where, what in launchers:
+        operator.sh(where, f"pkill -KILL -f '{what}'")
     wait_until(lambda: [*operator.job_processes()] == ["lab-2"])
     left = operator.call("train", "main.py")
     assert f"of job {job}, whose launcher is gone" in left.err

@@ -49,13 +49,23 @@ def inside(operator: Operator, node: str, script: str) -> str:
     return done.stdout.decode() + done.stderr.decode()
 
 
-def test_from_setup_to_reset(operator: Operator) -> None:
+def test_row_02_an_sshd_of_its_own_in_each_container_from_setup_to_reset(
+    operator: Operator,
+) -> None:
     """One way through, because a container takes its time."""
     first = operator.setup()
     assert first.code == 0, first.err
     assert operator.sh("lab-1", OWN).split() == ["lock"]
     assert operator.sh("lab-2", f"{OWN} 2>&1; true").startswith("ls: cannot access")
     assert inside(operator, "lab-2", OWN).split() == ["env", "made", "resources", "sshd", "trust"]
+    port = inside(operator, "lab-1", f"sed -n 's/^Port //p' {BASE}/sshd/sshd_config").strip()
+    for number, node in enumerate(("lab-1", "lab-2"), 1):
+        # Another sshd than the server's: the container has processes of its own.
+        assert (
+            inside(operator, node, f"ps -eo args= | grep -c '{BASE}/sshd/sshd_confi[g]'") == "1\n"
+        )
+        login = f"ssh -F {BASE}/trust/ssh_config -p {port} {operator.lab.nodes[number - 1].address}"
+        assert inside(operator, "lab-1", f"{login} uname -n") == f"lab-{number}-rec-sdk\n"
     assert operator.setup().outcomes("changed", "failed", "blocked") == []
     _train(operator)
     _restarted(operator)

@@ -51,6 +51,13 @@ elif rank == 0: time.sleep(3); say("no more partners"); time.sleep(1)
 else: time.sleep(60)
 sys.exit(4)
 """
+# In the middle of its steps, which all ranks take together.
+STEPS = """\
+from mpi4py import MPI
+for step in range(100_000_000):
+    if step == 100: print('ready', flush=True)
+    MPI.COMM_WORLD.allreduce(step)
+"""
 # As tqdm does it: no newline until the end.
 BAR = """\
 import sys, time
@@ -82,6 +89,7 @@ def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     assert ended.code == 0, ended.err
     for name, text in (
         ("waits.py", WAITS),
+        ("steps.py", STEPS),
         ("ends.py", ENDS),
         ("plain.py", PLAIN),
         ("bar.py", BAR),
@@ -366,10 +374,18 @@ def test_a_second_job_on_the_same_nodes_is_refused_naming_the_first(operator: Op
     for path in both.values():
         words = ("train", "waits.py", "--inventory", str(path), "--detach")
         assert operator.call(*words).code == 0
+    wait_until(lambda: [ranks_alive(operator, path) for path in both.values()] == [[0, 1], [0, 1]])
     assert operator.call("stop", "--inventory", str(own), "--grace", "0.5").code == 0
-    assert status(operator, "--inventory", str(only_lab_2))["state"] == "running"
+    assert [ranks_alive(operator, path) for path in both.values()] == [[], [0, 1]]
     assert operator.call("stop", "--inventory", str(only_lab_2), "--grace", "0.5").code == 0
     assert operator.setup().code == 0
+
+
+def ranks_alive(operator: Operator, inventory: Path) -> list[int]:
+    """Of the last job of a cluster of one node, while it is said to run."""
+    seen = status(operator, "--inventory", str(inventory))
+    [node] = seen["nodes"]
+    return list(node["ranks_alive"]) if seen["state"] == "running" else []
 
 
 def of_one_node(operator: Operator, node: str) -> Path:
@@ -430,7 +446,7 @@ def test_a_node_that_is_gone_is_named(operator: Operator) -> None:
 
 
 def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: Operator) -> None:
-    process, first = followed(operator, "waits.py")
+    process, first = followed(operator, "steps.py")
     wait_until(lambda: all_ready(operator, first))
     for node in operator.lab.nodes:
         operator.sh(node.name, f"read -r pid _ <{BASE}/sshd/started && kill -9 $pid")
@@ -442,7 +458,7 @@ def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: 
     operator.lab.undo("lab-2", "node-down")
     assert_setup_is_asked_for(operator, "lab-[1-2]")
 
-    job_id = detached(operator, "waits.py")
+    job_id = detached(operator, "steps.py")
     wait_until(lambda: all_ready(operator, job_id))
     operator.lab.fault("lab-1", "node-down")
     wait_until(lambda: operator.sh("lab-2", ALL_OF_JOBS) == "")

@@ -33,15 +33,21 @@ for number in range(200):
 print("own address", os.environ["ASCENDBOOT_NODE_ADDRESS"])
 print("secret", os.environ.get("OF_THE_OPERATOR"), "stated", os.environ["STATED"])
 """
+# What rank 3 starts is in no group that mpirun knows.
 FAILS = """\
-import os, sys, time
-if os.environ["RANK"] == "2": sys.exit(print("no more memory") or 3)
+import os, pathlib, subprocess, sys, time
+if os.environ["RANK"] == "3":
+    subprocess.Popen(["sleep", "599"], start_new_session=True)
+    pathlib.Path("/run/has-begun").touch()
+if os.environ["RANK"] == "2":
+    while not pathlib.Path("/run/has-begun").exists(): time.sleep(0.05)
+    sys.exit(print("no more memory") or 3)
 time.sleep(600)
 """
 SAVES = f"""\
 import os, signal, sys, time
 def save(*_):
-    time.sleep(0.5)
+    time.sleep(5)  # longer than they get without a word
     open("{BASE}/saved." + os.environ["RANK"], "w").close()
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
@@ -55,6 +61,12 @@ try:
 except ImportError:
     print("no torch but in name,", os.environ["RANK"])
 """
+BYSTANDER = """\
+setsid python3 -c 'import time; time.sleep(600)' saves.py </dev/null >/dev/null 2>&1 & echo $!
+"""
+PYTHON = "/opt/py/bin/python3"
+OLDER = "s/^python .*/python 3.9.1/"
+"""As the check before a job sees the interpreter."""
 OTHERS = "/opt/others"
 """On PYTHONPATH: what lies there names versions of packages that are not there."""
 HELD = """\
@@ -83,6 +95,8 @@ class Story:
     left_by_failed: dict[str, str]
     stopped: int
     left_by_stopped: dict[str, str]
+    bystanders: list[str]
+    """What the pids of others on each node still are after the Ctrl-C."""
 
     def run_of(self, ended: Ended) -> Path:
         """The folder of the job of a `train`."""
@@ -94,8 +108,12 @@ class Story:
 @pytest.fixture(scope="module")
 def story(bring_up_once: Callable[..., Lab]) -> Story:
     operator = Operator(bring_up_once(nodes=2, devices=2))
+    operator.sh("lab-1", "ip link set dev eth0 name roce7")
+    for node in ("lab-1", "lab-2"):
+        operator.put(node, PYTHON, '#!/bin/sh\nexec python3 "$@"\n')
     document = yaml.safe_load(operator.lab.inventory.read_text())
     document |= {"ssh": {"port": PORT}, "launcher": {"kind": "mpirun"}}
+    document["code"]["python"] = PYTHON
     stated = {"STATED": "a b", "PYTHONPATH": OTHERS}
     document["env"] = {**document.get("env", {}), **stated}
     path = operator.lab.directory / "rows.yaml"
@@ -111,12 +129,16 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
     good = Ended(process.returncode, out, err)
     failed = operator.call("train", "fails.py")
     left_by_failed = operator.job_processes()
+    others = {node: operator.sh(node, BYSTANDER).strip() for node in ("lab-1", "lab-2")}
     process = operator.start("train", "saves.py", "--grace", "10")
     assert process.stdout is not None
     for _ in range(4):
         assert "up" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
+    left_by_stopped = operator.job_processes()
+    alive = "tr '\\0' ' ' </proc/{0}/cmdline; kill {0}"
+    bystanders = [operator.sh(node, alive.format(pid)) for node, pid in others.items()]
     return Story(
         operator=operator,
         setup=setup,
@@ -126,7 +148,8 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
         failed=failed,
         left_by_failed=left_by_failed,
         stopped=process.returncode,
-        left_by_stopped=operator.job_processes(),
+        left_by_stopped=left_by_stopped,
+        bystanders=bystanders,
     )
 
 
@@ -137,14 +160,16 @@ class Spoiled:
     refused: Ended
     went: Ended
     report: Any
+    python: str
+    """The version on the first node."""
     left: str
     """Pid of what an earlier job left on the second node."""
     user: str
     """Pid of what uses device 1 of the first node."""
     listener: str
+    """Pid of what has a port of HCCL there."""
     holder: str
     """What the listener is called: Python has several names."""
-    """Pid of what has a port of HCCL there."""
     is_over: bool
     """What was left is gone."""
     address: str
@@ -162,6 +187,8 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
     gone = "echo 'launcher - pid 1 start 1' >events; : >open"
     operator.sh("lab-1", f"mkdir -p {BASE}/jobs/old; cd {BASE}/jobs/old; {gone}")
     operator.sh("lab-2", f"{kept}; {MOVED}")
+    runs = 'case $1 in *.py) exec python3 "$@" ;; esac'
+    operator.put("lab-2", PYTHON, f"#!/bin/sh\n{runs}\npython3 \"$@\" | sed '{OLDER}'\n")
     sleeps = "ASCENDBOOT_JOB_ID=old sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
     left = operator.sh("lab-2", sleeps).strip()
     operator.lab.fault("lab-2", "npu-alarm", device=1)
@@ -172,6 +199,7 @@ def spoiled(story: Story) -> Iterator[Spoiled]:
         refused=refused,
         went=went,
         report=went.json,
+        python=operator.sh("lab-1", f"{PYTHON} --version").split()[1],
         left=left,
         user=user,
         listener=listener,
@@ -242,6 +270,10 @@ def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: 
             f"warning: lab-1: port 60000 of HCCL's 60000-60031 is taken by {spoiled.holder} (pid "
             f"{spoiled.listener}); end it, or move HCCL: HCCL_IF_BASE_PORT"
         ),
+        (
+            f"lab-[1-2]: lab-1 has Python {spoiled.python}, lab-2 has 3.9.1; install the same "
+            "version on all nodes"
+        ),
         "lab-[1-2]: lab-1 has torch 2.3.1, lab-2 has 2.1.0; install the same version on all nodes",
         (
             f"lab-1: device 1 is used by pid {spoiled.user} (sleep 600); end it, or state the "
@@ -295,6 +327,10 @@ def test_row_11_who_has_a_port_is_named(spoiled: Spoiled) -> None:
 
 
 def test_row_12_and_13_the_network_is_found_and_given_as_a_cidr(story: Story) -> None:
+    """No name of an interface would do: they differ."""
+    names = [story.operator.sh(n, "ls /sys/class/net").split() for n in ("lab-1", "lab-2")]
+    assert [set(n) & {"eth0", "roce7"} for n in names] == [{"roce7"}, {"eth0"}]
+    assert story.good.code == 0
     command = story.plan["command"]
     assert re.fullmatch(r"198\.18\.\d+\.0/\d+", command[command.index("btl_tcp_if_include") + 1])
 
@@ -326,13 +362,15 @@ def test_row_17_whole_lines_behind_host_and_rank(story: Story) -> None:
         assert lines == [f"{prefix}{number} of rank {rank}" for number in range(200)]
 
 
-def test_row_18_and_19_logs_of_all_hosts_in_one_folder_shown_by_rank(story: Story) -> None:
+def test_row_18_and_19_logs_of_all_hosts_in_one_folder_shown_by_rank_or_node(story: Story) -> None:
     folder = story.run_of(story.good)
     assert sorted(path.name for path in folder.glob("rank.*.log")) == [
         f"rank.{rank}.log" for rank in range(4)
     ]
     shown = story.operator.call("logs", "--job", folder.name, "--rank", "3")
     assert {line.split(" ")[0] for line in shown.out.splitlines()} == {"lab-2:3"}
+    shown = story.operator.call("logs", "--job", folder.name, "--node", "lab-2")
+    assert {line.split(" ")[0] for line in shown.out.splitlines()} == {"lab-2:2", "lab-2:3"}
 
 
 def test_row_20_the_true_exit_code(story: Story) -> None:
@@ -347,11 +385,15 @@ def test_row_21_the_first_failing_rank_with_host_and_last_words(story: Story) ->
 
 
 def test_row_22_and_24_a_failure_ends_all_hosts_and_leaves_nothing(story: Story) -> None:
+    """Also what a rank has started beside it."""
+    report = json.loads((story.run_of(story.failed) / "job.json").read_text())
+    assert any("lab-2" in note and "sleep 599" in note for note in report["notes"])
     assert story.left_by_failed == {}
 
 
 def test_row_23_and_25_ctrl_c_ends_all_hosts_and_gives_time_to_save(story: Story) -> None:
     assert story.left_by_stopped == {}
+    assert [words.split()[-1] for words in story.bystanders] == ["saves.py", "saves.py"]
     saved = [story.operator.sh(f"lab-{n}", f"ls {BASE} | grep saved") for n in (1, 2)]
     assert saved == ["saved.0\nsaved.1\n", "saved.2\nsaved.3\n"]
 

@@ -44,8 +44,9 @@ def python(pytestconfig: pytest.Config) -> Path:
 def operator(
     python: Path, bring_up_once: Callable[..., Lab], pytestconfig: pytest.Config
 ) -> Operator:
-    """Two nodes of two devices whose jobs are torchrun's."""
+    """Two nodes of two devices whose jobs are torchrun's; their NICs have different names."""
     operator = Operator(bring_up_once(nodes=2, devices=2))
+    operator.sh("lab-1", "ip link set dev eth0 name roce7")
     ended = operator.setup(inventory=wish(operator, python, launcher={"kind": "torchrun"}))
     assert ended.code == 0, ended.err
     why = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
@@ -85,10 +86,9 @@ def test_what_each_rank_is_told(operator: Operator) -> None:
         r"^preflight: passed: 4 ranks met by gloo \(torch \S+\), ", job.err, re.MULTILINE
     )
     nodes = operator.lab.nodes
-    nic = operator.sh("lab-1", f"ip -o addr | grep {nodes[0].address}/ | cut -d' ' -f2").strip()
     assert sorted(job.out.splitlines()) == [
         f"lab-{1 + rank // 2}:{rank} | MASTER_ADDR={nodes[0].address} MASTER_PORT=61000 "
-        f"GLOO_SOCKET_IFNAME={nic} HCCL_IF_IP={nodes[rank // 2].address} "
+        f"GLOO_SOCKET_IFNAME={('roce7', 'eth0')[rank // 2]} HCCL_IF_IP={nodes[rank // 2].address} "
         f"RANK_ID={rank} RANK_SIZE=4 DEVICE_ID={rank % 2} LOCAL_RANK={rank % 2} WORLD_SIZE=4 "
         "RANK_TABLE_FILE=None CM_CHIEF_IP=None"
         for rank in range(4)
@@ -145,11 +145,36 @@ def test_nothing_is_left_of_a_detached_job_of_which_something_was_killed(
     wait_until(lambda: operator.job_processes() == {})
 
 
+READS = """\
+import json, os
+table = json.load(open(os.environ["RANK_TABLE_FILE"]))
+print(*((server["server_id"], device["device_id"], os.environ["DEVICE_ID"])
+        for server in table["server_list"] for device in server["device"]
+        if device["rank_id"] == os.environ["RANK_ID"]))
+"""
+
+
+def test_a_rank_reads_its_place_in_the_rank_table(operator: Operator, python: Path) -> None:
+    kind = {"launcher": {"kind": "torchrun"}}
+    with_table = wish(operator, python, resources={"mode": "rank-table"}, **kind)
+    try:
+        assert operator.setup(inventory=with_table).code == 0
+        (operator.lab.directory / "reads.py").write_text(READS)
+        job = operator.call("train", "reads.py")
+    finally:
+        assert operator.setup(inventory=wish(operator, python, **kind)).code == 0
+    addresses = [str(node.address) for node in operator.lab.nodes]
+    assert sorted(job.out.splitlines()) == [
+        f"lab-{1 + rank // 2}:{rank} | {(addresses[rank // 2], str(rank % 2), str(rank % 2))}"
+        for rank in range(4)
+    ], job.err
+
+
 def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
-    process = operator.start("train", "waits.py")
+    """In the middle of the steps of DDP."""
+    process = operator.start("train", "ddp.py", "--", "--steps", "1000000")
     assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(4)]
-    assert sorted(lines) == [f"lab-{1 + rank // 2}:{rank} | up\n" for rank in range(4)]
+    assert any(line.startswith("lab-2:2 | step 100 ") for line in process.stdout)
     operator.lab.fault("lab-2", "node-down")
     try:
         _, err = process.communicate(timeout=120)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ascendboot.facts.api import Answered
 from ascendboot.model.cluster import Device
 from tests.engine.simulated import BASE, Simulation
 
@@ -22,15 +23,19 @@ def exports(cluster: Simulation, number: int) -> list[str]:
 def test_each_node_gets_its_own_nic_and_address(wish: dict[str, str]) -> None:
     cluster = Simulation.of(2)
     cluster.cluster = replace(cluster.cluster, **wish)  # type: ignore[arg-type]
+    seen = cluster.facts["lab-2"].interfaces
+    assert isinstance(seen, Answered)
+    loopback, nic = seen.value
+    cluster.change("lab-2", interfaces=Answered((loopback, replace(nic, name="roce7"))))
     assert cluster.walk().exit_code == 0
     assert [exports(cluster, number) for number in (0, 1)] == [
         [
-            "GLOO_SOCKET_IFNAME=eth0",
-            "TP_SOCKET_IFNAME=eth0",
-            "HCCL_SOCKET_IFNAME==eth0",
+            f"GLOO_SOCKET_IFNAME={name}",
+            f"TP_SOCKET_IFNAME={name}",
+            f"HCCL_SOCKET_IFNAME=={name}",
             f"HCCL_IF_IP=198.18.0.{number}",
         ]
-        for number in (1, 2)
+        for number, name in ((1, "eth0"), (2, "roce7"))
     ]
 
 

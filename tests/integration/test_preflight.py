@@ -120,7 +120,7 @@ def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes)
     return judged(asked, report, cluster.runs, by="mpi")
 
 
-def test_a_rank_that_never_comes_is_named_when_time_is_up(
+def test_row_29_a_rank_that_never_comes_is_named_when_time_is_up(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     asleep = 'case "$RANK $1" in "1 "*/preflight.py) exec sleep 600 ;; esac'
