@@ -98,11 +98,15 @@ def main() -> None:
     argv = with_help_first(sys.argv)
     prepare(argv[1:])
     with _quiet_interrupt(), _here_to_stay():
-        from invoke.program import Program  # noqa: PLC0415
+        from ascendboot.tasks.core_flags import CarefulExecutor, CarefulProgram  # noqa: PLC0415
 
         verbs = namespace(sys.argv[1:])
-        program = Program(
-            name="ascendboot", binary="ascendboot", namespace=verbs, version=__version__
+        program = CarefulProgram(
+            name="ascendboot",
+            binary="ascendboot",
+            namespace=verbs,
+            version=__version__,
+            executor_class=CarefulExecutor,
         )
     say_where_dashes_lack(argv[1:], program, verbs)
     program.run(argv)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -243,6 +245,47 @@ def test_what_stands_behind_two_dashes_is_the_script_s(
     words: list[str], arguments: tuple[str, ...]
 ) -> None:
     assert script_arguments(["ascendboot", *words]) == arguments
+
+
+REFUSED = ("--dry", "-p", "--pty", "-e", "-w", "--hide=both", "-T 3")
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+@pytest.mark.parametrize("line", ["{} status --json", "status --json {}"])
+def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_path: Path) -> None:
+    done = called(line.format(flag), tmp_path)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["exit_code"]) == (2, 2)
+    assert re.match("--[a-z-]+: could not be taken: ", said["message"])
+    assert done.stderr == f"{said['message']}\n"
+
+
+def test_before_a_job_too(tmp_path: Path) -> None:
+    done = called("--dry train main.py", tmp_path)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("--dry: could not be taken: the verb would be run all the same;")
+
+
+@pytest.mark.parametrize("line", ["status", "setup -p", "-d status", "train main.py -- --dry -e"])
+def test_other_flags_come_to_the_verb(line: str, tmp_path: Path) -> None:
+    done = called(line, tmp_path)
+    assert done.returncode == (125 if "train" in line else 2)
+    assert "no inventory is named" in done.stderr
+
+
+def test_help_shows_no_flag_that_is_refused(tmp_path: Path) -> None:
+    options, _, _ = called("--help", tmp_path).stdout.partition("Subcommands:")
+    shown = set(re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", options))
+    assert {"--help", "-V", "--list"} < shown
+    assert not shown & {"--dry", "-R", "--pty", "-p", "-e", "-w", "--hide", "-T", "--echo"}
+
+
+def called(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", "from ascendboot.tasks.program import main; main()"]
+    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+    return subprocess.run(
+        [*argv, *line.split()], cwd=place, env=environ, capture_output=True, text=True, check=False
+    )
 
 
 def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_traceback() -> None:
