@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ascendboot import __version__
+from ascendboot import __version__, laid_out
 from ascendboot.errors import AscendbootError
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.own_file import OwnFile
@@ -77,6 +77,8 @@ class Applied:
     version: str
     """Of the ascendboot that applied it."""
     inventory_digest: str
+    templates: str
+    """The digest of those from which the files on the nodes were made."""
     base: PurePosixPath
     port: int
     networks: tuple[str, ...]
@@ -90,7 +92,7 @@ class Applied:
     def why_outdated(self, cluster: Cluster) -> str | None:
         """Why this is not what the inventory asks for now; None where it still is."""
         if self.inventory_digest == digest(cluster):
-            return None
+            return None if self.templates == laid_out.digest() else _OTHER_FILES
         if self.version == __version__:
             return "the inventory has changed since the cluster was set up"
         return (
@@ -148,6 +150,7 @@ class Applied:
                 cluster=document["cluster"],
                 version=document.get("version", "before 0.1.0"),
                 inventory_digest=document["inventory_digest"],
+                templates=document.get("templates", ""),
                 base=PurePosixPath(document["base"]),
                 port=document["port"],
                 networks=tuple(document["networks"]),
@@ -161,6 +164,11 @@ class Applied:
             raise AscendbootError(
                 f"what the last setup left cannot be read ({error!r}); run setup again"
             ) from error
+
+
+_OTHER_FILES = (
+    "the cluster was set up by another version of ascendboot, whose files on the nodes are others"
+)
 
 
 def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:

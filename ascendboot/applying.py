@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot import __version__
+from ascendboot import __version__, laid_out
 from ascendboot.applied import Applied, OnNode, digest
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import value_of
@@ -30,6 +30,7 @@ def applied_by(
         cluster=cluster.name,
         version=__version__,
         inventory_digest=digest(cluster),
+        templates=laid_out.digest(),
         base=decisions.base,
         port=decisions.port,
         networks=decisions.networks,

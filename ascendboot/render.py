@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -34,11 +33,3 @@ class Templates:
             jinja2.UndefinedError: the template uses a name that is not in `values`.
         """
         return self._environment.get_template(name).render(values)
-
-
-def installed_templates() -> Path:
-    """The templates: those inside the installed package, else those of the checkout around it."""
-    package = resources.files("ascendboot")
-    with resources.as_file(package) as folder:
-        inside = folder / "templates"
-        return inside if inside.is_dir() else folder.parent / "templates"

@@ -26,8 +26,9 @@ BELOW = {
     "resources": {"model"},
     "steps": {"errors", "model", "transport", "facts"},
     "decide": {"model", "facts", "judge", "parse", "profiles"},
-    "applied": {"errors", "model", "facts"},
-    "applying": {"errors", "model", "facts", "decide", "applied"},
+    "laid_out": set(),
+    "applied": {"errors", "model", "facts", "laid_out"},
+    "applying": {"errors", "model", "facts", "decide", "applied", "laid_out"},
     "code": {"errors", "model", "facts", "transport"},
     "before": {
         *("errors", "model", "parse", "transport", "facts", "judge", "hccl", "launch", "applied"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ascendboot.authority import Keys
 from ascendboot.engine.progress import Progress
 from ascendboot.engine.survey import Survey
-from ascendboot.render import Templates, installed_templates
+from ascendboot.laid_out import installed_templates
+from ascendboot.render import Templates
 
 if TYPE_CHECKING:
     import threading

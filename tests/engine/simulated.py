@@ -17,9 +17,10 @@ from ascendboot.engine.setup import plan_setup, set_up
 from ascendboot.engine.survey import Survey
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.api import Answered, answer_to
+from ascendboot.laid_out import installed_templates
 from ascendboot.parse.container import Container, Engines
 from ascendboot.prove import Expectation, daemon_of, rank_wrapper, wanted_answer
-from ascendboot.render import Templates, installed_templates
+from ascendboot.render import Templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnlyHost
 from tests.engine.signing import authority, public_key

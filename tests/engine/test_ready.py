@@ -88,6 +88,7 @@ def applied() -> Applied:
         cluster="lab",
         version="1",
         inventory_digest="",
+        templates="",
         base=BASE,
         port=7722,
         networks=(),

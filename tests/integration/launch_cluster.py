@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from ascendboot.laid_out import installed_templates
 from ascendboot.launch.planning import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.model.placement import Placement, Slot
-from ascendboot.render import Templates, installed_templates
+from ascendboot.render import Templates
 from ascendboot.transport.api import Command, Result
 
 if TYPE_CHECKING:

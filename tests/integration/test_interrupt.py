@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot import laid_out
 from ascendboot.applied import Applied, digest
 from ascendboot.inventory.load import load
 from ascendboot.model.launcher import LauncherChoice
@@ -86,6 +87,7 @@ def test_train_has_started_nothing_yet_and_ends_at_the_first(
         cluster=cluster.name,
         version="0",
         inventory_digest=digest(cluster),
+        templates=laid_out.digest(),
         base=PurePosixPath("/var/lib/ascendboot/mute"),
         port=12345,
         networks=("127.0.0.0/8",),

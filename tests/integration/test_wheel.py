@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PRINT_TEMPLATE = (
-    "from ascendboot.render import Templates, installed_templates;"
+    "from ascendboot.laid_out import installed_templates; from ascendboot.render import Templates;"
     "print(Templates(installed_templates()).text('env/ssh.j2', {'ssh': '/bin/ssh', 'config': 'C'}))"
 )
 

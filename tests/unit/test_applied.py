@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot import __version__, applied
+from ascendboot import __version__, applied, laid_out
 from ascendboot.applied import Applied
 from ascendboot.applying import applied_by
 from ascendboot.decide import Decisions, Seen, decide, place
@@ -22,6 +23,7 @@ from tests.unit.judge import well
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster
@@ -114,6 +116,23 @@ def test_the_same_wish_for_setup_in_another_file_is_the_same() -> None:
 def test_another_wish_is_told_with_what_can_be_known_of_its_cause(version: str, words: str) -> None:
     whole = replace(remembered(), version=version)
     assert whole.why_outdated(replace(well.TWO, chief_port=61001)) == words
+
+
+def test_files_on_the_nodes_that_the_version_of_now_would_not_write_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = remembered()
+    assert whole.why_outdated(well.TWO) is None
+    shutil.copytree(laid_out.installed_templates(), tmp_path / "templates")
+    monkeypatch.setattr(laid_out, "installed_templates", lambda: tmp_path / "templates")
+    assert whole.why_outdated(well.TWO) is None
+    with (tmp_path / "templates/env/keep.sh").open("a") as keep:
+        keep.write("# new\n")
+    told = whole.why_outdated(well.TWO)
+    assert told is not None
+    assert "set up by another version of ascendboot" in told
+    before = Applied.from_json({**whole.to_json(), "templates": ""})
+    assert before.why_outdated(well.TWO) == told
 
 
 def test_a_key_that_a_later_version_adds_changes_nothing_by_itself() -> None:
