@@ -42,6 +42,7 @@ class Server:
         self.script = 0
         self.work = {
             "lacks": "",
+            "data": "",
             "opening": "",
             "packages": "python 3.10.4\nuses torch\ntorch 2.3.1\n",
             "jobs": "",
