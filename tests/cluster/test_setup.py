@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.operating import BASE, Operator
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
     from ascendboot.lab import Lab
@@ -134,16 +136,33 @@ def test_a_folder_that_is_deleted_leaves_no_sshd_behind_and_the_port_stays(
 
 
 def test_after_a_reboot_of_all_nodes_the_port_stays(operator: Operator) -> None:
-    stated = operator.inventory_with("other.yaml", ("devices: 8", "devices: 8\nssh: {port: 12399}"))
-    stated.write_text(stated.read_text().replace("ssh:\n  trust: pinned\n", ""))
-    assert operator.setup(inventory=stated).code == 0
-    assert "Port 12399" in operator.sh("lab-2", f"cat {BASE}/sshd/sshd_config")
+    """Also where the one that was taken then, which would be the first choice, is free now."""
+    pid = listener(operator)
+    try:
+        assert operator.setup().code == 0
+    finally:
+        operator.sh("lab-2", f"kill {pid}")
+    port = f"grep ^Port {BASE}/sshd/sshd_config"
+    assert [operator.sh(n.name, port) for n in operator.lab.nodes] == ["Port 12346\n"] * 2
     for node in operator.lab.nodes:
-        operator.sh(node.name, f"kill $(cat {BASE}/sshd/sshd.pid)")
+        operator.lab.fault(node.name, "node-down")
+    for node in operator.lab.nodes:
+        operator.lab.undo(node.name, "node-down")
     again = operator.setup()
     assert again.code == 0
     assert [step for _, step, _ in again.outcomes("changed")] == ["sshd", "sshd"]
+    assert [operator.sh(n.name, port) for n in operator.lab.nodes] == ["Port 12346\n"] * 2
     operator.wipe()
+
+
+def listener(operator: Operator) -> str:
+    """Pid of what takes the first choice of a port on the second node."""
+    listen = (
+        'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",12345));'
+        ' print("up",flush=True); time.sleep(60)\' </dev/null >/tmp/up 2>&1 & echo $!;'
+        " until grep -q up /tmp/up; do sleep 0.05; done"
+    )
+    return operator.sh("lab-2", listen).split()[0]
 
 
 _TREE = f"cd {BASE} && find . -type f ! -name '*.log' ! -name lock | sort | xargs sha256sum"
@@ -171,6 +190,8 @@ def test_only_the_primary_holds_a_private_key_that_opens_nodes(ready: Operator) 
 def test_rank_table_and_hostfile_are_equal_on_all_nodes_and_in_one_order(ready: Operator) -> None:
     files = f"cd {BASE}/resources && cat hccl_json_16p_2_host.json hostfile"
     assert ready.sh("lab-1", files) == ready.sh("lab-2", files)
+    look = f"stat -c '%F %a' {BASE}/resources/hccl_json_16p_2_host.json"
+    assert [ready.sh(node, look) for node in ("lab-1", "lab-2")] == ["regular file 644\n"] * 2
     table = json.loads(ready.sh("lab-1", f"cat {BASE}/resources/hccl_json_16p_2_host.json"))
     hosts = [
         line.split()[0] for line in ready.sh("lab-1", f"cat {BASE}/resources/hostfile").splitlines()
@@ -398,12 +419,7 @@ def test_a_missing_hccn_tool_is_named(operator: Operator) -> None:
 
 
 def test_a_port_that_is_taken_is_named_and_auto_takes_another(operator: Operator) -> None:
-    listen = (
-        'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",12345));'
-        ' print("up",flush=True); time.sleep(60)\' </dev/null >/tmp/up 2>&1 & echo $!;'
-        " until grep -q up /tmp/up; do sleep 0.05; done"
-    )
-    pid = operator.sh("lab-2", listen).split()[0]
+    pid = listener(operator)
     try:
         stated = operator.inventory_with("other.yaml", ("code:\n", "ssh: {port: 12345}\ncode:\n"))
         ended = operator.setup(inventory=stated)
@@ -456,16 +472,46 @@ def test_ctrl_c_lets_the_nodes_finish_and_reports(
     assert written(operator) == {}
 
 
-def test_a_setup_that_is_killed_is_finished_by_the_next(operator: Operator) -> None:
-    for delay_s in (0.5, 0.7, 0.9, 1.1):
-        process = operator.start("setup", "--inventory", str(operator.lab.inventory))
-        time.sleep(delay_s)
-        process.kill()
-        process.communicate(timeout=60)
-    assert operator.setup().code == 0
+def writing(operator: Operator) -> subprocess.Popen[str]:
+    """A `setup` that has just put files on the second node that were not there before."""
+    count = f"find {BASE} -type f 2>/dev/null | wc -l"
+    before = operator.sh("lab-2", count).strip()
+    process = operator.start("setup", "--inventory", str(operator.lab.inventory), "--json")
+    more = f"until [ $({count}) -gt {before} ]; do sleep 0.01; done"
+    operator.sh("lab-2", f"timeout 30 bash -c {shlex.quote(more)}")
+    return process
+
+
+def is_finished_by_the_next(operator: Operator) -> None:
+    again = operator.setup()
+    assert again.code == 0, again.err
     assert operator.setup().outcomes("changed") == []
     leftovers = f"find {BASE} -name '*.??????' -o -name '.new.*'"
     assert [operator.sh(n.name, leftovers) for n in operator.lab.nodes] == ["", ""]
+
+
+def test_ctrl_c_while_files_are_written_is_finished_by_the_next(operator: Operator) -> None:
+    process = writing(operator)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["exit_code"]) == (130, 130), err
+    outcomes = {r["outcome"] for r in json.loads(out)["results"] if r["node"] == "lab-2"}
+    assert "changed" in outcomes
+    assert ("lab-2", "prove") not in {(r["node"], r["phase"]) for r in json.loads(out)["results"]}
+    assert "interrupted" in err
+    is_finished_by_the_next(operator)
+
+
+@pytest.mark.one_try
+def test_a_setup_that_is_killed_while_it_writes_is_finished_by_the_next(
+    operator: Operator,
+) -> None:
+    for _ in range(3):  # each of them gets further
+        process = writing(operator)
+        process.kill()
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+    is_finished_by_the_next(operator)
 
 
 def test_a_setup_holds_the_lock_until_its_end_and_frees_it_when_killed(ready: Operator) -> None:
