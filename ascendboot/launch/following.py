@@ -1,0 +1,187 @@
+"""Following a job from its start until it is over, and what is done about what is seen."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.launch.deadline import who_is_missing
+from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
+from ascendboot.launch.signs import signs_of
+from ascendboot.launch.sweep import ends_within_s, hasten, terminate_launcher
+from ascendboot.launch.watch import Standing
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.launch.course import Course
+    from ascendboot.launch.events import Event
+    from ascendboot.launch.follow import NodeEvent, NodeFollower
+    from ascendboot.launch.patience import Box, Interrupts, Limits
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.watch import HangRules, Watch
+    from ascendboot.transport.api import Transport
+
+_ANSWER = Command(
+    argv=("true",),
+    purpose="see whether it still answers",
+    effect=Effect.READ,
+    timeout_s=10.0,
+)
+
+
+class Following:
+    """What was seen of one job that runs, and until when something has to be seen."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        transports: Mapping[str, Transport],
+        course: Course,
+        *,
+        limits: Limits,
+        hangs: HangRules,
+        interrupts: Interrupts,
+        box: Box,
+        watch: Watch,
+    ) -> None:
+        self._plan = plan
+        self._transports = transports
+        self._course = course
+        self._limits = limits
+        self._hangs = hangs
+        self._interrupts = interrupts
+        self._box = box
+        self._watch = watch
+        self._signs = signs_of(plan)
+        self._start_by: float | None = None
+        self._end_by: float | None = None
+        self._stopping = False
+        self._hastened = False
+        self._over = False
+
+    def to_the_end(self, primary: NodeFollower) -> None:
+        """Wait for the end of a job that was just started, and bring it about where it must be.
+
+        Raises:
+            UnreachableError: the primary was lost; the job goes on there.
+        """
+        self._start_by = time.monotonic() + self._limits.start_s
+        while not self._over:
+            waits = [self._limits.silence_s - primary.silent_s]
+            now = time.monotonic()
+            waits += [by - now for by in (self._start_by, self._end_by) if by is not None]
+            try:
+                seen = self._box.get(timeout=max(0.0, min(waits)))
+            except queue.Empty:
+                self._be_overdue(primary.silent_s)
+            else:
+                self._take(seen)
+
+    def _take(self, seen: NodeEvent | Standing | None) -> None:
+        if seen is None:
+            self._be_interrupted()
+        elif isinstance(seen, Standing):
+            self._stand_still(seen)
+        elif seen.event is not None:
+            self._note(seen.event)
+        elif seen.node == self._plan.primary:
+            raise self._cut()
+
+    def _note(self, event: Event) -> None:
+        course = self._course
+        course.note(event)
+        if self._signs.has_begun(course):
+            self._start_by = None
+        if self._signs.will_end(event, course):
+            self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
+        match event:
+            case LauncherStarted() if self._stopping:
+                self._stop()
+            case NodeLeft(node_rank=node_rank):
+                self._watch.forget(self._plan.nodes[node_rank])
+            case LauncherEnded():
+                self._over = True
+            case _:
+                pass
+
+    def _stand_still(self, seen: Standing) -> None:
+        if self._end_by is not None:
+            return  # it ends already, for a better reason
+        self._hangs.tell(seen.words)
+        if seen.is_hang and self._hangs.stops:
+            self._course.hung = seen.words
+            self._stop()
+        else:
+            self._course.notes += (seen.words,)
+
+    def _be_interrupted(self) -> None:
+        self._course.interrupted = True
+        if self._interrupts.count > 1:
+            self._over = True
+        else:
+            self._stop()
+
+    def _be_overdue(self, silent_s: float) -> None:
+        now = time.monotonic()
+        if silent_s >= self._limits.silence_s:
+            raise self._out_of_sight(f"nothing came for {silent_s:.0f} s")
+        if self._start_by is not None and now >= self._start_by:
+            self._start_by = None
+            self._course.not_started = self._who_is_missing()
+            self._stop()
+        elif self._end_by is not None and now >= self._end_by:
+            if self._stopping:
+                self._over = True
+            else:
+                self._course.is_overdue = True
+                self._stop()
+
+    def _cut(self) -> UnreachableError:
+        """The primary asked once more: its container may have ended where it has not itself."""
+        try:
+            self._transports[self._plan.primary].run(_ANSWER)
+        except UnreachableError:
+            pass
+        except NodeError as error:
+            return self._out_of_sight(error.message, and_so="nobody sees what became of the job")
+        return self._out_of_sight("its connection has ended")
+
+    def _out_of_sight(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
+        job = f"job {self._plan.job_id}"
+        reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
+        return UnreachableError(self._plan.primary, reason)
+
+    def _stop(self) -> None:
+        """Have the launcher end the job; when that cannot be, the sweep will."""
+        self._stopping, self._start_by, self._end_by = True, None, None
+        try:
+            terminate_launcher(self._transports[self._plan.primary], self._plan.job_folder)
+        except NodeError as error:
+            self._course.notes += (str(error),)
+            self._over = True
+        self._expect_end()
+
+    def _hasten(self) -> None:
+        """Have all nodes end the ranks at once; torchrun's are minded where they run."""
+        if self._hastened or self._plan.launcher.torchrun:
+            return
+        self._hastened = True
+        words = (self._transports, self._plan.job_folder)
+        threading.Thread(target=hasten, args=words, name="hasten", daemon=True).start()
+
+    def _expect_end(self, *, failed: bool = False) -> None:
+        """From here the launcher ends the job by itself within a known time."""
+        self._start_by = None
+        if failed:
+            self._hasten()
+        if self._end_by is None:
+            self._end_by = time.monotonic() + ends_within_s(self._plan.grace_s)
+
+    def _who_is_missing(self) -> str:
+        missing = {rank.rank for rank in self._plan.ranks} - self._course.started
+        return who_is_missing(self._plan, missing, self._limits.start_s)
