@@ -1,0 +1,71 @@
+"""Nodes to which there is another way each: user, port, key, and a jump host."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.cluster.operating import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ascendboot.lab import Lab
+
+pytestmark = pytest.mark.cluster
+
+PORT = 2222
+# Somebody else than root by name and home, who may do what root may.
+ADMIN = f"""\
+useradd -o -u 0 -m -d /home/admin -s /bin/bash admin
+install -d -m 700 /home/admin/.ssh
+cat >/home/admin/.ssh/authorized_keys
+/usr/sbin/sshd -p {PORT} -o AllowUsers=admin -o PidFile=/run/other-sshd.pid
+"""
+
+
+@pytest.fixture
+def operator(bring_up: Callable[..., Lab]) -> Iterator[Operator]:
+    """Three nodes: one as usual, one of another user, port and key, one behind the first."""
+    operator = Operator(bring_up(nodes=3, devices=1))
+    key = own_key(operator)
+    admin = key.with_suffix(".pub").read_bytes()
+    operator.lab.exec("lab-2", ["bash", "-c", ADMIN], input=admin)
+    operator.lab.fault("lab-2", "no-sshd")
+    # Addresses of the operator's side are not answered there.
+    here = operator.lab.shape.operator_address
+    operator.sh("lab-3", f"ip route add prohibit {here}/32")
+    yield operator
+    operator.sh("lab-2", "kill $(cat /run/other-sshd.pid)")
+
+
+def own_key(operator: Operator) -> Path:
+    key = operator.lab.directory / "admin"
+    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+    subprocess.run(make, check=True)
+    return key
+
+
+def test_row_05_each_node_has_a_user_a_port_a_key_and_a_jump_host_of_its_own(
+    operator: Operator,
+) -> None:
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["nodes"]["lab-2"] |= {"user": "admin", "port": PORT, "identity": "admin"}
+    document["nodes"]["lab-3"] |= {"jump": "lab-1"}
+    unlike = operator.lab.directory / "unlike.yaml"
+    unlike.write_text(yaml.safe_dump(document))
+
+    alike = operator.setup()
+    assert alike.code == 4
+    assert [node for node, *_ in alike.outcomes("unreachable")] == ["lab-2", "lab-3"]
+    assert operator.setup(inventory=unlike).code == 0
+    assert operator.setup(inventory=unlike).outcomes("changed") == []
+    (operator.lab.directory / "job.py").write_text("import os; print('rank', os.environ['RANK'])\n")
+    job = operator.call("train", "job.py")
+    assert sorted(job.out.splitlines()) == [f"lab-{n + 1}:{n} | rank {n}" for n in range(3)], (
+        job.err
+    )
