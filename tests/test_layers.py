@@ -59,7 +59,10 @@ BELOW = {
     },
     "launch": {"errors", "model", "transport"},
     "preflight": {"errors", "model", "launch", "transport", "judge"},
-    "takeback": {"errors", "facts", "transport"},
+    "takeback": {
+        *("errors", "model", "transport", "facts", "steps", "judge", "launch"),
+        *("code", "outcomes", "engine"),
+    },
     "lab": {"errors", "model"},
     "console": {"errors", "model"},
 }

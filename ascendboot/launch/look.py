@@ -142,8 +142,17 @@ def look_command(
     jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, closely: bool = False
 ) -> Command:
     """Asks a node; `looked` reads the answer."""
+    return _command(LOOK, str(jobs), "1" if closely else "0", *job_ids)
+
+
+def look_below(base: str) -> Command:
+    """Asks for what lives of any job, where `base` is a script that sets `b` to our folder."""
+    return _command(f'{base}set -- "$b/jobs" 0\n{LOOK}')
+
+
+def _command(script: str, *words: str) -> Command:
     return Command(
-        argv=("bash", "-c", LOOK, "look", str(jobs), "1" if closely else "0", *job_ids),
+        argv=("bash", "-c", script, "look", *words),
         purpose="look for jobs",
         effect=Effect.READ,
     )

@@ -11,9 +11,13 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
+from ascendboot.engine.progress import Progress
 from ascendboot.errors import UsageError
 from ascendboot.model.report import Outcome
-from ascendboot.state import State
+from ascendboot.state import State, whoami
+from ascendboot.steps.lock import locks
+from ascendboot.takeback.leftovers import results
+from ascendboot.takeback.reset import HERE, Reset
 from ascendboot.tasks.common import (
     FORKS,
     FORKS_HELP,
@@ -25,9 +29,8 @@ from ascendboot.tasks.common import (
     wanted_cluster,
 )
 from ascendboot.tasks.flags import task
-from ascendboot.tasks.leftovers import results
 from ascendboot.tasks.session import Session
-from ascendboot.tasks.taking_back import HERE, Reset
+from ascendboot.tasks.walking import OnScreen
 
 
 @task(
@@ -73,15 +76,20 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
         guard,
         Session.opened(cluster, state, run, accept_new=False, forks=workers) as session,
     ):
-        walk = Reset(session, path, screen, interrupted)
-        if walk.look():
+        walk = Reset(
+            Progress(cluster, OnScreen(screen), interrupted, workers),
+            here=state.setup_left_here(cluster.name, path),
+            locks=locks(cluster.name, f"run {run.run_id} of {whoami()}"),
+            former=session.former,
+        )
+        if walk.look(session.connect_hosts_to_look):
             if plan:
                 walk.plan()
             elif not walk.has_work:
                 walk.say_nothing()
             elif _agreed(walk, screen, yes=yes, asks=not json):
-                walk.apply()
-    report = walk.report()
+                walk.apply(session.hosts)
+    report = walk.progress.report(run.run_id)
     run.write_json("report.json", report.to_json())
     if json:
         screen.json(report.to_json())

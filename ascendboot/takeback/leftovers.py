@@ -16,9 +16,9 @@ from ascendboot.facts.api import answer_to, value_of
 from ascendboot.facts.container import container_question, way_into
 from ascendboot.facts.own import base_script
 from ascendboot.judge.container import obstacles
-from ascendboot.launch.look import LOOK, look_command, looked
+from ascendboot.launch.look import look_below, looked
 from ascendboot.model.report import Cause, Outcome, StepResult
-from ascendboot.takeback import leftovers_question, parse_leftovers, removal
+from ascendboot.takeback.files import leftovers_question, parse_leftovers, removal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ascendboot.launch.look import JobLook
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.container import Inside
-    from ascendboot.takeback import Leftovers
-    from ascendboot.transport.api import Command, HostSide, Result
+    from ascendboot.takeback.files import Leftovers
+    from ascendboot.transport.api import HostSide, Result
 
 _SHOWN = 5
 
@@ -77,7 +77,11 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
 
 
 def _find(cluster: Cluster, node: Node, host: HostSide) -> Found:
-    asked = [sent_code_question(cluster.name), leftovers_question(cluster.name), _look(cluster)]
+    asked = [
+        sent_code_question(cluster.name),
+        leftovers_question(cluster.name),
+        look_below(base_script(cluster.name)),
+    ]
     fact = container_question(node).get("container")
     if fact is None:
         code, left, jobs = host.run_all(asked)
@@ -119,11 +123,6 @@ def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> 
         words = "nothing of ascendboot is here"
         told.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
     return told
-
-
-def _look(cluster: Cluster) -> Command:
-    jobs = base_script(cluster.name) + 'set -- "$b/jobs" 0\n'
-    return replace(look_command(""), argv=("bash", "-c", jobs + LOOK, "look"))
 
 
 def _of_part(node: str, part: Part, done: Outcome, duration_s: float) -> Sequence[StepResult]:

@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import answer_to, ask
 from ascendboot.launch.look import living
-from ascendboot.model.report import Outcome, Report, StepResult
+from ascendboot.model.report import Outcome, StepResult
 from ascendboot.outcomes import failed, ok
-from ascendboot.state import whoami
-from ascendboot.steps.lock import locks, ours
-from ascendboot.tasks.leftovers import Found, find, results, take_back
-from ascendboot.transport.pool import for_each
+from ascendboot.steps.lock import ours
+from ascendboot.takeback.leftovers import Found, find, results, take_back
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ascendboot.console import Screen
+    from ascendboot.engine.progress import Progress
+    from ascendboot.engine.survey import Connect
     from ascendboot.launch.look import JobLook
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.tasks.session import Session
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.steps.lock import Locks
     from ascendboot.transport.api import HostSide
 
 HERE = "here"
@@ -39,33 +37,29 @@ _ASK = "Ask every node"
 class Reset:
     """One reset: what was found, and what came of it."""
 
-    session: Session
-    inventory: Path
-    screen: Screen
-    interrupted: threading.Event
-    results: list[StepResult] = field(default_factory=list)
+    progress: Progress
+    here: Sequence[Path]
+    """The files on the operator's side that would go."""
+    locks: Locks
+    """Taken on the primary before anything is taken back."""
+    former: Mapping[str, Node]
+    """Nodes that had another container at the last setup, as they were then."""
     found: dict[str, Found] = field(default_factory=dict)
 
     @property
     def cluster(self) -> Cluster:
         """The cluster that is taken back."""
-        return self.session.cluster
-
-    @property
-    def here(self) -> list[Path]:
-        """The files on the operator's side that would go."""
-        return self.session.state.setup_left_here(self.cluster.name, self.inventory)
+        return self.progress.cluster
 
     @property
     def has_work(self) -> bool:
         """Whether there is anything to take back."""
         return bool(self.here) or any(not found.is_nothing for found in self.found.values())
 
-    def look(self) -> bool:
+    def look(self, connect: Connect) -> bool:
         """Ask every node, in one execution; False where something stands in the way."""
-        hosts, errors = self.session.connect_hosts_to_look(self.cluster.nodes)
-        told = self._ask(hosts, errors)
-        self._end(_ASK, told)
+        told = self._ask(*connect(self.cluster.nodes))
+        self.progress.end(_ASK, told)
         return _is_well(told)
 
     def plan(self) -> None:
@@ -76,33 +70,30 @@ class Reset:
             for result in results(node, found, Outcome.WOULD_CHANGE)
         ]
         told += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
-        self._end("What reset would take back", told or [_nothing_here()])
+        self.progress.end("What reset would take back", told or [_nothing_here()])
 
     def say_nothing(self) -> None:
         """There was nothing to take back."""
         told = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
-        self._end("Take back what setup did", [*told, _nothing_here()])
+        self.progress.end("Take back what setup did", [*told, _nothing_here()])
 
-    def apply(self) -> None:
+    def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Take it all back: under the cluster's lock, in one execution per node."""
-        if self.interrupted.is_set():
+        if self.progress.interrupted.is_set():
             return
         if any(not found.is_nothing for found in self.found.values()):
-            problem = self._lock()
+            problem = self._why_not_locked(hosts[self.cluster.primary_name])
             if problem is not None:
-                self._end("Lock the cluster", [failed("ask", "lock", problem, 0.0)])
+                self.progress.end("Lock the cluster", [failed("ask", "lock", problem, 0.0)])
                 return
             # While the operator was asked, somebody may have started a job.
-            told = self._ask(self.session.hosts, {})
+            told = self._ask(hosts, {})
             if not _is_well(told):
-                self._end(_ASK, told)
+                self.progress.end(_ASK, told)
                 return
         began = time.monotonic()
-        hosts = self.session.hosts
-        answers = for_each(
-            self.cluster.nodes,
-            lambda node: take_back(self.cluster, self.found[node.name], hosts[node.name]),
-            forks=self._forks,
+        answers = self.progress.for_each(
+            hosts, lambda node: take_back(self.cluster, self.found[node.name], hosts[node.name])
         )
         took = time.monotonic() - began
         told = []
@@ -113,31 +104,16 @@ class Reset:
                 told += results(node, answer, Outcome.CHANGED, took)
         if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in told):
             told += self._clear_here()
-        self._end("Take back what setup did", told)
-
-    def report(self) -> Report:
-        """Everything that happened."""
-        return Report(
-            run_id=self.session.run.run_id,
-            cluster=self.cluster.name,
-            results=tuple(self.results),
-            interrupted=self.interrupted.is_set(),
-        )
-
-    @property
-    def _forks(self) -> int:
-        return self.session.forks
+        self.progress.end("Take back what setup did", told)
 
     def _ask(
         self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
     ) -> list[StepResult]:
         """What is found on the nodes that were reached, and which jobs stand in the way."""
         began = time.monotonic()
-        former = self.session.former
-        answers = for_each(
-            [node for node in self.cluster.nodes if node.name in hosts],
-            lambda node: find(self.cluster, node, hosts[node.name], former.get(node.name)),
-            forks=self._forks,
+        answers = self.progress.for_each(
+            hosts,
+            lambda node: find(self.cluster, node, hosts[node.name], self.former.get(node.name)),
         )
         took = time.monotonic() - began
         told: list[StepResult] = []
@@ -150,15 +126,13 @@ class Reset:
                 told.append(ok(node.name, "ask", "questions", "answered", took))
         return told + _of_running({name: found.jobs for name, found in self.found.items()})
 
-    def _lock(self) -> NodeError | None:
-        primary = self.cluster.primary_name
-        wish = locks(self.cluster.name, f"run {self.session.run.run_id} of {whoami()}")
-        host = self.session.hosts[primary]
+    def _why_not_locked(self, host: HostSide) -> NodeError | None:
+        """Take the lock through the primary; why it is not ours, or None: it is."""
+        primary, inside = self.cluster.primary_name, self.locks.inside
         try:
-            ours(primary, ask(host, {"lock": wish.on_server})["lock"])
+            ours(primary, ask(host, {"lock": self.locks.on_server})["lock"])
             for way in (part.way for part in self.found[primary].parts if part.way is not None):
-                held = host.inside(way).hold(wish.inside.command)
-                ours(primary, answer_to(wish.inside, held))
+                ours(primary, answer_to(inside, host.inside(way).hold(inside.command)))
         except NodeError as error:
             return error
         return None
@@ -178,10 +152,6 @@ class Reset:
         words = "removed" if outcome is Outcome.CHANGED else "would be removed"
         detail = f"{os.path.relpath(path)} {words}"
         return StepResult(node=HERE, phase="reset", step="files", outcome=outcome, detail=detail)
-
-    def _end(self, title: str, results: Sequence[StepResult]) -> None:
-        self.results += results
-        self.screen.phase(title, results)
 
 
 def _is_well(told: Sequence[StepResult]) -> bool:
