@@ -112,23 +112,24 @@ def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     ports = [f"{port:04X}" for port in job.ports_on(node.name)] if asks_ports else []
     sshd = f"{job.sshd_port:04X}" if job.sshd_port and asks_ports else ""
     words = (job.base, job.python, job.module, job.script, job.mpirun)
+    data = job.data if job.makes("data") else ()
     asks_versions = bool(job.module) or (job.makes("packages") and len(job.devices) > 1)
     command = Command(
         argv=(
             *("bash", "-c", WORK, "ascendboot", *map(str, words)),
             *("|".join(ports), VERSIONS if asks_versions else "", sshd),
-            *(job.data if job.makes("data") else ()),
+            *data,
         ),
         purpose="look at what the job needs",
         effect=Effect.READ,
-        timeout_s=30.0 + 6.0 * len(job.data),
+        timeout_s=30.0 + 6.0 * len(data),
     )
     packages = Fact("packages", command, parse_packages, f"ask {job.python} for packages")
     return {
         **({"packages": packages} if asks_versions else {}),
+        **({"data": Fact("data", command, parse_data, "look for the data")} if data else {}),
         "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
         "opening": Fact("opening", command, parse_opening, "see how the script begins"),
-        "data": Fact("data", command, parse_data, "look for the data"),
         "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),
         "listeners": Fact("listeners", command, parse_listeners, "see who has the ports"),
         "disk": Fact("disk", command, parse_disk, "measure the free disk space"),

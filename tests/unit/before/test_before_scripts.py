@@ -123,9 +123,9 @@ def test_data_that_is_there_is_not_told_of(stage: Path) -> None:
     )
     found = of_work(stage, data=tuple(map(str, paths)))
     assert found.data == Answered((("absent", str(away)), ("silent", str(stage / "locked"))))
-    assert of_work(stage).data == Answered(())
+    assert of_work(stage).data == NOT_ASKED
     skipped = of_work(stage, data=(str(away),), skipped=frozenset({"data"}))
-    assert skipped.data == Answered(())
+    assert skipped.data == NOT_ASKED
 
 
 def test_programs_and_modules_that_are_not_there(stage: Path) -> None:
