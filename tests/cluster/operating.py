@@ -153,3 +153,13 @@ class Operator:
         )
         found = {node.name: self.sh(node.name, script).strip() for node in self.lab.nodes}
         return {name: text for name, text in found.items() if text}
+
+
+def set_up(lab: Lab, **scripts: str) -> Operator:
+    """An operator of a cluster that is set up, with `NAME=TEXT` as NAME.py in the directory."""
+    operator = Operator(lab)
+    ended = operator.setup()
+    assert ended.code == 0, ended.err
+    for name, text in scripts.items():
+        (lab.directory / f"{name}.py").write_text(text)
+    return operator

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ascendboot.parse import openmpi
-from tests.cluster.operating import BASE, Operator, measured
+from tests.cluster.operating import BASE, Operator, measured, set_up
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -74,18 +74,8 @@ print("last words of", os.environ["RANK"])
 @pytest.fixture(scope="module")
 def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     """Two nodes of two devices, set up."""
-    operator = Operator(bring_up_once(nodes=2, devices=2))
-    ended = operator.setup()
-    assert ended.code == 0, ended.err
-    for name, text in (
-        ("talks.py", TALKS),
-        ("waits.py", WAITS),
-        ("ends.py", ENDS),
-        ("floods.py", FLOODS),
-        ("outgrows.py", OUTGROWS),
-    ):
-        (operator.lab.directory / name).write_text(text)
-    return operator
+    lab = bring_up_once(nodes=2, devices=2)
+    return set_up(lab, talks=TALKS, waits=WAITS, ends=ENDS, floods=FLOODS, outgrows=OUTGROWS)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,16 +35,35 @@ def operator(practice_cluster: Lab) -> Iterator[Operator]:
     operator.wipe()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def source(operator: Operator) -> Path:
     folder = operator.lab.directory / "little_demo"
-    (folder / "data").mkdir(parents=True)
+    (folder / "data").mkdir(parents=True, exist_ok=True)
     (folder / "main.py").write_text(MAIN)
     (folder / "helper.py").write_text("WORD = 'first'\n")
     (folder / "run.sh").write_text("#!/bin/bash\n")
     (folder / "run.sh").chmod(0o750)
     (folder / "data/big").write_bytes(bytes(range(256)) * 12_345)
     return folder
+
+
+@pytest.fixture
+def never_sent(operator: Operator, source: Path) -> Path:
+    """An inventory that states the source; on lab-2 lies a file of somebody else in its place."""
+    operator.wipe()
+    for node in NODES:
+        operator.sh(node, f"rm -rf {PATH}")
+    operator.put("lab-2", f"{PATH}/run.sh", "older\n")
+    return stated(operator, source=str(source))
+
+
+@pytest.fixture
+def sent(operator: Operator, source: Path) -> Path:
+    """An inventory by which the source, and nothing else, was sent to the nodes."""
+    inventory = stated(operator, source=str(source))
+    done = operator.setup("--delete-code", inventory=inventory)
+    assert done.code == 0, done.err
+    return inventory
 
 
 def stated(operator: Operator, **keys: object) -> Path:
@@ -66,36 +86,50 @@ def collective(operator: Operator, inventory: Path) -> list[str]:
     return list({r["detail"]: None for r in results if r["phase"] == "collective"})
 
 
-def test_code_is_sent_once_compared_before_each_job_and_taken_back(
-    operator: Operator, source: Path
+def test_a_plan_names_what_would_be_sent_and_sends_nothing(
+    operator: Operator, never_sent: Path
 ) -> None:
-    inventory = stated(operator, source=str(source))
-    operator.put("lab-2", f"{PATH}/run.sh", "older\n")
-    planned = operator.setup("--plan", inventory=inventory)
+    planned = operator.setup("--plan", inventory=never_sent)
     assert planned.code == 0, planned.err
     names = "data/big, helper.py, main.py, run.sh"
     assert code_results(planned) == [
-        (node, "would_change", f"would send 4 files, 3.2 MB: {names}")
-        for node in ("lab-1", "lab-2")
+        (node, "would_change", f"would send 4 files, 3.2 MB: {names}") for node in NODES
     ]
     assert operator.sh("lab-1", f"ls {PATH} 2>&1; true").startswith("ls: cannot access")
+    assert operator.sh("lab-2", f"cat {PATH}/run.sh") == "older\n"
 
-    first = operator.setup(inventory=inventory)
+
+def test_code_is_sent_once_and_is_then_equal_everywhere(
+    operator: Operator, never_sent: Path, source: Path
+) -> None:
+    first = operator.setup(inventory=never_sent)
     assert first.code == 0, first.err
     assert {outcome for _, outcome, _ in code_results(first)} == {"changed"}
     here = operator.sh("lab-1", ALL_FILES)
-    assert here.count("\n") == 4
+    digests = {line.split()[1]: line.split()[0] for line in here.splitlines()}
+    assert digests == {
+        f"./{path.relative_to(source)}": hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in source.rglob("*")
+        if path.is_file()
+    }
     assert operator.sh("lab-2", ALL_FILES) == here
     assert operator.sh("lab-2", f"stat -c %a {PATH}/run.sh {PATH}/main.py") == "750\n644\n"
-    second = operator.setup(inventory=inventory)
+    second = operator.setup(inventory=never_sent)
     assert (second.code, second.outcomes("changed")) == (0, [])
 
-    # a job runs from there, and its results are no reason to refuse the next one
+
+@pytest.mark.usefixtures("sent")
+def test_a_job_runs_from_there_and_what_it_leaves_refuses_no_other(operator: Operator) -> None:
     job = operator.call("train", "main.py", "--json")
     assert job.code == 0, job.err
     assert f"lab-2:15 | first {PATH}\n" in job.err
     operator.put("lab-1", f"{PATH}/checkpoint", "weights")
-    # one byte on a node, and one here
+    assert operator.call("train", "main.py", "--plan").code == 0
+
+
+def test_one_byte_that_differs_on_a_node_or_here_is_named_before_each_job(
+    operator: Operator, sent: Path, source: Path
+) -> None:
     operator.put("lab-2", f"{PATH}/helper.py", "WORD = 'First'\n", mode="644")
     refused = operator.call("train", "main.py")
     assert refused.code == 125
@@ -103,23 +137,34 @@ def test_code_is_sent_once_compared_before_each_job_and_taken_back(
     (source / "helper.py").write_text("WORD = 'second'\n")
     refused = operator.call("train", "main.py")
     assert f"lab-[1-2]: not ready: helper.py is not as in {source}; run setup" in refused.err
-    checked = operator.call("check", "--inventory", str(inventory), "--json")
+    checked = operator.call("check", "--inventory", str(sent), "--json")
     words = "setup would send 1 file, 16 bytes: helper.py. Run setup."
     assert [r["detail"] for r in checked.json["results"] if r["phase"] == "code"] == [
-        f"warning: {node}: the code is not that of the source: {words}"
-        for node in ("lab-1", "lab-2")
+        f"warning: {node}: the code is not that of the source: {words}" for node in NODES
     ]
-    [met] = collective(operator, inventory)
+    [met] = collective(operator, sent)
     assert met.endswith(f"lab-[1-2]: not ready: helper.py is not as in {source}; run setup.")
-    third = operator.setup("--delete-code", inventory=inventory)
-    assert code_results(third) == [
+
+
+def test_setup_sends_what_differs_and_deletes_the_rest_on_request(
+    operator: Operator, sent: Path, source: Path
+) -> None:
+    (source / "helper.py").write_text("WORD = 'second'\n")
+    operator.put("lab-1", f"{PATH}/checkpoint", "weights")
+    again = operator.setup("--delete-code", inventory=sent)
+    assert code_results(again) == [
         ("lab-1", "changed", "sent 1 file, 16 bytes: helper.py, deleted checkpoint"),
         ("lab-2", "changed", "sent 1 file, 16 bytes: helper.py"),
     ]
     assert operator.call("train", "main.py", "--plan").code == 0
 
+
+def test_reset_takes_back_what_was_sent_and_nothing_else(
+    operator: Operator, never_sent: Path
+) -> None:
+    assert operator.setup(inventory=never_sent).code == 0
     operator.put("lab-1", f"{PATH}/main.py", "edited\n")
-    reset = operator.call("reset", "--inventory", str(inventory), "--yes", "--json")
+    reset = operator.call("reset", "--inventory", str(never_sent), "--yes", "--json")
     assert reset.code == 0, reset.err
     told = [(r["node"], r["detail"]) for r in reset.json["results"] if r["step"] == "code"]
     assert told == [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.cluster.operating import BASE, Operator
+from tests.cluster.operating import BASE, Operator, set_up
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -84,19 +84,8 @@ ALL_OF_JOBS = (
 @pytest.fixture(scope="module")
 def cluster(bring_up_once: Callable[..., Lab]) -> Operator:
     """Two nodes of two devices, set up."""
-    operator = Operator(bring_up_once(nodes=2, devices=2))
-    ended = operator.setup()
-    assert ended.code == 0, ended.err
-    for name, text in (
-        ("waits.py", WAITS),
-        ("steps.py", STEPS),
-        ("ends.py", ENDS),
-        ("plain.py", PLAIN),
-        ("bar.py", BAR),
-        ("timed.py", TIMED),
-    ):
-        (operator.lab.directory / name).write_text(text)
-    return operator
+    lab = bring_up_once(nodes=2, devices=2)
+    return set_up(lab, waits=WAITS, steps=STEPS, ends=ENDS, plain=PLAIN, bar=BAR, timed=TIMED)
 
 
 @pytest.fixture
