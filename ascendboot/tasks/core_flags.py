@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from invoke.exceptions import Exit
 from invoke.executor import Executor
 from invoke.program import Program
 
@@ -13,7 +15,6 @@ from ascendboot.tasks.refusal import refused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invoke.exceptions import Exit
     from invoke.parser.argument import Argument
     from invoke.parser.context import ParserContext
 
@@ -35,13 +36,17 @@ class CarefulExecutor(Executor):
         """Run them.
 
         Raises:
-            Exit: a flag is refused.
+            Exit: a flag is refused, or the verb ended with another code than 0.
         """
         said: Mapping[str, Argument] = self.core[0].args if self.core else {}
         for name, why in _REFUSED.items():
             if name in said and said[name].value != said[name].default:
                 raise _refusal(f"--{name}: could not be taken: {why}", tasks)
-        return super().execute(*tasks)
+        try:
+            return super().execute(*tasks)
+        except Exit as end:
+            _say(end.message)
+            raise Exit(code=end.code) from end
 
 
 class CarefulProgram(Program):
@@ -57,6 +62,14 @@ def _refusal(words: str, verbs: Sequence[ParserContext]) -> Exit:
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
     code = (LaunchError if starts_jobs else UsageError).exit_code
     return refused(words, code, {"json": wants_json})
+
+
+def _say(words: str | None) -> None:
+    """On standard error; where Invoke could not, it would end with another code than the verb's."""
+    if words:
+        from ascendboot.console.streams import Lasting  # noqa: PLC0415 - only at such an end
+
+        Lasting(sys.stderr).write(f"{words}\n")
 
 
 def _is_refused(flag: str) -> bool:

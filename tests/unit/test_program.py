@@ -193,6 +193,20 @@ except OutputError as error:
     )
 
 
+@pytest.mark.parametrize(("verb", "code"), [(["status"], 2), (["train", "main.py"], 125)])
+def test_an_exit_code_needs_no_room_for_the_words(
+    verb: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASCENDBOOT_INVENTORY", raising=False)
+    argv = [sys.executable, "-c", "from ascendboot.tasks.program import main; main()", *verb]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(argv, stderr=full, check=False).returncode == code
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("no inventory is named: ")
+
+
 def test_a_verb_goes_on_where_its_streams_were_closed() -> None:
     argv = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>/dev/full', sys.executable, _CLOSED]
     assert subprocess.run(argv, check=False).returncode == 7
