@@ -55,7 +55,7 @@ class Course:
     is_overdue: bool = False
     """The launcher did not end within the time that it has, and was ended by us."""
     overdue: StartOverdue | None = None
-    """Why the primary ended it before all ranks had begun."""
+    """Why it was ended before all ranks had begun."""
     interrupted: bool = False
     stopped: bool = False
     """Somebody asked for its end with `stop`."""
@@ -118,7 +118,7 @@ class Course:
             case StopAsked():
                 self.stopped = True
             case StartOverdue():
-                self.overdue = event
+                self.overdue = event if self.overdue is None else self.overdue.and_also(event)
             case _:
                 pass  # who starts something is not looked at here
 

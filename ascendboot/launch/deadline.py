@@ -1,4 +1,4 @@
-"""The end of a start that does not come to its end: what sees it on the primary, and its words.
+"""The end of a start that does not come to its end: what sees it on the nodes, and its words.
 
 Open MPI (4.1, orte_startup_timeout) waits for ever for a node that does not answer, or for a
 wrapper that does not come to start its rank. Who follows a job sees that; nobody follows one that
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.scripts import RUNS
+from ascendboot.launch.scripts import RUNS, UPTIME
 from ascendboot.model.names import fold, ranks_named
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 WITHIN_S: Final = 150
 """From the start until every rank has begun; whoever follows the job is to be the first to say."""
 
-END_OVERDUE: Final = (
-    RUNS
-    + r"""
+BEHIND: Final = r"""
 behind() {
   local who number rest
   local -A heard=()
@@ -32,12 +30,28 @@ behind() {
   while read -r who number rest; do [ -n "${heard[$number]}" ] || echo "$number"; done <ranks
   echo end
 }
+take() {
+  case $'\n'$1 in *$'\nend') late+=(${1%end}) ;; *) return 1 ;; esac
+}
+note_late() {
+  local IFS=,
+  now
+  printf '%s late %s awaited %s after %s at %s\n' \
+    "$who" "${late[*]}" "${awaited[*]:--}" "$within" "$time" >>events
+}
+"""
+"""Shell functions, in the job's folder: `behind` prints the ranks of this node of which nothing was
+heard, `take ANSWER` adds those of such an answer to `late`, and `note_late` notes them. Needs
+`who`, `within` and `now`, as `LAUNCH` does."""
+
+END_OVERDUE: Final = (
+    RUNS
+    + UPTIME
+    + BEHIND
+    + r"""
 ask() {
   printf '%s\ncd -- %q && behind\n' "$(declare -f behind)" "$job" |
     timeout -k 1 10 ssh -F "$base/trust/ssh_config" "$1" 'exec bash -s'
-}
-take() {
-  case $'\n'$1 in *$'\nend') late+=(${1%end}) ;; *) return 1 ;; esac
 }
 waits_for() {
   local pid words
@@ -52,10 +66,15 @@ is_going() {
   read -r -t 0.01
   [ "$?" -gt 128 ] && [ ! -s ending ] && ! stopped
 }
-joined() { local IFS=,; echo "${*:--}"; }
 end_overdue() {
-  local number held who key pid word start tick late=() awaited=() asked=()
-  read -r -t "$within"
+  local up due number held key pid word start tick late=() awaited=() asked=()
+  look_up
+  due=$((up + within))
+  while [ "$up" -lt "$due" ]; do
+    read -r -t $((due - up))
+    [ "$?" -gt 128 ] || return
+    look_up
+  done
   is_going || return
   for number in "${!addresses[@]}"; do
     exec {held}< <(ask "${addresses[number]}")
@@ -68,9 +87,7 @@ end_overdue() {
     awaited+=($((number + 1)))
   done
   [ "${#late[@]}" != 0 ] && is_going || return
-  now
-  printf 'launcher - late %s awaited %s after %s at %s\n' \
-    "$(joined "${late[@]}")" "$(joined "${awaited[@]}")" "$within" "$time" >>events
+  note_late
   while read -r who number key pid word start; do
     [ "$who $key" != 'launcher pid' ] || break
   done <events

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
 
 _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
 _LATE = re.compile(
-    r"launcher - late (\d+(?:,\d+)*) awaited (\d+(?:,\d+)*|-) after (\d+) at (\d+\.\d+)"
+    r"(?:launcher -|agent \d+) late (\d+(?:,\d+)*) awaited (\d+(?:,\d+)*|-)"
+    r" after (\d+) at (\d+\.\d+)"
 )
 _STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
 _ENDING = re.compile(r"(launcher|agent|rank) (\d+|-) ends at (\d+\.\d+)")
@@ -147,7 +148,10 @@ class StopAsked:
 
 @dataclass(frozen=True)
 class StartOverdue:
-    """The primary ends the launcher, because not every rank has begun in time."""
+    """The start is given up, because not every rank has begun in time.
+
+    The primary knows it of all nodes; under torchrun each knows it of itself.
+    """
 
     late: tuple[int, ...]
     """The ranks that are known not to have."""
@@ -155,7 +159,12 @@ class StartOverdue:
     """Node ranks of those that ssh on the primary waits for: the launcher's, or that which asks."""
     within_s: float
     at: float
-    """Seconds since 1970 by the primary's clock."""
+    """Seconds since 1970 by the node's clock."""
+
+    def and_also(self, other: StartOverdue) -> StartOverdue:
+        """With what another node says."""
+        late = tuple(sorted({*self.late, *other.late}))
+        return replace(self, late=late, awaited=self.awaited or other.awaited)
 
 
 @dataclass(frozen=True)

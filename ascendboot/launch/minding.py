@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
+from ascendboot.launch.deadline import BEHIND
 from ascendboot.launch.scripts import RUNS, UPTIME
 
 ENDING: Final = "ascendboot: ends torchrun on this node: "
@@ -98,6 +99,7 @@ MIND: Final = (
     + UPTIME
     + _MARKED
     + _HEARD
+    + BEHIND
     + rf"""
 ending={shlex.quote(ENDING)}
 """
@@ -118,10 +120,20 @@ watcher_is_gone() {
   look_up
   if [ -n "$pid" ]; then ! lives "$pid" "$start"; else [ "$up" -ge "$watched_by" ]; fi
 }
-launcher() {
-  local agent number held beat line code=0 why= tick=0 up watched_by
+is_overdue() {
+  local late=() awaited=()
   look_up
-  watched_by=$((up + 60))
+  [ -n "$begun_by" ] && [ "$up" -ge "$begun_by" ] || return 1
+  begun_by=
+  take "$(behind)"
+  [ "${#late[@]}" != 0 ] || return 1
+  note_late
+  why="not every rank has begun within $within s"
+}
+launcher() {
+  local agent number held beat line code=0 why= tick=0 up watched_by begun_by
+  look_up
+  watched_by=$((up + 60)) begun_by=${within:+$((up + within))}
   asked= said= beats=() guards=()
   trap 'asked=1' TERM INT HUP
   agent &
@@ -159,6 +171,7 @@ launcher() {
     goes_on || break
     tick=$((tick + 1))
     if [ $((tick % 5)) = 0 ] && watcher_is_gone; then why='the primary is gone'; break; fi
+    if [ $((tick % 5)) = 0 ] && is_overdue; then break; fi
     if [ $((tick % 25)) = 0 ]; then for held in "${beats[@]}"; do echo >&"$held"; done; fi
   done
   now
@@ -200,7 +213,8 @@ ends what it left.
 
 Needs `base`, `id`, `who` (as in events), `grace` in tenths of a second; `nodes` and `addresses` of
 those to guard, and `watch`, the path of their `watch.sh` as a shell reads it; `is_watched` where
-the primary guards this node; and functions as `NEEDS_ALL` has them."""
+the primary guards this node; `within`, in how many seconds every rank of the node must have begun,
+empty for no limit; and functions as `NEEDS_ALL` has them."""
 
 WATCH: Final = (
     RUNS

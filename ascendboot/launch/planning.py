@@ -233,6 +233,8 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
         "grace": _tenths(request.grace_s),
         "watch": shlex.quote(str(folder / "watch.sh")),
         "is_watched": "1" if start.node_rank else "",
+        # The agents of an elastic job wait longer for each other.
+        "within": str(request.begin_within_s) if request.min_nodes is None else "",
     }
     names = shlex.join(node.name for node in others)
     minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"

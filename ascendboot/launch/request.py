@@ -71,7 +71,7 @@ class LaunchRequest:
     grace_s: float = 3.0
     """How long ranks have between SIGTERM and SIGKILL."""
     begin_within_s: int = WITHIN_S
-    """With mpirun and horovodrun: when not every rank has begun by then, the primary ends it."""
+    """When not every rank has begun by then, its nodes end it; an elastic job has no such limit."""
     log_limit: int = 0
     """How many bytes of each log are kept; 0: all of them."""
     meeting_point: str = ""

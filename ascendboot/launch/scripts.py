@@ -118,14 +118,14 @@ if [ "$limit" -gt 0 ] && [ -r "$base/env/keep.sh" ]; then
 fi
 # Stamped first, then asked: a stop either finds the launcher recorded or is found here.
 stopped() { case $(<events) in *'launcher - stop at '*) return 0 ;; esac; return 1; }
-if [ -n "$within" ]; then
+if declare -F end_overdue >/dev/null; then
   exec {going}> >([ -z "$keeper" ] || exec {hold}>&-; end_overdue)
 fi
 ( [ -z "$keeper" ] || exec {hold}>&-
-  [ -z "$within" ] || exec {going}>&-
+  [ -z "$going" ] || exec {going}>&-
   exec 2>&3 3>&-; stamp "$who" && { ! stopped || exit 143; } && launcher )
 code=$?
-[ -z "$within" ] || exec {going}>&-
+[ -z "$going" ] || exec {going}>&-
 [ -z "$keeper" ] || exec {hold}>&-
 clean "$code"
 [ -z "$keeper" ] || wait "$keeper"
@@ -136,7 +136,7 @@ printf '%s exit %s at %s\n' "$who" "$code" "$time" >>events
 
 Needs `base`; `job`, the folder; `log`, the name of its log, and `limit`, how many bytes of it are
 kept (0: all); `who` it is in the events: `launcher -` or `agent NODE_RANK`; the shell functions
-`launcher` and `clean CODE`; and, where `within` is set, `end_overdue`."""
+`launcher` and `clean CODE`; and `end_overdue`, where that is to look after the start."""
 
 HASTEN: Final = r"""
 [ ! -e "$1/open" ] || echo now >"$1/ending"

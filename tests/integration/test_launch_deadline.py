@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.errors import NodeError
-from ascendboot.launch.detached import start_detached
-from ascendboot.launch.look import JobLook, look_at
-from ascendboot.launch.record import PLAN_FILE, read_record, record_of
-from ascendboot.launch.status import status_of
-from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import JobState
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
 from tests.waiting import wait_until
@@ -26,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.model.job import JobReport
 
 pytestmark = [
     pytest.mark.integration,
@@ -41,29 +31,6 @@ def two(tmp_path: Path) -> Iterator[TwoNodes]:
         yield made
 
 
-def looks(two: TwoNodes, made: LaunchPlan) -> dict[str, JobLook]:
-    answers = look_at(two.transports, made.base / "jobs", [made.job_id])
-    found = {}
-    for node, answer in answers.items():
-        assert not isinstance(answer, NodeError), answer
-        found[node] = answer[made.job_id]
-    return found
-
-
-def outcome(two: TwoNodes, made: LaunchPlan, tmp_path: Path) -> JobReport:
-    """What `status` says once the launcher is gone."""
-    start_detached(made, two.transports)
-    wait_until(lambda: not looks(two, made)["lab-1"].launcher_alive)
-    started = datetime.now(timezone.utc).isoformat()
-    document = record_of(made, started=started, clocks=NodeClocks())
-    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
-    record = read_record(tmp_path)
-    assert record is not None
-    seen = looks(two, made)
-    now = datetime.now(timezone.utc)
-    return status_of(record, seen, folder=tmp_path, final=None, now=now).report
-
-
 def test_a_rank_that_never_begins_ends_the_start_and_is_named(
     two: TwoNodes, tmp_path: Path
 ) -> None:
@@ -72,7 +39,7 @@ def test_a_rank_that_never_begins_ends_the_start_and_is_named(
     env = f"{made.base}/env/node.env"
     do = f"echo '{stuck}' >>{env}"
     subprocess.run([*two.transports["lab-2"].way, "/bin/bash", "-c", do], check=True)
-    report = outcome(two, made, tmp_path)
+    report = two.left_alone(made, tmp_path)
     assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
     assert report.message == (
         f"lab-2: could not start rank 3 of job {made.job_id} within 3 s: the launcher has not "
@@ -91,7 +58,7 @@ def test_a_node_whose_login_hangs_is_named(two: TwoNodes, tmp_path: Path) -> Non
     wait_until(lambda: answers_on(port))
     os.kill(int(two.transports["lab-2"].way[2]), signal.SIGSTOP)
     made = two.job("import time\ntime.sleep(600)", begin_within_s=1)
-    report = outcome(two, made, tmp_path)
+    report = two.left_alone(made, tmp_path)
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125), report
     assert report.message.startswith(
         f"lab-1: could not start ranks 0-1 of job {made.job_id} within 1 s: the launcher has not "
@@ -102,4 +69,4 @@ def test_a_node_whose_login_hangs_is_named(two: TwoNodes, tmp_path: Path) -> Non
 
 def test_a_job_whose_ranks_have_begun_goes_on(two: TwoNodes, tmp_path: Path) -> None:
     made = two.job("import time\ntime.sleep(4)", begin_within_s=2)
-    assert outcome(two, made, tmp_path).state is JobState.SUCCEEDED
+    assert two.left_alone(made, tmp_path).state is JobState.SUCCEEDED

@@ -123,6 +123,19 @@ def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) ->
     ]
 
 
+def test_a_rank_that_never_begins_ends_a_start_that_nobody_follows(
+    two: TwoNodes, python: Path, tmp_path: Path
+) -> None:
+    made = job(two, python, "import time\ntime.sleep(600)", begin_within_s=20)
+    on(two, "lab-2", f"echo '[ x$RANK != x3 ] || sleep 600' >>{made.base}/env/node.env")
+    report = two.left_alone(made, tmp_path)
+    assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
+    assert report.message.startswith(
+        f"lab-2: could not start rank 3 of job {made.job_id} within 20 s: the launcher has not "
+    )
+    wait_until(lambda: nothing_lives(two, made))
+
+
 @LONG
 @pytest.mark.skipif(SPY is None, reason="py-spy is not installed")
 def test_who_waits_for_whom_in_a_collective_that_does_not_end(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import getpass
+import json
 import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ascendboot.errors import NodeError
+from ascendboot.launch.detached import start_detached
+from ascendboot.launch.look import JobLook, look_at
 from ascendboot.launch.planning import plan
+from ascendboot.launch.record import PLAN_FILE, read_record, record_of
 from ascendboot.launch.run import run
+from ascendboot.launch.status import status_of
+from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.placement import Placement, Slot
 from tests.integration.launch_cluster import (
     LocalCluster,
@@ -20,6 +28,7 @@ from tests.integration.launch_cluster import (
     node_named,
 )
 from tests.integration.real_sshd import SSHD, free_port
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +59,25 @@ class TwoNodes:
     def run(self, made: LaunchPlan, sink: Callable[[bytes], None]) -> JobReport:
         folder = self.first.runs / made.job_id
         return run(made, self.transports, folder=folder, sink=sink)
+
+    def left_alone(self, made: LaunchPlan, folder: Path) -> JobReport:
+        """What `status` says of a job that nobody followed, once its launcher is gone."""
+        started = datetime.now(timezone.utc).isoformat()
+        start_detached(made, self.transports)
+        wait_until(lambda: not self._looks(made)["lab-1"].launcher_alive)
+        document = record_of(made, started=started, clocks=NodeClocks())
+        (folder / PLAN_FILE).write_text(json.dumps(document))
+        record = read_record(folder)
+        assert record is not None
+        looks, now = self._looks(made), datetime.now(timezone.utc)
+        return status_of(record, looks, folder=folder, final=None, now=now).report
+
+    def _looks(self, made: LaunchPlan) -> dict[str, JobLook]:
+        found = {}
+        for node, answer in look_at(self.transports, made.base / "jobs", [made.job_id]).items():
+            assert not isinstance(answer, NodeError), answer
+            found[node] = answer[made.job_id]
+        return found
 
 
 @contextmanager
