@@ -447,9 +447,16 @@ def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: 
     operator.lab.undo("lab-2", "node-down")
     assert_setup_is_asked_for(operator, "lab-[1-2]")
 
-    job_id = detached(operator, "steps.py")
+    process = operator.start("train", "steps.py", "--json")
+    wait_until(lambda: operator.call("status", "--json").json["state"] == "running")
+    job_id = status(operator)["job_id"]
     wait_until(lambda: all_ready(operator, job_id))
     operator.lab.fault("lab-1", "node-down")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 4
+    said = json.loads(out)
+    assert (said["job_id"], said["exit_code"]) == (job_id, 4)
+    assert said["message"].endswith("the job goes on; invoke status")
     wait_until(lambda: operator.sh("lab-2", ALL_OF_JOBS) == "")
     assert operator.call("status").code == 4
     operator.lab.undo("lab-1", "node-down")
