@@ -5,6 +5,8 @@ They run on bash 4.2 and fork little: setup runs them on every node every time.
 
 from __future__ import annotations
 
+from ascendboot.transport.shell import UPTIME
+
 COMMON = r"""
 export LC_ALL=C
 section() { printf '@@ %s %s %s\n%s\n' "$1" "$2" "${#3}" "$3"; }
@@ -108,19 +110,26 @@ RETRIES_FOR_S = 10
 CALL_TIMEOUT_S = 10
 STOP_ASKING_AFTER_S = 150
 
+TABLE_TIMEOUT_S = 10
+
 VENDOR_TOOLS = (
-    r"""
+    UPTIME + r"""
 set -f
-# tell NAME MERGED PROGRAM...: as ask or ask_both, but waits while the tool is busy; sets `said`
+# tell NAME MERGED PROGRAM...: as ask or ask_both, but waits while the tool is busy, and is not
+# asked again when it hung; sets `said`
 tell() {
   local name=$1 merged=$2 code pause=1; shift 2
-  if [ "$SECONDS" -ge "$enough" ]; then
-    section "$name" 124 "not asked: the devices before took $SECONDS s"; return
+  look_up
+  if [ "$((up - began))" -ge "$enough" ]; then
+    section "$name" 124 "not asked: the devices before took $((up - began)) s"; return
   fi
   while :; do
     code=0
     if [ "$merged" ]; then said=$("$@" 2>&1 </dev/null) || code=$?
-    else said=$("$@" 2>/dev/null </dev/null) || { code=$?; said=$("$@" 2>&1 </dev/null); }; fi
+    else
+      said=$("$@" 2>/dev/null </dev/null) || code=$?
+      case $code in 0 | 124 | 137) ;; *) said=$("$@" 2>&1 </dev/null); code=$? ;; esac
+    fi
     case $said in *'is busy'* | *'because the device is used'*) ;; *) break ;; esac
     [ "$left" -gt 0 ] || break
     sleep "$((pause / 10)).$((pause % 10))"
@@ -131,7 +140,7 @@ tell() {
 for lib in /usr/local/Ascend/driver/lib64{,/driver,/common}; do
   [ -d "$lib" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
 done
-said=
+said=; look_up; began=$up
 """
     f"left={RETRIES_FOR_S}0; enough={STOP_ASKING_AFTER_S}\n"
 )
@@ -145,11 +154,13 @@ NPUS = (
     COMMON
     + VENDOR_TOOLS
     + r"""
+npu_smi=
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   npu_smi=$found
-  tell list '' timeout -k 1 30 "$found" info -l
-  tell table '' timeout -k 1 30 "$found" info
   tell mapping '' timeout -k 1 30 "$found" info -m
+  mapped=$said
+  tell list '' timeout -k 1 30 "$found" info -l
+  said=$mapped
 else
   for name in list table mapping; do
     section $name 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
@@ -224,6 +235,10 @@ else
   section hccn_tool 127 \
     'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
 fi
+# what is only worth a warning comes last: it takes neither time nor patience from the rest
+"""
+    + rf"""
+[ -z "$npu_smi" ] || tell table '' timeout -k 1 {TABLE_TIMEOUT_S} "$npu_smi" info
 section end 0 ''
 """
 )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.scripts import RUNS, UPTIME
+from ascendboot.launch.scripts import RUNS
 from ascendboot.model.names import fold, ranks_named
+from ascendboot.transport.shell import UPTIME
 
 if TYPE_CHECKING:
     from collections.abc import Collection

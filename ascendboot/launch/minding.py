@@ -12,7 +12,8 @@ import shlex
 from typing import Final
 
 from ascendboot.launch.deadline import BEHIND
-from ascendboot.launch.scripts import RUNS, UPTIME
+from ascendboot.launch.scripts import RUNS
+from ascendboot.transport.shell import UPTIME
 
 ENDING: Final = "ascendboot: ends torchrun on this node: "
 """Begins the line that says why; what torchrun says after it is only the consequence."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ascendboot.launch.usage import SAMPLE, USAGE
+from ascendboot.transport.shell import UPTIME
 
 PREPARE: Final = r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
@@ -158,12 +159,6 @@ runs() {
 }
 """
 """Shell function: `runs PID START` says whether this process still is there."""
-
-UPTIME: Final = r"""
-look_up() { read -r up _ </proc/uptime; up=${up%.*}; }
-"""
-"""Shell function: sets `up`, seconds that only pass. Bash's SECONDS follow the clock of the day:
-one that is set would end a job, or put off what is due."""
 
 IS_LOST: Final = r"""
 is_lost() {

@@ -52,7 +52,7 @@ if [ "${{#pings[@]}}" = 0 ]; then section hccn_tool 0 'not needed'
 elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
   for ping in "${{pings[@]}}"; do
-    [ "$SECONDS" -lt "$until_s" ] || break
+    look_up; [ "$((up - began))" -lt "$until_s" ] || break
     read -r way number id address <<<"$ping"
     tell "ping/$number" merged timeout -k 1 {CALL_TIMEOUT_S} \
       "$found" -i "$id" "-$way" -g address "$address"

@@ -18,7 +18,7 @@ from ascendboot.parse.npu_smi import NpuList
 from ascendboot.parse.spod_info import SuperPodPlace
 from ascendboot.transport.api import Effect, Result
 
-NEEDED = ("bash", "cat", "timeout", "sleep")
+NEEDED = ("bash", "cat", "timeout", "sleep", "mkdir")
 
 TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/ill.txt").read_text()
 LOGIC = "\tNPU ID  Chip ID  Chip Logic ID  Chip Name\n"
@@ -63,8 +63,9 @@ class Stage:
         call_s: str = "5",
         enough: str = "150",
         root_info: str = "/nonexistent",
+        seconds: str = "0",
     ) -> Result:
-        script = COMMAND.argv[2]
+        script = f"SECONDS={seconds}\n{COMMAND.argv[2]}"
         for usual, here in (
             ("left=100;", f"left={patience};"),
             ("timeout -k 1 10 ", f"timeout -k 1 {call_s} "),
@@ -190,8 +191,8 @@ def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: St
     )
     calls = (stage.folder / "calls").read_text().splitlines()
     assert calls == [
-        *("info -l", "info", "info -m"),
-        *("info -t spod-info -i 4 -c 0", "info -t spod-info -i 4 -c 1"),
+        *("info -m", "info -l"),
+        *("info -t spod-info -i 4 -c 0", "info -t spod-info -i 4 -c 1", "info"),
     ]
 
 
@@ -333,6 +334,45 @@ def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
         "root_info": Answered(None),
         "device_networks": Answered(()),
     }
+
+
+def test_time_that_passed_counts_and_a_clock_that_was_set_does_not(stage: Stage) -> None:
+    stage.npu_smi()
+    stage.put("hccn_tool", FINE)
+    assert stage.answers(seconds="1000")["device_networks"] == Answered((network(0), network(1)))
+    stage.put("hccn_tool", f"sleep 1.1; {FINE}")
+    networks = stage.answers(enough="1", seconds="-1000")["device_networks"]
+    assert isinstance(networks, Answered)
+    assert isinstance(networks.value[1].link_up, Unanswered)
+    assert "not asked: the devices before took" in networks.value[1].link_up.message
+
+
+def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
+    """What is asked of an npu-smi that does `instead` (`$2` is the option) before it answers."""
+    stage.npu_smi()
+    usual = (stage.folder / "npu-smi").read_text().partition("\n")[2]
+    stage.put("npu-smi", f'echo "$*" >>{stage.folder}/calls\n{instead}\n{usual}')
+    stage.put("hccn_tool", FINE)
+    answers = stage.answers(call_s="2")
+    assert answers["device_networks"] == Answered((network(0), network(1)))
+    assert isinstance(answers["npus"], Answered)
+    return (stage.folder / "calls").read_text().splitlines()
+
+
+def test_a_table_that_stays_busy_takes_no_patience_from_what_decides(stage: Stage) -> None:
+    busy = "echo 'dcmi model initialized failed, because the device is used. ret is -8020'"
+    once = f"mkdir {stage.folder}/was-busy 2>/dev/null"
+    calls = calls_of_npu_smi(
+        stage,
+        f"case $2 in -l) ;; -m) ! {once} || {{ {busy}; exit 1; }} ;; *) {busy}; exit 1 ;; esac",
+    )
+    assert calls[:3] == ["info -m", "info -m", "info -l"]
+    assert set(calls[3:]) == {"info"}
+
+
+def test_a_call_of_npu_smi_that_hangs_is_not_made_twice(stage: Stage) -> None:
+    calls = calls_of_npu_smi(stage, '[ "$2" ] || exec sleep 60')
+    assert calls == ["info -m", "info -l", "info"]
 
 
 def test_a_tool_that_fails_without_a_word(stage: Stage) -> None:

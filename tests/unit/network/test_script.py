@@ -82,6 +82,14 @@ def test_pings_go_one_after_the_other_and_a_busy_tool_is_asked_again(tool: Path)
     ]
 
 
+def test_a_clock_that_is_set_ends_no_pings(tool: Path) -> None:
+    asked = command(BOTH)
+    argv = ("bash", "-c", f"SECONDS=1000\n{asked.argv[2]}", *asked.argv[3:])
+    env = {"PATH": f"{tool}:/usr/bin:/bin"}
+    done = subprocess.run(argv, input=asked.stdin, capture_output=True, check=True, env=env)
+    assert set(read(BOTH, result(BOTH, done.stdout)).pings) == {FIRST, SECOND}
+
+
 def test_it_only_looks_and_its_time_is_bounded_by_its_pings() -> None:
     assert command(BOTH).effect is Effect.READ
     assert command(BOTH).timeout_s == 64
