@@ -36,9 +36,12 @@ give() {
   at[$1]=$2
 }
 jump() {
-  local time size from to
-  read -r time size from to < <(tail -n 1 -- "${1%.log}.marks" 2>/dev/null)
-  [ -n "$to" ] && [ "$to" -gt "${at[$1]}" ] || return
+  local line from=0 to=0
+  while IFS= read -r line; do  # a line without its end is not whole: a full disk, or not yet
+    [[ "$line" =~ ^[^\ ]+\ [0-9]+\ ([0-9]+)\ ([0-9]+)$ ]] || continue
+    from=${BASH_REMATCH[1]} to=${BASH_REMATCH[2]}
+  done < <(tail -n 2 -- "${1%.log}.marks" 2>/dev/null)
+  [ "$to" -ge "$from" ] && [ "$to" -gt "${at[$1]}" ] || return
   give "$1" "$from"
   printf 'gap %s %s\n' $((to - at[$1])) "$1"
   at[$1]=$to
