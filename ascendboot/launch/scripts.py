@@ -42,7 +42,7 @@ case $workdir in "$job"/*) ;; *) [ -d "$workdir" ] || refuse "no folder $workdir
   command -v -- "$2" ) </dev/null >/dev/null ||
   refuse "no program $python; install it or state another as code.python in the inventory"
 if [ "$bad" = 0 ]; then
-  mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && made=1 && : >"$job/making" || exit 1
+  mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && made=1 && : >"$job/making" || bad=1
 fi
 running() {
   grep -sazohx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ |

@@ -1,0 +1,41 @@
+"""What becomes of a job's folder on a node that cannot be made ready."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from ascendboot.launch.scripts import PREPARE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What stands in the way of the next file, as a disk without a free inode does.
+MKDIR = """\
+#!/bin/bash
+/bin/mkdir "$@" && { [ "$1" = -p ] || /bin/mkdir "${@: -1}/making"; }
+"""
+
+
+def test_nothing_is_left_where_there_is_room_for_the_folder_alone(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    (base / "env").mkdir(parents=True)
+    (base / "env/node.env").touch()
+    for program, text in ((base / "env/rank-exec", ""), (tmp_path / "mkdir", MKDIR)):
+        program.write_text(text)
+        program.chmod(0o755)
+    job = base / "jobs/job-1"
+    values = (str(base), str(job), "", "bash", "", str(base), "", "", "", "", "cat >/dev/null")
+    done = subprocess.run(
+        ["/bin/bash", "-c", PREPARE, "prepare", *values, "rank.0.log"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "making: Is a directory" in done.stderr
+    assert list((base / "jobs").iterdir()) == []
