@@ -134,7 +134,7 @@ class Gathering:
         while any(node.is_read for node in self._asked()):
             self._sleep(1.0)
             for name, node in self.nodes.items():
-                if node.is_read and node.silent_s > SILENCE_S:
+                if name not in self.errors and node.is_read and node.silent_s > SILENCE_S:
                     self._miss(name, f"its last stream has not ended for {node.silent_s:.0f} s")
 
     def _asked(self) -> Iterable[NodeGathering]:

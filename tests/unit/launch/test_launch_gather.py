@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.errors import NotUnderstoodError
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.launch.copies import LogCopy, RankOutput, show_copy
 from ascendboot.launch.demux import Lines
 from ascendboot.launch.fetch import Frames
@@ -132,6 +132,26 @@ def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) 
     [error] = gathering.errors.values()
     assert str(error) == "a-1: could not gather logs of job job-1: its connection has ended"
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\n"
+
+
+def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
+    job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascendboot.launch.gather.SILENCE_S", -1.0)
+    gathering = Gathering(
+        job,
+        {"a-1": Cut(), "a-2": Cut()},  # type: ignore[dict-item]  # see Cut
+        folder=tmp_path,
+        output=RankOutput(lambda _: None),
+    )
+    for node in gathering.nodes.values():
+        node.reader()
+    not_understood = NodeError("a-1", "could not give its logs")
+    gathering.errors["a-1"] = not_understood
+    gathering.complete()
+    gathering.close()
+    assert gathering.errors["a-1"] is not_understood
+    assert "its last stream has not ended" in str(gathering.errors["a-2"])
 
 
 EVENT = b"bytes 39 events\nlauncher - exit 0 at 1767225600.000000\n"
