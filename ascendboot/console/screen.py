@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.console.folding import folded
-from ascendboot.console.streams import pass_on, write_document
+from ascendboot.console.streams import pass_on, pass_on_to_terminal, write_document
 from ascendboot.console.writers import has_every_character, writer_to
 from ascendboot.model.report import Outcome
 
@@ -76,7 +76,9 @@ class Screen:
     @staticmethod
     def raw(*, to_stderr: bool) -> Callable[[bytes], None]:
         """Where lines of a job go as they are; raises OSError when nobody reads any more."""
-        return partial(pass_on, (sys.stderr if to_stderr else sys.stdout).fileno())
+        stream = sys.stderr if to_stderr else sys.stdout
+        # Asked now: one that has hung up says that it is none.
+        return partial(pass_on_to_terminal if stream.isatty() else pass_on, stream.fileno())
 
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -10,6 +11,9 @@ from io import TextIOWrapper, UnsupportedOperation
 from typing import TextIO
 
 from ascendboot.errors import OutputError
+
+_REFUSING = {"strict", "surrogateescape"}
+"""What Python does by itself about a character that the encoding has not."""
 
 
 class Lasting:
@@ -59,8 +63,7 @@ def write_document(stream: TextIO, words: str) -> None:
     except OSError as error:
         _lead_nowhere(stream)  # or Python tries again at its end
         raise OutputError(
-            f"standard output: could not be written: {error.strerror or error}; make room, then "
-            "ask again"
+            f"standard output: could not be written: {error.strerror or error}"
         ) from error
 
 
@@ -73,9 +76,19 @@ def pass_on(descriptor: int, block: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
 
 
+def pass_on_to_terminal(descriptor: int, block: bytes) -> None:
+    """As `pass_on`; a terminal that hung up is a reader who is gone."""
+    try:
+        pass_on(descriptor, block)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise BrokenPipeError(errno.EPIPE, "the terminal hung up") from error
+
+
 def _take_every_character(stream: TextIO) -> None:
     """Words of jobs and nodes may hold what the encoding has not: it is shown by its number."""
-    if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+    if isinstance(stream, TextIOWrapper) and stream.errors in _REFUSING:
         stream.reconfigure(errors="backslashreplace")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ class RankOutput:
 
     def lose(self, error: OSError) -> None:
         """Nothing is shown from here on, for this reason."""
-        gone = error.errno in {errno.EPIPE, errno.EIO}  # a pipe's, a terminal's
+        gone = isinstance(error, BrokenPipeError)
         why = "its reader is gone" if gone else error.strerror or error
         self.problem = f"could not show the output any longer: {why}; it is in the logs"
 
