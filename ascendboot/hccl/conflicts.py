@@ -55,7 +55,7 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Problem]:
     most = _LONGEST_S.get(mode)
     if most and step > most and execute in env:
         yield Problem(
-            (execute,),
+            (execute, _MODE),
             f"{step} s is more than the {most} s that {_MODE} {mode} allows; write less, or "
             "another mode",
         )
@@ -95,4 +95,4 @@ def _roads(env: Mapping[str, str]) -> Iterator[Problem]:
 def _ports(env: Mapping[str, str]) -> Iterator[Problem]:
     ports, base = "HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"
     if ports in env and base in env:
-        yield Problem((base,), f"{ports} counts before it; keep one of the two")
+        yield Problem((base, ports), f"{ports} counts before {base}; keep one of the two")

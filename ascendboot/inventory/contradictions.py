@@ -46,7 +46,7 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
     mode = resource_mode(keys)
     if mode == "no-rank-table":
         _report_without_table(sheet, keys)
-    if mode == "root-info" or keys.launcher.kind == "torchrun":
+    if is_for_torch(keys):
         _report_torch(sheet, keys, mode)
     if ranks_meet(keys):
         _report_port(sheet, keys)
@@ -58,6 +58,11 @@ def resource_mode(keys: InventoryKeys) -> ResourceMode:
     if keys.resources.mode is not None:
         return keys.resources.mode
     return "root-info" if keys.launcher.kind == "torchrun" else "rank-table"
+
+
+def is_for_torch(keys: InventoryKeys) -> bool:
+    """Whether the ranks meet as PyTorch's do, for certain."""
+    return resource_mode(keys) == "root-info" or keys.launcher.kind == "torchrun"
 
 
 def ranks_meet(keys: InventoryKeys) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.hccl import Problem
-from ascendboot.inventory.contradictions import ranks_meet
+from ascendboot.inventory.contradictions import is_for_torch, ranks_meet, resource_mode
 from ascendboot.inventory.refused import why_not_of_one_node, why_not_with_torch
 from ascendboot.inventory.settings import environment, report_first, together, why_not_stated
 from ascendboot.model.launcher import LAUNCHER_NAMES
@@ -34,8 +34,8 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
         if entry.env:
             env = {**environment(keys), **entry.env}
             for problem in together(keys, env, has_meeting_port=meets):
-                if problem not in everywhere:
-                    report_first(sheet, _of(entry), problem)
+                if problem not in everywhere and not report_first(sheet, _of(entry), problem):
+                    sheet.report(entry.spot, problem.text)
     _report_shared_address(sheet, entries)
     _report_handed_on(sheet, keys, entries)
 
@@ -52,10 +52,10 @@ def _sections(entries: Sequence[Entry]) -> Iterator[Section]:
 
 
 def _why_not(name: str, value: str, keys: InventoryKeys) -> str | None:
-    reason = why_not_stated(name, value, keys.product) or why_not_of_one_node(name)
-    if reason is None and keys.launcher.kind == "torchrun":
-        return why_not_with_torch(name, by_torchrun=True)
-    return reason
+    reason = why_not_stated(name, value, keys.product)
+    if reason is None and is_for_torch(keys):
+        reason = why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
+    return reason or why_not_of_one_node(name)
 
 
 def _report_shared_address(sheet: Sheet, entries: Sequence[Entry]) -> None:
@@ -73,7 +73,7 @@ def _report_shared_address(sheet: Sheet, entries: Sequence[Entry]) -> None:
 
 def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
     """The horovodrun of the primary gives all nodes the variables by which it finds its parts."""
-    if keys.launcher.kind not in ("auto", "horovod") or not entries:
+    if not _may_be_horovodrun(keys) or not entries:
         return
     name_of_primary = keys.primary or entries[0].names[0]
     primary = next((entry for entry in entries if name_of_primary in entry.names), entries[0])
@@ -86,3 +86,8 @@ def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry
                 "the others too, or a `launcher.kind` of mpirun or torchrun"
             )
             report_first(sheet, _of(primary), Problem((name,), text))
+
+
+def _may_be_horovodrun(keys: InventoryKeys) -> bool:
+    kind = keys.launcher.kind
+    return kind == "horovod" or (kind == "auto" and resource_mode(keys) != "root-info")

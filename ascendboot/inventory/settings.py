@@ -41,6 +41,7 @@ def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool
     for name, value in keys.hccl.items():
         if reason := _why_not_here(name) or _why_not(name, value, keys.product):
             sheet.report(sheet.spot.at("hccl", name), reason)
+    # the profile's own are never to blame
     for problem in together(keys, environment(keys), has_meeting_port=has_meeting_port):
         report_first(sheet, _sections(sheet, keys), problem)
 
@@ -66,13 +67,14 @@ def together(
     yield from _ports(keys, env, has_meeting_port=has_meeting_port)
 
 
-def report_first(sheet: Sheet, sections: Sequence[Section], problem: Problem) -> None:
-    """At the first of its names that the inventory states; the profile's own are never to blame."""
+def report_first(sheet: Sheet, sections: Sequence[Section], problem: Problem) -> bool:
+    """At the first of its names that these sections state; False where they state none of them."""
     for name in problem.names:
         for stated, spot in sections:
             if name in stated:
                 sheet.report(spot.at(name), problem.text)
-                return
+                return True
+    return False
 
 
 def _sections(sheet: Sheet, keys: InventoryKeys) -> tuple[Section, Section]:

@@ -145,7 +145,7 @@ def test_who_reads_a_variable() -> None:
         ({"HCCL_CONNECT_TIMEOUT": "wrong", "HCCL_EXEC_TIMEOUT": "200"}, []),
         (
             {"HCCL_EXEC_TIMEOUT": "1092", "HCCL_OP_EXPANSION_MODE": "AIV"},
-            [("HCCL_EXEC_TIMEOUT",)],
+            [("HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")],
         ),
         ({"HCCL_OP_EXPANSION_MODE": "AIV"}, []),
         ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1090"}, []),
@@ -160,7 +160,7 @@ def test_who_reads_a_variable() -> None:
         ),
         (
             {"HCCL_EXEC_TIMEOUT": "65536", "HCCL_OP_EXPANSION_MODE": "CCU_SCHED"},
-            [("HCCL_EXEC_TIMEOUT",)],
+            [("HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")],
         ),
         ({"HCCL_EXEC_TIMEOUT": "65535", "HCCL_OP_EXPANSION_MODE": "CCU_MS"}, []),
         (
@@ -183,7 +183,7 @@ def test_who_reads_a_variable() -> None:
         ({"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
         (
             {"HCCL_IF_BASE_PORT": "60000", "HCCL_HOST_SOCKET_PORT_RANGE": "auto"},
-            [("HCCL_IF_BASE_PORT",)],
+            [("HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE")],
         ),
     ],
 )

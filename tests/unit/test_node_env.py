@@ -84,6 +84,64 @@ def test_other_launchers_hand_no_library_path_on(kind: str) -> None:
     assert cluster.primary.env == {"LD_LIBRARY_PATH": "/opt/lib"}
 
 
+def test_by_root_info_no_horovodrun_is_ever_chosen() -> None:
+    cluster = loaded(f"{HANDED_ON}resources: {{mode: root-info}}\n")
+    assert (cluster.launcher, cluster.resource_mode) == ("auto", "root-info")
+    assert cluster.primary.env == {"LD_LIBRARY_PATH": "/opt/lib"}
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(InventoryError) as caught:
+        loaded(text)
+    return list(caught.value.problems)
+
+
+ONE = "cluster: c\nnodes:\n  n1: {address: 192.0.2.1, env: {%s}}\n"
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "said"),
+    [
+        (
+            "HCCL_EXEC_TIMEOUT: 1837",
+            "HCCL_OP_EXPANSION_MODE: AIV",
+            "HCCL_OP_EXPANSION_MODE: 1837 s is more than the 1091 s that",
+        ),
+        (
+            "HCCL_IF_BASE_PORT: 50000",
+            "HCCL_HOST_SOCKET_PORT_RANGE: 50000-50100",
+            "HCCL_HOST_SOCKET_PORT_RANGE: HCCL_HOST_SOCKET_PORT_RANGE counts before HCCL_IF_BASE",
+        ),
+    ],
+)
+def test_what_contradicts_shared_variables_is_told_where_the_node_states_it(
+    shared: str, own: str, said: str
+) -> None:
+    [problem] = refused(f"{ONE % own}env: {{{shared}}}\n")
+    assert problem.startswith(f"i.yaml:3: nodes.n1.env.{said}")
+
+
+def test_what_a_node_makes_of_shared_variables_alone_is_told_at_the_node() -> None:
+    own = ONE % "HCCL_OP_EXPANSION_MODE: HOST_TS"
+    shared = "HCCL_OP_EXPANSION_MODE: AIV, HCCL_EXEC_TIMEOUT: 1092, HCCL_CONNECT_TIMEOUT: 1092"
+    of_node, *_ = refused(f"{own}env: {{{shared}}}\n")
+    assert of_node.startswith("i.yaml:3: nodes.n1: HCCL_CONNECT_TIMEOUT (1092 s) must be less than")
+
+
+@pytest.mark.parametrize("chosen", ["launcher: {kind: torchrun}", "resources: {mode: root-info}"])
+def test_a_meeting_place_of_a_node_is_refused_with_what_can_be_done(chosen: str) -> None:
+    own = ONE % "MASTER_ADDR: 192.0.2.1"
+    assert refused(f"{own}{chosen}\n") == [
+        (
+            "i.yaml:3: nodes.n1.env.MASTER_ADDR: the ranks meet on the primary, at "
+            "resources.chief_port: remove it"
+        )
+    ]
+    [problem] = refused(own)
+    assert "state it under `env` of the inventory" in problem
+    assert loaded(f"{ONE % 'A: b'}env: {{MASTER_ADDR: 192.0.2.1}}\n").env["MASTER_ADDR"]
+
+
 def test_what_contradicts_in_the_inventory_already_is_told_once() -> None:
     with pytest.raises(InventoryError) as caught:
         loaded(
