@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,8 +46,7 @@ def connection_findings(tried: Mapping[str, Tried]) -> Iterator[Finding]:
                 if knock.is_open and knocked.reason == _REFUSED:
                     place = (target, f"{knock.address}:{knock.port}")
                     closed.setdefault(place, []).append(source)
-    pairs = {(source, target) for source, found in tried.items() for target in _by_target(found)}
-    yield from _everywhere(silent, pairs) or _each(silent)
+    yield from _everywhere(silent, tried) or _each(silent)
     for (target, address), sources in closed.items():
         yield _refused(target, address, sources)
 
@@ -60,17 +59,28 @@ def _each(silent: _Silent) -> list[Finding]:
     ]
 
 
-def _everywhere(silent: _Silent, pairs: set[tuple[str, str]]) -> list[Finding]:
-    """One finding where all nodes keep the same ports from each other, else none."""
-    shapes = {
-        (tuple((knock.port, knock.use) for knock in knocks), reason)
-        for groups in silent.values()
-        for knocks, reason in groups
-    }
+def _everywhere(silent: _Silent, tried: Mapping[str, Tried]) -> list[Finding]:
+    """One finding where all nodes keep the same ports from each other, else none.
+
+    Not every port is tried at every node.
+    """
+    pairs = {(source, target) for source, found in tried.items() for target in _by_target(found)}
+    reasons = {reason for groups in silent.values() for _, reason in groups}
     count = sum(len(sources) for groups in silent.values() for sources in groups.values())
-    if len(shapes) != 1 or count != len(pairs) or count <= _MOST_TOLD_SINGLY:
+    if len(reasons) != 1 or count != len(pairs) or count <= _MOST_TOLD_SINGLY:
         return []
-    [(ports, reason)] = shapes
+    asked = Counter((knock.port, knock.use) for found in tried.values() for knock in found.knocks)
+    unheard = Counter(
+        (knock.port, knock.use)
+        for groups in silent.values()
+        for (knocks, _), sources in groups.items()
+        for knock in knocks
+        for _ in sources
+    )
+    ports = sorted(unheard)
+    if any(unheard[port] != asked[port] for port in ports):
+        return []
+    [reason] = reasons
     return [
         Finding(
             id="tcp-blocked",

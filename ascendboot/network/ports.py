@@ -22,6 +22,9 @@ _GIVEN_OUT: Final = 40000
 _FIRST_OF_RANKS: Final = "1024"
 """Open MPI 4.1.4: each rank takes the first one that is free from here on."""
 
+_DAEMONS_OF_MPIRUN: Final = 64
+"""Open MPI 4.1 (routed radix): so many daemons talk to mpirun alone, further ones through these."""
+
 
 @dataclass(frozen=True)
 class Door:
@@ -41,12 +44,19 @@ def doors(cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node) -> Itera
     if not needs_openmpi(cluster, facts):
         yield Door(_given_out(facts[node.name]), "gloo")
         return
-    stated = _first_number(_parameter(cluster.mpi_args, "oob_tcp_dynamic_ipv4_ports"))
-    yield Door(stated or _given_out(facts[node.name]), "Open MPI")
+    if node.name == cluster.primary_name or len(cluster.nodes) > _DAEMONS_OF_MPIRUN + 1:
+        yield Door(_of_daemons(cluster) or _given_out(facts[node.name]), "Open MPI")
     first = _parameter(cluster.mpi_args, "btl_tcp_port_min_v4") or cluster.env_of(node).get(
         "OMPI_MCA_btl_tcp_port_min_v4", _FIRST_OF_RANKS
     )
     yield Door(_first_number(first) or int(_FIRST_OF_RANKS), "Open MPI's ranks")
+
+
+def _of_daemons(cluster: Cluster) -> int | None:
+    """The first port of those that mpirun tells its daemons; what a node states it never sees."""
+    name = "oob_tcp_dynamic_ipv4_ports"
+    stated = _parameter(cluster.mpi_args, name) or cluster.env.get(f"OMPI_MCA_{name}", "")
+    return _first_number(stated)
 
 
 def _given_out(facts: NodeFacts) -> int:

@@ -257,9 +257,9 @@ def test_a_firewall_that_drops_new_ports_is_named(
 ) -> None:
     need_iptables()
     rule = "INPUT -p tcp -m multiport --dports 1024:1100,40000,60000 -j DROP"
-    on_node("lab-2", f"iptables -A {rule}", f"iptables -D {rule}")
+    on_node("lab-1", f"iptables -A {rule}", f"iptables -D {rule}")
     ended = check(operator)
-    assert (ended.code, findings(ended)) == (1, {"tcp-blocked": ["lab-1", "lab-2"]})
+    assert (ended.code, findings(ended)) == (1, {"tcp-blocked": ["lab-2", "lab-1"]})
     assert (
         "on ports 1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): no answer within 3 s"
         in detail(ended, "tcp-blocked")

@@ -137,8 +137,22 @@ def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
     assert ports(mpi_args=stated) == [(50000, "Open MPI"), (50200, "Open MPI's ranks")]
     env = {"OMPI_MCA_btl_tcp_port_min_v4": "50300"}
     assert ports(env=env) == [(40000, "Open MPI"), (50300, "Open MPI's ranks")]
+    name = "OMPI_MCA_oob_tcp_dynamic_ipv4_ports"
+    env = {name: "50400-50403"}
+    assert ports(env=env) == [(50400, "Open MPI"), (1024, "Open MPI's ranks")]
+    assert ports(env=env, mpi_args=stated)[0] == (50000, "Open MPI")  # so does mpirun
     odd = ("--mca", "oob_tcp_dynamic_ipv4_ports", "any", "--mca", "btl_tcp_port_min_v4")
     assert ports(mpi_args=odd) == [(40000, "Open MPI"), (1024, "Open MPI's ranks")]
+
+
+def test_daemons_of_open_mpi_call_mpirun_alone_as_long_as_they_are_few() -> None:
+    def called(count: int) -> set[str]:
+        knocks = (k for a in wanted(count, "ring").values() for k in a.knocks)
+        return {k.target for k in knocks if k.use == "Open MPI"}
+
+    assert called(3) == {"lab-1"}
+    assert called(65) == {"lab-1"}
+    assert called(66) == {f"lab-{n}" for n in range(1, 67)}
 
 
 def test_torchrun_needs_no_port_of_open_mpi() -> None:

@@ -253,8 +253,7 @@ def test_a_firewall_in_front_of_one_node_is_named_with_its_ports() -> None:
     assert said(3, opened=opened) == [
         (
             "tcp-blocked error lab-[1-3]: lab-[1-2] cannot reach lab-3 (198.18.0.3) over TCP on "
-            "ports 1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): "
-            f"no answer within 3 s. {FIREWALL}"
+            f"ports 1024 (Open MPI's ranks), 60000 (HCCL): no answer within 3 s. {FIREWALL}"
         )
     ]
 
@@ -269,6 +268,23 @@ def test_firewalls_everywhere_are_one_finding() -> None:
             "1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): "
             f"No route to host. {FIREWALL}"
         )
+    ]
+
+
+def test_a_node_that_keeps_more_from_others_than_all_do_is_told_by_itself() -> None:
+    def opened(knock: Knock) -> Knocked:
+        if knock.use == "HCCL" or (knock.target == "lab-3" and knock.port == 1024):
+            return Knocked(1, "No route to host")
+        return Knocked(0, "") if knock.is_open else REFUSED
+
+    told = [
+        words.partition(": No")[0].partition(" over TCP on ")[::2]
+        for words in said(3, opened=opened)
+    ]
+    assert [(who.partition("cannot reach ")[2], ports) for who, ports in told] == [
+        ("lab-2 (198.18.0.2)", "port 60000 (HCCL)"),
+        ("lab-3 (198.18.0.3)", "ports 1024 (Open MPI's ranks), 60000 (HCCL)"),
+        ("lab-1 (198.18.0.1)", "port 60000 (HCCL)"),
     ]
 
 
