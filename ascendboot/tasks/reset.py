@@ -37,7 +37,7 @@ from ascendboot.tasks.walking import OnScreen
     help={
         "inventory": INVENTORY_HELP,
         "plan": "Show what would be taken back, and change nothing",
-        "yes": "Do not ask; needed where there is no terminal to ask on",
+        "yes": "Do not ask; needed with --json, and where there is no terminal to ask on",
         "forks": FORKS_HELP,
         "json": JSON_HELP,
     }
@@ -102,9 +102,10 @@ def _agreed(walk: Reset, screen: Screen, *, yes: bool, asks: bool) -> bool:
     if yes:
         return True
     if not (asks and sys.stdin.isatty()):
+        seen = "there is no terminal" if asks else "--json was said"
         raise UsageError(
-            f"reset: could not ask whether to take back the setup of {walk.cluster.name}: there "
-            "is no terminal; see --plan, and say --yes"
+            f"reset: could not ask whether to take back the setup of {walk.cluster.name}: {seen}; "
+            "see --plan, and say --yes"
         )
     for node, found in walk.found.items():
         for result in results(node, found, Outcome.WOULD_CHANGE):
