@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOBODY = pwd.getpwnam("nobody")
+SUDO = {"SUDO_UID": str(NOBODY.pw_uid), "SUDO_GID": str(NOBODY.pw_gid)}
 SETUP, TRAIN = "setup --inventory .ascendboot/lab.yaml", "train main.py"
+STAMP = ".installed-mpi"
 
 INVOKE = """\
 #!/bin/sh
@@ -28,7 +30,13 @@ case $1 in lab.status) echo '{"lab": null}' ;; esac
 """
 PYTHON = f"""\
 #!/bin/sh
+case $* in *" install "*) touch "${{0%/bin/python}}/installed" ;; esac
 case $1 in -m) exit 0 ;; esac
+exec {sys.executable} "$@"
+"""
+PYTHON3 = f"""\
+#!/bin/sh
+case "$1 $2" in "-m venv") exec cp -r "${{0%/*}}/venv" "$4" ;; esac
 exec {sys.executable} "$@"
 """
 
@@ -44,26 +52,36 @@ def checkout() -> Iterator[Path]:
         (root / "pyproject.toml").touch()
         (programs / "activate").write_text(f"{root}/.venv\n")
         stamp = hashlib.sha256(b"").hexdigest()
-        (root / ".venv/.installed-mpi").write_text(f"{stamp}  -\n")
-        for name, text in {"invoke": INVOKE, "python": PYTHON, "apt-get": "exit 1"}.items():
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
+        (root / ".venv" / STAMP).write_text(f"{stamp}  -\n")
+        (root / "bin").mkdir()
+        for name, text in {
+            ".venv/bin/invoke": INVOKE,
+            ".venv/bin/python": PYTHON,
+            "bin/python3": PYTHON3,
+            "bin/apt-get": "exit 1",  # not that of this machine
+        }.items():
+            (root / name).write_text(text)
+            (root / name).chmod(0o755)
         (root / "called").touch()
         (root / "called").chmod(0o666)
         yield root
 
 
-def calls(checkout: Path, **environ: str) -> list[str]:
-    """Who called which verb, but for the question whether a cluster runs."""
-    path = f"{checkout}/.venv/bin:{os.environ['PATH']}"  # no apt-get of this machine
+def demo(checkout: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    path = f"{checkout}/bin:{os.environ['PATH']}"
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
-    done = subprocess.run(
+    return subprocess.run(
         [checkout / "scripts/demo"],
         env={**kept, "PATH": path, **environ},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def calls(checkout: Path, **environ: str) -> list[str]:
+    """Who called which verb, but for the question whether a cluster runs."""
+    done = demo(checkout, **environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in (checkout / "called").read_text().splitlines() if "status" not in line]
 
@@ -71,13 +89,39 @@ def calls(checkout: Path, **environ: str) -> list[str]:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 def test_what_sudo_demo_leaves_belongs_to_who_said_it(checkout: Path) -> None:
     root, caller = "0:0 /root", f"{NOBODY.pw_uid}:{NOBODY.pw_gid} {NOBODY.pw_dir}"
-    sudo = {"SUDO_UID": str(NOBODY.pw_uid), "SUDO_GID": str(NOBODY.pw_gid)}
-    assert calls(checkout, HOME="/root", **sudo) == [
+    assert calls(checkout, HOME="/root", **SUDO) == [
         f"{root} lab.up",
         f"{caller} {SETUP}",
         f"{caller} {TRAIN}",
         f"{root} lab.down",
     ]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("owner", [NOBODY.pw_uid, 0])
+def test_the_venv_that_sudo_demo_makes_belongs_to_the_owner_of_the_checkout(
+    checkout: Path, owner: int
+) -> None:
+    venv = checkout / ".venv"
+    (venv / STAMP).unlink()
+    venv.rename(checkout / "bin/venv")
+    os.chown(checkout, owner, -1)
+    assert demo(checkout, **SUDO).returncode == 0
+    owners = {str(path.relative_to(venv)): path.stat().st_uid for path in venv.rglob("*")}
+    assert {"bin/python", "installed", STAMP} <= set(owners)
+    assert {venv.stat().st_uid, *owners.values()} == {owner}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_a_venv_of_root_in_the_checkout_of_who_said_sudo_is_named(checkout: Path) -> None:
+    (checkout / ".venv" / STAMP).unlink()
+    os.chown(checkout, NOBODY.pw_uid, -1)
+    ended = demo(checkout, **SUDO)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"demo: could not install into {checkout}/.venv: it belongs to root; run as that user, or "
+        "have it deleted\n"
+    )
 
 
 @pytest.mark.parametrize("sudo", [{}, {"SUDO_UID": "0", "SUDO_GID": "0"}], ids=["user", "root"])
