@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Ended, Operator
+from tests.needs import with_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,10 +74,7 @@ def test_row_15_a_node_has_values_of_its_own_under_every_launcher(
 ) -> None:
     changes: dict[str, object] = {"launcher": {"kind": kind}}
     if kind != "mpirun":
-        python = pytestconfig.rootpath / ".venv-horovod/bin/python"
-        if not python.exists():
-            pytest.skip("there is no .venv-horovod here; scripts/horovod torch builds it")
-        changes["code"] = {"python": str(python)}
+        changes["code"] = {"python": str(with_torch(pytestconfig))}
     ended = operator.setup(inventory=wish(operator, OWN, **changes))
     assert ended.code == 0, ended.err + ended.out
     job = operator.call("train", "job.py", "--preflight", timeout_s=240)
