@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MODULES: Final = {"mpi": "mpi4py", "gloo": "torch"}
 """By the way in which the ranks meet."""
 NEEDED: Final = {
-    "mpi": "mpi4py, built with the Open MPI of mpirun (or torch, for gloo)",
+    "mpi": "mpi4py, built with the Open MPI of mpirun",
     "gloo": "torch with gloo",
 }
 """The same for a person."""
@@ -46,8 +46,8 @@ def lacks(
 ) -> dict[str, frozenset[str]]:
     """By node: the ways in which its ranks cannot meet any other, for want of the library.
 
-    Of a node that cannot be asked, or has no such Python, nothing is known to be missing: making
-    it ready for the preflight says what is wrong.
+    One that cannot be asked, or has no such Python, is left out: making it ready for the preflight
+    says what is wrong.
     """
     wanted = {MODULES[way]: way for way in ways(request)}
     python = (request.python, "-c", _LACKS, *wanted)
@@ -59,7 +59,9 @@ def lacks(
     found = {}
     nodes = [node.name for node in request.placement.nodes]
     for node, answer in on_each(nodes, lambda n: transports[n].run(command), forks=forks).items():
-        lines = () if isinstance(answer, NodeError) else answer.lines
+        if isinstance(answer, NodeError) or not answer.as_expected:
+            continue
+        lines = answer.lines
         found[node] = frozenset(way for name, way in wanted.items() if f"lacks {name}" in lines)
     return found
 
@@ -73,12 +75,17 @@ def chosen_way(request: LaunchRequest, lacking: Mapping[str, Collection[str]]) -
     )
 
 
-def no_library(way: str, python: str, nodes: Collection[str]) -> Finding:
-    """That these nodes lack what the ranks were to meet by."""
+def no_library(way: str, python: str, lacking: Mapping[str, Collection[str]]) -> Finding | None:
+    """That some nodes lack what the ranks were to meet by; None where all have it."""
+    nodes = tuple(node for node, of_node in lacking.items() if way in of_node)
+    if not nodes:
+        return None
+    # What only some lack is what the others have: they would not meet by anything else.
+    other = " (or torch, for gloo)" if way == "mpi" and len(nodes) == len(lacking) else ""
     return Finding(
         id="preflight-not-run",
         level="error",
-        nodes=tuple(nodes),
+        nodes=nodes,
         text=f"the preflight could not be run: no module {MODULES[way]} for {python}",
-        remedy=f"It needs {NEEDED[way]}; install it there, or state another code.python",
+        remedy=f"It needs {NEEDED[way]}{other}; install it there, or state another code.python",
     )

@@ -117,8 +117,9 @@ def meet(
     lacking = lacks(request, transports, forks=forks)
     by = chosen_way(request, lacking)
     planned = preflight_plan(request, by)
-    if without := [node for node, of_node in lacking.items() if by in of_node]:
-        return _not_run(planned, no_library(by, request.python, without), folder)
+    all_answered = len(lacking) == len(planned.nodes)
+    if all_answered and (why := no_library(by, request.python, lacking)):
+        return _not_run(planned, why, folder)
     with known(planned):
         report = run(
             planned,

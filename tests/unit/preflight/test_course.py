@@ -137,8 +137,8 @@ def test_ranks_that_failed_are_blamed_and_not_those_that_were_ended_for_it() -> 
             "preflight-failed",
             (
                 "lab-[1-2]: ranks 1,3: failed while it loaded the library of the collective: "
-                "ImportError: no libmpi. Install mpi4py, built with the Open MPI of mpirun (or "
-                "torch, for gloo) there."
+                "ImportError: no libmpi. Install mpi4py, built with the Open MPI of mpirun "
+                "there."
             ),
         )
     ]

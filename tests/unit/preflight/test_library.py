@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NONE: frozenset[str] = frozenset()
 MPI, GLOO = frozenset({"mpi"}), frozenset({"gloo"})
+MPI4PY = "mpi4py for python3. It needs mpi4py, built with the Open MPI of mpirun"
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,8 @@ MPI, GLOO = frozenset({"mpi"}), frozenset({"gloo"})
         (REQUEST, {"a-1": MPI, "a-2": MPI}, "gloo"),
         (REQUEST, {"a-1": MPI, "a-2": MPI | GLOO}, "gloo"),
         (REQUEST, {"a-1": MPI | GLOO, "a-2": MPI | GLOO}, "mpi"),
+        (REQUEST, {"a-1": MPI}, "gloo"),
+        (REQUEST, {}, "mpi"),
         (TORCHRUN, {"a-1": GLOO, "a-2": GLOO}, "gloo"),
     ],
 )
@@ -47,14 +50,38 @@ def test_what_each_node_lacks_is_read_past_what_else_python_says() -> None:
     assert lacks(TORCHRUN, nodes) == {"a-1": NONE, "a-2": NONE}
 
 
-def test_of_a_node_without_that_python_nothing_is_known_to_be_missing() -> None:
+def test_a_node_without_that_python_is_none_that_lacks_nothing() -> None:
     answer = Answer(stderr="exec: python3: not found", exit_code=127)
-    nodes = {name: saying(name, answer) for name in ("a-1", "a-2")}
-    assert lacks(REQUEST, nodes) == {"a-1": NONE, "a-2": NONE}
+    nodes = {"a-1": saying("a-1", Answer("lacks mpi4py\n")), "a-2": saying("a-2", answer)}
+    assert lacks(REQUEST, nodes) == {"a-1": MPI}
 
 
-def test_who_lacks_it_is_named_with_what_to_do() -> None:
-    assert no_library("gloo", "python3", ["a-1", "a-2"]).message == (
-        "a-[1-2]: the preflight could not be run: no module torch for python3. It needs torch with "
-        "gloo; install it there, or state another code.python."
+@pytest.mark.parametrize(
+    ("way", "lacking", "words"),
+    [
+        ("gloo", {"a-1": GLOO, "a-2": GLOO}, "torch for python3. It needs torch with gloo"),
+        (
+            "mpi",
+            {"a-1": MPI | GLOO, "a-2": MPI | GLOO},
+            f"{MPI4PY} (or torch, for gloo)",
+        ),
+        (
+            "mpi",
+            {"a-1": MPI | GLOO, "a-2": MPI, "a-3": NONE},
+            MPI4PY,
+        ),
+    ],
+)
+def test_who_lacks_it_is_named_with_what_to_do(
+    way: str, lacking: Mapping[str, Collection[str]], words: str
+) -> None:
+    found = no_library(way, "python3", lacking)
+    assert found is not None
+    assert found.message == (
+        f"a-[1-2]: the preflight could not be run: no module {words}; install it there, or state "
+        "another code.python."
     )
+
+
+def test_nobody_is_named_where_all_have_it() -> None:
+    assert no_library("mpi", "python3", {"a-1": NONE, "a-2": GLOO}) is None
