@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.launch.prepare import discard, nowhere, prepare, start
 from ascendboot.launch.sweep import sweep
-from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Transport
 
 
-def start_detached(
-    plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS
-) -> None:
+def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
     """Start the job and leave it to itself.
 
     Raises:
@@ -34,7 +31,7 @@ def start_detached(
 
 
 def take_back(
-    plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS
+    plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
 ) -> tuple[str, ...]:
     """Undo the preparation; which nodes could not be asked whether something is left.
 

@@ -19,7 +19,7 @@ from ascendboot.launch.prefixes import plain
 from ascendboot.launch.scripts import FOLLOW
 from ascendboot.launch.usage import parse_sample
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,6 +162,7 @@ class Followers:
         on_sample: Callable[[str, NodeSample], None] | None = None,
         sample_s: int = 0,
         prefix: Callable[[str, int], bytes] = plain,
+        forks: int,
     ) -> None:
         """`prefix` of a node and a rank stands before each line that goes to `sink`.
 
@@ -173,6 +174,7 @@ class Followers:
         self._on_sample = on_sample
         self._sample_s = sample_s
         self._prefix = prefix
+        self._forks = forks
         self._streams: dict[str, Stream] = {}
         self.output = RankOutput(sink)
         self.nodes: dict[str, NodeFollower] = {}
@@ -183,9 +185,7 @@ class Followers:
         """When which part of which log came in; live, also for nodes not followed yet."""
         return self._arrivals
 
-    def open(
-        self, transports: Mapping[str, Transport], *, beat_s: float, forks: int = FORKS
-    ) -> None:
+    def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
         """Begin to follow all nodes.
 
         Raises:
@@ -197,7 +197,9 @@ class Followers:
         for node, nonce in nonces.items():
             self._begin(node, nonce)
         opened = on_each(
-            nonces, lambda node: self._open(transports[node], nonces[node], beat_s), forks=forks
+            nonces,
+            lambda node: self._open(transports[node], nonces[node], beat_s),
+            forks=self._forks,
         )
         for stream in opened.values():
             if isinstance(stream, NodeError):
@@ -208,13 +210,15 @@ class Followers:
     ) -> dict[str, dict[str, tuple[int, int]]]:
         """As `NodeFollower.short_of`, for several nodes at once: files and sizes by node."""
         short = on_each(
-            sizes, lambda node: self.nodes[node].short_of(sizes[node], patience_s=patience_s)
+            sizes,
+            lambda node: self.nodes[node].short_of(sizes[node], patience_s=patience_s),
+            forks=len(sizes),  # no node does anything for it
         )
         return {node: files for node, files in short.items() if not isinstance(files, NodeError)}
 
     def close(self) -> None:
         """End all streams and write out what was held back."""
-        on_each(self._streams, lambda node: self._streams[node].close())
+        on_each(self._streams, lambda node: self._streams[node].close(), forks=self._forks)
         for follower in self.nodes.values():
             follower.close()
 

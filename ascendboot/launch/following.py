@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, UnreachableError
@@ -48,6 +49,7 @@ class Following:
         interrupts: Interrupts,
         box: Box,
         watch: Watch,
+        forks: int,
     ) -> None:
         self._plan = plan
         self._transports = transports
@@ -57,6 +59,7 @@ class Following:
         self._interrupts = interrupts
         self._box = box
         self._watch = watch
+        self._forks = forks
         self._signs = signs_of(plan)
         self._start_by: float | None = None
         self._end_by: float | None = None
@@ -171,8 +174,8 @@ class Following:
         if self._hastened or self._plan.launcher.torchrun:
             return
         self._hastened = True
-        words = (self._transports, self._plan.job_folder)
-        threading.Thread(target=hasten, args=words, name="hasten", daemon=True).start()
+        order = partial(hasten, self._transports, self._plan.job_folder, forks=self._forks)
+        threading.Thread(target=order, name="hasten", daemon=True).start()
 
     def _expect_end(self, *, failed: bool = False) -> None:
         """From here the launcher ends the job by itself within a known time."""

@@ -17,7 +17,7 @@ from ascendboot.launch.fetch import FETCH
 from ascendboot.launch.gathered import NodeGathering
 from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ class Gathering:
         folder: Path,
         output: RankOutput,
         shown: Mapping[int, Shown] | None = None,
-        forks: int = FORKS,
+        forks: int,
     ) -> None:
         """`shown`: what goes to `output` of which ranks, that which is here already first."""
         self._job = job
@@ -89,7 +89,7 @@ class Gathering:
             while self._goes_on():
                 self._wait(1.0)
         finally:
-            _close(streams)
+            self._close(streams)
 
     def complete(self) -> None:
         """Gather what there is now; who did not give all is in `errors`."""
@@ -99,7 +99,7 @@ class Gathering:
             while any(not n.ended.is_set() for n in self._asked()):
                 self._wait(1.0)
         finally:
-            _close(streams)
+            self._close(streams)
 
     def close(self) -> None:
         """Let go of the copies."""
@@ -187,13 +187,12 @@ class Gathering:
         )
         return self._transports[name].stream(command, node.reader())
 
+    def _close(self, streams: Mapping[str, Stream]) -> None:
+        on_each(streams, lambda name: streams[name].close(), forks=self._forks)
+
     def _note(self, event: Event) -> None:
         with self._lock:
             self.course.note(event)
-
-
-def _close(streams: Mapping[str, Stream]) -> None:
-    on_each(streams, lambda name: streams[name].close())
 
 
 def _views(job: JobRecord, node: str, shown: Mapping[int, Shown]) -> dict[str, Shown]:

@@ -11,7 +11,7 @@ from ascendboot.launch.events import parse_event
 from ascendboot.launch.scripts import RUNS
 from ascendboot.launch.usage import RATES, USAGE
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ def look_at(
     job_ids: Sequence[str],
     *,
     closely: bool = False,
-    forks: int = FORKS,
+    forks: int,
 ) -> dict[str, dict[str, JobLook] | NodeError]:
     """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
 

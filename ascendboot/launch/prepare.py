@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.launch.scripts import DISCARD, PREPARE, START
 from ascendboot.transport.api import Command, Effect, write_files
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ def nowhere(job_id: str) -> str:
     return f"job {job_id}: not started on any node"
 
 
-def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS) -> None:
+def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
     """Make the job's folder on every node; one execution per node.
 
     Raises:
@@ -43,7 +43,7 @@ def discard(
     transports: Mapping[str, Transport],
     nodes: Iterable[str] | None = None,
     *,
-    forks: int = FORKS,
+    forks: int,
 ) -> None:
     """Take the folder of a job that was not started off `nodes`, all of the job's by default."""
     command = Command(
@@ -55,7 +55,7 @@ def discard(
     on_each(where, lambda node: transports[node].run(command), forks=forks)
 
 
-def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int = FORKS) -> None:
+def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
     """Start what the plan starts, detached: it outlives this connection.
 
     Raises:

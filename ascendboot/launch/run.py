@@ -19,7 +19,6 @@ from ascendboot.launch.sweep import stop_job
 from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Watch
 from ascendboot.model.clocks import NodeClocks
-from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +41,7 @@ def run(
     clocks: NodeClocks | None = None,
     limits: Limits | None = None,
     hangs: HangRules | None = None,
-    forks: int = FORKS,
+    forks: int,
 ) -> JobReport:
     """Start the job, follow it and see that nothing of it is left; one report, however it went.
 
@@ -100,7 +99,7 @@ class _Job:
         self._box: Box = queue.SimpleQueue()
         self._interrupts = interrupts or Interrupts()
         self._interrupts.wake(self._box)
-        self._watch = Watch(hangs, plan, transports, folder, self._box.put)
+        self._watch = Watch(hangs, plan, transports, folder, self._box.put, forks=forks)
 
     def through(self, sink: Callable[[bytes], None], prefix: Callable[[str, int], bytes]) -> Course:
         try:
@@ -117,6 +116,7 @@ class _Job:
             on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
             prefix=prefix,
+            forks=self._forks,
         )
         self._course.arrivals = followers.arrivals
         try:
@@ -154,6 +154,7 @@ class _Job:
             interrupts=self._interrupts,
             box=self._box,
             watch=self._watch,
+            forks=self._forks,
         )
         following.to_the_end(followers.nodes[self._plan.primary])
         after = Aftermath(
@@ -180,7 +181,7 @@ class _Job:
     def _started(self, followers: Followers) -> bool:
         try:
             beat_s = self._hangs.beat_s(self._limits.beat_s)
-            followers.open(self._transports, beat_s=beat_s, forks=self._forks)
+            followers.open(self._transports, beat_s=beat_s)
             if not self._interrupts.count:
                 start(self._plan, self._transports, forks=self._forks)
                 return True

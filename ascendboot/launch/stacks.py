@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.usage import USAGE
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -185,7 +185,7 @@ def gather(
     folder: PurePosixPath,
     python: str,
     *,
-    forks: int = FORKS,
+    forks: int,
 ) -> dict[str, tuple[RankView, ...] | NodeError]:
     """Where the ranks of the job in `folder` are, by node; one execution each."""
     command = Command(

@@ -12,7 +12,7 @@ from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.mpirun import patience_s
 from ascendboot.launch.scripts import HASTEN, SWEEP, TERMINATE
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ def terminate_launcher(
     transport.run(command).checked()
 
 
-def hasten(transports: Mapping[str, Transport], folder: PurePosixPath) -> None:
+def hasten(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks: int) -> None:
     """Have the ranks of a job that has failed end on all nodes now, each in its grace.
 
     Open MPI (4.1) tells the other nodes only once the primary's ranks have ended. A node that
@@ -78,7 +78,8 @@ def hasten(transports: Mapping[str, Transport], folder: PurePosixPath) -> None:
         purpose=f"end the ranks of job {folder.name}",
         effect=Effect.WRITE,
     )
-    for node, done in on_each(transports, lambda node: transports[node].run(command)).items():
+    told = on_each(transports, lambda node: transports[node].run(command), forks=forks)
+    for node, done in told.items():
         if isinstance(done, NodeError):
             log.info("%s: %s", node, done.message)
 
@@ -89,7 +90,7 @@ def sweep(
     *,
     linger_s: float = LINGER_S,
     grace_s: float,
-    forks: int = FORKS,
+    forks: int,
 ) -> dict[str, Swept | NodeError]:
     """End what still lives of the job on each of the nodes: SIGTERM, `grace_s`, SIGKILL.
 
@@ -111,7 +112,7 @@ def stop_job(
     *,
     primary: str,
     grace_s: float,
-    forks: int = FORKS,
+    forks: int,
 ) -> dict[str, Swept | NodeError]:
     """End a job whoever follows it; `folder` is BASE/jobs/JOB_ID.
 

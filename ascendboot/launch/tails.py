@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.cause.collect import TAIL_BYTES
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ _LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
 def fetch_tails(
-    job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int = FORKS
+    job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int
 ) -> dict[str, NodeError]:
     """Put the ends of the job's logs into a folder here, by their names; who could not give them.
 

@@ -63,11 +63,14 @@ class Watch:
         transports: Mapping[str, Transport],
         folder: Path,
         on_found: Callable[[Standing], None],
+        *,
+        forks: int,
     ) -> None:
         self._plan = plan
         self._transports = transports
         self._folder = folder
         self._on_found = on_found
+        self._forks = forks
         self._lock = threading.Lock()
         self._detector = Detector(plan.nodes, rules.timeout_s)
 
@@ -89,7 +92,12 @@ class Watch:
 
         plan = self._plan
         seen = look_at_ranks(
-            self._transports, plan.job_folder, plan.python, folder=self._folder, why="hang"
+            self._transports,
+            plan.job_folder,
+            plan.python,
+            folder=self._folder,
+            why="hang",
+            forks=self._forks,
         )
         words = [headline(plan.job_id, found), *(f"  {line}" for line in seen.lines)]
         if seen.file is not None:

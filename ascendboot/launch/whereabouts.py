@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.launch.places import told, whole
 from ascendboot.launch.stacks import RankView, gather
-from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +34,7 @@ def look_at_ranks(
     *,
     folder: Path,
     why: str,
-    forks: int = FORKS,
+    forks: int,
 ) -> Whereabouts:
     """See where the ranks are; all of it goes to `WHY-TIME.txt` in `folder`, of the job's run."""
     answers = gather(transports, job_folder, python, forks=forks)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ascendboot.errors import NodeError
 from ascendboot.judge.finding import Finding
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.pool import FORKS, on_each
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,7 +42,7 @@ def ways(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def lacks(
-    request: LaunchRequest, transports: Mapping[str, Transport], *, forks: int = FORKS
+    request: LaunchRequest, transports: Mapping[str, Transport], *, forks: int
 ) -> dict[str, frozenset[str]]:
     """By node: the ways in which its ranks cannot meet any other, for want of the library.
 

@@ -19,7 +19,6 @@ from ascendboot.preflight.compare import compare
 from ascendboot.preflight.course import course
 from ascendboot.preflight.library import chosen_way, lacks, no_library
 from ascendboot.preflight.notes import places, read
-from ascendboot.transport.pool import FORKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,7 +103,7 @@ def meet(
     folder: Path,
     interrupts: Interrupts,
     known: Callable[[LaunchPlan], AbstractContextManager[None]],
-    forks: int = FORKS,
+    forks: int,
 ) -> Preflight:
     """Run the preflight of a job; on the nodes nothing is left of it.
 

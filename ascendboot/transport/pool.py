@@ -35,7 +35,7 @@ def connect_all(
     nodes: Sequence[Node],
     opener: Callable[[Node], HostSide],
     *,
-    forks: int = FORKS,
+    forks: int,
     meanwhile: Callable[[], object] = nothing,
 ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
     """A transport for every node that can be reached, and why the others cannot.
@@ -52,7 +52,7 @@ def for_each(
     nodes: Sequence[Node],
     work: Callable[[Node], R],
     *,
-    forks: int = FORKS,
+    forks: int,
     meanwhile: Callable[[], object] = nothing,
 ) -> Mapping[str, R | NodeError]:
     """As `on_each`, for those who work with nodes as the inventory has them."""
@@ -64,7 +64,7 @@ def on_each(
     names: Iterable[str],
     work: Callable[[str], R],
     *,
-    forks: int = FORKS,
+    forks: int,
     meanwhile: Callable[[], object] = nothing,
 ) -> dict[str, R | NodeError]:
     """What `work` gives for each node, or the error that it ended with, in the order of `names`.

@@ -114,7 +114,7 @@ def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
     two: TwoNodes, python: Path
 ) -> None:
     made = job(two, python, WAITS_FOR_FEWER, min_nodes=1)
-    start_detached(made, two.transports)
+    start_detached(made, two.transports, forks=4)
     events = f"cat {made.job_folder}/events"
     wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4, seconds=120)
     assert (

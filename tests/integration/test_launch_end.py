@@ -84,7 +84,7 @@ def command_of(pid: int) -> str:
 
 
 def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Swept:
-    found = sweep({"n": LocalTransport("n")}, folder, linger_s=0, grace_s=grace_s)["n"]
+    found = sweep({"n": LocalTransport("n")}, folder, linger_s=0, grace_s=grace_s, forks=4)["n"]
     assert isinstance(found, Swept)
     return found
 
@@ -171,8 +171,8 @@ def test_the_launcher_is_asked_by_pid_and_start_time(
 def started(cluster: LocalCluster, script: str) -> LaunchPlan:
     plan = cluster.job(script)
     transports = {"lab-1": cluster.transport}
-    prepare(plan, transports)
-    start(plan, transports)
+    prepare(plan, transports, forks=4)
+    start(plan, transports, forks=4)
     return plan
 
 
@@ -185,7 +185,11 @@ def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
         pass  # a rank has opened it
 
     found = stop_job(
-        {"lab-1": cluster.transport}, plan.job_folder, primary="lab-1", grace_s=plan.grace_s
+        {"lab-1": cluster.transport},
+        plan.job_folder,
+        primary="lab-1",
+        grace_s=plan.grace_s,
+        forks=4,
     )
 
     swept_here = found["lab-1"]
@@ -210,6 +214,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
             folder=cluster.runs / plan.job_id,
             sink=lambda _: None,
             limits=Limits(beat_s=60, silence_s=1.0),
+            forks=4,
         )
     assert re.fullmatch(
         rf"lab-1: could not follow job {plan.job_id} any longer: nothing came for \d+ s; "
@@ -217,7 +222,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
         str(lost.value),
     )
     assert "exit" not in Path(plan.job_folder, "events").read_text()
-    found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
+    found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
     assert isinstance(found["lab-1"], Swept)
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
@@ -264,21 +269,22 @@ def test_a_job_goes_on_when_what_follows_it_ends(
             folder=cluster.runs / plan.job_id,
             sink=screen,
             limits=Limits(silence_s=600.0),
+            forks=4,
         )
     cutter.join()
     cluster.transport.gone = None
     assert str(lost.value) == f"lab-1: could not follow job {plan.job_id} any longer: {says}"
     assert "exit" not in Path(plan.job_folder, "events").read_text()
     transports = {"lab-1": cluster.transport}
-    stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s)
+    stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
     assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
 
 
 def test_a_discarded_job_leaves_no_folder(cluster: LocalCluster) -> None:
     plan = cluster.job("print()")
     transports = {"lab-1": cluster.transport}
-    prepare(plan, transports)
+    prepare(plan, transports, forks=4)
     assert Path(plan.job_folder).is_dir()
     assert Path(plan.job_folder).stat().st_mode & 0o777 == 0o700
-    discard(plan, transports)
+    discard(plan, transports, forks=4)
     assert not Path(plan.job_folder).exists()

@@ -85,6 +85,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
         folder=folder,
         sink=Screenful(),
         hangs=HangRules(timeout_s=3, stops=True, tell=told.append),
+        forks=4,
     )
     assert (report.state, report.exit_code) == (JobState.HUNG, 124)
     assert (report.first_failure, report.notes) == (None, ())
@@ -126,6 +127,7 @@ def test_ranks_that_spin_without_a_word_are_told_and_go_on(
         sink=Screenful(),
         interrupts=interrupts,
         hangs=HangRules(timeout_s=2, stops=True, tell=tell),
+        forks=4,
     )
     assert report.state is JobState.INTERRUPTED
     assert list(report.notes) == told
@@ -150,6 +152,7 @@ def test_a_job_that_ends_because_a_rank_failed_does_not_hang(cluster: LocalClust
         folder=cluster.runs / plan.job_id,
         sink=Screenful(),
         hangs=HangRules(timeout_s=2, stops=True, tell=told.append),
+        forks=4,
     )
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     assert told == []

@@ -31,7 +31,9 @@ def test_a_variable_may_have_any_name_that_the_inventory_lets_pass(tmp_path: Pat
     )
     screen = Screenful()
 
-    report = run(plan, {"lab-1": cluster.transport}, folder=cluster.runs / plan.job_id, sink=screen)
+    report = run(
+        plan, {"lab-1": cluster.transport}, folder=cluster.runs / plan.job_id, sink=screen, forks=4
+    )
 
     assert (report.exit_code, report.message, report.notes) == (0, "", ())
     assert screen.of(0) + screen.of(1) == [b"0 []", b"1 []"]

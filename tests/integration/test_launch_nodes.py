@@ -118,7 +118,7 @@ time.sleep(600)
 )
 def test_nobody_looks_on_when_something_is_killed(two: TwoNodes, node: str, pids: str) -> None:
     made = two.job(HEAD + "print('up')\ntime.sleep(600)")
-    start_detached(made, two.transports)
+    start_detached(made, two.transports, forks=4)
     logs = f"cat {made.job_folder}/rank.*.log"
     wait_until(lambda: all(on(two, name, logs).count("up") == 2 for name in two.transports))
     on(two, node, f"cd {made.job_folder} && kill -9 {pids}")
@@ -186,7 +186,7 @@ def test_the_second_node_goes_down(two: TwoNodes) -> None:
             os.kill(int(inside), 9)
 
     folder = two.first.runs / made.job_id
-    report = run(made, two.transports, folder=folder, sink=sink)
+    report = run(made, two.transports, folder=folder, sink=sink, forks=4)
 
     assert report.state is JobState.FAILED
     assert report.exit_code != 0

@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> LocalCluster:
 def why_not(cluster: LocalCluster, job: LaunchPlan) -> list[str]:
     """Why a job could not be made ready; nothing where it was."""
     try:
-        prepare(job, {"lab-1": cluster.transport})
+        prepare(job, {"lab-1": cluster.transport}, forks=4)
     except LaunchError as error:
         return str(error).splitlines()
     return []

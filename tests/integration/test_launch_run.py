@@ -39,7 +39,9 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def ran(cluster: LocalCluster, plan: LaunchPlan, screen: Screenful) -> JobReport:
-    return run(plan, {"lab-1": cluster.transport}, folder=cluster.runs / plan.job_id, sink=screen)
+    return run(
+        plan, {"lab-1": cluster.transport}, folder=cluster.runs / plan.job_id, sink=screen, forks=4
+    )
 
 
 def end(rank: int, exit_code: int | None, number: int | None = None) -> RankEnd:
@@ -238,6 +240,7 @@ def test_interrupted_once(cluster: LocalCluster, *, ignores: bool) -> None:
                 folder=cluster.runs / plan.job_id,
                 sink=screen,
                 interrupts=interrupts,
+                forks=4,
             )
         )
 
@@ -271,6 +274,7 @@ def test_interrupted_twice_kills_at_once(cluster: LocalCluster) -> None:
         folder=cluster.runs / plan.job_id,
         sink=sink,
         interrupts=interrupts,
+        forks=4,
     )
     assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
     assert report.duration_s < 50
@@ -287,6 +291,7 @@ def test_interrupted_before_the_start(cluster: LocalCluster) -> None:
         folder=cluster.runs / plan.job_id,
         sink=screen,
         interrupts=interrupts,
+        forks=4,
     )
     assert (report.state, report.exit_code, screen.shown) == (JobState.INTERRUPTED, 130, b"")
     assert not Path(plan.job_folder).exists()
@@ -370,7 +375,7 @@ def test_a_sink_that_breaks_does_not_end_the_job(cluster: LocalCluster) -> None:
 
     plan = cluster.job("print('hello')")
     folder = cluster.runs / plan.job_id
-    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=sink)
+    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=sink, forks=4)
     assert (report.exit_code, (folder / "rank.0.log").read_bytes()) == (0, b"hello\n")
     (note,) = report.notes
     assert note.startswith("could not show the output any longer: ")
@@ -427,6 +432,7 @@ def test_a_launcher_that_says_nothing(cluster: LocalCluster) -> None:
         folder=cluster.runs / plan.job_id,
         sink=Screenful(),
         limits=Limits(start_s=0.5),
+        forks=4,
     )
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message.startswith(f"lab-1: could not start ranks 0-1 of job {plan.job_id} ")
@@ -451,6 +457,7 @@ def test_a_launcher_that_is_killed_with_its_supervisor(cluster: LocalCluster) ->
         folder=cluster.runs / plan.job_id,
         sink=sink,
         limits=Limits(beat_s=0.2),
+        forks=4,
     )
     assert report.state is JobState.FAILED
     assert report.exit_code != 0
@@ -517,6 +524,7 @@ def test_a_second_ctrl_c_cuts_the_final_sweep_short(cluster: LocalCluster) -> No
         folder=cluster.runs / plan.job_id,
         sink=lambda _: None,
         interrupts=interrupts,
+        forks=4,
     )
     assert report.state is JobState.INTERRUPTED
     assert report.duration_s < 60

@@ -146,7 +146,9 @@ def test_who_waits_for_whom_in_a_collective_that_does_not_end(
     os.mkfifo(data)
     made = job(two, python, HEAD + STUCK, str(data))
     rules = HangRules(timeout_s=5, stops=True)
-    report = run(made, two.transports, folder=tmp_path / "run", sink=Screenful(), hangs=rules)
+    report = run(
+        made, two.transports, folder=tmp_path / "run", sink=Screenful(), hangs=rules, forks=4
+    )
     assert (report.state, report.exit_code) == (JobState.HUNG, 124)
     _, odd, others, _ = report.message.splitlines()
     assert odd == f"  rank 1 on lab-1 waits in load (main.py:6): read of {data}"
@@ -238,7 +240,7 @@ def test_nobody_looks_on_when_something_is_killed(
     two: TwoNodes, python: Path, node: str, who: str
 ) -> None:
     made = job(two, python, HEAD + FOR_EVER)
-    start_detached(made, two.transports)
+    start_detached(made, two.transports, forks=4)
     logs = f"cat {made.job_folder}/rank.*.log"
     wait_until(lambda: all(on(two, name, logs).count("up") == 2 for name in ("lab-1", "lab-2")))
     on(two, node, f"cd {made.job_folder} && kill -9 {victims(who)}")

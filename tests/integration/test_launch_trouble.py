@@ -70,6 +70,7 @@ def interrupted(cluster: LocalCluster, plan: LaunchPlan) -> JobReport:
         folder=cluster.runs / plan.job_id,
         sink=sink,
         interrupts=interrupts,
+        forks=4,
     )
 
 
@@ -107,7 +108,7 @@ def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) ->
     folder = cluster.runs / plan.job_id
     (folder / "rank.1.log").mkdir(parents=True)
 
-    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=Screenful())
+    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=Screenful(), forks=4)
 
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message == (
@@ -131,7 +132,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
         goes_on.wait(60)
 
     report = run(
-        plan, {"lab-1": cluster.transport}, folder=folder, sink=sink, interrupts=interrupts
+        plan, {"lab-1": cluster.transport}, folder=folder, sink=sink, interrupts=interrupts, forks=4
     )
     goes_on.set()
 
@@ -155,7 +156,7 @@ def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
     def sink(block: bytes) -> None:
         os.write(write, block)
 
-    report = run(plan, {"lab-1": cluster.transport}, folder=cluster.runs, sink=sink)
+    report = run(plan, {"lab-1": cluster.transport}, folder=cluster.runs, sink=sink, forks=4)
     os.close(write)
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 5)

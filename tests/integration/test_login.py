@@ -186,7 +186,7 @@ def test_the_passphrase_is_asked_for_once_for_all_nodes(bench: Bench) -> None:
         return "open sesame"
 
     nodes = [bench.node(server, name, identity=str(key)) for name in ("n1", "n2", "n3")]
-    opened, errors = connect_all(nodes, bench.opener(ask=ask))
+    opened, errors = connect_all(nodes, bench.opener(ask=ask), forks=4)
     for transport in opened.values():
         transport.close()
     assert (list(opened), errors, asked) == (["n1", "n2", "n3"], {}, [str(key)])

@@ -56,6 +56,7 @@ def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Pre
         folder=cluster.runs,
         interrupts=Interrupts(),
         known=known,
+        forks=4,
     )
 
 
@@ -116,6 +117,7 @@ def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes)
         {"lab-1": cluster.transport},
         folder=cluster.runs,
         sink=lambda _: None,
+        forks=4,
     )
     return judged(asked, report, cluster.runs, by="mpi")
 

@@ -58,12 +58,12 @@ class TwoNodes:
 
     def run(self, made: LaunchPlan, sink: Callable[[bytes], None]) -> JobReport:
         folder = self.first.runs / made.job_id
-        return run(made, self.transports, folder=folder, sink=sink)
+        return run(made, self.transports, folder=folder, sink=sink, forks=4)
 
     def left_alone(self, made: LaunchPlan, folder: Path) -> JobReport:
         """What `status` says of a job that nobody followed, once its launcher is gone."""
         started = datetime.now(timezone.utc).isoformat()
-        start_detached(made, self.transports)
+        start_detached(made, self.transports, forks=4)
         wait_until(lambda: not self._looks(made)["lab-1"].launcher_alive)
         document = record_of(made, started=started, clocks=NodeClocks())
         (folder / PLAN_FILE).write_text(json.dumps(document))
@@ -74,7 +74,9 @@ class TwoNodes:
 
     def _looks(self, made: LaunchPlan) -> dict[str, JobLook]:
         found = {}
-        for node, answer in look_at(self.transports, made.base / "jobs", [made.job_id]).items():
+        for node, answer in look_at(
+            self.transports, made.base / "jobs", [made.job_id], forks=4
+        ).items():
             assert not isinstance(answer, NodeError), answer
             found[node] = answer[made.job_id]
         return found

@@ -41,7 +41,9 @@ class Streaming:
 
 def followed(folder: Path) -> Followers:
     all_end = threading.Barrier(len(PLAN.nodes))
-    followers = Followers(PLAN, folder=folder, sink=lambda _: None, on_event=lambda _: None)
+    followers = Followers(
+        PLAN, folder=folder, sink=lambda _: None, on_event=lambda _: None, forks=4
+    )
     transports = {node: Streaming(node, all_end) for node in PLAN.nodes}
     followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
     return followers

@@ -45,7 +45,7 @@ class Streaming:
 def followed(
     folder: Path, shown: list[bytes], seen: list[NodeEvent]
 ) -> tuple[Followers, Streaming]:
-    followers = Followers(PLAN, folder=folder, sink=shown.append, on_event=seen.append)
+    followers = Followers(PLAN, folder=folder, sink=shown.append, on_event=seen.append, forks=4)
     transports = {node: Streaming(node) for node in PLAN.nodes}
     followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
     return followers, transports["a-1"]
@@ -140,6 +140,7 @@ def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Pat
         on_event=lambda _: None,
         on_sample=lambda node, sample: told.append((node, sample)),
         sample_s=60,
+        forks=4,
     )
     transports = {node: Streaming(node) for node in PLAN.nodes}
     followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.launch.detached import start_detached
 from ascendboot.launch.look import look_at
 from ascendboot.launch.planning import plan
-from ascendboot.launch.sweep import stop_job
+from ascendboot.launch.sweep import hasten, stop_job
 from ascendboot.model.placement import Placement, Slot
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.wanted import TORCHRUN, node
@@ -53,6 +53,12 @@ def test_a_look() -> None:
     busy = Busy("job job-1\nend\n")
     found = look_at(busy.transports, PLAN.job_folder.parent, ["job-1"], forks=3)
     assert (list(found), busy.most) == (list(NODES), 3)
+
+
+def test_an_end_in_a_hurry() -> None:
+    busy = Busy()
+    hasten(busy.transports, PLAN.job_folder, forks=2)
+    assert busy.most == 2
 
 
 def test_the_end() -> None:

@@ -126,6 +126,7 @@ def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) 
         {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
         folder=tmp_path,
         output=RankOutput(lambda _: None),
+        forks=4,
     )
     gathering.follow()
     gathering.close()
@@ -143,6 +144,7 @@ def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
         {"a-1": Cut(), "a-2": Cut()},  # type: ignore[dict-item]  # see Cut
         folder=tmp_path,
         output=RankOutput(lambda _: None),
+        forks=4,
     )
     for node in gathering.nodes.values():
         node.reader()
@@ -208,6 +210,7 @@ def test_a_copy_goes_on_whole_where_a_stream_was_cut(
         folder=tmp_path,
         output=RankOutput(show),
         shown={0: Shown(Lines(b""))},
+        forks=4,
     )
     gathering.follow()
     gathering.complete()

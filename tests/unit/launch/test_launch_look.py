@@ -119,7 +119,9 @@ def test_nodes_are_asked_without_writing_and_errors_stand_for_themselves() -> No
     well = FakeTransport("a", rules=[lambda _: SAID])
     off = FakeTransport("b", unreachable="b is off")
     odd = FakeTransport("c", rules=[lambda _: Answer("no\n")])
-    found = look_at({t.node: ReadOnly(t) for t in (well, off, odd)}, BASE / "jobs", ("job-1",))
+    found = look_at(
+        {t.node: ReadOnly(t) for t in (well, off, odd)}, BASE / "jobs", ("job-1",), forks=4
+    )
     assert isinstance(found["b"], UnreachableError)
     assert isinstance(found["c"], CommandError)
     assert living(found) == {"job-1": ["a"]}

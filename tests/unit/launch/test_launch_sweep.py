@@ -18,7 +18,7 @@ def answering(node: str, text: str, exit_code: int = 0) -> FakeTransport:
 def test_what_was_ended_what_is_left_and_the_sizes() -> None:
     said = "ended 5 sleep 600 \nended 6 \nleft 6 [stuck]\nsize 12 rank.0.log\nsize 0 events\n"
     said += "full 4096 /base/jobs/job-1\n"
-    found = sweep({"a": answering("a", said)}, FOLDER, grace_s=1)
+    found = sweep({"a": answering("a", said)}, FOLDER, grace_s=1, forks=4)
     assert found == {
         "a": Swept(
             ended=(Survivor(5, "sleep 600"),),
@@ -31,12 +31,12 @@ def test_what_was_ended_what_is_left_and_the_sizes() -> None:
 
 def test_a_command_line_may_hold_what_other_programs_take_for_ends_of_lines() -> None:
     odd = "python a\rb\x0bc\x0cd\x1ce\x85f\u2028g"
-    found = sweep({"a": answering("a", f"ended 5 {odd}\nleft 6 x\n")}, FOLDER, grace_s=1)
+    found = sweep({"a": answering("a", f"ended 5 {odd}\nleft 6 x\n")}, FOLDER, grace_s=1, forks=4)
     assert found == {"a": Swept(ended=(Survivor(5, odd),), left=(Survivor(6, "x"),))}
 
 
 def test_an_answer_that_is_not_understood() -> None:
-    found = sweep({"a": answering("a", "size 1 events\nhello\n")}, FOLDER, grace_s=1)["a"]
+    found = sweep({"a": answering("a", "size 1 events\nhello\n")}, FOLDER, grace_s=1, forks=4)["a"]
     assert isinstance(found, CommandError)
     assert str(found) == (
         "a: could not see what is left of job job-1: the sweep: line 2 not understood: "
@@ -46,14 +46,14 @@ def test_an_answer_that_is_not_understood() -> None:
 
 def test_one_node_that_is_gone_does_not_hide_the_others() -> None:
     gone = FakeTransport("b", unreachable="b is off")
-    found = sweep({"a": answering("a", ""), "b": gone}, FOLDER, grace_s=1)
+    found = sweep({"a": answering("a", ""), "b": gone}, FOLDER, grace_s=1, forks=4)
     assert found["a"] == Swept()
     assert isinstance(found["b"], UnreachableError)
 
 
 def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
     transport = answering("a", "")
-    sweep({"a": transport}, FOLDER, linger_s=0.5, grace_s=2)
+    sweep({"a": transport}, FOLDER, linger_s=0.5, grace_s=2, forks=4)
     (command,) = transport.commands
     assert command.argv[-4:] == ("/base/jobs/job-1", "job-1", "5", "20")
     assert command.timeout_s > 2.5
@@ -61,7 +61,7 @@ def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
 
 def test_a_launcher_that_cannot_be_asked_is_not_waited_for() -> None:
     transport = answering("a", "", exit_code=1)
-    found = stop_job({"a": transport}, FOLDER, primary="a", grace_s=2)
+    found = stop_job({"a": transport}, FOLDER, primary="a", grace_s=2, forks=4)
     assert isinstance(found["a"], CommandError)
     assert [command.argv[-2:] for command in transport.commands[1:]] == [("0", "20")] * 2
 

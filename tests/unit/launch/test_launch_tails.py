@@ -46,7 +46,7 @@ def test_what_is_read_of_it_is_what_is_read_of_the_whole_log(tmp_path: Path) -> 
         answer = sent(there, "rank.0.log", "rank.1.log")
         node = answering("a-1", answer)
         (here / "rank.0.log").write_bytes(b"")
-        assert fetch_tails(record(tmp_path), {"a-1": node}, here) == {}
+        assert fetch_tails(record(tmp_path), {"a-1": node}, here, forks=4) == {}
         for since in (0, size // 2, size - size // 100):
             seen = [tail_of(place / "rank.0.log", since=since) for place in (here, there)]
             assert seen[0] == seen[1]
@@ -60,7 +60,7 @@ def test_who_could_not_give_them(tmp_path: Path) -> None:
     tail = base64.b64encode(b"x").decode()
     cut = answering("a-1", f"tail rank.0.log 0 {tail}\n")
     gone = FakeTransport("a-2", unreachable="off")
-    errors = fetch_tails(record(tmp_path), {"a-1": cut, "a-2": gone}, tmp_path)
+    errors = fetch_tails(record(tmp_path), {"a-1": cut, "a-2": gone}, tmp_path, forks=4)
     assert isinstance(errors["a-1"], CommandError)
     assert str(errors["a-1"]) == (
         "a-1: could not read the ends of the logs of job job-1: the logs: line 1 not understood: "
@@ -72,5 +72,5 @@ def test_who_could_not_give_them(tmp_path: Path) -> None:
 def test_a_file_that_is_none_of_the_job_is_not_written(tmp_path: Path) -> None:
     tail = base64.b64encode(b"x").decode()
     odd = answering("a-1", f"tail other 0 {tail}\nend\n")
-    assert fetch_tails(record(tmp_path), {"a-1": odd}, tmp_path) == {}
+    assert fetch_tails(record(tmp_path), {"a-1": odd}, tmp_path, forks=4) == {}
     assert not (tmp_path / "other").exists()

@@ -46,14 +46,14 @@ def saying(node: str, answer: Answer) -> FakeTransport:
 def test_what_each_node_lacks_is_read_past_what_else_python_says() -> None:
     said = {"a-1": Answer("a notice of sitecustomize\nlacks mpi4py\n"), "a-2": Answer("")}
     nodes = {name: saying(name, answer) for name, answer in said.items()}
-    assert lacks(REQUEST, nodes) == {"a-1": MPI, "a-2": NONE}
-    assert lacks(TORCHRUN, nodes) == {"a-1": NONE, "a-2": NONE}
+    assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI, "a-2": NONE}
+    assert lacks(TORCHRUN, nodes, forks=4) == {"a-1": NONE, "a-2": NONE}
 
 
 def test_a_node_without_that_python_is_none_that_lacks_nothing() -> None:
     answer = Answer(stderr="exec: python3: not found", exit_code=127)
     nodes = {"a-1": saying("a-1", Answer("lacks mpi4py\n")), "a-2": saying("a-2", answer)}
-    assert lacks(REQUEST, nodes) == {"a-1": MPI}
+    assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_results_come_in_the_order_of_the_nodes_whatever_ends_first() -> None:
             later.set()
         return one.name.upper()
 
-    answers = for_each(NODES, work)
+    answers = for_each(NODES, work, forks=4)
     assert list(answers.items()) == [(n.name, n.name.upper()) for n in NODES]
 
 
@@ -71,7 +71,7 @@ def test_every_kind_of_failure_stays_with_its_node(caplog: pytest.LogCaptureFixt
         return "done"
 
     with caplog.at_level(logging.ERROR):
-        answers = for_each(NODES[:5], work)
+        answers = for_each(NODES[:5], work, forks=4)
     assert list(answers) == ["n0", "n1", "n2", "n3", "n4"]
     assert (answers["n0"], answers["n1"], answers["n4"]) == ("done", unreachable, "done")
     errors = [answers["n2"], answers["n3"]]
@@ -127,13 +127,13 @@ def test_nodes_may_be_known_by_name_alone() -> None:
             raise UnreachableError(name, "gone")
         return name.upper()
 
-    found = on_each(("b", "a"), work)
+    found = on_each(("b", "a"), work, forks=4)
     assert [str(answer) for answer in found.values()] == ["b: gone", "A"]
     assert list(found) == ["b", "a"]
 
 
 def test_no_nodes_are_no_work() -> None:
-    assert for_each([], str) == {}
+    assert for_each([], str, forks=4) == {}
 
 
 def test_connecting_tells_who_was_reached_and_who_was_not() -> None:
