@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ascendboot.parse.disk import FileSystem
-    from ascendboot.parse.npu_table import Health
+    from ascendboot.parse.npu_table import DeviceIds
+    from ascendboot.parse.sections import Section
     from ascendboot.parse.ss import Listener
     from ascendboot.transport.api import Result
 
@@ -95,8 +96,8 @@ class NodeLook:
     holders: Answer[tuple[Holder, ...]] = NOT_ASKED
     present: Answer[tuple[int, ...]] = NOT_ASKED
     """The devices that the server has; empty where they cannot be told."""
-    health: Answer[Mapping[int, Health]] = NOT_ASKED
-    """How they are."""
+    health: Answer[Mapping[int, str]] = NOT_ASKED
+    """How they are, in the tool's words."""
     device_ips: Answer[DeviceIps] = NOT_ASKED
 
     @classmethod
@@ -181,10 +182,8 @@ def parse_disk(result: Result) -> FileSystem:
 def parse_holders(result: Result) -> tuple[Holder, ...]:
     """Who uses which devices."""
     sections = sections_of(result, _SCRIPT)
-    if "processes" in sections:
-        npu_smi.refuse_failure(sections["processes"].text, npu_table.TOOL)
     devices: dict[int, list[int]] = {}
-    for process in npu_table.parse(part_of(sections, "processes", _SCRIPT)).processes:
+    for process in npu_table.parse(*_table(sections)).processes:
         devices.setdefault(process.pid, []).append(process.device_id)
     seen = _seen(_lines(part_of(sections, "holders", _SCRIPT)))
     return tuple(
@@ -194,12 +193,12 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
 
 def parse_present(result: Result) -> tuple[int, ...]:
     """Which devices there are."""
-    return npu_table.parse(_part(result, "processes")).device_ids
+    return npu_table.parse(*_table(sections_of(result, _SCRIPT))).device_ids
 
 
-def parse_health(result: Result) -> Mapping[int, Health]:
-    """How the devices are."""
-    return npu_table.parse_health(_part(result, "processes"))
+def parse_health(result: Result) -> Mapping[int, str]:
+    """How the devices are, in the tool's words."""
+    return npu_table.parse_health(*_table(sections_of(result, _SCRIPT)))
 
 
 def parse_device_ips(result: Result) -> DeviceIps:
@@ -213,6 +212,21 @@ def parse_device_ips(result: Result) -> DeviceIps:
     from ascendboot.before.device_ips import addresses_now  # noqa: PLC0415 - as `ss`
 
     return DeviceIps(at_boot, addresses_now(sections))
+
+
+def _table(sections: Mapping[str, Section]) -> tuple[str, DeviceIds]:
+    """The table of NPUs, and their physical ids where those were asked for."""
+    table = _npu_smi_said(sections, "processes", npu_table.TOOL)
+    if "mapping" not in sections:
+        return table, {}
+    mapping = _npu_smi_said(sections, "mapping", npu_smi.MAPPING)
+    return table, npu_smi.parse_mapping(mapping).device_ids
+
+
+def _npu_smi_said(sections: Mapping[str, Section], name: str, tool: str) -> str:
+    if name in sections:
+        npu_smi.refuse_failure(sections[name].text, tool)
+    return part_of(sections, name, _SCRIPT)
 
 
 def _seen(lines: Sequence[str]) -> dict[int, tuple[str, str]]:

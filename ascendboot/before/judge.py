@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ascendboot.before.wanted import Wanted
     from ascendboot.judge.finding import Level
     from ascendboot.parse.disk import FileSystem
-    from ascendboot.parse.npu_table import Health
 
 ENOUGH_BYTES = 1000**3
 """With less, a long job may fill the disk with its logs."""
@@ -162,16 +161,19 @@ def _absent(job: Wanted, node: str, present: Sequence[int]) -> Iterator[Finding]
         )
 
 
-def _ill(job: Wanted, node: str, health: Mapping[int, Health]) -> Iterator[Finding]:
+def _ill(job: Wanted, node: str, health: Mapping[int, str]) -> Iterator[Finding]:
     """Devices of the job that npu-smi does not call OK."""
     if any(word != "OK" for word in health.values()):
-        from ascendboot.judge.device_health import health_findings  # noqa: PLC0415 - seldom needed
+        from ascendboot.judge import device_health  # noqa: PLC0415 - seldom needed
 
+        used = job.devices[node]
         remedy = (
             "look at the error codes of npu-smi info -t health; reset or replace the NPU, or state "
             "the others under `devices` and run setup"
         )
-        yield from health_findings("devices", node, job.devices[node], health, remedy)
+        yield from device_health.health_findings("devices", node, used, health, remedy)
+        unchecked = "it was not checked"
+        yield from device_health.not_understood("devices", node, used, health, unchecked)
 
 
 def _users(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:

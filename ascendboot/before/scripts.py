@@ -165,10 +165,22 @@ HOST: Final = (
     + _WORDS
     + r"""
 left=5 enough=20
+# In a table without physical ids the NPUs' own are taken for them while these count up from 0, as
+# is the one id that an NPU of 950 has. Else the tool is asked once more: that takes time.
+counts_up() {
+  local bar id name next=0
+  case $1 in *Phy-ID*) return ;; esac
+  while read -r bar id name _; do
+    case $bar$id in '|' | '|'*[!0-9]* | [!\|]*) continue ;; esac
+    case $name in *[!0-9\|]*) [ "$id" = "$next" ] || return 1; next=$((next + 1)) ;; esac
+  done <<<"${1%%Process id*}"
+}
 processes=$1; shift
 if [ -z "$processes" ]; then :
 elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   tell processes merged timeout -k 1 10 "$found" info
+  table=$said
+  counts_up "$table" || tell mapping '' timeout -k 1 10 "$found" info -m
   told= seen=' '
   while IFS='|' read -r _ _ pid _; do
     pid=${pid//[[:space:]]/}
@@ -181,7 +193,7 @@ elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
     done 2>/dev/null <"/proc/$pid/environ"
     words_of "$pid"
     told+="$pid ${id:--} $words"$'\n'
-  done <<<"${said#*Process id}"
+  done <<<"${table#*Process id}"
   section holders 0 "$told"
 else
   section processes 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'

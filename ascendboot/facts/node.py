@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ascendboot.parse.ip import Interface
     from ascendboot.parse.kernel_ports import KernelPorts
     from ascendboot.parse.npu_smi import NpuList, NpuMap
-    from ascendboot.parse.npu_table import Health
     from ascendboot.parse.spod_info import SuperPodPlace
     from ascendboot.parse.ss import Listener
     from ascendboot.parse.torch import Torch
@@ -87,8 +86,8 @@ class NodeFacts:
     interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
     npus: Answer[NpuMap] = NOT_ASKED
     npu_list: Answer[NpuList] = NOT_ASKED
-    health: Answer[Mapping[int, Health]] = NOT_ASKED
-    """By physical id; empty where the tool's ids are no devices'."""
+    health: Answer[Mapping[int, str]] = NOT_ASKED
+    """The word of npu-smi by physical id; empty where the tool's ids are no devices'."""
     super_pods: Answer[Mapping[int, Answer[SuperPodPlace | None]]] = NOT_ASKED
     """By physical id where each chip of an A3 server is, None: in no super pod; empty elsewhere."""
     root_info: Answer[RootInfo | None] = NOT_ASKED

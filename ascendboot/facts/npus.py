@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from ascendboot.parse.hccn_tool import DeviceAddress
     from ascendboot.parse.npu_smi import NpuList, NpuMap
-    from ascendboot.parse.npu_table import Health
     from ascendboot.parse.sections import Section
     from ascendboot.parse.spod_info import SuperPodPlace
     from ascendboot.transport.api import Result
@@ -89,8 +88,9 @@ def _npu_list(result: Result) -> NpuList:
     return npu_smi.parse_list(_npu_smi_said(result, "list", npu_smi.LIST))
 
 
-def _health(result: Result) -> Mapping[int, Health]:
-    return npu_table.parse_health(_npu_smi_said(result, "table", npu_table.TOOL))
+def _health(result: Result) -> Mapping[int, str]:
+    table = _npu_smi_said(result, "table", npu_table.TOOL)
+    return npu_table.parse_health(table, _npus(result).device_ids)
 
 
 def _npu_smi_said(result: Result, name: str, tool: str) -> str:

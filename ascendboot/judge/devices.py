@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge.device_health import health_findings
+from ascendboot.judge.device_health import health_findings, not_understood
 from ascendboot.judge.finding import (
     Finding,
     devices,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
 
 DRIVER = "Is the Ascend driver installed on the host side?"
+_LOOK = "Look at npu-smi info -t health"
 _ILL = (
     "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
     "other devices under `devices`"
@@ -67,6 +68,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
         health = value_of(seen.health) or {}
         used = device_ids(node, seen)
         yield from health_findings("device-health", node.name, used, health, _ILL)
+        yield from not_understood("device-health-unknown", node.name, used, health, _LOOK)
         if not found:
             complete[node.name] = device_ids(node, seen)
     yield from differences(

@@ -51,6 +51,11 @@ class NpuMap:
     npus: tuple[Npu, ...]
     unusable: int = 0
 
+    @property
+    def device_ids(self) -> dict[tuple[int, int], int]:
+        """The physical ids by NPU id and chip id."""
+        return {(npu.npu_id, npu.chip_id): npu.device_id for npu in self.npus}
+
 
 @dataclass(frozen=True)
 class NpuList:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.parse.npu_smi import refuse_failure
 from ascendboot.parse.reading import lines_of, nothing_printed
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 TOOL = "npu-smi info"
 
-Health: TypeAlias = Literal["OK", "Warning", "Alarm", "Critical", "UNKNOWN"]
-"""As the tool says it; UNKNOWN: the device is not there, or not started."""
+DeviceIds: TypeAlias = "Mapping[tuple[int, int], int]"
+"""The physical ids by NPU id and chip id, as `NpuMap.device_ids` has them, for a table that shows
+none. Where there are none either, an NPU's own id is taken for the physical one."""
 
-_HEALTH: tuple[Health, ...] = get_args(Health)
+_NONE: Final[DeviceIds] = {}
 _HEADER = re.compile(r"\| NPU(?: ID|\s+Chip)\s*\| Process id\s*\| Process name\s*\|.*\|")
 _CHIP = re.compile(r"\| ([0-9]+)(?:\s+([0-9]+))?\s*\|")
 _NPU = re.compile(r"\| ([0-9]+)\s+(?![0-9]+\s*\|)[^\s|]")
@@ -39,7 +41,7 @@ class NpuProcess:
     """A process that uses an NPU, by its pid on the host side."""
 
     device_id: int
-    """The physical id; the NPU's own id where the table has no physical ones."""
+    """The physical id."""
     pid: int
 
 
@@ -53,7 +55,7 @@ class NpuTable:
     """Who uses them, in the tool's order; nobody is a good answer."""
 
 
-def parse(text: str) -> NpuTable:
+def parse(text: str, device_ids: DeviceIds = _NONE) -> NpuTable:
     """The NPUs and who uses them.
 
     Raises:
@@ -63,42 +65,34 @@ def parse(text: str) -> NpuTable:
     refuse_failure(text, TOOL)
     lines = lines_of(text)
     at = _processes_at(lines)
-    chips = _chips(lines[:at])
-    ids = {(chip.npu, chip.chip): chip.device_id for chip in chips}
+    chips = _chips(lines[:at], device_ids)
+    ids = {(c.npu, c.chip): c.device_id for c in chips if c.device_id is not None}
     processes = (_process(line, ids) for line in lines[at + 1 :] if not _is_frame(line))
-    return NpuTable(tuple(sorted(chip.device_id for chip in _devices(chips))), tuple(processes))
+    return NpuTable(tuple(_devices(chips)), tuple(processes))
 
 
-def parse_health(text: str) -> Mapping[int, Health]:
-    """How each device is, by the ids of `NpuTable.device_ids`, in their order.
+def parse_health(text: str, device_ids: DeviceIds = _NONE) -> Mapping[int, str]:
+    """The tool's own word for how each device is, by the ids of `NpuTable.device_ids`.
 
     Raises:
         ToolBusyError, ToolError: the tool says that it failed.
-        NotUnderstoodError: there is no table of processes, or another word for how a device is.
+        NotUnderstoodError: there is no table of processes.
     """
     refuse_failure(text, TOOL)
     lines = lines_of(text)
-    chips = _devices(_chips(lines[: _processes_at(lines)]))
-    return {chip.device_id: chip.health for chip in sorted(chips, key=lambda c: c.device_id)}
+    chips = _chips(lines[: _processes_at(lines)], device_ids)
+    return {device_id: chip.health for device_id, chip in _devices(chips).items()}
 
 
 @dataclass(frozen=True)
 class _Chip:
-    """One NPU, by the tool's own ids and by the one that is taken for the physical id."""
+    """One NPU, by the tool's own ids and by the physical one."""
 
     npu: int
     chip: int
-    device_id: int
-    row: Line
-    word: str
-    """In the column Health of that row."""
-
-    @property
-    def health(self) -> Health:
-        for known in _HEALTH:
-            if self.word == known:
-                return known
-        raise self.row.not_understood(TOOL, f"one of {', '.join(_HEALTH)} as Health")
+    device_id: int | None
+    """None: the others' are known, and this one's is not."""
+    health: str
 
 
 def _processes_at(lines: Sequence[Line]) -> int:
@@ -113,30 +107,35 @@ def _is_frame(line: Line) -> bool:
     return _FRAME.fullmatch(line.text.strip()) is not None
 
 
-def _chips(lines: Sequence[Line]) -> tuple[_Chip, ...]:
+def _chips(lines: Sequence[Line], device_ids: DeviceIds) -> tuple[_Chip, ...]:
     if any(_ONE_ID.match(line.text.strip()) for line in lines):
-        return tuple(_of_one_id(lines))
-    return tuple(_of_two_rows(lines))
+        return tuple(_of_one_id(lines, device_ids))
+    return tuple(_of_two_rows(lines, device_ids))
 
 
-def _of_one_id(lines: Sequence[Line]) -> Iterator[_Chip]:
+def _of_one_id(lines: Sequence[Line], device_ids: DeviceIds) -> Iterator[_Chip]:
     """Of the form that has one id for an NPU (950)."""
     for line in lines:
         if row := _NPU_OF_ONE_ID.match(line.text.strip()):
             npu = int(row[1])
-            yield _Chip(npu, 0, npu, line, _cell(line, 2))
+            yield _Chip(npu, 0, _physical(npu, 0, device_ids), _cell(line, 2))
 
 
-def _of_two_rows(lines: Sequence[Line]) -> Iterator[_Chip]:
-    """A row of the NPU and one of its chip, which has the physical id, or the NPU's own counts."""
+def _of_two_rows(lines: Sequence[Line], device_ids: DeviceIds) -> Iterator[_Chip]:
+    """A row of the NPU and one of its chip, which may show the physical id."""
     above: Line | None = None
     npu = 0
     for line in lines:
         if found := _NPU.match(line.text.strip()):
             npu, above = int(found[1]), line
         elif chip := _CHIP.match(line.text.strip()):
-            device_id = npu if chip[2] is None else int(chip[2])
-            yield _Chip(npu, int(chip[1]), device_id, above or line, _cell(above or line, 1))
+            id_ = int(chip[1])
+            device_id = int(chip[2]) if chip[2] else _physical(npu, id_, device_ids)
+            yield _Chip(npu, id_, device_id, _cell(above or line, 1))
+
+
+def _physical(npu: int, chip: int, device_ids: DeviceIds) -> int | None:
+    return device_ids.get((npu, chip)) if device_ids else npu
 
 
 def _cell(line: Line, column: int) -> str:
@@ -144,9 +143,10 @@ def _cell(line: Line, column: int) -> str:
     return cells[column].strip() if column < len(cells) else ""
 
 
-def _devices(chips: tuple[_Chip, ...]) -> tuple[_Chip, ...]:
-    """All of them; none where two have one id: then they are no devices' ids."""
-    return chips if len({chip.device_id for chip in chips}) == len(chips) else ()
+def _devices(chips: tuple[_Chip, ...]) -> dict[int, _Chip]:
+    """All whose id is known, in its order; none where two have one: it is no device's then."""
+    known = sorted(((c.device_id, c) for c in chips if c.device_id is not None), key=itemgetter(0))
+    return dict(known) if len(dict(known)) == len(known) else {}
 
 
 def _process(line: Line, device_ids: Mapping[tuple[int, int], int]) -> NpuProcess:

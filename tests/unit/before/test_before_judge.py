@@ -201,6 +201,16 @@ def test_devices_that_are_not_well_are_named_by_how_ill_they_are() -> None:
     assert second(health=strange) == [told]
 
 
+def test_a_word_for_one_device_that_nobody_knows_hides_no_alarm_of_another() -> None:
+    told = second(health=Answered({0: "OK", 1: "NA", 2: "Alarm", 9: "NA"}))
+    assert told[0].startswith("devices error lab-2: npu-smi info calls device 2 Alarm, not OK; ")
+    strange = (
+        'devices warning lab-2: could not see how device 1 is: npu-smi info says "NA", none of '
+        "OK, Critical, Alarm, Warning, UNKNOWN; it was not checked"
+    )
+    assert told[1:] == [strange]
+
+
 def test_a_table_that_the_devices_contradict() -> None:
     at_boot = {0: "198.19.2.0", 1: "198.19.9.1", 2: "198.19.9.2", 3: "198.19.9.3"}
     now: dict[int, Answer[str | None]] = {

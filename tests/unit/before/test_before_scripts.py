@@ -254,6 +254,51 @@ def test_users_of_devices_and_addresses_that_changed(
     )
 
 
+def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[NodeLook, str]:
+    """What is told of two NPUs, the second ill and in use, and what npu-smi was asked."""
+    text = TABLE.replace("| 1     910B3               | OK   ", f"| {first + 1}     910B3  | Alarm")
+    text = text.replace("| 0     910B3", f"| {first}     910B3").replace(
+        "| No running processes found in NPU 1" + " " * 60 + "|",
+        f"| {first + 1}  0  | 4194303 | x | 1 |",
+    )
+    (stage / "table").write_text(text)
+    (stage / "mapping").write_text(f"NPU ID  Chip ID  Chip Logic ID  Chip Name\n{mapping}")
+    which = "[ $# = 1 ] && echo table || echo mapping"
+    put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/$({which})\n')
+    job = replace(JOB, skipped=frozenset({"device-ips"}))
+    return asked(stage, host_questions(job, node(1))), (stage / "calls").read_text()
+
+
+def test_npus_that_count_from_0_cost_one_call(stage: Path) -> None:
+    told, calls = of_npus_that_count_from(stage, 0, "never read")
+    assert calls == "info\n"
+    assert told.health == Answered({0: "OK", 1: "Alarm"})
+
+
+def test_npus_that_do_not_are_known_by_their_physical_ids(stage: Path) -> None:
+    told, calls = of_npus_that_count_from(stage, 1, "1 0 0 Ascend 910B3\n2 0 1 Ascend 910B3\n")
+    assert calls == "info\ninfo -m\n"
+    assert told.present == Answered((0, 1))
+    assert told.health == Answered({0: "OK", 1: "Alarm"})
+    assert told.holders == Answered((Holder(4194303, (1,)),))
+
+
+def test_npus_whose_physical_ids_are_not_told_are_taken_for_no_others(stage: Path) -> None:
+    told, _ = of_npus_that_count_from(stage, 1, "1 0 0\n")
+    for answer in (told.holders, told.present, told.health):
+        assert isinstance(answer, Unanswered)
+        assert "npu-smi info -m: line 2 not understood" in answer.message
+
+
+def test_physical_ids_of_the_table_itself_cost_one_call(stage: Path) -> None:
+    text = (Path(__file__).parents[2] / "data/npu-smi-info/A3-25.3.rc1/busy.txt").read_text()
+    put(stage, "npu-smi", f'echo "$*" >>{stage}/calls; cat {stage}/table\n')
+    (stage / "table").write_text(text)
+    job = replace(JOB, skipped=frozenset({"device-ips"}))
+    assert asked(stage, host_questions(job, node(1))).present == Answered(tuple(range(16)))
+    assert (stage / "calls").read_text() == "info\n"
+
+
 def test_a_host_side_without_tools_or_with_a_busy_one(stage: Path) -> None:
     facts = host_questions(JOB, node(1))
     bare = asked(stage, facts, **{"/etc/hccn.conf": f"{stage}/none", "/usr/local": str(stage)})

@@ -131,6 +131,14 @@ def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     assert [(n.device_id, n.device_id_assumed) for n in npus.value.npus] == [(0, True), (1, True)]
 
 
+def test_npus_that_do_not_count_from_0_are_known_by_the_mapping(stage: Stage) -> None:
+    stage.npu_smi(LOGIC + "\t1  0  0  Ascend 910B3\n\t2  0  1  Ascend 910B3\n")
+    ill = TABLE.replace("| 1     910B3", "| 2     910B3").replace("| 0     910B3", "| 1     910B3")
+    (stage.folder / "table").write_text(ill)
+    stage.put("hccn_tool", FINE)
+    assert stage.answers()["health"] == Answered({0: "Alarm", 1: "Warning"})
+
+
 @pytest.mark.parametrize(
     ("mapping", "asked"),
     [

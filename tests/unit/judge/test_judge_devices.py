@@ -136,6 +136,23 @@ def test_devices_that_a_job_uses_are_well() -> None:
     assert judged(wish, facts(1), facts(2, health=health)) == []
 
 
+def test_a_word_for_one_device_that_nobody_knows_hides_no_alarm_of_another() -> None:
+    health = Answered({**dict.fromkeys(range(8), "OK"), 1: "NA", 2: "Alarm", 3: "", 4: "NA"})
+    told = second(health=health)
+    assert [each.split(":")[0] for each in told] == [
+        "device-health error lab-2",
+        "device-health-unknown warning lab-2",
+    ]
+    assert told[1] == (
+        "device-health-unknown warning lab-2: could not see how devices 1,3-4 are: npu-smi info "
+        'says "NA" and "", none of OK, Critical, Alarm, Warning, UNKNOWN. '
+        "Look at npu-smi info -t health."
+    )
+    well = (Device(0), Device(5))
+    wish = cluster(node(1, devices=well), node(2, devices=well))
+    assert judged(wish, facts(1), facts(2, health=health)) == []
+
+
 def test_nodes_with_different_chips() -> None:
     older = Answered(NpuMap(tuple(npu(i, "Ascend 910A") for i in range(8))))
     wish = cluster(node(1), node(2), node(3))

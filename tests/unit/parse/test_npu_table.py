@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.parse.npu_table import parse_health
+from ascendboot.parse.npu_table import NpuProcess, parse, parse_health
 from ascendboot.parse.reading import ToolBusyError
 
 DATA = Path(__file__).parents[2] / "data/npu-smi-info"
@@ -41,15 +41,29 @@ def test_of_two_chips_on_a_card_and_of_one_id_the_right_one_is_ill() -> None:
     assert parse_health(of_950) == {0: "UNKNOWN"}
 
 
-@pytest.mark.parametrize("word", ["Ok   ", "Alarms", "", "NA   "])
-def test_another_word_is_refused(word: str) -> None:
-    text = recorded("A2-24.1/usual").replace("| OK".ljust(2 + len(word)), f"| {word}", 1)
-    with pytest.raises(NotUnderstoodError) as caught:
-        parse_health(text)
-    assert str(caught.value).startswith("npu-smi info: line 7 not understood: ")
-    assert str(caught.value).endswith(
-        "expected one of OK, Warning, Alarm, Critical, UNKNOWN as Health"
+@pytest.mark.parametrize("word", ["Alarms", "", "NA", "Not known"])
+def test_another_word_of_one_device_hides_no_other(word: str) -> None:
+    text = recorded("A2-24.1/ill").replace("| Alarm    ", f"| {word:9}", 1)
+    assert parse_health(text) == {0: word, 1: "Warning"}
+
+
+def test_npus_that_count_otherwise_go_by_the_physical_ids_of_the_mapping() -> None:
+    text = recorded("A2-24.1/ill").replace("| 1     910B3", "| 2     910B3")
+    text = text.replace("| 0     910B3", "| 1     910B3")
+    assert parse_health(text, {(1, 0): 0, (2, 0): 1}) == {0: "Alarm", 1: "Warning"}
+    assert parse_health(text, {(2, 0): 1}) == {1: "Warning"}
+    assert parse(text, {(1, 0): 0, (2, 0): 1}).device_ids == (0, 1)
+    busy = text.replace(
+        "| No running processes found in NPU 1" + " " * 60 + "|", "| 2  0 | 77 | x | 1 |"
     )
+    assert parse(busy, {(1, 0): 0, (2, 0): 1}).processes == (NpuProcess(1, 77),)
+    two = recorded("A2-24.1/two_chips_of_one_npu")
+    assert parse_health(two, {(0, 0): 0, (0, 1): 1}) == {0: "OK", 1: "OK"}
+
+
+def test_where_the_table_has_physical_ids_they_hold() -> None:
+    ids = {(npu, chip): 99 for npu in range(8) for chip in range(2)}
+    assert parse_health(recorded("A3-25.3.rc1/busy"), ids) == dict.fromkeys(range(16), "OK")
 
 
 def test_a_tool_that_is_busy_and_a_table_without_end_are_no_health() -> None:
