@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
 
 from ascendboot.checkup import check_up
 from ascendboot.console import Screen
@@ -23,6 +22,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
@@ -77,11 +77,8 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
         if collective and not report.interrupted:
             report = _with_collective(session, screen, report)
     run.write_json("report.json", report.to_json())
-    if json:
-        screen.json(report.to_json())
     screen.verdict(report, run.shown)
-    if report.exit_code:
-        raise Exit(code=report.exit_code)
+    end(screen, report.exit_code, report.to_json() if json else None)
 
 
 def _with_collective(session: Session, screen: Screen, report: Report) -> Report:

@@ -22,7 +22,7 @@ from ascendboot.inventory.find import locate
 from ascendboot.inventory.kept import cluster_of, digest, record_of
 from ascendboot.model.spans import parse_span
 from ascendboot.state import State
-from ascendboot.tasks.refusal import refused
+from ascendboot.tasks.ending import exit_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,11 +59,11 @@ def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:
         except OutputError as error:
             raise Exit(str(error), code=error.exit_code) from error
         except AscendbootError as error:
-            raise refused(str(error), error.exit_code, kwargs) from error
+            raise exit_with(str(error), error.exit_code, kwargs) from error
         except OSError as error:
-            raise refused(on_this_side(error), AscendbootError.exit_code, kwargs) from error
+            raise exit_with(on_this_side(error), AscendbootError.exit_code, kwargs) from error
         except KeyboardInterrupt as error:
-            raise refused("interrupted", InterruptedRunError.exit_code, kwargs) from error
+            raise exit_with("interrupted", InterruptedRunError.exit_code, kwargs) from error
 
     return wrapped
 

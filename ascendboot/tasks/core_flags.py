@@ -10,7 +10,7 @@ from invoke.executor import Executor
 from invoke.program import Program
 
 from ascendboot.errors import LaunchError, UsageError
-from ascendboot.tasks.refusal import refused
+from ascendboot.tasks.ending import exit_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def _refusal(words: str, verbs: Sequence[ParserContext]) -> Exit:
     starts_jobs = any(verb.name == "train" for verb in verbs)
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
     code = (LaunchError if starts_jobs else UsageError).exit_code
-    return refused(words, code, {"json": wants_json})
+    return exit_with(words, code, {"json": wants_json})
 
 
 def _say(words: str | None) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invoke.exceptions import Exit
-
 from ascendboot.console import Screen
-from ascendboot.errors import LaunchError, OutputError, UnreachableError
+from ascendboot.errors import LaunchError, UnreachableError
 from ascendboot.launch.detached import start_detached
 from ascendboot.launch.patience import Interrupts
 from ascendboot.launch.planning import plan as plan_launch
@@ -22,9 +20,9 @@ from ascendboot.launch.watch import HangRules
 from ascendboot.model.names import counted
 from ascendboot.tasks.before_start import settle
 from ascendboot.tasks.common import on_interrupt
+from ascendboot.tasks.ending import end, exit_with
 from ascendboot.tasks.job_request import job_request
 from ascendboot.tasks.jobs import REPORT_FILE, folder_held, now
-from ascendboot.tasks.refusal import refused
 
 if TYPE_CHECKING:
     from ascendboot.applied import Applied
@@ -85,10 +83,7 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         report = _run(session, plan, ready.clocks, screen, order)
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
-    if order.json:
-        _print_report(report, screen)
-    if report.exit_code:
-        raise Exit(code=report.exit_code)
+    end(screen, report.exit_code or 0, report.to_json() if order.json else None)
 
 
 def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
@@ -156,7 +151,7 @@ def _run(
             )
         except UnreachableError as error:  # the job was started and goes on without us
             job = {"job_id": launch.job_id, "folder": str(session.run.folder)}
-            raise refused(str(error), error.exit_code, {"json": order.json}, job) from error
+            raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error
 
 
 def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
@@ -167,11 +162,3 @@ def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
         screen.error(f"could not keep the report: {error}")
     if session.problem:
         screen.error(session.problem)
-
-
-def _print_report(report: JobReport, screen: Screen) -> None:
-    """The report as JSON; where it cannot be written, the job's own exit code comes first."""
-    try:
-        screen.json(report.to_json())
-    except OutputError as error:
-        raise Exit(str(error), code=report.exit_code or error.exit_code) from error

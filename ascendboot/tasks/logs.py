@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
@@ -24,6 +23,7 @@ from ascendboot.tasks.common import (
     wanted_cluster,
     whole_number,
 )
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.jobs import JOB_HELP, find_job, now
 from ascendboot.tasks.logs_gathered import Cut, Wanted, gather
@@ -96,21 +96,19 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
             prefix=by_node(found.job.record.nodes) if coloured else plain,
         )
         gathered = gather(found, wanted, follow=follow)
-    _tell(found, gathered, json=json)
-    if gathered.errors:
-        raise Exit(code=UnreachableError.exit_code)
-
-
-def _tell(found: FoundJob, gathered: Gathered, *, json: bool) -> None:
     screen = Screen(json_mode=True)
+    _tell(screen, found, gathered)
+    code = UnreachableError.exit_code if gathered.errors else 0
+    end(screen, code, _document(found, gathered) if json else None)
+
+
+def _tell(screen: Screen, found: FoundJob, gathered: Gathered) -> None:
     for note in gathered.notes:
         screen.say(note, "yellow")
     for error in gathered.errors.values():
         screen.error(str(error))
     shown = Run("", found.job.folder).shown
     screen.say(f"Logs of job {found.job.record.job_id} are in {shown}")
-    if json:
-        screen.json(_document(found, gathered))
 
 
 def _document(found: FoundJob, gathered: Gathered) -> dict[str, object]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
 from ascendboot.errors import UsageError
@@ -19,6 +18,7 @@ from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.source import read
 from ascendboot.ranktable.verdict import judge_file
 from ascendboot.tasks.common import reports_errors
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.npus import cluster_asked, product_among, servers_seen
 from ascendboot.tasks.ranktable_convert import convert
@@ -88,14 +88,11 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
     ]
     code = max(verdict.exit_code for verdict in verdicts)
     screen = Screen(json_mode=json)
-    if json:
-        screen.json({"exit_code": code, "files": [verdict.to_json() for verdict in verdicts]})
-    else:
-        for verdict in verdicts:
-            for line in verdict.told():
-                screen.say(line)
-    if code:
-        raise Exit(code=code)
+    for verdict in verdicts if not json else ():
+        for line in verdict.told():
+            screen.say(line)
+    document = {"exit_code": code, "files": [verdict.to_json() for verdict in verdicts]}
+    end(screen, code, document if json else None)
 
 
 @task(
@@ -141,15 +138,13 @@ def diff(c: Context, first: str, second: str, json: bool = False) -> None:
     Exit codes: 0 they mean the same, 1 they differ, 2 one is unreadable or no rank table.
     """
     found = differences(table_of(read(first)), table_of(read(second)))
-    screen = Screen(json_mode=json)
-    if json:
-        screen.json({"exit_code": int(bool(found)), "differences": [asdict(d) for d in found]})
+    screen, code = Screen(json_mode=json), int(bool(found))
     for difference in found if not json else ():
         screen.say(difference.text)
     if not found and not json:
         screen.say(f"{first} and {second} mean the same")
-    if found:
-        raise Exit(code=1)
+    document = {"exit_code": code, "differences": [asdict(d) for d in found]}
+    end(screen, code, document if json else None)
 
 
 collection = Collection("ranktable", validate, write, convert, diff, show)

@@ -28,6 +28,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.walking import OnScreen
@@ -91,11 +92,8 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
                 walk.apply(session.hosts)
     report = walk.progress.report(run.run_id)
     run.write_json("report.json", report.to_json())
-    if json:
-        screen.json(report.to_json())
     screen.summary(report, run.shown, planned=plan)
-    if report.exit_code:
-        raise Exit(code=report.exit_code)
+    end(screen, report.exit_code, report.to_json() if json else None)
 
 
 def _agreed(walk: Reset, screen: Screen, *, yes: bool, asks: bool) -> bool:

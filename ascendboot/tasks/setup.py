@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
 
 from ascendboot.applying import applied_by
 from ascendboot.console import Screen
@@ -29,6 +28,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_inventory,
 )
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session
@@ -87,13 +87,10 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     with Session.opened(cluster, state, run, accept_new=accept_new, forks=workers) as session:
         report = _walk(session, screen, planning=plan, inventory=path, deletes=delete_code)
     run.write_json("report.json", report.to_json())
-    if json:
-        screen.json(report.to_json())
     screen.summary(report, run.shown, planned=plan)
     changes = report.count(Outcome.WOULD_CHANGE)
     code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    if code:
-        raise Exit(code=code)
+    end(screen, code, report.to_json() if json else None)
 
 
 def _walk(

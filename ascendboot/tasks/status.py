@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
 from ascendboot.errors import UnreachableError
@@ -23,6 +22,7 @@ from ascendboot.tasks.common import (
     reports_errors,
     wanted_cluster,
 )
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.job_rows import SINGLE_ROWS, rank_rows, standstill
 from ascendboot.tasks.jobs import JOB_HELP, find_job
@@ -83,12 +83,10 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     _show(screen, status_now, every=lines)
     for line in shown_places(seen):
         screen.say(f"  {line}")
-    if json:
-        screen.json({**status_now.to_json(), **places_json(seen)})
     for error in found.errors.values():
         screen.error(str(error))
-    if found.errors:
-        raise Exit(code=UnreachableError.exit_code)
+    code = UnreachableError.exit_code if found.errors else 0
+    end(screen, code, {**status_now.to_json(), **places_json(seen)} if json else None)
 
 
 def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
 
 from ascendboot.console import Screen
 from ascendboot.errors import NodeError, UnreachableError
@@ -22,6 +21,7 @@ from ascendboot.tasks.common import (
     seconds,
     wanted_cluster,
 )
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.jobs import JOB_HELP, connected, find_job
 from ascendboot.tasks.session import Session
@@ -92,10 +92,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     document = {**_document(found, before, answers, code), "notes": notes}
     run.write_json("report.json", document)
     _show(screen, record.nodes, before, answers)
-    if json:
-        screen.json(document)
-    if code:
-        raise Exit(code=code)
+    end(screen, code, document if json else None)
 
 
 def _keep_report(session: Session, found: FoundJob, screen: Screen) -> None:

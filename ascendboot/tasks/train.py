@@ -29,11 +29,11 @@ from ascendboot.tasks.common import (
     wanted_cluster,
     whole_number,
 )
+from ascendboot.tasks.ending import exit_with
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, wanted_hangs
 from ascendboot.tasks.limits import allow_open_files
 from ascendboot.tasks.order import Order
-from ascendboot.tasks.refusal import refused
 from ascendboot.tasks.session import Session
 from ascendboot.tasks.start_rules import (
     SKIP_CHECKS_HELP,
@@ -68,12 +68,12 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         except OutputError as error:
             raise Exit(str(error), code=error.exit_code) from error
         except InterruptedRunError as error:
-            raise refused(str(error), error.exit_code, kwargs, _no_job(kwargs)) from error
+            raise exit_with(str(error), error.exit_code, kwargs, _no_job(kwargs)) from error
         except (AscendbootError, OSError) as error:
             words = on_this_side(error) if isinstance(error, OSError) else str(error)
-            raise refused(words, NOT_STARTED, kwargs, _no_job(kwargs)) from error
+            raise exit_with(words, NOT_STARTED, kwargs, _no_job(kwargs)) from error
         except KeyboardInterrupt as error:  # the job, if there is one, goes on
-            raise refused("interrupted", InterruptedRunError.exit_code, kwargs) from error
+            raise exit_with("interrupted", InterruptedRunError.exit_code, kwargs) from error
 
     return wrapped
 
@@ -165,7 +165,9 @@ def _train(order: Order, inventory: str | None, at_once: int) -> None:
         connect = session.connect_to_look if order.plan else session.connect
         transports, errors = connect(cluster.nodes, meanwhile=_looking)
         if errors:
-            raise _refused(*map(str, errors.values()))
+            from ascendboot.tasks.before_start import refused  # noqa: PLC0415 - only in that case
+
+            raise refused(*map(str, errors.values()))
         ready = _looking()(session, applied, transports, order, _launching)
         _launching()(session, applied, ready, order)
 
@@ -223,7 +225,3 @@ def _no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         duration_s=0.0,
         folder="",
     ).to_json()
-
-
-def _refused(*problems: str) -> LaunchError:
-    return LaunchError("\n".join((*problems, "The job was not started.")))

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from invoke.exceptions import Exit
+
+from ascendboot.console import Screen
+from ascendboot.tasks.ending import end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,3 +74,41 @@ def test_where_nothing_can_be_written_the_exit_code_and_the_words_are_left(
     assert ended.returncode == ANSWERS[verb]
     assert ended.stderr.startswith("--inventory: could not find the inventory nowhere: ")
     assert "Traceback" not in ended.stderr
+
+
+NOBODY = "cluster: x\nnodes: {n-1: {address: 127.0.0.1, port: 1}}\n"
+
+
+@pytest.mark.parametrize("verb", ["setup", "check", "reset --plan"])
+def test_a_report_that_cannot_be_written_takes_no_exit_code_and_no_summary(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.yaml").write_text(NOBODY)
+    with Path("/dev/full").open("w") as full:
+        ended = call([*verb.split(), "--json", "-i", "x.yaml"], full.fileno(), tmp_path)
+    *_, summary, problem = ended.stderr.splitlines()
+    assert ended.returncode == 4
+    assert " Kept in .ascendboot/runs/" in summary
+    assert problem == "standard output: could not be written: No space left on device"
+
+
+@pytest.mark.parametrize(("code", "left"), [(0, 1), (1, 1), (4, 4), (130, 130)])
+def test_the_code_of_a_verb_comes_before_that_of_a_lost_document(
+    code: int, left: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen(json_mode=True)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(Exit) as ended:
+            end(screen, code, {"x": 1})
+        monkeypatch.undo()
+    assert (ended.value.code, capfd.readouterr().out) == (left, "")
+    assert ended.value.message is not None
+    assert ended.value.message.startswith("standard output: could not be written: ")
+
+
+def test_a_verb_that_ends_well_ends_with_its_document(capfd: pytest.CaptureFixture[str]) -> None:
+    end(Screen(json_mode=True), 0, {"x": 1})
+    assert json.loads(capfd.readouterr().out) == {"x": 1}
+    end(Screen(), 0, None)
+    assert capfd.readouterr().out == ""
