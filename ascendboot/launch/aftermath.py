@@ -14,12 +14,9 @@ from ascendboot.launch.sweep import LINGER_S, Swept, sweep
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ascendboot.launch.course import Course
     from ascendboot.launch.follow import Followers
-    from ascendboot.launch.patience import Box, Interrupts
-    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.running import Running
     from ascendboot.launch.sweep import Survivor
-    from ascendboot.transport.api import Transport
 
 _SHOWN_SURVIVORS = 5
 _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
@@ -28,22 +25,8 @@ _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing;
 class Aftermath:
     """Clears up behind a job whose launcher is over, or is not waited for any longer."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        transports: Mapping[str, Transport],
-        course: Course,
-        *,
-        interrupts: Interrupts,
-        box: Box,
-        forks: int,
-    ) -> None:
-        self._plan = plan
-        self._transports = transports
-        self._course = course
-        self._interrupts = interrupts
-        self._box = box
-        self._forks = forks
+    def __init__(self, job: Running) -> None:
+        self._job = job
 
     def settle(self, followers: Followers, *, patience_s: float) -> None:
         """End what is left on any node, and wait for output as long as any comes."""
@@ -55,16 +38,16 @@ class Aftermath:
             else:
                 self._take(node, swept)
                 sizes[node] = swept.sizes
-        self._course.notes += tuple(
+        self._job.course.notes += tuple(
             f"{node}: {name} is not whole here: {here} of {there} bytes"
             for node, files in followers.short_of(sizes, patience_s=patience_s).items()
             for name, (here, there) in files.items()
         )
-        while not self._box.empty():
+        while not self._job.box.empty():
             self._note_next()
 
     def _take(self, node: str, swept: Swept) -> None:
-        course = self._course
+        course = self._job.course
         course.unsure += tuple(_survivors(node, swept.left, "could not be ended"))
         course.notes += tuple(_survivors(node, swept.ended, "was left behind and ended"))
         if swept.full:
@@ -73,42 +56,42 @@ class Aftermath:
 
     def _miss(self, node: str, words: str) -> None:
         """Nobody knows what is left on a node; that of a lost one is no failure of the job."""
-        if self._plan.nodes.index(node) in self._course.left:
-            self._course.notes += (words,)
+        if self._job.plan.nodes.index(node) in self._job.course.left:
+            self._job.course.notes += (words,)
         else:
-            self._course.unsure += (words,)
+            self._job.course.unsure += (words,)
 
     def _swept(self) -> dict[str, Swept | NodeError]:
         """Sweep all nodes; a second Ctrl-C cuts all waiting short."""
         kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
-        if self._interrupts.count > 1:
+        if self._job.interrupts.count > 1:
             return kill_now()
-        linger_s = LINGER_S if self._course.launcher_over else 0.0
+        linger_s = LINGER_S if self._job.course.launcher_over else 0.0
         with ThreadPoolExecutor(1) as pool:
-            going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._plan.grace_s)
-            going.add_done_callback(lambda _: self._box.put(None))
+            going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._job.plan.grace_s)
+            going.add_done_callback(lambda _: self._job.box.put(None))
             while not going.done():
                 self._note_next()
-                if self._interrupts.count > 1 and not going.done():
-                    self._course.interrupted = True
+                if self._job.interrupts.count > 1 and not going.done():
+                    self._job.course.interrupted = True
                     kill_now()
                     break
             return going.result()
 
     def _sweep(self, *, linger_s: float, grace_s: float) -> dict[str, Swept | NodeError]:
         return sweep(
-            self._transports,
-            self._plan.job_folder,
+            self._job.transports,
+            self._job.plan.job_folder,
             linger_s=linger_s,
             grace_s=grace_s,
-            forks=self._forks,
+            forks=self._job.forks,
         )
 
     def _note_next(self) -> None:
         """Wait for what comes next, and take it in if it is an event."""
-        seen = self._box.get()
+        seen = self._job.box.get()
         if isinstance(seen, NodeEvent) and seen.event is not None:
-            self._course.note(seen.event)
+            self._job.course.note(seen.event)
 
 
 def _survivors(node: str, survivors: Sequence[Survivor], what: str) -> list[str]:

@@ -17,15 +17,11 @@ from ascendboot.launch.watch import Standing
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.launch.course import Course
     from ascendboot.launch.events import Event
     from ascendboot.launch.follow import NodeEvent, NodeFollower
-    from ascendboot.launch.patience import Box, Interrupts, Limits
-    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.patience import Limits
+    from ascendboot.launch.running import Running
     from ascendboot.launch.watch import HangRules, Watch
-    from ascendboot.transport.api import Transport
 
 _ANSWER = Command(
     argv=("true",),
@@ -38,29 +34,12 @@ _ANSWER = Command(
 class Following:
     """What was seen of one job that runs, and until when something has to be seen."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        transports: Mapping[str, Transport],
-        course: Course,
-        *,
-        limits: Limits,
-        hangs: HangRules,
-        interrupts: Interrupts,
-        box: Box,
-        watch: Watch,
-        forks: int,
-    ) -> None:
-        self._plan = plan
-        self._transports = transports
-        self._course = course
+    def __init__(self, job: Running, *, limits: Limits, hangs: HangRules, watch: Watch) -> None:
+        self._job = job
         self._limits = limits
         self._hangs = hangs
-        self._interrupts = interrupts
-        self._box = box
         self._watch = watch
-        self._forks = forks
-        self._signs = signs_of(plan)
+        self._signs = signs_of(job.plan)
         self._start_by: float | None = None
         self._end_by: float | None = None
         self._stopping = False
@@ -79,7 +58,7 @@ class Following:
             now = time.monotonic()
             waits += [by - now for by in (self._start_by, self._end_by) if by is not None]
             try:
-                seen = self._box.get(timeout=max(0.0, min(waits)))
+                seen = self._job.box.get(timeout=max(0.0, min(waits)))
             except queue.Empty:
                 self._be_overdue(primary.silent_s)
             else:
@@ -92,11 +71,11 @@ class Following:
             self._stand_still(seen)
         elif seen.event is not None:
             self._note(seen.event)
-        elif seen.node == self._plan.primary:
+        elif seen.node == self._job.plan.primary:
             raise self._cut()
 
     def _note(self, event: Event) -> None:
-        course = self._course
+        course = self._job.course
         course.note(event)
         if self._signs.has_begun(course):
             self._start_by = None
@@ -106,7 +85,7 @@ class Following:
             case LauncherStarted() if self._stopping:
                 self._stop()
             case NodeLeft(node_rank=node_rank):
-                self._watch.forget(self._plan.nodes[node_rank])
+                self._watch.forget(self._job.plan.nodes[node_rank])
             case LauncherEnded():
                 self._over = True
             case _:
@@ -117,14 +96,14 @@ class Following:
             return  # it ends already, for a better reason
         self._hangs.tell(seen.words)
         if seen.is_hang and self._hangs.stops:
-            self._course.hung = seen.words
+            self._job.course.hung = seen.words
             self._stop()
         else:
-            self._course.notes += (seen.words,)
+            self._job.course.notes += (seen.words,)
 
     def _be_interrupted(self) -> None:
-        self._course.interrupted = True
-        if self._interrupts.count > 1:
+        self._job.course.interrupted = True
+        if self._job.interrupts.count > 1:
             self._over = True
         else:
             self._stop()
@@ -135,19 +114,19 @@ class Following:
             raise self._out_of_sight(f"nothing came for {silent_s:.0f} s")
         if self._start_by is not None and now >= self._start_by:
             self._start_by = None
-            self._course.not_started = self._who_is_missing()
+            self._job.course.not_started = self._who_is_missing()
             self._stop()
         elif self._end_by is not None and now >= self._end_by:
             if self._stopping:
                 self._over = True
             else:
-                self._course.is_overdue = True
+                self._job.course.is_overdue = True
                 self._stop()
 
     def _cut(self) -> UnreachableError:
         """The primary asked once more: its container may have ended where it has not itself."""
         try:
-            self._transports[self._plan.primary].run(_ANSWER)
+            self._job.transports[self._job.plan.primary].run(_ANSWER)
         except UnreachableError:
             pass
         except NodeError as error:
@@ -155,26 +134,30 @@ class Following:
         return self._out_of_sight("its connection has ended")
 
     def _out_of_sight(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
-        job = f"job {self._plan.job_id}"
+        job = f"job {self._job.plan.job_id}"
         reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
-        return UnreachableError(self._plan.primary, reason)
+        return UnreachableError(self._job.plan.primary, reason)
 
     def _stop(self) -> None:
         """Have the launcher end the job; when that cannot be, the sweep will."""
         self._stopping, self._start_by, self._end_by = True, None, None
         try:
-            terminate_launcher(self._transports[self._plan.primary], self._plan.job_folder)
+            terminate_launcher(
+                self._job.transports[self._job.plan.primary], self._job.plan.job_folder
+            )
         except NodeError as error:
-            self._course.notes += (str(error),)
+            self._job.course.notes += (str(error),)
             self._over = True
         self._expect_end()
 
     def _hasten(self) -> None:
         """Have all nodes end the ranks at once; torchrun's are minded where they run."""
-        if self._hastened or self._plan.launcher.torchrun:
+        if self._hastened or self._job.plan.launcher.torchrun:
             return
         self._hastened = True
-        order = partial(hasten, self._transports, self._plan.job_folder, forks=self._forks)
+        order = partial(
+            hasten, self._job.transports, self._job.plan.job_folder, forks=self._job.forks
+        )
         threading.Thread(target=order, name="hasten", daemon=True).start()
 
     def _expect_end(self, *, failed: bool = False) -> None:
@@ -183,8 +166,8 @@ class Following:
         if failed:
             self._hasten()
         if self._end_by is None:
-            self._end_by = time.monotonic() + ends_within_s(self._plan.grace_s)
+            self._end_by = time.monotonic() + ends_within_s(self._job.plan.grace_s)
 
     def _who_is_missing(self) -> str:
-        missing = {rank.rank for rank in self._plan.ranks} - self._course.started
-        return who_is_missing(self._plan, missing, self._limits.start_s)
+        missing = {rank.rank for rank in self._job.plan.ranks} - self._job.course.started
+        return who_is_missing(self._job.plan, missing, self._limits.start_s)

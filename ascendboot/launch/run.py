@@ -15,6 +15,7 @@ from ascendboot.launch.outlet import Outlet
 from ascendboot.launch.patience import Interrupts, Limits
 from ascendboot.launch.prefixes import plain
 from ascendboot.launch.prepare import nowhere, prepare, start
+from ascendboot.launch.running import Running
 from ascendboot.launch.sweep import stop_job
 from ascendboot.launch.verdict import report_on
 from ascendboot.launch.watch import HangRules, Watch
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ascendboot.launch.patience import Box
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.model.job import JobReport
     from ascendboot.transport.api import Transport
@@ -53,18 +53,17 @@ def run(
     Raises:
         UnreachableError: the primary was lost while the job ran; the job goes on there.
     """
-    nodes = {n: transports[n] for n in plan.nodes}
-    job = _Job(
-        plan,
-        nodes,
-        folder,
-        interrupts=interrupts,
-        limits=limits or Limits(),
-        hangs=hangs or HangRules(),
+    job = Running(
+        plan=plan,
+        transports={n: transports[n] for n in plan.nodes},
+        course=Course(),
+        interrupts=interrupts or Interrupts(),
+        box=queue.SimpleQueue(),
         forks=forks,
     )
+    way = _Way(job, folder, limits=limits or Limits(), hangs=hangs or HangRules())
     began, started = time.monotonic(), datetime.now(timezone.utc)
-    course = job.through(sink, prefix)
+    course = way.through(sink, prefix)
     return report_on(
         plan,
         course,
@@ -75,50 +74,37 @@ def run(
     )
 
 
-class _Job:
-    """One job on its way through."""
+class _Way:
+    """The way of one job, from all nodes ready to nothing left."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        transports: Mapping[str, Transport],
-        folder: Path,
-        *,
-        interrupts: Interrupts | None,
-        limits: Limits,
-        hangs: HangRules,
-        forks: int,
-    ) -> None:
-        self._plan = plan
-        self._transports = transports
+    def __init__(self, job: Running, folder: Path, *, limits: Limits, hangs: HangRules) -> None:
+        self._job = job
         self._folder = folder
         self._limits = limits
         self._hangs = hangs
-        self._forks = forks
-        self._course = Course()
-        self._box: Box = queue.SimpleQueue()
-        self._interrupts = interrupts or Interrupts()
-        self._interrupts.wake(self._box)
-        self._watch = Watch(hangs, plan, transports, folder, self._box.put, forks=forks)
+        found = job.box.put
+        self._watch = Watch(hangs, job.plan, job.transports, folder, found, forks=job.forks)
+        job.interrupts.wake(job.box)
 
     def through(self, sink: Callable[[bytes], None], prefix: Callable[[str, int], bytes]) -> Course:
+        job = self._job
         try:
-            prepare(self._plan, self._transports, forks=self._forks)
+            prepare(job.plan, job.transports, forks=job.forks)
         except LaunchError as error:
-            self._course.not_started = str(error)
-            return self._course
-        outlet = Outlet(sink, is_hurried=lambda: self._interrupts.count > 0)
+            job.course.not_started = str(error)
+            return job.course
+        outlet = Outlet(sink, is_hurried=lambda: job.interrupts.count > 0)
         followers = Followers(
-            self._plan,
+            job.plan,
             folder=self._folder,
             sink=outlet,
-            on_event=self._box.put,
+            on_event=job.box.put,
             on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
             prefix=prefix,
-            forks=self._forks,
+            forks=job.forks,
         )
-        self._course.arrivals = followers.arrivals
+        job.course.arrivals = followers.arrivals
         try:
             started = self._started(followers)
             if started:
@@ -133,11 +119,11 @@ class _Job:
             if lost := outlet.close():
                 followers.output.lose(lost)
         if not started:
-            self._course.unsure += take_back(self._plan, self._transports, forks=self._forks)
+            job.course.unsure += take_back(job.plan, job.transports, forks=job.forks)
         problems = [followers.output.problem] if followers.output.problem else []
         problems += [p for follower in followers.nodes.values() for p in follower.problems]
-        self._course.notes += tuple(problems)
-        return self._course
+        job.course.notes += tuple(problems)
+        return job.course
 
     def _go_on(self, followers: Followers) -> None:
         """Follow the job that was started to its end, and clear up behind it."""
@@ -145,50 +131,33 @@ class _Job:
         from ascendboot.launch.aftermath import Aftermath  # noqa: PLC0415
         from ascendboot.launch.following import Following  # noqa: PLC0415
 
-        following = Following(
-            self._plan,
-            self._transports,
-            self._course,
-            limits=self._limits,
-            hangs=self._hangs,
-            interrupts=self._interrupts,
-            box=self._box,
-            watch=self._watch,
-            forks=self._forks,
-        )
-        following.to_the_end(followers.nodes[self._plan.primary])
-        after = Aftermath(
-            self._plan,
-            self._transports,
-            self._course,
-            interrupts=self._interrupts,
-            box=self._box,
-            forks=self._forks,
-        )
-        after.settle(followers, patience_s=self._limits.drain_s)
+        following = Following(self._job, limits=self._limits, hangs=self._hangs, watch=self._watch)
+        following.to_the_end(followers.nodes[self._job.plan.primary])
+        Aftermath(self._job).settle(followers, patience_s=self._limits.drain_s)
 
     def _stop_after_trouble(self) -> None:
         """Whatever is passed on from here, no job is left to itself without a word."""
-        plan = self._plan
+        job, plan = self._job, self._job.plan
         stop_job(
-            self._transports,
+            job.transports,
             plan.job_folder,
             primary=plan.primary,
             grace_s=plan.grace_s,
-            forks=self._forks,
+            forks=job.forks,
         )
 
     def _started(self, followers: Followers) -> bool:
+        job = self._job
         try:
             beat_s = self._hangs.beat_s(self._limits.beat_s)
-            followers.open(self._transports, beat_s=beat_s)
-            if not self._interrupts.count:
-                start(self._plan, self._transports, forks=self._forks)
+            followers.open(job.transports, beat_s=beat_s)
+            if not job.interrupts.count:
+                start(job.plan, job.transports, forks=job.forks)
                 return True
-            self._course.interrupted = True
+            job.course.interrupted = True
         except (NodeError, OSError) as error:
             what = (
                 f"could not keep the output here: {error}" if isinstance(error, OSError) else error
             )
-            self._course.not_started = f"{what}\n{nowhere(self._plan.job_id)}"
+            job.course.not_started = f"{what}\n{nowhere(job.plan.job_id)}"
         return False
