@@ -11,10 +11,14 @@ from ascendboot.preflight.program import is_compared, shown
 from ascendboot.preflight.who import nodes_of, ranks_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from ascendboot.judge.finding import Level
     from ascendboot.preflight.notes import Place, Said
+
+    Told: TypeAlias = tuple[tuple[int, ...], str]
+    """Ranks, and what is said of them."""
 
 CLOCK_S = 5.0
 """More than a busy node takes to look at its clock once the sum is there."""
@@ -45,32 +49,11 @@ def compare(places: Sequence[Place], said: Mapping[int, Said], digest: str) -> I
     yield from _misplaced(places, heard)
     yield from _apart(places, heard)
     yield from _tables(places, heard, digest)
-    kinds: tuple[tuple[str, str, str, Level], ...] = (
-        ("preflight-versions", "versions", "not there", "error"),
-        ("preflight-environment", "env", "not set", "error"),
-        ("preflight-limits", "limits", "not known", "warning"),
-    )
-    stated = {place.rank: _compared(place.env) for place in places if place.rank in heard}
-    for id_, key, absent, level in kinds:
-        values = {rank: facts[key] for rank, facts in heard.items()}
-        wanted = stated if key == "env" else {}
-        words: dict[tuple[int, ...], list[str]] = {}
-        for name in sorted(set[str]().union(*values.values(), *wanted.values())):
-            of_name = {rank: meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
-            should = {r: meant(name, of[name]) for r, of in wanted.items() if name in of}
-            others = {rank: value for rank, value in of_name.items() if rank not in should}
-            for ranks, told in (
-                *differences(name, others, absent=absent),
-                *unlike_stated(name, of_name, should, absent=absent),
-            ):
-                words.setdefault(ranks, []).append(told)
-        for ranks, all_told in words.items():
-            yield _finding(id_, places, ranks, "; ".join(all_told), level=level)
+    yield from _listed("preflight-versions", places, _unlike(heard, "versions", "not there"))
+    yield from _listed("preflight-environment", places, _environments(places, heard))
+    limits = _unlike(heard, "limits", "not known")
+    yield from _listed("preflight-limits", places, limits, level="warning")
     yield from _clocks(places, said)
-
-
-def _compared(env: Mapping[str, str]) -> dict[str, Any]:
-    return {name: shown(name, value) for name, value in env.items() if is_compared(name)}
 
 
 def _misplaced(
@@ -109,6 +92,43 @@ def _apart(places: Sequence[Place], heard: Mapping[int, Mapping[str, Any]]) -> I
             }
             for ranks, words in differences(f"the {what}", values, absent="none"):
                 yield _finding("preflight-place", places, ranks, words)
+
+
+def _unlike(heard: Mapping[int, Mapping[str, Any]], key: str, absent: str) -> Iterator[Told]:
+    """Ranks for which something in a list of their facts is another than for most."""
+    values = {rank: facts[key] for rank, facts in heard.items()}
+    for name in sorted(set[str]().union(*values.values())):
+        of_name = {rank: meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
+        yield from differences(name, of_name, absent=absent)
+
+
+def _environments(
+    places: Sequence[Place], heard: Mapping[int, Mapping[str, Any]]
+) -> Iterator[Told]:
+    """The same of environments; what is stated for a node alone is held against that."""
+    values = {rank: facts["env"] for rank, facts in heard.items()}
+    stated = {place.rank: _compared(place.env) for place in places if place.rank in heard}
+    for name in sorted(set[str]().union(*values.values(), *stated.values())):
+        of_name = {rank: meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
+        should = {r: meant(name, of[name]) for r, of in stated.items() if name in of}
+        others = {rank: value for rank, value in of_name.items() if rank not in should}
+        yield from differences(name, others, absent="not set")
+        yield from unlike_stated(name, of_name, should, absent="not set")
+
+
+def _compared(env: Mapping[str, str]) -> dict[str, Any]:
+    return {name: shown(name, value) for name, value in env.items() if is_compared(name)}
+
+
+def _listed(
+    id_: str, places: Sequence[Place], told: Iterable[Told], *, level: Level = "error"
+) -> Iterator[Finding]:
+    """One finding for all that is told of the same ranks."""
+    words: dict[tuple[int, ...], list[str]] = {}
+    for ranks, of_ranks in told:
+        words.setdefault(ranks, []).append(of_ranks)
+    for ranks, all_told in words.items():
+        yield _finding(id_, places, ranks, "; ".join(all_told), level=level)
 
 
 def _tables(

@@ -68,9 +68,15 @@ class Said:
 def places(placement: Placement) -> tuple[Place, ...]:
     """Where every rank should be, in rank order."""
     return tuple(
-        Place(rank, node.name, node.server_id, slot.device_id, slot.local_rank, node.env)
+        Place(
+            rank,
+            slot.node.name,
+            slot.node.server_id,
+            slot.device_id,
+            slot.local_rank,
+            slot.node.env,
+        )
         for rank, slot in enumerate(placement.slots)
-        for node in (slot.node,)
     )
 
 
