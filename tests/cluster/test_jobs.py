@@ -32,12 +32,15 @@ KILLS = int(
 )
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
 # Ends when the test says so; the last line is no text and has no end.
+# Who fails ends the others: they are to have said their last before.
 ENDS = f"""\
 import os, pathlib, sys, time
 print('ready', flush=True)
 while not pathlib.Path('{BASE}/go').exists(): time.sleep(0.05)
 os.write(1, b'\\xff\\x00 last of ' + os.environ['RANK'].encode())
-sys.exit(3 if os.environ['RANK'] in sys.argv[1:] else 0)
+if os.environ['RANK'] not in sys.argv[1:]: sys.exit(0)
+time.sleep(1)
+sys.exit(3)
 """
 # Ranks 2 and 0 fail and say when, by the clock of their node; rank 2 does so first.
 TIMED = """\
