@@ -63,11 +63,12 @@ if module:
 """
 """Arguments: a module that must be there, and the script, or "" for none of them."""
 
-_WORDS: Final = r"""
+WORDS_OF: Final = r"""
 words_of() {
+  # Where the process ends meanwhile, bash's `read` leaves in `word` what it was.
   local word
   words=
-  while [ "${#words}" -lt 120 ] && { IFS= read -r -d '' word || [ -n "$word" ]; }; do
+  while word= && [ "${#words}" -lt 120 ] && { IFS= read -r -d '' word || [ -n "$word" ]; }; do
     words+="${words:+ }${word//[$'\n\t']/ }"
   done 2>/dev/null <"/proc/$1/cmdline"
   words=${words:0:120}
@@ -77,7 +78,7 @@ words_of() {
 WORK: Final = (
     COMMON
     + RUNS
-    + _WORDS
+    + WORDS_OF
     + r"""
 base=$1 python=$2 module=$3 script=$4 mpirun=$5 ports=$6 versions=$7 sshd=$8
 shift 8
@@ -162,7 +163,7 @@ readable."""
 HOST: Final = (
     COMMON
     + VENDOR_TOOLS
-    + _WORDS
+    + WORDS_OF
     + r"""
 left=5 enough=20
 # In a table without physical ids the NPUs' own are taken for them while these count up from 0, as

@@ -67,8 +67,9 @@ start_of() {
   echo "${fields[19]}"
 }
 has_our_config() {
+  # Where the process ends meanwhile, bash's `read` leaves in `word` what it was.
   local word words=
-  while IFS= read -r -d '' word || [ -n "$word" ]; do words+="$word "
+  while word= && { IFS= read -r -d '' word || [ -n "$word" ]; }; do words+="$word "
   done 2>/dev/null <"/proc/$1/cmdline"
   [[ $words == *"-f $b/sshd/sshd_config "* ]]
 }

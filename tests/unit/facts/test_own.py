@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from ascendboot.before.scripts import WORDS_OF
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.own import Own, base_script, own_question, parse_own
+from ascendboot.facts.own import SSHD_FUNCTIONS, Own, base_script, own_question, parse_own
 from ascendboot.transport.api import Result
 
 QUESTION = own_question("lab", with_public_keys=False, with_certificates=False)
@@ -42,6 +43,33 @@ def test_a_port_that_somebody_spoilt_is_none(tmp_path: Path, line: str, port: in
     (tmp_path / "sshd/sshd_config").write_text(f"# ours\n{line}\nUsePAM no\n")
     own = seen_in(tmp_path)
     assert (own.port, set(own.files)) == (port, {"sshd/sshd_config"})
+
+
+_ENDS_AS_IT_IS_READ = """\
+sleep 60 & pid=$!
+until read -r name <"/proc/$pid/comm" && [ "$name" = sleep ]; do :; done
+read() {
+  builtin read "$@"
+  local code=$?
+  { kill -KILL "$pid" && wait "$pid"; } 2>/dev/null
+  return "$code"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("functions", "call", "told"),
+    [
+        (f"b=/none\n{SSHD_FUNCTIONS}", 'has_our_config "$pid" || echo none', "none\n"),
+        (WORDS_OF, 'words_of "$pid"; echo "$words"', "sleep\n"),
+    ],
+    ids=["sshd", "holder"],
+)
+def test_a_process_that_ends_as_its_command_is_read(functions: str, call: str, told: str) -> None:
+    script = f"{functions}{_ENDS_AS_IT_IS_READ}{call}"
+    argv = ["/bin/bash", "-c", script]
+    done = subprocess.run(argv, capture_output=True, check=True, text=True, timeout=20)
+    assert done.stdout == told
 
 
 def test_where_nothing_is_nothing_is_seen(tmp_path: Path) -> None:
