@@ -76,10 +76,11 @@ def test_a_cluster_that_is_set_up_has_no_finding(operator: Operator) -> None:
     ended = check(operator)
     assert (ended.code, findings(ended, "error", "warning")) == (0, {})
     proved = {(r["node"], r["phase"]): r["detail"] for r in ended.json["results"]}
-    for node in ("lab-1", "lab-2"):
+    # mpirun's daemons are called back at the primary alone.
+    for node, doors in (("lab-1", 3), ("lab-2", 4)):
         assert proved[node, "prove"] == "the primary logs in and finds all as written"
         assert proved[node, "network"] == (
-            "reaches the other nodes: 4 pings between NPUs and 4 TCP connections"
+            f"reaches the other nodes: 4 pings between NPUs and {doors} TCP connections"
         )
 
 
@@ -302,8 +303,8 @@ ODD = f"""\
 #!/bin/sh
 case $1 in */preflight.py)
   export HCCL_CONNECT_TIMEOUT=120 HCCL_ACCESS_TOKEN=hidden PYTHONPATH=/opt/other
-  sed 's/"198.19[^"]*"/"192.0.2.1"/' "$RANK_TABLE_FILE" >"/run/$RANK"
-  mv "/run/$RANK" "$RANK_TABLE_FILE" ;;
+  sed 's/"198.19[^"]*"/"192.0.2.1"/' "$RANK_TABLE_FILE" >"$RANK_TABLE_FILE.$RANK"
+  mv "$RANK_TABLE_FILE.$RANK" "$RANK_TABLE_FILE" ;;
 esac
 exec {PYTHON}.was "$@"
 """

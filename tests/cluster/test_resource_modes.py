@@ -269,9 +269,10 @@ def test_the_rank_table_follows_the_npus(
     product("a3")
     setup = operator.setup()
     assert setup.code == 0, setup.err
-    assert {r["detail"] for r in setup.json["results"] if r["phase"] == "network"} == {
-        "reaches the other nodes: 4 pings between NPUs and 4 TCP connections"
-    }
+    assert [r["detail"] for r in setup.json["results"] if r["phase"] == "network"] == [
+        f"reaches the other nodes: 4 pings between NPUs and {doors} TCP connections"
+        for doors in (3, 4)  # mpirun's daemons are called back at the primary alone
+    ]
     of_a3 = json.loads(table(operator))
     servers = of_a3["server_list"]
     names = [{"server_id": server["server_id"]} for server in servers]
