@@ -20,6 +20,7 @@ from ascendboot.launch.record import PLAN_FILE, read_record, record_of
 from ascendboot.launch.run import run
 from ascendboot.launch.status import status_of
 from ascendboot.model.clocks import NodeClocks
+from ascendboot.model.job import JobState
 from ascendboot.model.placement import Placement, Slot
 from tests.integration.launch_cluster import (
     LocalCluster,
@@ -63,14 +64,20 @@ class TwoNodes:
     def left_alone(self, made: LaunchPlan, folder: Path) -> JobReport:
         """What `status` says of a job that nobody followed, once its launcher is gone."""
         started = datetime.now(timezone.utc).isoformat()
-        start_detached(made, self.transports, forks=4)
-        wait_until(lambda: not self._looks(made)["lab-1"].launcher_alive)
         document = record_of(made, started=started, clocks=NodeClocks())
         (folder / PLAN_FILE).write_text(json.dumps(document))
         record = read_record(folder)
         assert record is not None
-        looks, now = self._looks(made), datetime.now(timezone.utc)
-        return status_of(record, looks, folder=folder, final=None, now=now).report
+        told: list[JobReport] = []
+
+        def is_over() -> bool:
+            looks, now = self._looks(made), datetime.now(timezone.utc)
+            told.append(status_of(record, looks, folder=folder, final=None, now=now).report)
+            return not looks["lab-1"].launcher_alive and told[-1].state is not JobState.RUNNING
+
+        start_detached(made, self.transports, forks=4)
+        wait_until(is_over)
+        return told[-1]
 
     def _looks(self, made: LaunchPlan) -> dict[str, JobLook]:
         found = {}
