@@ -31,10 +31,14 @@ class Leftover:
 def job_rules(looks: Mapping[str, NodeLook]) -> Iterator[Finding]:
     """All findings of this module."""
     left = {leftover.job_id for leftover in leftovers(looks)}
-    for node, jobs in _known(looks).items():
+    known = _known(looks)
+    recorded = {folder.job_id for jobs in known.values() for folder in jobs.folders}
+    for node, jobs in known.items():
         for job_id in dict.fromkeys(process.job_id for process in jobs.processes):
             if job_id in left:
                 yield _is_left(node, job_id, jobs)
+            elif job_id not in recorded:
+                yield _without_record(node, job_id, jobs)
             else:
                 yield Finding(
                     id="jobs",
@@ -74,16 +78,33 @@ def _pids(jobs: Jobs, job_id: str) -> tuple[int, ...]:
     return tuple(process.pid for process in jobs.processes if process.job_id == job_id)
 
 
-def _is_left(node: str, job_id: str, jobs: Jobs) -> Finding:
+def _without_record(node: str, job_id: str, jobs: Jobs) -> Finding:
+    """`stop` cannot end these: it ends jobs that have a record."""
+    return Finding(
+        id="jobs",
+        level="error",
+        nodes=(node,),
+        text=f"processes carry the id of job {job_id}, and no node has a folder of "
+        f"this job: {_named(jobs, job_id)}",
+        remedy="end these processes with kill, or start them without the variable "
+        "ASCENDBOOT_JOB_ID",
+    )
+
+
+def _named(jobs: Jobs, job_id: str) -> str:
     processes = [process for process in jobs.processes if process.job_id == job_id]
     pids = ", ".join(str(process.pid) for process in processes[:_SHOWN])
     more = f" and {len(processes) - _SHOWN} more" if len(processes) > _SHOWN else ""
-    what = "process is" if len(processes) == 1 else "processes are"
+    return f"pid {pids}{more} ({processes[0].command})"
+
+
+def _is_left(node: str, job_id: str, jobs: Jobs) -> Finding:
+    count = len(_pids(jobs, job_id))
+    what = "process is" if count == 1 else "processes are"
     return Finding(
         id="leftovers",
         level="error",
         nodes=(node,),
-        text=f"{len(processes)} {what} left of job {job_id}, whose launcher is gone: "
-        f"pid {pids}{more} ({processes[0].command})",
+        text=f"{count} {what} left of job {job_id}, whose launcher is gone: {_named(jobs, job_id)}",
         remedy=f"end them: stop --job {job_id}, or train with --stop-leftovers",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ascendboot.facts.scripts import COMMON, VENDOR_TOOLS
-from ascendboot.launch.scripts import RUNS
+from ascendboot.launch.scripts import JOB_PROCESSES, RUNS
 
 PACKAGES: Final = (
     "torch",
@@ -78,6 +78,7 @@ words_of() {
 WORK: Final = (
     COMMON
     + RUNS
+    + JOB_PROCESSES
     + WORDS_OF
     + r"""
 base=$1 python=$2 module=$3 script=$4 mpirun=$5 ports=$6 versions=$7 sshd=$8
@@ -116,12 +117,11 @@ done
 section data 0 "$told"
 
 told= ids=' '
-while IFS= read -r -d '' entry; do
-  pid=${entry#/proc/}; pid=${pid%%/*}; id=${entry#*ASCENDBOOT_JOB_ID=}
+while read -r pid id; do
   words_of "$pid"
   told+="process $pid $id $words"$'\n'
   case $ids in *" $id "*) ;; *) ids+="$id " ;; esac
-done < <(grep -sazoHx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-][A-Za-z0-9._-]*' /proc/[0-9]*/environ)
+done < <(job_processes)
 # The launcher of a job began where the job is still open, be it that its ranks live elsewhere.
 for open in "${base%/*}"/*/jobs/*/open; do
   id=${open%/open}; id=${id##*/}
@@ -163,6 +163,7 @@ readable."""
 HOST: Final = (
     COMMON
     + VENDOR_TOOLS
+    + JOB_PROCESSES
     + WORDS_OF
     + r"""
 left=5 enough=20
@@ -192,6 +193,7 @@ elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
     while IFS= read -r -d '' entry; do
       case $entry in ASCENDBOOT_JOB_ID=*) id=${entry#*=} ;; esac
     done 2>/dev/null <"/proc/$pid/environ"
+    is_ours "$pid" || id=
     words_of "$pid"
     told+="$pid ${id:--} $words"$'\n'
   done <<<"${table#*Process id}"

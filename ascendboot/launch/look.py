@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.events import parse_event
-from ascendboot.launch.scripts import RUNS
+from ascendboot.launch.scripts import JOB_PROCESSES, RUNS
 from ascendboot.launch.usage import RATES, USAGE
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
@@ -25,14 +25,12 @@ LOOK: Final = (
 jobs=$1 closely=$2; shift 2
 """
     + RUNS
+    + JOB_PROCESSES
     + USAGE
     + RATES
     + r"""
 set -f
-while IFS= read -r -d '' entry; do
-  pid=${entry#/proc/}
-  printf 'process %s %s\n' "${pid%%/*}" "${entry#*ASCENDBOOT_JOB_ID=}"
-done < <(set +f; grep -sazoHx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ)
+while read -r process; do printf 'process %s\n' "$process"; done < <(job_processes)
 tell() {
   local line fields
   printf 'job %s\n' "$1"

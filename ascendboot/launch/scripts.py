@@ -7,7 +7,29 @@ from typing import Final
 from ascendboot.launch.usage import SAMPLE, USAGE
 from ascendboot.transport.shell import UPTIME
 
-PREPARE: Final = r"""
+JOB_PROCESSES: Final = r"""
+is_ours() {
+  local key uids
+  while read -r key uids && [ "$key" != Uid: ]; do :; done 2>/dev/null <"/proc/$1/status"
+  [ "${uids//[[:space:]]/ }" = "$EUID $EUID $EUID $EUID" ] && [ ! -u "/proc/$1/exe" ]
+}
+job_processes() {
+  local entry pid
+  while IFS= read -r -d '' entry; do
+    pid=${entry#/proc/} pid=${pid%%/*}
+    ! is_ours "$pid" || printf '%s %s\n' "$pid" "${entry#*ASCENDBOOT_JOB_ID=}"
+  done < <(set +f; grep -sazoHx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-][A-Za-z0-9._-]*' \
+    /proc/[0-9]*/environ)
+}
+"""
+"""Shell function: `job_processes` prints `PID JOB_ID` of what carries a job's id.
+
+Any user can set that variable. `is_ours` takes only what this user has started: all four user ids
+are his own, and no setuid program has given them to a process that somebody else started."""
+
+PREPARE: Final = (
+    JOB_PROCESSES
+    + r"""
 base=$1 job=$2 mpirun=$3 python=$4 script=$5 workdir=$6 table=$7 digest=$8
 chief=$9 alone=${10} write=${11}
 shift 11
@@ -44,10 +66,6 @@ case $workdir in "$job"/*) ;; *) [ -d "$workdir" ] || refuse "no folder $workdir
 if [ "$bad" = 0 ]; then
   mkdir -p -- "$base/jobs" && mkdir -m 0700 -- "$job" && made=1 && : >"$job/making" || bad=1
 fi
-running() {
-  grep -sazohx 'ASCENDBOOT_JOB_ID=[A-Za-z0-9._-]*' /proc/[0-9]*/environ |
-    while IFS= read -r -d '' entry; do printf '%s\n' "${entry#*=}"; done
-}
 # Of two that are made ready at once the first goes on, which the other cannot but see. One that is
 # ready has seen nobody, and is about to start.
 starting() {
@@ -61,7 +79,7 @@ starting() {
 told=' '
 tell() { case $told in *" $1 "*) ;; *) told+="$1 "; refuse "job $1 $2" ;; esac; }
 if [ -n "$alone" ]; then
-  for other in $(running); do
+  for other in $(job_processes | cut -d ' ' -f 2); do
     tell "$other" "runs on this node; wait for its end, or end it: stop --job $other"
   done
   for other in $(starting); do
@@ -84,6 +102,7 @@ bash -c "$write" && cd -- "$job" && {
 rm -rf -- "$job"
 exit 1
 """
+)
 """Sees whether the node can take part, then makes the job's folder with its empty logs.
 
 Arguments: base, job folder, mpirun ("" where none takes part), python, script ("" when it is

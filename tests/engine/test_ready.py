@@ -122,7 +122,10 @@ def spoiled(servers: tuple[Server, Server]) -> tuple[Server, Server]:
         server.work["disk"] = ROOM.format(GB // 2)
     first.host["hccn_conf"] = "address_0=198.19.7.7\n"
     first.work["listeners"] = 'LISTEN 0 1 *:60001 *:* users:(("nginx",pid=9,fd=4))\n'
-    first.work["jobs"] = f"process 4 busy python3 x.py\nfolder gone old {BASE}/jobs/old\n"
+    first.work["jobs"] = (
+        f"process 4 busy python3 x.py\nfolder runs busy {BASE}/jobs/busy\n"
+        f"folder gone old {BASE}/jobs/old\n"
+    )
     second.script = 1
     second.work["lacks"] = "no program /usr/bin/mpirun; install Open MPI or run setup\n"
     second.work["packages"] = "python 3.10.4\ntorch 2.1.0\n"

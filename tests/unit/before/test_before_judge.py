@@ -253,7 +253,12 @@ def test_a_job_that_runs_is_named_at_its_nodes() -> None:
 
 def test_of_a_job_whose_launcher_was_never_here_nobody_knows() -> None:
     assert [line.split(" ")[0] for line in second(jobs=living("none", 6))] == ["jobs"]
-    assert [line.split(" ")[0] for line in second(jobs=living("", 6))] == ["jobs"]
+    [without_folder] = second(jobs=living("", 6))
+    assert without_folder == (
+        "jobs error lab-2: processes carry the id of job old, and no node has a folder of this "
+        "job: pid 6 (python3 main.py); end these processes with kill, or start them without the "
+        "variable ASCENDBOOT_JOB_ID"
+    )
 
 
 def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:

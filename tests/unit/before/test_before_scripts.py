@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import pytest
 from ascendboot.before.answers import DeviceIps, Holder, JobFolder, NodeLook, Packages
 from ascendboot.before.wanted import host_questions, work_questions
 from ascendboot.facts.api import NOT_ASKED, Answered, Unanswered, answer_to, value_of
+from ascendboot.launch.look import look_below, parse_look
 from ascendboot.transport.api import Result
 from tests.unit.before.found import JOB
 from tests.unit.judge.well import node
@@ -194,6 +196,34 @@ def test_what_lives_of_jobs_of_any_cluster(
     assert [f for f in jobs.folders if f.job_id == "t-before"] == [
         JobFolder("t-before", launcher, str(folder))  # type: ignore[arg-type]
     ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("who", ["another user", "another user's setuid", "setuid"])
+def test_a_variable_that_any_user_can_set_makes_no_job(stage: Path, who: str) -> None:
+    program = Path(tempfile.mkdtemp(prefix="ascendboot-test-")) / "sleep"
+    shutil.copy("/bin/sleep", program)
+    program.parent.chmod(0o755)
+    program.chmod(0o4755 if "setuid" in who else 0o755)
+    folder = stage / "base/lab/jobs/t-forged"  # jobs that are over have one, too
+    folder.mkdir(parents=True)
+    (folder / "events").touch()
+    env, user = {"ASCENDBOOT_JOB_ID": "t-forged"}, "nobody" if "another" in who else None
+    with subprocess.Popen([program, "60"], env=env, user=user) as process:
+        try:
+            jobs = value_of(of_work(stage).jobs)
+            look = subprocess.run(
+                [BASH, *look_below(f"b={stage}/base/lab\n").argv[1:]],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        finally:
+            process.kill()
+            shutil.rmtree(program.parent)
+    assert jobs is not None
+    assert [each for each in jobs.processes if each.job_id == "t-forged"] == []
+    assert not parse_look(look.stdout)["t-forged"].is_alive
 
 
 def test_only_where_somebody_listens_it_is_asked_who(stage: Path) -> None:
