@@ -5,7 +5,7 @@ import sys
 
 from invoke.main import program
 
-from ascendboot.tasks.core_flags import CarefulExecutor
+from ascendboot.tasks.core_flags import CarefulExecutor, CarefulProgram
 from ascendboot.tasks.program import (
     namespace,
     prepare,
@@ -18,6 +18,7 @@ if (words := with_help_first(sys.argv)) != sys.argv:
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - this very program
 
 prepare(sys.argv[1:])
+program.__class__ = CarefulProgram  # Invoke has made it by now, and reads the verbs next
 program.executor_class = CarefulExecutor
 ns = namespace(sys.argv[1:])
 say_where_dashes_lack(sys.argv[1:], program, ns)

@@ -1,11 +1,13 @@
-"""Flags of Invoke's own that do nothing here, or not what they say: not shown, and refused."""
+"""Invoke's own flags that a verb cannot honour: not shown in its help, and refused."""
 
 from __future__ import annotations
 
+import logging
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from invoke.exceptions import Exit
+from invoke.exceptions import Exit, ParseError
 from invoke.executor import Executor
 from invoke.program import Program
 
@@ -13,9 +15,8 @@ from ascendboot.errors import LaunchError, UsageError
 from ascendboot.tasks.ending import exit_with
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from invoke.parser.argument import Argument
     from invoke.parser.context import ParserContext
 
 _NO_COMMANDS: Final = "it is for commands that Invoke runs, and here it runs none"
@@ -24,44 +25,114 @@ _REFUSED: Final = {
     "verb that has it: setup --plan",
     "pty": f"{_NO_COMMANDS}; if -p was to be --plan, it comes behind a verb that has it: setup -p",
 } | dict.fromkeys(
-    ("command-timeout", "echo", "hide", "prompt-for-sudo-password", "warn-only"),
+    ("command-timeout", "config", "echo", "hide", "prompt-for-sudo-password", "warn-only"),
     f"{_NO_COMMANDS}; leave it out",
 )
+"""Without effect wherever they stand."""
+_INSTEAD_OF_A_VERB: Final = dict.fromkeys(
+    (
+        *("complete", "list", "list-depth", "list-format"),
+        *("print-completion-script", "version"),
+    ),
+    "the verb would be run all the same; leave out the flag or the verb",
+)
+_ONLY_BEFORE: Final = dict.fromkeys(
+    ("collection", "debug", "search-root", "write-pyc"),
+    "Invoke reads it only before the verb; put it there, or leave it out",
+)
+_FORMATS: Final = ("flat", "nested", "json")
 
 
 class CarefulExecutor(Executor):
-    """Runs verbs, unless a flag was said that would not do what the operator expects of it."""
+    """Runs verbs whose last words reach the reader, or are lost without changing the exit code."""
 
     def execute(self, *tasks: Any) -> Any:  # noqa: ANN401 - Invoke's
         """Run them.
 
         Raises:
-            Exit: a flag is refused, or the verb ended with another code than 0.
+            Exit: a verb ended with another code than 0.
         """
-        said: Mapping[str, Argument] = self.core[0].args if self.core else {}
-        for name, why in _REFUSED.items():
-            if name in said and said[name].value != said[name].default:
-                raise _refusal(f"--{name}: could not be taken: {why}", tasks)
-        try:
+        with _last_words():
             return super().execute(*tasks)
-        except Exit as end:
-            _say(end.message)
-            raise Exit(code=end.code) from end
 
 
 class CarefulProgram(Program):
-    """A program whose help does not show what its executor refuses."""
+    """A program that runs no verb beside a flag of Invoke that the verb cannot honour."""
+
+    def parse_core_args(self) -> None:
+        """Read Invoke's flags before the verb."""
+        with _numbers():
+            super().parse_core_args()
+
+    def parse_tasks(self) -> None:
+        """Read the verbs with their flags.
+
+        Raises:
+            Exit: a flag, or an argument behind `--`, would be ignored.
+        """
+        with _numbers():
+            super().parse_tasks()
+        if not self.tasks:
+            return
+        behind = {name for name, arg in self.core_via_tasks.args.items() if arg.got_value}
+        # What Invoke has obeyed by now, because the flag stood before the verb as well.
+        if logging.getLogger("invoke").isEnabledFor(logging.DEBUG):
+            behind.discard("debug")
+        given = {name for name, arg in self.args.items() if arg.got_value}
+        useless = {"list-depth", "list-format"} & given if not self.args["list"].value else set()
+        for name, why in (_REFUSED | _INSTEAD_OF_A_VERB | _ONLY_BEFORE).items():
+            if name in behind | useless or (name in _REFUSED and name in given):
+                _refuse(f"--{name}: could not be taken: {why}", self.tasks)
+        if self.core.remainder and not any(verb.name == "train" for verb in self.tasks):
+            _refuse(
+                f"-- {self.core.remainder}: could not be taken: only train has a script that gets "
+                "these words; leave -- out",
+                self.tasks,
+            )
+
+    def list_tasks(self) -> None:
+        """Show the verbs.
+
+        Raises:
+            ParseError: there is no such form.
+        """
+        if self.list_format not in _FORMATS:
+            raise ParseError(
+                f'--list-format: "{self.list_format}" is not one of {", ".join(_FORMATS)}'
+            )
+        super().list_tasks()
 
     def print_columns(self, tuples: Iterable[tuple[str, str | None]]) -> None:
         """Print flags, or verbs, beside their help."""
         super().print_columns([(flag, words) for flag, words in tuples if not _is_refused(flag)])
 
 
-def _refusal(words: str, verbs: Sequence[ParserContext]) -> Exit:
+def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
     starts_jobs = any(verb.name == "train" for verb in verbs)
     wants_json = any("json" in verb.args and verb.args["json"].value for verb in verbs)
     code = (LaunchError if starts_jobs else UsageError).exit_code
-    return exit_with(words, code, {"json": wants_json})
+    with _last_words():
+        raise exit_with(words, code, {"json": wants_json})
+
+
+@contextmanager
+def _numbers() -> Iterator[None]:
+    """Invoke turns some values into numbers, and has no words for one that is none."""
+    try:
+        yield
+    except ValueError as error:
+        raise ParseError(
+            f"--list-depth, --command-timeout: not a whole number ({error}); leave the flag out"
+        ) from error
+
+
+@contextmanager
+def _last_words() -> Iterator[None]:
+    try:
+        yield
+    except Exit as end:
+        _say(end.message)
+        raise Exit(code=end.code) from end
 
 
 def _say(words: str | None) -> None:

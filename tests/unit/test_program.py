@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from invoke.collection import Collection
 from invoke.program import Program
+from invoke.tasks import task as invoke_task
 
 from ascendboot.errors import UsageError
 from ascendboot.tasks.common import forks_of
+from ascendboot.tasks.core_flags import CarefulExecutor, CarefulProgram
 from ascendboot.tasks.flags import SHORT
 from ascendboot.tasks.job_request import script_arguments
 from ascendboot.tasks.program import (
@@ -258,7 +261,12 @@ def test_what_stands_behind_two_dashes_is_the_script_s(
     assert script_arguments(["ascendboot", *words]) == arguments
 
 
-REFUSED = ("--dry", "-p", "--pty", "-e", "-w", "--hide=both", "-T 3")
+REFUSED = ("--dry", "-p", "--pty", "-e", "-w", "--hide=both", "-T 3", "-D 1", "-F json", "-f x")
+BEHIND = [
+    flag
+    for flag in Program().core_args() + Program().task_args()
+    if flag.name not in {"help", "no-dedupe"}  # they mean behind a verb what they mean before it
+]
 
 
 @pytest.mark.parametrize("flag", REFUSED)
@@ -269,6 +277,32 @@ def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_pa
     assert (done.returncode, said["exit_code"]) == (2, 2)
     assert re.match("--[a-z-]+: could not be taken: ", said["message"])
     assert done.stderr == f"{said['message']}\n"
+
+
+@pytest.mark.parametrize("flag", BEHIND, ids=lambda flag: flag.name)
+def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
+    flag: Argument, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    ran: list[str] = []
+    verbs = Collection(invoke_task(lambda _: ran.append("spoil"), name="spoil"))
+    program = CarefulProgram(executor_class=CarefulExecutor)
+    monkeypatch.setattr(program, "load_collection", lambda: setattr(program, "collection", verbs))
+    for name in flag.names:
+        words = [f"--{name}" if len(name) > 1 else f"-{name}", *(["3"] if flag.takes_value else [])]
+        with pytest.raises(SystemExit, match=r"^2$"):
+            program.run(["invoke", "spoil", *words])
+        assert capsys.readouterr().err.startswith(f"--{flag.name}: could not be taken: ")
+    assert ran == []
+
+
+@pytest.mark.parametrize("program", [_MAIN, _AS_INVOKE])
+@pytest.mark.parametrize("words", ["--version", "-V", "-D 1", "--debug", "-- --plan"])
+def test_reset_does_not_run_where_it_was_asked_something_else(program: str, words: str) -> None:
+    argv = [sys.executable, "-c", program, "reset", "--yes", "--inventory", "none", *words.split()]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert ": could not be taken: " in done.stderr
 
 
 def test_before_a_job_too(tmp_path: Path) -> None:
