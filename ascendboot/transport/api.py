@@ -144,7 +144,8 @@ class Transport(Protocol):
     def hold(self, command: Command) -> Result:
         """Run a command that ends by waiting for the end of its stdin; return its first line.
 
-        What it holds (a lock) lasts until this transport is closed.
+        What it holds (a lock) lasts until this transport is closed. Its stdin hears an empty line
+        every `Keepalive.every_s` seconds for as long as the control machine is there.
         """
         ...
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ascendboot.model.container import Inside
     from ascendboot.transport.api import Command
     from ascendboot.transport.channel import Channel
+    from ascendboot.transport.keepalive import Keepalive
     from ascendboot.transport.script import Script
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +47,10 @@ class Link(Protocol):
     @property
     def connections(self) -> int:
         """How many TCP connections it took."""
+
+    @property
+    def keepalive(self) -> Keepalive:
+        """How it is watched."""
 
     def why_ended(self) -> str | None:
         """Why the server is gone; None while it is there."""
@@ -78,6 +83,7 @@ class SshTransport:
         self._held: list[Channel] = []
         self._streams: list[ChannelStream] = []
         self._insides: list[SshTransport] = []
+        self._closed = threading.Event()
 
     def inside(self, way: Inside) -> SshTransport:
         """The side behind `way`; its `close` ends what runs there and leaves the connection."""
@@ -124,6 +130,9 @@ class SshTransport:
     def hold(self, command: Command) -> Result:
         """Run a command that holds something until the connection ends; its first line.
 
+        Its stdin hears an empty line as often as the server is asked whether it is there: where
+        these stay away, the control machine is gone, which sshd itself may not see for hours.
+
         A command that ends without having said a line gives its exit code and its errors.
         """
         script = compile_open(command)
@@ -164,6 +173,7 @@ class SshTransport:
 
     def close(self) -> None:
         """End the streams, then what is held, then the connection; never raises."""
+        self._closed.set()
         with self._lock:
             insides, self._insides = self._insides, []
             streams, self._streams = self._streams, []
@@ -203,6 +213,17 @@ class SshTransport:
     def _keep(self, channel: Channel) -> None:
         with self._lock:
             self._held.append(channel)
+            is_first = len(self._held) == 1
+        if is_first:
+            threading.Thread(target=self._beat, name=f"held {self.node}", daemon=True).start()
+
+    def _beat(self) -> None:
+        while not self._closed.wait(self._link.keepalive.every_s):
+            with self._lock:
+                held = tuple(self._held)
+            for channel in held:
+                with suppress(OSError):  # it has ended; whoever runs the next command is told
+                    channel.sendall(b"\n")
 
     def _tell(self, result: Result) -> None:
         if self._on_result is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -26,6 +28,10 @@ SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 USER = getpass.getuser()
 WHO = Command(argv=("id", "-un"), purpose="ask who I am", effect=Effect.READ)
 KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
+needs_bash = pytest.mark.skipif(
+    not pwd.getpwuid(os.getuid()).pw_shell.endswith("/bash"),
+    reason="only bash reads ~/.bashrc in a login that is not interactive",
+)
 
 
 def keygen(file: Path, *options: str) -> Path:

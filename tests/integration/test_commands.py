@@ -12,6 +12,7 @@ import pytest
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.transport import script
 from ascendboot.transport.api import Command, Effect, Result
+from tests.integration.real_sshd import needs_bash
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
-
-needs_bash = pytest.mark.skipif(
-    not pwd.getpwuid(os.getuid()).pw_shell.endswith("/bash"),
-    reason="only bash reads ~/.bashrc in a login that is not interactive",
-)
 
 
 def read(*argv: str, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:

@@ -11,6 +11,7 @@ import fabric
 import paramiko
 
 from ascendboot.transport import reach
+from ascendboot.transport.keepalive import REQUEST, Watched
 from ascendboot.transport.ssh.login import ERRORS, Login
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Node
     from ascendboot.transport.channel import Channel
     from ascendboot.transport.identity import Identities
-    from ascendboot.transport.jumps import Closes
+    from ascendboot.transport.keepalive import Keepalive, Socket
     from ascendboot.transport.trust import HostKeyCheck
 
 _ANSWER_S = 30.0
@@ -38,13 +39,17 @@ _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 class Link:
     """One connection to one server, and what has to end with it."""
 
-    def __init__(self, node: Node, sock: Closes, release: Callable[[], None]) -> None:
+    def __init__(
+        self, node: Node, sock: Socket, release: Callable[[], None], keepalive: Keepalive
+    ) -> None:
         self.node = node
         self.connections = 1
-        self._sock = sock
+        self.keepalive = keepalive
+        self._sock = Watched(sock, keepalive.silent_s)
         self._release = release
         self._fabric: fabric.Connection | None = None
         self._lock = threading.Lock()
+        self._ended = ""
 
     @property
     def transport(self) -> paramiko.Transport:
@@ -87,8 +92,17 @@ class Link:
                     slow=time.monotonic() - began >= reach.HANDSHAKE_S,
                     dropped=isinstance(error, (EOFError, OSError)) or "banner" in str(error),
                 ) from error
-            self.transport.set_keepalive(reach.KEEPALIVE_S)
+            self.transport.packetizer.set_keepalive(self.keepalive.every_s, self._ask)
             unless_done.pop_all()
+
+    def _ask(self) -> None:
+        """Ask the server whether it is there; called by Paramiko's thread, which may not wait."""
+        self._sock.asked()
+        request = paramiko.Message()
+        request.add_byte(paramiko.common.cMSG_GLOBAL_REQUEST)
+        request.add_string(REQUEST)
+        request.add_boolean(True)  # noqa: FBT003 - it wants a reply, as no other way to ask does
+        self.transport._send_user_message(request)  # noqa: SLF001
 
     def why_ended(self) -> str | None:
         """Why the server is gone, or None; asked after a channel ended for no reason told."""
@@ -100,8 +114,13 @@ class Link:
         transport.join(_LAST_WORDS_S)
         if transport.is_active():
             return None
-        seen = transport.get_exception()
-        return (isinstance(seen, OSError) and seen.strerror) or "the server closed it"
+        return self._told_by(transport.get_exception()) or "the server closed it"
+
+    def _told_by(self, error: BaseException | None) -> str:
+        """Why the connection ended: Paramiko says it once, and from then on only that it has."""
+        if isinstance(error, OSError) and error.strerror:
+            self._ended = error.strerror
+        return self._ended
 
     def session(self, purpose: str) -> Channel:
         """A channel to run something in.
@@ -114,7 +133,8 @@ class Link:
         except paramiko.ChannelException as error:
             raise reach.no_session(self.node.name, purpose, error.text) from error
         except ERRORS as error:
-            raise reach.lost(self.node.name, purpose, str(error)) from error
+            seen = self._told_by(error) or str(error)
+            raise reach.lost(self.node.name, purpose, seen) from error
 
     def close(self) -> None:
         """End it; never raises."""
@@ -181,7 +201,7 @@ class _Channel:
             self._channel.close()
 
 
-def _new_transport(sock: Closes, check: HostKeyCheck) -> paramiko.Transport:
+def _new_transport(sock: Watched, check: HostKeyCheck) -> paramiko.Transport:
     transport = paramiko.Transport(sock)
     options = transport.get_security_options()
     options.key_types = check.algorithms(options.key_types)

@@ -10,6 +10,7 @@ import paramiko
 from ascendboot.transport import reach
 from ascendboot.transport.identity import Identities, ask_nobody
 from ascendboot.transport.jumps import Shared, jump_has_no_way, jump_node, jump_unusable
+from ascendboot.transport.keepalive import Keepalive
 from ascendboot.transport.reach import Cause, ConnectError
 from ascendboot.transport.session import SshTransport
 from ascendboot.transport.ssh.link import Link
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Result
     from ascendboot.transport.hostkeys import HostKeys
     from ascendboot.transport.identity import Ask
-    from ascendboot.transport.jumps import Closes
+    from ascendboot.transport.keepalive import Socket
 
 
 class SshOpener:
@@ -37,12 +38,14 @@ class SshOpener:
         connect_timeout_s: float = 10.0,
         ask: Ask = ask_nobody,
         on_result: Callable[[Result], None] | None = None,
+        keepalive: Keepalive | None = None,
     ) -> None:
         self.host_keys = host_keys
         self._nodes = {node.name: node for node in nodes}
         self._timeout_s = connect_timeout_s
         self._identities: Identities[paramiko.PKey] = Identities(load_key, ask)
         self._on_result = on_result
+        self._keepalive = keepalive or Keepalive()
         self._jumps: Shared[Link] = Shared()
         _silence_paramiko()
 
@@ -63,7 +66,7 @@ class SshOpener:
         check = HostKeyCheck(node, self.host_keys)
         changed: ConnectError | None = None
         while True:
-            link = Link(node, *self._socket(node, behind))
+            link = Link(node, *self._socket(node, behind), self._keepalive)
             try:
                 link.login(check, self._identities)
             except ConnectError as error:
@@ -76,7 +79,7 @@ class SshOpener:
                 link.connections = check.rounds
                 return link
 
-    def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Closes, Callable[[], None]]:
+    def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Socket, Callable[[], None]]:
         """A socket, or what is as good as one, and what gives it back."""
         if node.ssh.jump is None:
             found = reach.open_socket(
@@ -88,7 +91,7 @@ class SshOpener:
 
     def _through(
         self, node: Node, jump: Node, behind: Sequence[str]
-    ) -> tuple[Closes, Callable[[], None]]:
+    ) -> tuple[Socket, Callable[[], None]]:
         key = f"{jump.ssh.user}@{jump.address}:{jump.ssh.port}"
         try:
             link = self._jumps.take(key, lambda: self._open(jump, behind))

@@ -1,0 +1,89 @@
+"""Servers that freeze while they are used, over a real sshd: they count as lost, and soon."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import UnreachableError
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.keepalive import Keepalive
+from tests.integration.real_sshd import needs_bash
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ascendboot.transport.session import SshTransport
+    from tests.integration.real_sshd import Bench, Sshd
+
+pytestmark = pytest.mark.integration
+
+SOON = Keepalive(every_s=0.2, silent_s=1.0)
+LOST = (
+    r"^n1: could not list the NPUs: the connection was lost: the server answered no keepalive "
+    r"within 1 s; is the node up\?"
+)
+
+
+def bash(text: str, *, stdin: bytes = b"") -> Command:
+    return Command(
+        argv=("bash", "-c", text),
+        purpose="list the NPUs",
+        effect=Effect.READ,
+        timeout_s=3600.0,
+        stdin=stdin,
+    )
+
+
+FREEZES = "kill -STOP {session}; exec sleep 3600"
+"""The session's sshd stands still; the kernel goes on acknowledging what is sent to it."""
+
+
+@pytest.fixture
+def server(bench: Bench) -> Iterator[Sshd]:
+    found = bench.server()
+    yield found
+    for pid in found.sessions():
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(params=["direct", "behind a jump host"])
+def transport(request: pytest.FixtureRequest, bench: Bench, server: Sshd) -> SshTransport:
+    jump = None if request.param == "direct" else "gate"
+    nodes = [] if jump is None else [bench.node(bench.server(), jump)]
+    return bench.open(bench.node(server, jump=jump), keepalive=SOON, nodes=nodes)
+
+
+def test_item_03_a_session_that_freezes_while_it_runs_counts_as_lost(
+    transport: SshTransport, server: Sshd
+) -> None:
+    with pytest.raises(UnreachableError, match=LOST):
+        transport.run(bash(FREEZES.format(session=server.sessions()[0])))
+    with pytest.raises(UnreachableError, match=LOST):
+        transport.run(bash("true"))
+
+
+@needs_bash
+def test_item_03_a_session_that_takes_nothing_any_more_counts_as_lost(
+    transport: SshTransport, server: Sshd
+) -> None:
+    (server.home / ".bashrc").write_text(FREEZES.format(session="$PPID"))
+    with pytest.raises(UnreachableError, match=LOST):
+        transport.run(bash("cat", stdin=bytes(20_000_000)))
+
+
+def test_item_03_a_session_that_has_nothing_to_say_is_not_lost(bench: Bench) -> None:
+    transport = bench.open(bench.node(bench.server()), keepalive=SOON)
+    assert transport.run(bash("sleep 4; echo late")).text == "late\n"
+
+
+def test_item_03_what_is_held_hears_that_the_control_machine_is_there(bench: Bench) -> None:
+    server = bench.server()
+    transport = bench.open(bench.node(server), keepalive=SOON)
+    heard = server.folder / "heard"
+    transport.hold(bash(f"echo held; while read -r _; do echo >>{heard}; done"))
+    wait_until(lambda: heard.exists() and len(heard.read_text()) > 3)
