@@ -17,7 +17,7 @@ from ascendboot.errors import NodeError
 from ascendboot.judge.code import code_findings
 from ascendboot.judge.finding import Finding, in_order
 from ascendboot.model.clocks import NodeClocks
-from ascendboot.model.names import fold
+from ascendboot.model.names import fold, names_file_here
 from ascendboot.transport.api import Sides
 from ascendboot.transport.pool import for_each, nothing
 
@@ -41,7 +41,7 @@ class Readiness:
     """What was found on all nodes together."""
 
     script: PurePosixPath
-    """Where the script lies on the nodes, or its name when it is copied there."""
+    """Where the script lies on the nodes; only its name counts when it is copied there."""
     is_copied: bool
     """It is not on the nodes and comes from the operator's side."""
     problems: tuple[str, ...]
@@ -75,7 +75,8 @@ def look(
     `sending` holds the code that the nodes should have from this side. `here` is where this side
     keeps the logs. `meanwhile` is called while the nodes look.
     """
-    path = PurePosixPath(cluster.code_path or "/") / script
+    has_place = cluster.code_path is not None and not names_file_here(script)
+    path = PurePosixPath(cluster.code_path or "", script) if has_place else None
     asking = Asking(cluster, applied, wanted(cluster, applied, path, skipped), sending)
     sides = {name: Sides(hosts[name], transports[name]) for name in transports}
     answers = for_each(
@@ -99,7 +100,7 @@ def _readiness(
     found = _found(asking, heard, script, here, is_copied=is_copied)
     errors = [finding for finding in found if finding.level == "error"]
     return Readiness(
-        script=PurePosixPath(Path(script).name) if is_copied else asking.job.script,
+        script=asking.job.script or PurePosixPath(Path(script).name),
         is_copied=is_copied,
         problems=(*_silent(answers), *(_told(f) for f in errors if f.id != "leftovers")),
         warnings=tuple(_told(finding) for finding in found if finding.level != "error"),
@@ -173,7 +174,8 @@ def _of_code_and_script(
     trees = {name: answer.code for name, answer in heard.items() if answer.code is not None}
     found = tuple(_of_code(asking.cluster, trees, asking.sending)) if trees else ()
     having = [name for name, answer in heard.items() if answer.has_script]
-    missing = _of_script(list(heard), having, asking.job.script, script, is_copied=is_copied)
+    lacking = [] if is_copied else [name for name in heard if name not in having]
+    missing = _of_script(lacking, having, asking.job.script, script) if lacking else ()
     return found or tuple(missing)
 
 
@@ -199,20 +201,17 @@ def _of_code(
 
 
 def _of_script(
-    answered: Sequence[str],
-    having: Sequence[str],
-    path: PurePosixPath,
-    script: str,
-    *,
-    is_copied: bool,
+    lacking: Sequence[str], having: Sequence[str], path: PurePosixPath | None, script: str
 ) -> Iterator[Finding]:
-    lacking = [name for name in answered if name not in having]
-    if is_copied or not lacking:
-        return
     if having:
         text = f"has no readable {path}, but {fold(having)} has"
         yield _problem("script", lacking, text, "copy it there")
         return
     here = os.path.relpath(script)
+    if path is None:
+        text = f"{script}: is no file on the control machine ({here})"
+        remedy = "check its name, or state the folder of the nodes' code as code.path"
+        yield _problem("script", (), text, remedy)
+        return
     text = f"{script}: is neither {path} on the nodes nor a file here ({here})"
     yield _problem("script", (), text, "check its name")

@@ -83,7 +83,7 @@ class Asking:
             problems=left.problems(values["own"], values.get("served"), now=time.time())
             if is_checked
             else (),
-            has_script=values["script"],
+            has_script=values.get("script", False),
             clock=values["clock"],
             image=values.get("image", {}),
             code=values.get("code_tree"),
@@ -92,17 +92,9 @@ class Asking:
 
     def _needed(self, node: Node) -> dict[str, Fact[Any]]:
         """What has to be answered, or nothing is started."""
-        script = self.job.script
-        has_script = Command(
-            argv=("test", "-f", str(script), "-a", "-r", str(script)),
-            purpose=f"look for {script}",
-            effect=Effect.READ,
-            expect=frozenset({0, 1}),
-        )
-        asked: dict[str, Fact[Any]] = {
-            "own": self._own(self.applied.nodes[node.name]),
-            "script": Fact("script", has_script, lambda result: result.checked().exit_code == 0),
-        }
+        asked: dict[str, Fact[Any]] = {"own": self._own(self.applied.nodes[node.name])}
+        if self.job.script is not None:
+            asked["script"] = _script_question(str(self.job.script))
         if self.job.makes("code"):
             asked |= code_questions(self.cluster)
             asked |= self.sending.questions() if self.sending else {}
@@ -117,6 +109,16 @@ class Asking:
             with_certificates=left.expires is None,
         )
         return Fact("own", question, parse_own)
+
+
+def _script_question(path: str) -> Fact[bool]:
+    has_script = Command(
+        argv=("test", "-f", path, "-a", "-r", path),
+        purpose=f"look for {path}",
+        effect=Effect.READ,
+        expect=frozenset({0, 1}),
+    )
+    return Fact("script", has_script, lambda result: result.checked().exit_code == 0)
 
 
 def _asked(

@@ -105,7 +105,7 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     for lack in value_of(look.lacks) or ():
         text, _, remedy = lack.partition("; ")
         yield _finding("programs", "error", node, text, remedy)
-    yield from script_findings(str(job.script), value_of(look.opening) or "", (node,))
+    yield from script_findings(str(job.script or ""), value_of(look.opening) or "", (node,))
     for state, path in value_of(look.data) or ():
         remedy = "bring it there, or correct `data` in the inventory"
         yield _finding("data", "error", node, _LACKS_DATA[state].format(path), remedy)

@@ -44,8 +44,8 @@ class Wanted:
     """Empty where nothing of Open MPI takes part."""
     module: str
     """What the interpreter must have, if anything."""
-    script: PurePosixPath
-    """Where it would lie on the nodes."""
+    script: PurePosixPath | None
+    """Where it would lie on the nodes; None: it comes from the control machine."""
     primary: str
     meeting_port: int | None
     """Where the ranks meet on the primary, if they do."""
@@ -75,7 +75,7 @@ class Wanted:
 
 
 def wanted(
-    cluster: Cluster, applied: Applied, script: PurePosixPath, skipped: Collection[str]
+    cluster: Cluster, applied: Applied, script: PurePosixPath | None, skipped: Collection[str]
 ) -> Wanted:
     """What a job of this cluster, as it was set up, needs."""
     launcher = applied.launcher
@@ -111,7 +111,7 @@ def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     asks_ports = job.makes("ports")
     ports = [f"{port:04X}" for port in job.ports_on(node.name)] if asks_ports else []
     sshd = f"{job.sshd_port:04X}" if job.sshd_port and asks_ports else ""
-    words = (job.base, job.python, job.module, job.script, job.mpirun)
+    words = (job.base, job.python, job.module, job.script or "", job.mpirun)
     data = job.data if job.makes("data") else ()
     asks_versions = bool(job.module) or (job.makes("packages") and len(job.devices) > 1)
     command = Command(

@@ -95,6 +95,8 @@ class LaunchPlan:
     script: PurePosixPath
     workdir: PurePosixPath
     grace_s: float
+    script_source: str = ""
+    """As `LaunchRequest.script_source`."""
     rank_table: PurePosixPath | None = None
     rank_table_sha256: str = ""
     launcher: LauncherChoice = MPIRUN
@@ -124,6 +126,18 @@ class LaunchPlan:
         """What a person can paste into a shell of the primary to start the same."""
         return self.starts[0].command_line
 
+    @property
+    def script_words(self) -> str:
+        """Which script runs, and where it comes from."""
+        if self.script_source:
+            return f"script: {self.script}, copied from {self.script_source} on the control machine"
+        return f"script: {self.script}, found under code.path on the nodes"
+
+    @property
+    def script_json(self) -> dict[str, str | None]:
+        """The same for `--json`."""
+        return {"path": str(self.script), "copied_from": self.script_source or None}
+
     def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
         """The ranks of one node, ascending."""
         return tuple(rank for rank in self.ranks if rank.node == node)
@@ -145,6 +159,7 @@ class LaunchPlan:
             ranks = self.ranks_on(node)
             devices = ",".join(str(rank.device_id) for rank in ranks)
             lines.append(f"  {node}: ranks {ranks[0].rank}-{ranks[-1].rank} on devices {devices}")
+        lines.append(self.script_words)
         lines += ["files:", *(f"  {node}: {_shown(file)}" for node, file in self.files)]
         lines += ["environment of the launcher:"]
         lines += [f"  {name}={value}" for name, value in self.starts[0].env.items()]
@@ -163,6 +178,7 @@ class LaunchPlan:
             "primary": self.primary,
             "folder": str(self.job_folder),
             "workdir": str(self.workdir),
+            "script": self.script_json,
             "launcher": {"name": self.launcher.name, "why": self.launcher.why},
             "min_nodes": self.min_nodes,
             "log_limit": self.log_limit,

@@ -62,6 +62,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         python=request.python,
         script=script,
         workdir=workdir,
+        script_source=request.script_source,
         rank_table=request.rank_table,
         rank_table_sha256=request.rank_table_sha256,
         grace_s=request.grace_s,

@@ -43,6 +43,8 @@ class JobRecord:
     """As `LaunchPlan.log_limit`."""
     notes: tuple[str, ...] = ()
     """As `LaunchPlan.notes`."""
+    script_json: Mapping[str, str | None] | None = None
+    """As `LaunchPlan.script_json`."""
 
     @property
     def primary(self) -> str:
@@ -122,4 +124,5 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         clocks=NodeClocks(document["clock_offsets"], document.get("clock_uncertainty_s", 0.0)),
         log_limit=document.get("log_limit", 0),
         notes=tuple(document.get("notes", ())),
+        script_json=document.get("script"),
     )

@@ -59,6 +59,8 @@ class LaunchRequest:
     script_args: tuple[str, ...] = ()
     script_content: bytes | None = None
     """The script itself, to be copied into the job's folder on every node."""
+    script_source: str = ""
+    """Where it was read on the control machine; empty where it is not copied."""
     workdir: PurePosixPath | None = None
     """Where the ranks run; None: the folder of the script."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)

@@ -86,6 +86,8 @@ class JobReport:
     """Why it failed when no single rank is to blame; the cause's title where that says it."""
     notes: tuple[str, ...] = ()
     """What else the operator should know: processes ended or left behind, logs that are short."""
+    script: Mapping[str, str | None] | None = None
+    """Its path on the nodes, and where it was copied from; None: not kept, or there is none."""
     cause: JobCause | None = None
     """Why it failed, over all ranks and nodes; None where that is not known, or it did not."""
 
@@ -103,6 +105,7 @@ class JobReport:
             "exit_code": self.exit_code,
             "started": self.started,
             "command": self.command,
+            "script": None if self.script is None else dict(self.script),
             "first_failure": self.first_failure.to_json() if self.first_failure else None,
             "ranks": [end.to_json() for end in self.ranks],
             "duration_s": round(self.duration_s, 3),
@@ -126,6 +129,7 @@ class JobReport:
             exit_code=document["exit_code"],
             started=document["started"],
             command=document["command"],
+            script=document.get("script"),
             first_failure=None
             if failure is None
             else FirstFailure(

@@ -56,3 +56,8 @@ def expand(pattern: str) -> tuple[str, ...]:
         return tuple(NodeSet(pattern, resolver=RESOLVER_NOGROUP))
     except NodeSetParseError as error:
         raise ValueError(str(error)) from error
+
+
+def names_file_here(script: str) -> bool:
+    """Whether a script's name means a file on the control machine, whatever the nodes have."""
+    return script.startswith(("./", "../", "/"))

@@ -110,6 +110,7 @@ def _detach(
         raise
     job = launch.job_id
     screen.say(f"job {job}: started. It goes on without you:")
+    screen.say(f"  {launch.script_words}")
     for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
         screen.say(f"  invoke {verb}")
     if as_json:
@@ -128,6 +129,7 @@ def _run(
     """Start the job and follow it to its end."""
     ranks, nodes = counted(len(launch.ranks), "rank"), counted(len(launch.nodes), "node")
     screen.say(f"job {launch.job_id}: starting {ranks} on {nodes}")
+    screen.say(launch.script_words)
     in_colours = Screen.shows_colours(to_stderr=order.json)
     interrupts = Interrupts()
     promises = (

@@ -55,6 +55,7 @@ def job_request(
         script=ready.script,
         script_args=script_arguments(sys.argv),
         script_content=Path(script).read_bytes() if ready.is_copied else None,
+        script_source=str(Path(script).absolute()) if ready.is_copied else "",
         workdir=None
         if ready.is_copied
         else PurePosixPath(cluster.code_path or ready.script.parent),

@@ -6,6 +6,7 @@ What comes after a node was asked is imported while it answers: no job waits for
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -19,6 +20,7 @@ from ascendboot.errors import (
     OutputError,
     UsageError,
 )
+from ascendboot.model.names import names_file_here
 from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS_HELP,
@@ -81,7 +83,8 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
 @task(
     optional=["skip_checks"],
     help={
-        "script": "The training script: under code.path on the nodes, else a file on this side",
+        "script": "The training script: looked up under code.path on the nodes, then here; with"
+        " ./, ../ or / before it a file of this machine, which is copied to the nodes",
         "inventory": INVENTORY_HELP,
         "plan": "Show command, environment and files, and start nothing",
         "preflight": "Let all ranks meet before the job: it starts only if they agree",
@@ -123,6 +126,7 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     Examples:
       invoke train main.py                    the cluster that was set up last
       invoke train main.py -- --steps 100     arguments of the script come after --
+      invoke train ./main.py                  this file, not that of the same name on the nodes
       invoke train main.py --plan             the exact mpirun command, and what it would run with
       invoke train main.py --preflight        start it only if all ranks meet and agree
       invoke train main.py --elastic 3        torchrun: go on while three nodes are left
@@ -150,6 +154,11 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
 def _script(word: str) -> str:
     if not word or word.startswith("-"):
         raise UsageError(f'train: "{word}" is not a script; flags of ascendboot come before `--`')
+    if names_file_here(word) and not Path(word).is_file():
+        raise UsageError(
+            f"train: {word}: is no file on the control machine, which a name that begins with ./, "
+            "../ or / means; check it, or name a file of the nodes as seen from code.path"
+        )
     return word
 
 

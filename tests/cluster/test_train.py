@@ -140,6 +140,20 @@ def test_a_script_on_the_operators_side_is_copied_to_every_node(operator: Operat
     assert cwd.startswith(f"{BASE}/jobs/")
 
 
+def test_a_path_means_this_file_though_the_nodes_have_one_of_its_name(operator: Operator) -> None:
+    here = operator.lab.directory / script(operator, "print('from here')\n", "main.py")
+    ended = operator.call("train", "./main.py", "--json")
+    planned = [operator.call("train", name, "--plan").out for name in ("./main.py", "main.py")]
+    here.unlink()
+    assert ended.code == 0, ended.err
+    assert len(re.findall(r"lab-\d:\d+ \| from here\n", ended.err)) == 16
+    copied = f"{BASE}/jobs/{ended.json['job_id']}/code/main.py"
+    assert ended.json["script"] == {"path": copied, "copied_from": str(here)}
+    assert f"\nscript: {copied}, copied from {here} on the control machine\n" in ended.err
+    assert f"copied from {here} on the control machine\n" in planned[0]
+    assert "\nscript: /workspace/little_demo/main.py, found under code.path" in planned[1]
+
+
 def test_lines_stay_whole_and_in_order_whatever_is_printed(operator: Operator) -> None:
     ended = train(
         operator,

@@ -101,10 +101,16 @@ def applied() -> Applied:
     )
 
 
-def looked(servers: tuple[Server, Server], *, guarded: bool = False, **given: Any) -> Readiness:
+def looked(
+    servers: tuple[Server, Server],
+    script: str = "main.py",
+    *,
+    guarded: bool = False,
+    **given: Any,
+) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
     sides = {name: ReadOnlyHost(host) for name, host in hosts.items()} if guarded else hosts
-    return look(TWO, applied(), sides, "main.py", hosts=hosts, forks=2, **given)
+    return look(TWO, applied(), sides, script, hosts=hosts, forks=2, **given)
 
 
 def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:
@@ -113,6 +119,29 @@ def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:
     assert (ready.script, ready.is_copied) == (PurePosixPath("/data/main.py"), False)
     assert set(ready.clocks.offsets) == {"lab-1", "lab-2"}
     assert [len(server.transport.executions) for server in servers] == [1, 1]
+
+
+@pytest.mark.parametrize("on_nodes", [True, False])
+@pytest.mark.parametrize("name", ["main.py", "./main.py", "../here/main.py", "/here/main.py"])
+def test_a_name_that_begins_as_a_path_is_the_file_on_the_control_machine(
+    name: str,
+    servers: tuple[Server, Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    on_nodes: bool,
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "main.py").write_text("#!/bin/sh\n")
+    monkeypatch.chdir(here)
+    for server in servers:
+        server.script = 0 if on_nodes else 1
+    ready = looked(servers, f"{tmp_path}{name}" if name.startswith("/") else name)
+    is_copied = name != "main.py" or not on_nodes
+    assert ready.is_copied is is_copied
+    assert bool(ready.warnings) is is_copied  # of how the script here begins
+    assert ready.problems == ()
 
 
 def spoiled(servers: tuple[Server, Server]) -> tuple[Server, Server]:

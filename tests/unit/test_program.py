@@ -279,6 +279,13 @@ def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_pa
     assert done.stderr == f"{said['message']}\n"
 
 
+@pytest.mark.parametrize("name", ["./main.py", "../main.py", "/none/main.py", "./"])
+def test_a_path_that_is_no_file_here_starts_nothing(name: str, tmp_path: Path) -> None:
+    done = called(f"train {name}", tmp_path)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith(f"train: {name}: is no file on the control machine, ")
+
+
 @pytest.mark.parametrize("flag", BEHIND, ids=lambda flag: flag.name)
 def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
     flag: Argument, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

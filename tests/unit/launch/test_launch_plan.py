@@ -115,11 +115,15 @@ def test_the_files() -> None:
 
 def test_a_script_of_the_operator_is_copied_to_every_node() -> None:
     script = PurePosixPath("/home/me/demo/main.py")
-    made = plan(replace(REQUEST, script=script, script_content=b"print()"))
+    source = "/home/me/demo/main.py"
+    made = plan(replace(REQUEST, script=script, script_content=b"print()", script_source=source))
     code = BASE / "jobs/job-1/code"
     copies = [(n, f) for n, f in made.files if f.path == code / "main.py"]
     assert [(n, f.content) for n, f in copies] == [("a-1", b"print()"), ("a-2", b"print()")]
     assert (made.script, made.workdir) == (code / "main.py", code)
+    words = f"script: {code}/main.py, copied from {source} on the control machine"
+    assert words in made.describe().splitlines()
+    assert made.to_json()["script"] == {"path": f"{code}/main.py", "copied_from": source}
 
 
 def test_the_working_directory_can_be_another() -> None:
@@ -136,6 +140,7 @@ def test_describe() -> None:
             "job job-1: 4 ranks on 2 nodes",
             "  a-1: ranks 0-1 on devices 4,5",
             "  a-2: ranks 2-3 on devices 0,1",
+            "script: /workspace/main.py, found under code.path on the nodes",
             "files:",
             f"  a-1: {BASE}/jobs/job-1/ranks ({sizes[0]} bytes, mode 0644)",
             f"  a-2: {BASE}/jobs/job-1/ranks ({sizes[1]} bytes, mode 0644)",
@@ -166,6 +171,7 @@ def test_to_json() -> None:
         "primary": "a-1",
         "folder": f"{BASE}/jobs/job-1",
         "workdir": "/workspace",
+        "script": {"path": "/workspace/main.py", "copied_from": None},
         "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
         "min_nodes": None,
         "log_limit": 0,

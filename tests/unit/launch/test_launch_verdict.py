@@ -55,6 +55,7 @@ def test_success_as_json(tmp_path: Path) -> None:
         "exit_code": 0,
         "started": "2026-01-02T03:04:05.678+00:00",
         "command": PLAN.command_line,
+        "script": {"path": str(PLAN.script), "copied_from": None},
         "first_failure": None,
         "ranks": [
             {"rank": 0, "node": "a-1", "device": 4, "exit_code": 0, "signal": None},
