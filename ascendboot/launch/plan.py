@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.model.launcher import MPIRUN, LauncherChoice
@@ -72,6 +72,8 @@ class PlannedRank:
     node: str
     device_id: int
     local_rank: int
+    device_ip: str | None = None
+    """Of its device, where it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,8 @@ class LaunchPlan:
     """As `LaunchRequest.script_source`."""
     rank_table: PurePosixPath | None = None
     rank_table_sha256: str = ""
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By node, what it is called in what ranks write: addresses, `server_id`, its name."""
     launcher: LauncherChoice = MPIRUN
     min_nodes: int | None = None
     """As `LaunchRequest.min_nodes`."""
@@ -188,8 +192,15 @@ class LaunchPlan:
             "starts": [
                 {"node": s.node, "command": list(s.command), "log": s.log} for s in self.starts
             ],
+            "addresses": {node: list(names) for node, names in self.addresses.items()},
             "ranks": [
-                {"rank": r.rank, "node": r.node, "device": r.device_id, "local_rank": r.local_rank}
+                {
+                    "rank": r.rank,
+                    "node": r.node,
+                    "device": r.device_id,
+                    "local_rank": r.local_rank,
+                    "device_ip": r.device_ip,
+                }
                 for r in self.ranks
             ],
             "files": [

@@ -45,7 +45,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
     script = folder / "code" / request.script.name if copied else request.script
     workdir = request.workdir or script.parent
     ranks = tuple(
-        PlannedRank(rank, slot.node.name, slot.device_id, slot.local_rank)
+        PlannedRank(rank, slot.node.name, slot.device_id, slot.local_rank, slot.device_ip)
         for rank, slot in enumerate(request.placement.slots)
     )
     starts = _starts(request, _program(request, script, workdir, ranks))
@@ -65,6 +65,10 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         script_source=request.script_source,
         rank_table=request.rank_table,
         rank_table_sha256=request.rank_table_sha256,
+        addresses={
+            node.name: (node.name, node.address, node.cluster_address, node.server_id)
+            for node in request.placement.nodes
+        },
         grace_s=request.grace_s,
         alone=request.alone,
         launcher=request.launcher,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ class JobRecord:
     """As they stood then."""
     log_limit: int = 0
     """As `LaunchPlan.log_limit`."""
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """As `LaunchPlan.addresses`."""
     notes: tuple[str, ...] = ()
     """As `LaunchPlan.notes`."""
     script_json: Mapping[str, str | None] | None = None
@@ -107,8 +109,8 @@ def read_record(folder: Path) -> JobRecord | None:
 
 def _from_json(document: Mapping[str, Any]) -> JobRecord:
     ranks = tuple(
-        PlannedRank(entry["rank"], entry["node"], entry["device"], entry["local_rank"])
-        for entry in document["ranks"]
+        PlannedRank(e["rank"], e["node"], e["device"], e["local_rank"], e.get("device_ip"))
+        for e in document["ranks"]
     )
     return JobRecord(
         job_id=document["job_id"],
@@ -123,6 +125,7 @@ def _from_json(document: Mapping[str, Any]) -> JobRecord:
         started=document["started"],
         clocks=NodeClocks(document["clock_offsets"], document.get("clock_uncertainty_s", 0.0)),
         log_limit=document.get("log_limit", 0),
+        addresses={node: tuple(names) for node, names in document.get("addresses", {}).items()},
         notes=tuple(document.get("notes", ())),
         script_json=document.get("script"),
     )

@@ -157,8 +157,10 @@ def _state(
 
 def _failed_by_itself(report: JobReport) -> bool:
     """Whether a rank failed, and not because of the launcher's end: that ends ranks by a signal."""
-    failure = report.first_failure
-    return failure is not None and failure.end.signal not in OF_A_LOST_LAUNCHER
+    failure, cause = report.first_failure, report.cause
+    if failure is None:
+        return cause is not None and bool(cause.unsure)
+    return failure.end.signal not in OF_A_LOST_LAUNCHER
 
 
 def _node_status(job: JobRecord, node: str, look: JobLook | NodeError) -> NodeStatus:

@@ -63,7 +63,9 @@ def report_on(
         started=started,
         command=plan.command_line,
         script=plan.script_json,
-        first_failure=None if failure is None else _explained(failure.end, folder),
+        first_failure=None
+        if failure is None or not failure.is_certain
+        else _explained(failure.end, folder),
         ranks=ends,
         duration_s=duration_s,
         folder=str(folder),

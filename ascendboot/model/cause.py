@@ -21,6 +21,8 @@ class CauseKind(str, Enum):
     """Several ranks failed in the same way, none because of another."""
     LEFT = "left"
     """Ranks that ended well, or were not there, while others still needed them."""
+    ONE_OF = "one_of"
+    """One of several ranks; what was seen does not decide which."""
     NODE = "node"
     """Nodes that were lost with all their ranks."""
     LAUNCHER = "launcher"

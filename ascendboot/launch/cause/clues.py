@@ -37,6 +37,8 @@ class Clue:
     words: str = ""
     source: str = ""
     blames: tuple[int, ...] = ()
-    """Ranks that the words name as missing."""
+    """Ranks that its output names as missing."""
+    blamed_nodes: tuple[str, ...] = ()
+    """Nodes on which it misses some rank."""
     out_of_memory: bool = False
     """The kernel ended processes for want of memory on its node while it ran."""

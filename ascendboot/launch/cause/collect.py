@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ascendboot.launch.arrivals import PRECISION_S
 from ascendboot.launch.cause.clues import Clue, Kind
 from ascendboot.launch.cause.known import is_of_a_peer
+from ascendboot.launch.cause.peers import Peers, names_a_peer
 from ascendboot.launch.cause.said import said_in
 from ascendboot.launch.cause.times import time_in
 from ascendboot.launch.plan import rank_log
@@ -45,6 +46,7 @@ class Collector:
         self._course = course
         self._folder = folder
         self._clocks = clocks
+        self._peers = Peers(plan)
         self._zones = {
             rank.node: end.zone_s
             for rank in plan.ranks
@@ -90,7 +92,7 @@ class Collector:
                 precision_s=precision_s,
                 words=said.words,
                 source=rank_log(rank.rank),
-                blames=said.blames,
+                **self._blames(said.trouble, rank) if said.of_a_peer else {},
             )
         elif filed is not None:
             yield filed
@@ -125,13 +127,18 @@ class Collector:
         seen = self._course.ended.get(rank.rank)
         ended = None if seen is None else self._common(rank, seen.at)
         return Clue(
-            kind=Kind.PEER if is_of_a_peer(words) else Kind.OWN,
+            kind=Kind.PEER if is_of_a_peer(words) or names_a_peer(words) else Kind.OWN,
             rank=rank.rank,
             at=_not_after(self._common(rank, at), ended),
             precision_s=_SECOND,
             words=words.strip().partition("\n")[0],
             source="error file",
+            **self._blames(words, rank),
         )
+
+    def _blames(self, text: str, rank: PlannedRank) -> dict[str, Any]:
+        named = self._peers.named_in(text, rank)
+        return {"blames": named.ranks, "blamed_nodes": named.nodes}
 
     def _began_to_end(self, rank: PlannedRank) -> float:
         """When it was ended on purpose: what it says from then on is no cause."""

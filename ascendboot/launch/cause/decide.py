@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.followers import followed_by
 from ascendboot.launch.cause.known import known_end, known_words
+from ascendboot.launch.cause.missing import missed_in
 from ascendboot.launch.cause.said import alike
 from ascendboot.launch.cause.view import View, views_of
 from ascendboot.launch.ends import BY_LAUNCHER
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
     from typing import Final
 
     from ascendboot.launch.cause.clues import Clue
+    from ascendboot.launch.cause.missing import Missed
     from ascendboot.launch.plan import PlannedRank
 
 _TOGETHER_S: Final = 2.0
 """Ranks that end without a word, with one code, within so long, end alike."""
+_MISSED: Final = {
+    "meaning": "",
+    "remedy": "see the end of their logs, invoke check for the links between their devices, and"
+    " dmesg on their nodes",
+}
 _FIRST_KILL_S: Final = 1.0
 """Sooner after the first failure no launcher sends SIGKILL."""
 
@@ -38,21 +45,12 @@ class _Blame(IntEnum):
     """It says so, but when is not known, and it was ended on purpose."""
     KILLED = 2
     """Something killed it, about when others failed by missing it."""
-    MISSED = 3
-    """Others say that it is not there."""
-    LEFT = 4
-    """It ended well before others failed by missing somebody."""
-    PEER = 5
-    """It only says that another rank is gone."""
-    NONE = 6
+    NONE = 3
 
 
 _WHY: Final = {
     _Blame.OWN_WHEN_ENDED: "no other rank tells of an error of its own; its time is not known",
     _Blame.KILLED: "all others only lost a peer; this one was killed, and says nothing",
-    _Blame.MISSED: "the others name it as the one that is missing",
-    _Blame.LEFT: "all others failed only as they lost a peer, and it had ended before",
-    _Blame.PEER: "every rank only says that it lost another; this one said so first",
 }
 
 
@@ -78,15 +76,24 @@ def cause_of(
     `uncertainty_s`: by so much the times of two nodes may be wrong against each other.
     """
     views = views_of(ranks, clues)
-    suspects = sorted((_suspect(v, views) for v in views.values()), key=lambda s: s.order)
+    suspects = sorted(
+        (_Suspect(view, _blame(view, views)) for view in views.values()), key=lambda s: s.order
+    )
+    missed = missed_in(views)
     first = suspects[0]
-    if first.blame is _Blame.NONE:
+    if first.blame is not _Blame.NONE:
+        same = _alike(first, suspects, len(views))
+        kind = CauseKind.ALIKE if len(same) > 1 else CauseKind.RANK
+        chosen = {suspect.view.rank for suspect in same}
+        why = _why(first, suspects, chosen)
+        unsure = _unsure(first, suspects, chosen, uncertainty_s) or _named_besides(missed, chosen)
+    elif missed is not None:
+        same = [suspect for suspect in suspects if suspect.view.rank in missed.ranks]
+        kind = CauseKind.ONE_OF if missed.unsure else CauseKind.LEFT
+        chosen, why, unsure = set(missed.ranks), missed.why, missed.unsure
+    else:
         return None
-    same = _alike(first, suspects, len(views))
-    chosen = {suspect.view.rank for suspect in same}
-    others = [v for v in views.values() if v.rank not in chosen]
-    kind = _kind(same)
-    head = first.view
+    head = same[0].view
     return JobCause(
         kind=kind,
         title=_title(kind, same, len(views)),
@@ -96,15 +103,18 @@ def cause_of(
         at=None if head.failed_at is None else _iso(head.failed_at),
         words=head.words,
         source=head.source,
-        **_explained(head),
-        why=_why(first, suspects, chosen),
-        unsure=_unsure(first, suspects, chosen, uncertainty_s),
-        followed=followed_by(others),
+        **(_explained(head) if kind in (CauseKind.RANK, CauseKind.ALIKE) else _MISSED),
+        why=why,
+        unsure=unsure,
+        followed=followed_by(v for v in views.values() if v.rank not in chosen),
     )
 
 
-def _suspect(view: View, views: dict[int, View]) -> _Suspect:
-    return _Suspect(view, _blame(view, views))
+def _named_besides(missed: Missed | None, chosen: set[int]) -> str:
+    """That others name a rank which says nothing, and not one of those that were chosen."""
+    if missed is None or missed.unsure or not missed.is_named or missed.ranks & chosen:
+        return ""
+    return f"{ranks_named(missed.ranks)} may have been first: {missed.why}"
 
 
 def _blame(view: View, views: dict[int, View]) -> _Blame:
@@ -114,12 +124,8 @@ def _blame(view: View, views: dict[int, View]) -> _Blame:
         unknown = view.is_ended_by_us and view.failed_at is None
         return _Blame.OWN_WHEN_ENDED if unknown else _Blame.OWN
     if view.has_failed and view.peer is None:
-        silent = _blame_of_silent(view, before)
-        if silent is not _Blame.NONE:
-            return silent
-    if any(other.peer is not None for other in others) and view.peer is None:
-        return _blame_of_missing(view, others, before)
-    return _Blame.PEER if view.peer is not None and view.has_failed else _Blame.NONE
+        return _blame_of_silent(view, before)
+    return _Blame.NONE
 
 
 def _blame_of_silent(view: View, before: float | None) -> _Blame:
@@ -132,21 +138,9 @@ def _blame_of_silent(view: View, before: float | None) -> _Blame:
     return _Blame.KILLED if at_once else _Blame.NONE
 
 
-def _blame_of_missing(view: View, others: list[View], before: float | None) -> _Blame:
-    """Of a rank that says nothing, while others miss somebody."""
-    if any(view.rank in other.blames for other in others):
-        return _Blame.MISSED
-    ended = None if view.end is None else view.end.at
-    if view.ended_well and before is not None and ended is not None and ended < before:
-        return _Blame.LEFT
-    return _Blame.NONE
-
-
 def _alike(first: _Suspect, suspects: list[_Suspect], size: int) -> list[_Suspect]:
     """Those that failed as the first did."""
     equal = [s for s in suspects if s.blame is first.blame]
-    if first.blame in (_Blame.MISSED, _Blame.LEFT):
-        return equal
     if first.blame not in (_Blame.OWN, _Blame.OWN_WHEN_ENDED):
         return [first]
     head = first.view
@@ -167,20 +161,18 @@ def _alike(first: _Suspect, suspects: list[_Suspect], size: int) -> list[_Suspec
     return silent if len(silent) == size > 1 else [first]
 
 
-def _kind(same: list[_Suspect]) -> CauseKind:
-    if same[0].blame in (_Blame.LEFT, _Blame.MISSED):
-        return CauseKind.LEFT
-    return CauseKind.ALIKE if len(same) > 1 else CauseKind.RANK
-
-
 def _title(kind: CauseKind, same: list[_Suspect], size: int) -> str:
     views = [suspect.view for suspect in same]
     names = ranks_named(tuple(view.rank for view in views))
     nodes = fold({view.node for view in views})
     head = views[0]
     at = "" if head.failed_at is None else f", at {_clock(head.failed_at)}"
+    if kind is CauseKind.ONE_OF:
+        return f"{nodes}: not certain which rank failed first: one of {names}{at}"
     if kind is CauseKind.LEFT:
         well = "ended well" if all(v.ended_well for v in views) else "not there"
+        if any(v.peer is not None for v in views):
+            well = "did not answer"
         return f"{nodes}: {names} {well} while others waited for it{at}"
     if kind is CauseKind.ALIKE:
         if len(views) == size:

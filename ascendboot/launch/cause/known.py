@@ -204,13 +204,15 @@ WORDS: Final[tuple[tuple[str, Known], ...]] = (
             r"|topo exchange .* timeout|LINK_ERROR_INFO|Failed to connect agent\["
             r"|sync stream timeout|event wait timeout|Notify wait execute failed|dispatch timeout"
             r"|\[Recv\]\[(RaSocket|ClusterInfoMsg)\]|connected p2p timeout|Getting socket times out"
+            r"|wait socket establish timeout|failed to pass monitoredBarrier"
         ),
         _WAITED,
     ),
     (
         (
             r"HorovodInternalError|Horovod has been shut down|DistNetworkError|DistStoreError"
-            r"|\[Heartbeat\]|error cqe|cqe err(or)? status"
+            r"|\[Heartbeat\]|error cqe|cqe err(or)? status|Transport init error"
+            r"|transport create fail|(HCCL|OPS) function error: Hc"
         ),
         Known("a collective operation failed", "see the other ranks first", of_a_peer=True),
     ),

@@ -38,6 +38,8 @@ class Failure:
 
     end: RankEnd
     job_exit_code: int
+    is_certain: bool = True
+    """Whether it may be called the first: not where the cause is one of several ranks."""
 
 
 class Merged:
@@ -82,7 +84,7 @@ class Merged:
         """The rank of the cause; where it ended well, or there is none, the first to fail."""
         ends = [self._ends[rank] for rank in cause.ranks] if cause else []
         earliest = self._first([end for end in self._ends.values() if not self._followed(end)])
-        if cause is not None and cause.kind is CauseKind.NODE:
+        if cause is not None and cause.kind in (CauseKind.NODE, CauseKind.ONE_OF):
             ends = []
         first = self._first(ends) or earliest
         if first is None:
@@ -90,7 +92,8 @@ class Merged:
         own = first
         if earliest is not None and (self._followed(first) or first.signal == SIGTERM):
             own = earliest
-        return Failure(first, own.exit_code or 1)
+        is_certain = cause is None or cause.kind is not CauseKind.ONE_OF
+        return Failure(first, own.exit_code or 1, is_certain)
 
     def _with_full_disks(self, cause: JobCause) -> JobCause:
         """A node without room is lost for that, and its ranks may not even say why they fail."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ascendboot.launch.cause.known import code_in, is_of_a_peer, known_words
+from ascendboot.launch.cause.peers import names_a_peer
 
 if TYPE_CHECKING:
     from typing import Final
@@ -35,12 +36,6 @@ _WEAK: Final = re.compile(
 )
 _ENDED: Final = re.compile(r"KeyboardInterrupt|SignalException|\bSIGTERM\b|got signal: 15")
 """What ranks say when they are ended."""
-_BLAMES: Final = (
-    re.compile(r"Waiting peer rank: (\d+)"),
-    re.compile(r"remote rank:\[(\d+)\]"),
-    re.compile(r'List of unconnected ranks: "?\[([\d, ]+)\]'),
-    re.compile(r"Failed to connect agent\[([\d, ]+)\]"),
-)
 
 
 @dataclass(frozen=True)
@@ -53,12 +48,15 @@ class Said:
     offset: int
     """Of its first byte in the log."""
     of_a_peer: bool
-    blames: tuple[int, ...]
+    trouble: str = ""
+    """Everything around it that belongs to this trouble: whom it names may stand in any line."""
 
 
 @dataclass
 class _Found:
     said: Said
+    line: int
+    """Number of its first line."""
     strong: bool
     calm_before: int
     """Ordinary lines since the error before it."""
@@ -71,14 +69,21 @@ def said_in(tail: bytes, *, begins_at: int = 0) -> Said | None:
     `begins_at` is where in the log `tail` begins. What came before twenty ordinary lines is another
     trouble; what is followed by two hundred is none.
     """
-    found = [f for f in _errors(tail, begins_at) if f.calm_after <= _OVERCOME]
+    lines = _lines(tail, begins_at)
+    found = [f for f in _errors(lines) if f.calm_after <= _OVERCOME]
     trouble: list[_Found] = []
     for one in reversed(found):
         trouble.insert(0, one)
         if one.calm_before > _CALM:
             break
+    if not trouble:
+        return None
     strong = [one for one in trouble if one.strong]
-    return next((one.said for one in strong or trouble), None)
+    said = (strong or trouble)[0].said
+    text = "\n".join(line for _, line in lines[max(0, trouble[0].line - _CALM) :])
+    # Lines that are only marked as errors say less than one that names a peer.
+    of_a_peer = said.of_a_peer or (not strong and names_a_peer(text))
+    return replace(said, of_a_peer=of_a_peer, trouble=text)
 
 
 def alike(words: str) -> str:
@@ -86,8 +91,7 @@ def alike(words: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", words)
 
 
-def _errors(tail: bytes, begins_at: int) -> list[_Found]:
-    lines = _lines(tail, begins_at)
+def _errors(lines: list[tuple[int, str]]) -> list[_Found]:
     found: list[_Found] = []
     number, calm, chained = 0, 0, False
     while number < len(lines):
@@ -100,7 +104,7 @@ def _errors(tail: bytes, begins_at: int) -> list[_Found]:
             number += 1
             continue
         if not (_ENDED.search(text) or (chained and found)):
-            found.append(_Found(_said(text, line, offset), strong, calm))
+            found.append(_Found(_said(text, line, offset), number, strong, calm))
             for before in found[:-1]:
                 before.calm_after += calm
             calm = 0
@@ -150,20 +154,13 @@ def _with_message(lines: list[str], number: int) -> tuple[int, str, bool]:
 
 
 def _said(text: str, line: str, offset: int) -> Said:
-    blames = {
-        int(rank)
-        for form in _BLAMES
-        for ranks in form.findall(text)
-        for rank in ranks.replace(" ", "").split(",")
-        if rank
-    }
     first, *rest = lines = text.strip().splitlines()
-    told = next((one.strip() for one in lines if known_words(one)), first)
+    known = known_words(text)
+    told = next((one.strip() for one in lines if known and known_words(one) is known), first)
     words = first if told == first else f"{first[: _LONGEST // 2]} … {told}"
     return Said(
         words=words[:_LONGEST],
         line=next((one for one in (line, first, *rest) if _TIME.search(one)), line),
         offset=offset,
-        of_a_peer=is_of_a_peer(text),
-        blames=tuple(sorted(blames)),
+        of_a_peer=is_of_a_peer(text) or names_a_peer(text),
     )

@@ -113,6 +113,11 @@ class View:
         """The ranks that it names as missing."""
         return () if self.peer is None else self.peer.blames
 
+    @property
+    def blamed_nodes(self) -> tuple[str, ...]:
+        """The nodes on which it misses some rank."""
+        return () if self.peer is None else self.peer.blamed_nodes
+
 
 def views_of(ranks: Sequence[PlannedRank], clues: Iterable[Clue]) -> dict[int, View]:
     """The clues by rank, in rank order, whatever order they came in."""

@@ -175,15 +175,19 @@ def test_to_json() -> None:
         "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
         "min_nodes": None,
         "log_limit": 0,
+        "addresses": {
+            "a-1": ["a-1", "192.0.2.11", "192.0.2.11", "a-1"],
+            "a-2": ["a-2", "192.0.2.12", "192.0.2.12", "a-2"],
+        },
         "command": list(made.starts[0].command),
         "command_line": made.command_line,
         "env": dict(made.starts[0].env),
         "starts": [{"node": "a-1", "command": list(made.starts[0].command), "log": "launcher.log"}],
         "ranks": [
-            {"rank": 0, "node": "a-1", "device": 4, "local_rank": 0},
-            {"rank": 1, "node": "a-1", "device": 5, "local_rank": 1},
-            {"rank": 2, "node": "a-2", "device": 0, "local_rank": 0},
-            {"rank": 3, "node": "a-2", "device": 1, "local_rank": 1},
+            {"rank": 0, "node": "a-1", "device": 4, "local_rank": 0, "device_ip": None},
+            {"rank": 1, "node": "a-1", "device": 5, "local_rank": 1, "device_ip": None},
+            {"rank": 2, "node": "a-2", "device": 0, "local_rank": 0, "device_ip": None},
+            {"rank": 3, "node": "a-2", "device": 1, "local_rank": 1, "device_ip": None},
         ],
         "files": [
             {

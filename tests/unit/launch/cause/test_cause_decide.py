@@ -209,14 +209,81 @@ def test_a_rank_that_ended_well_while_others_needed_it() -> None:
 def test_a_rank_that_the_others_name_as_missing() -> None:
     cause = judged(ended(0, 1, 10.0), peer(0, 10.0, 3), ended(1, 1, 11.0), peer(1))
     assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (3,))
-    assert cause.why == "the others name it as the one that is missing"
+    assert cause.why == "rank 0 names it as the one that is missing"
 
 
-def test_all_only_lost_another() -> None:
-    cause = judged(*(clue for n in range(4) for clue in (ended(n, 1, 10.0 + n), peer(n))))
-    assert (cause.rank, cause.why) == (
-        0,
-        "every rank only says that it lost another; this one said so first",
+def lost(rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()) -> tuple[Clue, Clue]:
+    return ended(rank, 1, at), replace(peer(rank, at, *blames), blamed_nodes=nodes)
+
+
+ALL_LOST = "every rank only says that it lost another"
+UNNAMED = "rank 0 lost a peer and named none that is silent"
+ONE = "nothing says which of them "
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "ranks", "why", "unsure"),
+    [
+        # The only one that says nothing, whatever ended it.
+        (
+            (*lost(0, 10.0), *lost(1, 10.1), *lost(2, 10.2), ended_by_us(3, 143, 11.0)),
+            *(CauseKind.LEFT, (3,), "all others lost a peer, and it alone says nothing", ""),
+        ),
+        # A chain: who is named and lost a peer too is not the cause.
+        (
+            (*lost(0, 10.0, 1), *lost(1, 10.1, 2), *lost(2, 10.2, 3), ended(3, 143, 11.0)),
+            *(CauseKind.LEFT, (3,), "rank 2 names it as the one that is missing", ""),
+        ),
+        # One that says nothing only waited; the other is named.
+        (
+            (*lost(0, 10.0, 3), *lost(1, 10.1, 3), ended_by_us(2, 143, 11.0)),
+            *(CauseKind.LEFT, (3,), "ranks 0-1 name it as the one that is missing", ""),
+        ),
+        # The address of a node names it where one rank of it says nothing ...
+        (
+            (*lost(0, 10.0, nodes=("a-2",)), *lost(2, 10.2, nodes=("a-2",))),
+            *(CauseKind.LEFT, (3,), "ranks 0,2 name it as the one that is missing", ""),
+        ),
+        # ... and does not decide where several do.
+        (
+            lost(0, 10.0, nodes=("a-2",)),
+            *(CauseKind.ONE_OF, (2, 3), "rank 0 names their node, and no rank of it"),
+            f"{ONE}the others lost",
+        ),
+        (
+            (*lost(0, 10.0, 2), *lost(1, 10.0, 3)),
+            *(CauseKind.ONE_OF, (2, 3), "ranks 0-1 name them, each another one"),
+            f"{ONE}the others lost",
+        ),
+        (
+            (*lost(0, 10.0), ended_by_us(1, 143, 11.0), ended(2, 143, 11.0)),
+            *(CauseKind.ONE_OF, (1, 2, 3), UNNAMED, f"{ONE}was lost, and these say nothing"),
+        ),
+        # All lost another: the one that all others name, else any.
+        (
+            (*lost(0, 10.0, 2), *lost(1, 10.1, 2), *lost(2, 10.2, 0), *lost(3, 10.3, 2)),
+            *(CauseKind.LEFT, (2,), "ranks 0-1,3 name it as the one that is missing", ""),
+        ),
+        (
+            tuple(clue for n in range(4) for clue in lost(n, 10.0 + n, (n + 1) % 4)),
+            *(CauseKind.ONE_OF, (0, 1, 2, 3), ALL_LOST),
+            "nothing says which of them was first; a-1:0 said so first",
+        ),
+    ],
+)
+def test_whom_the_others_miss(
+    seen: tuple[Clue, ...], kind: CauseKind, ranks: tuple[int, ...], why: str, unsure: str
+) -> None:
+    cause = judged(*seen)
+    assert (cause.kind, cause.ranks, cause.why, cause.unsure) == (kind, ranks, why, unsure)
+    if kind is CauseKind.ONE_OF:
+        assert "not certain which rank failed first: one of ranks " in cause.title
+
+
+def test_an_own_error_is_doubted_where_the_others_name_another() -> None:
+    seen = (ended(1, 1, 10.0), own(1, "[ERROR] no metrics"), *lost(0, 10.5, 3), *lost(2, 10.6, 3))
+    assert judged(*seen).unsure == (
+        "rank 3 may have been first: ranks 0,2 name it as the one that is missing"
     )
 
 

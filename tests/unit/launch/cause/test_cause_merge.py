@@ -102,10 +102,13 @@ def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
     assert first(report(replace(seen, endings={1: T + 5}), tmp_path))[0] == 2
     found = report(replace(seen, endings={1: T + 2}), tmp_path)
     assert found.cause is not None
-    assert (found.cause.rank, found.cause.followed) == (
-        0,
-        (Followed((1, 3), "no end was seen"), Followed((2,), "ended with the job")),
+    assert (found.cause.kind, found.cause.ranks, found.cause.followed) == (
+        CauseKind.ONE_OF,
+        (1, 2, 3),
+        (Followed((0,), "the connection to another rank broke"),),
     )
+    # None of them is named as the first; the job ends with the code of the one that failed.
+    assert (found.first_failure, found.exit_code) == (None, 1)
 
 
 def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:

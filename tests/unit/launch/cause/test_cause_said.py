@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ascendboot.launch.cause.known import CODES, known_words
+from ascendboot.launch.cause.peers import Peers
 from ascendboot.launch.cause.said import alike, said_in
 from ascendboot.launch.cause.times import time_in
+from ascendboot.launch.plan import PlannedRank
+from ascendboot.launch.planning import plan
+from tests.unit.launch.wanted import REQUEST
 
 RECORDED = sorted((Path(__file__).parents[3] / "data/rank-log").glob("*/*.txt"))
 OWN = b"Traceback (most recent call last):\n  File x\nValueError: loss is nan\n"
 PEER = b"RuntimeError: [pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer\n"
 
 
+PLACES = (("a-1", 0, "127.11.0.1"), *(("a-1", n, None) for n in (1, 2, 3)))
+JOB = replace(
+    plan(REQUEST),
+    ranks=tuple(
+        PlannedRank(n, node, device, device, ip)
+        for n, (node, device, ip) in enumerate(
+            (
+                *PLACES,
+                ("a-2", 0, "127.11.0.2"),
+                ("a-2", 1, "192.0.2.199"),
+                *(("a-2", n, None) for n in (2, 3)),
+            )
+        )
+    ),
+    addresses={
+        "a-1": ("a-1", "127.10.0.1", "127.0.0.1"),
+        "a-2": ("a-2", "127.10.0.2", "127.0.0.2", "192.168.200.100"),
+    },
+)
+"""Eight ranks on two servers with the addresses of the samples; their rank 0 writes."""
+
+
 @pytest.mark.parametrize("path", RECORDED, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_recorded_logs(path: Path) -> None:
     said = said_in(path.read_bytes())
     assert said is not None
+    named = Peers(JOB).named_in(said.trouble, JOB.ranks[0])
     assert {
         "words": said.words,
         "of_a_peer": said.of_a_peer,
-        "blames": list(said.blames),
+        "blames": list(named.ranks),
+        "nodes": list(named.nodes),
         "at": time_in(said.line, zone_s=0, until=None),
     } == json.loads(path.with_suffix(".json").read_text())["value"]
 
