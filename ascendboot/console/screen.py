@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ascendboot.console.controls import escaped_json, legible, legible_lines
 from ascendboot.console.folding import folded
 from ascendboot.console.streams import pass_on, pass_on_to_terminal, write_document
 from ascendboot.console.writers import has_every_character, writer_to
@@ -62,23 +63,30 @@ class Screen:
 
     def json(self, document: Mapping[str, object]) -> None:
         """The document on standard output, and nothing else; OutputError where that cannot be."""
-        self.text(json.dumps(document, indent=2, ensure_ascii=not has_every_character(sys.stdout)))
+        text = json.dumps(document, indent=2, ensure_ascii=not has_every_character(sys.stdout))
+        self.text(escaped_json(text))
 
     @staticmethod
     def text(words: str) -> None:
-        """Lines as they are, on standard output: for another program, or to be copied.
+        """Lines on standard output: as they are for another program, legible for a person.
 
         Raises:
             OutputError: not all of it could be written.
         """
-        write_document(sys.stdout, f"{words}\n")
+        write_document(sys.stdout, f"{legible(words) if sys.stdout.isatty() else words}\n")
 
     @staticmethod
     def raw(*, to_stderr: bool) -> Callable[[bytes], None]:
-        """Where lines of a job go as they are; raises OSError when nobody reads any more."""
+        """Where blocks of whole lines of a job go; raises OSError when nobody reads any more.
+
+        A terminal gets them legible, anything else as they are.
+        """
         stream = sys.stderr if to_stderr else sys.stdout
         # Asked now: one that has hung up says that it is none.
-        return partial(pass_on_to_terminal if stream.isatty() else pass_on, stream.fileno())
+        if not stream.isatty():
+            return partial(pass_on, stream.fileno())
+        descriptor, encoding = stream.fileno(), stream.encoding
+        return lambda block: pass_on_to_terminal(descriptor, legible_lines(block, encoding))
 
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:

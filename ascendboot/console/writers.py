@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import IO, TYPE_CHECKING, Protocol, TextIO, TypeAlias, cast
 
+from ascendboot.console.controls import legible
 from ascendboot.console.streams import Lasting
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ def writer_to(stream: TextIO) -> Writer:
     return _Plain(lasting)
 
 
+def last_words(stream: TextIO, words: str) -> None:
+    """Say why a verb ends, plainly: nothing is loaded for it."""
+    _Plain(Lasting(stream)).line(words)
+
+
 def has_every_character(stream: TextIO) -> bool:
     """Whether its encoding is one of Unicode's; one that encodes nothing has them all, too."""
     return (stream.encoding or "utf").lower().startswith("utf")
@@ -59,7 +65,7 @@ class _Plain:
 
     def line(self, *parts: Part) -> None:
         words = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        self._stream.write(f"{words}\n")
+        self._stream.write(f"{legible(words)}\n")
 
     def work(self, title: str) -> None:
         pass
@@ -82,14 +88,15 @@ class _Coloured:
     def line(self, *parts: Part) -> None:
         from rich.text import Text  # noqa: PLC0415
 
-        self._console.print(Text.assemble(*parts))
+        pieces = [(part, "") if isinstance(part, str) else part for part in parts]
+        self._console.print(Text.assemble(*((legible(text), style) for text, style in pieces)))
 
     def work(self, title: str) -> None:
         from rich.text import Text  # noqa: PLC0415
 
         self.rest()
         if self._console.is_terminal:
-            self._status = self._console.status(Text(f"{title} …"))
+            self._status = self._console.status(Text(f"{legible(title)} …"))
             self._status.start()
 
     def rest(self) -> None:

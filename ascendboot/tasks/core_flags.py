@@ -138,9 +138,9 @@ def _last_words() -> Iterator[None]:
 def _say(words: str | None) -> None:
     """On standard error; where Invoke could not, it would end with another code than the verb's."""
     if words:
-        from ascendboot.console.streams import Lasting  # noqa: PLC0415 - only at such an end
+        from ascendboot.console.writers import last_words  # noqa: PLC0415 - only at such an end
 
-        Lasting(sys.stderr).write(f"{words}\n")
+        last_words(sys.stderr, words)
 
 
 def _is_refused(flag: str) -> bool:

@@ -200,4 +200,6 @@ def _log_to(run: Run) -> logging.Handler:
 def _ask(file: str) -> str | None:
     if not sys.stdin.isatty():
         return None
-    return getpass.getpass(f"Passphrase of {file}: ")
+    from ascendboot.console import legible  # noqa: PLC0415 - only in that case
+
+    return getpass.getpass(f"Passphrase of {legible(file)}: ")

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.cluster
 JOB = """\
 import sys, time
 print("begins \\x1b[1mbold")
+print("wipes \\x1b[2J\\x9b2J")
 print("0 %\\r100 %")
 time.sleep(float(sys.argv[1]))
 print("ends")
@@ -50,8 +51,14 @@ def operator(bring_up_once: Callable[..., Lab]) -> Operator:
 
 def lines(prefixes: list[str]) -> list[str]:
     """All that the ranks print, behind these."""
-    of_rank = ("{}begins \x1b[1mbold", "{0}0 %\r{0}100 %", "{}ends")
+    of_rank = ["{}begins \x1b[1mbold", "{}wipes \x1b[2J\x9b2J", "{0}0 %\r{0}100 %", "{}ends"]
     return sorted(line.format(prefix) for prefix in prefixes for line in of_rank)
+
+
+def legible(prefixes: list[str]) -> list[str]:
+    """The same at a terminal, where the words of ranks have colours and do nothing else."""
+    shown = (line.replace("bold", "bold\x1b[0m") for line in lines(prefixes))
+    return sorted(line.replace("wipes \x1b[2J\x9b", "wipes \\x1b[2J\\x9b") for line in shown)
 
 
 def at_a_terminal(operator: Operator, *args: str, **env: str) -> list[str]:
@@ -79,18 +86,19 @@ def at_a_terminal(operator: Operator, *args: str, **env: str) -> list[str]:
 def test_row_18_prefixes_have_a_colour_by_node_at_a_terminal_in_train_and_in_logs(
     operator: Operator,
 ) -> None:
-    assert at_a_terminal(operator, "train", "job.py", "--", "0") == lines(COLOURED)
-    assert at_a_terminal(operator, "logs") == lines(COLOURED)
-    assert at_a_terminal(operator, "logs", "--node", "lab-2") == lines(COLOURED[2:])
+    assert at_a_terminal(operator, "train", "job.py", "--", "0") == legible(COLOURED)
+    assert at_a_terminal(operator, "logs") == legible(COLOURED)
+    assert at_a_terminal(operator, "logs", "--node", "lab-2") == legible(COLOURED[2:])
     found = [f"{prefix}\x1b[1;31mend\x1b[0ms" for prefix in COLOURED[3:]]
     assert at_a_terminal(operator, "logs", "--rank", "3", "--grep", "end") == found
 
 
 def test_row_18_so_they_have_in_what_logs_follows(operator: Operator) -> None:
     job = operator.call("train", "job.py", "--detach", "--", "3").out.strip()
-    assert at_a_terminal(operator, "logs", "--job", job, "--follow") == lines(COLOURED)
+    assert at_a_terminal(operator, "logs", "--job", job, "--follow") == legible(COLOURED)
     folder = operator.lab.directory / ".ascendboot/runs" / job
-    assert (folder / "rank.0.log").read_bytes() == b"begins \x1b[1mbold\n0 %\r100 %\nends\n"
+    words = "begins \x1b[1mbold\nwipes \x1b[2J\x9b2J\n0 %\r100 %\nends\n"
+    assert (folder / "rank.0.log").read_bytes() == words.encode()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_row_18_so_they_have_in_what_logs_follows(operator: Operator) -> None:
 def test_row_18_no_colours_where_a_terminal_has_or_is_to_have_none(
     operator: Operator, env: dict[str, str]
 ) -> None:
-    assert at_a_terminal(operator, "train", "job.py", "--", "0", **env) == lines(PLAIN)
+    assert at_a_terminal(operator, "train", "job.py", "--", "0", **env) == legible(PLAIN)
 
 
 def test_row_18_no_colours_in_a_pipe_unless_somebody_asks_for_them(operator: Operator) -> None:
