@@ -106,8 +106,9 @@ def _visible_devices(ids: Sequence[int]) -> str:
 def _ssh_shim(context: Context) -> str:
     """An `ssh` that always uses the cluster's configuration, for horovodrun."""
     primary = context.cluster.primary_name
+    ssh = value_of(context.seen.facts[primary].ssh)
     values = {
-        "ssh": value_of(context.seen.facts[primary].ssh) or "/usr/bin/ssh",
+        "ssh": ssh.path if ssh else "/usr/bin/ssh",
         "config": str(context.decisions.base / "trust/ssh_config"),
     }
     return context.templates.text("env/ssh.j2", values)

@@ -8,6 +8,7 @@ from ascendboot.facts.api import Fact, part_of, sections_of
 from ascendboot.facts.scripts import COMMON
 from ascendboot.parse import horovod, system, torch
 from ascendboot.parse.horovod import Horovod
+from ascendboot.parse.sshd import Ssh, parse_version
 from ascendboot.profiles import profile_paths
 from ascendboot.transport.api import Command, Effect
 
@@ -38,7 +39,7 @@ print(version("torch"), version("torch_npu"))
 LAUNCHERS = (
     COMMON
     + r"""
-if locate ssh /usr/bin/ssh; then section ssh 0 "$found"
+if locate ssh /usr/bin/ssh; then section ssh 0 "$found"; ask_both ssh_version "$found" -V
 else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
 locate "$1"
 run=${found%/*}/horovodrun python=$1 try=$2 torch=$3; shift 3
@@ -102,8 +103,10 @@ def launcher_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     return facts
 
 
-def _ssh(result: Result) -> str:
-    return system.parse_path(part_of(sections_of(result, _SCRIPT), "ssh", _SCRIPT), "path of ssh")
+def _ssh(result: Result) -> Ssh:
+    sections = sections_of(result, _SCRIPT)
+    path = system.parse_path(part_of(sections, "ssh", _SCRIPT), "path of ssh")
+    return Ssh(path, parse_version(part_of(sections, "ssh_version", _SCRIPT)))
 
 
 def _horovod(result: Result) -> Horovod:

@@ -16,7 +16,7 @@ from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
 from ascendboot.parse import disk, hccn_conf, ip, kernel_ports, openmpi, python, ss, sshd, system
 from ascendboot.parse.openmpi import OpenMpi
 from ascendboot.parse.python import Python
-from ascendboot.parse.sshd import Sshd
+from ascendboot.parse.sshd import Ssh, Sshd
 from ascendboot.parse.system import System
 from ascendboot.transport.api import Command, Effect
 
@@ -99,7 +99,7 @@ class NodeFacts:
     sshd: Answer[Sshd] = NOT_ASKED
     openmpi: Answer[OpenMpi] = NOT_ASKED
     python: Answer[Python] = NOT_ASKED
-    ssh: Answer[str] = NOT_ASKED
+    ssh: Answer[Ssh] = NOT_ASKED
     horovod: Answer[Horovod] = NOT_ASKED
     torch: Answer[Torch] = NOT_ASKED
     disk: Answer[Disk] = NOT_ASKED

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.model.names import fold, runs
+from ascendboot.parse.sshd import release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.api import Answer
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.parse.sshd import Ssh, Sshd
 
 T = TypeVar("T")
 Level: TypeAlias = Literal["error", "warning", "info"]
@@ -95,6 +97,28 @@ def differences(
     is_tie = len(rest[0][1]) == len(most[1])
     odd = list(values) if is_tie else [name for _, names in rest for name in names]
     yield Finding(id=id_, level=level, nodes=tuple(odd), text=", ".join(parts), remedy=remedy)
+
+
+def too_old(
+    id_: str, node: Node, tool: Ssh | Sshd | None, since: Mapping[str, tuple[int, int]], remedy: str
+) -> Iterator[Finding]:
+    """A finding where a program of OpenSSH refuses something that we write; `since` has all."""
+    if tool is None:
+        return
+    unknown = [
+        f"{option} (since {major}.{minor})"
+        for option, (major, minor) in since.items()
+        if release(tool.version) < (major, minor)
+    ]
+    if unknown:
+        yield Finding(
+            id=id_,
+            level="error",
+            nodes=(node.name,),
+            text=f"{tool.path} is of OpenSSH {tool.version}, which does not know "
+            f"{', '.join(unknown)}",
+            remedy=remedy,
+        )
 
 
 def numbers(ids: Sequence[int]) -> str:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge.finding import Finding, differences, judged_nodes, known, unanswered
+from ascendboot.judge.finding import (
+    Finding,
+    differences,
+    judged_nodes,
+    known,
+    too_old,
+    unanswered,
+)
 from ascendboot.judge.launcher import needs_openmpi
-from ascendboot.judge.limits import LEAST_FREE_BYTES, LEAST_FREE_INODES
+from ascendboot.judge.limits import LEAST_FREE_BYTES, LEAST_FREE_INODES, SSHD_OPTIONS
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
@@ -26,7 +33,9 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
     for node, seen in judged_nodes(cluster, facts):
         yield from unanswered("system-unknown", node, seen.system)
         yield from unanswered("machine-unknown", node, seen.machine, level="warning")
-        yield from unanswered("sshd-missing", node, seen.sshd, _sshd_remedy(cluster, node))
+        if_missing, if_old = _sshd_remedies(cluster, node)
+        yield from unanswered("sshd-missing", node, seen.sshd, if_missing)
+        yield from too_old("sshd-old", node, value_of(seen.sshd), SSHD_OPTIONS, if_old)
         yield from _account(cluster, node, seen)
         if needs_openmpi(cluster, facts):
             yield from _openmpi(node, seen)
@@ -42,11 +51,15 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
     yield from _clocks(cluster, facts)
 
 
-def _sshd_remedy(cluster: Cluster, node: Node) -> str:
+def _sshd_remedies(cluster: Cluster, node: Node) -> tuple[str, str]:
+    """What to do where there is no sshd, and where it is too old."""
     if node.container is None or cluster.serves_from_host(node):
-        return "Install openssh-server on the host side"
+        place = "on the host side"
+        return f"Install openssh-server {place}", f"Install OpenSSH 7.4 or later {place}"
+    image = f"{node.container}, or state `ssh: {{via: engine}}`"
     return (
-        f"Install openssh-server in the image of {node.container}, or state `ssh: {{via: engine}}`"
+        f"Install openssh-server in the image of {image}",
+        f"Install OpenSSH 7.4 or later in the image of {image}",
     )
 
 

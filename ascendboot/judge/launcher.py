@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import Unanswered, value_of
-from ascendboot.judge.finding import Finding, differences, judged_nodes, known, unanswered
+from ascendboot.judge.finding import (
+    Finding,
+    differences,
+    judged_nodes,
+    known,
+    too_old,
+    unanswered,
+)
+from ascendboot.judge.limits import SSH_OPTIONS
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.names import fold
 
@@ -65,6 +73,8 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
             yield from unanswered("torch-missing", node, seen.torch, _INSTALL_TORCH)
         if node.name == cluster.primary_name:  # whatever starts ranks reaches the nodes by ssh
             yield from unanswered("ssh-missing", node, seen.ssh, "Install openssh-client")
+            remedy = "Install OpenSSH 7.4 or later where ranks run"
+            yield from too_old("ssh-old", node, value_of(seen.ssh), SSH_OPTIONS, remedy)
     if cluster.launcher != "horovod":
         return
     for node, seen in nodes:

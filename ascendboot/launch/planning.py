@@ -178,7 +178,8 @@ def _launcher_env(request: LaunchRequest, node: Node) -> dict[str, str]:
         "LOGNAME": request.login.user,
         "LANG": "C.UTF-8",
         "ASCENDBOOT_JOB_ID": request.job_id,
-        **({} if request.launcher.torchrun else _NODE_LOSS),
+        # ssh hands SHLVL on: without it bash reads ~/.bashrc of the other nodes.
+        **({} if request.launcher.torchrun else {"SHLVL": "1", **_NODE_LOSS}),
         **request.launcher_env,
         **{name: node.env[name] for name in names if name in node.env},
     }

@@ -27,6 +27,20 @@ class Sshd:
     """False where our account is locked: sshd without PAM takes no key for it."""
 
 
+@dataclass(frozen=True)
+class Ssh:
+    """The OpenSSH client of the workload side."""
+
+    path: str
+    version: str
+
+
+def release(version: str) -> tuple[int, int]:
+    """`(6, 6)` of `6.6.1p1`: what says which options a version knows."""
+    major, minor = re.findall(r"[0-9]+", version)[:2]
+    return int(major), int(minor)
+
+
 def parse_version(text: str) -> str:
     """`9.2p1` from what `sshd -V` or `ssh -V` prints.
 

@@ -8,6 +8,7 @@ from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.model.report import Outcome
 from ascendboot.parse.horovod import Horovod
 from ascendboot.parse.ss import Listener
+from ascendboot.parse.sshd import Ssh
 from ascendboot.phases import SETUP
 from ascendboot.transport.api import Effect
 from ascendboot.transport.fake import Answer
@@ -63,7 +64,7 @@ def test_setup_says_what_starts_jobs_and_why() -> None:
         (missing, "mpirun starts jobs: lab-1: there is no horovodrun beside python3", False),
     ):
         for node in ("lab-1", "lab-2"):
-            cluster.change(node, horovod=both, ssh=Answered("/usr/bin/ssh"))
+            cluster.change(node, horovod=both, ssh=Answered(Ssh("/usr/bin/ssh", "9.2p1")))
         report = cluster.walk()
         told = [(r.node, r.detail) for r in report.results if r.step == "launcher"]
         assert told == [("lab-1", words)]

@@ -126,12 +126,12 @@ def write_trust(folder: Path, port: int) -> None:
         f"Host {SECOND}\n HostName 127.0.0.1\n HostKeyAlias {SECOND}\n Port {port}\n"
         f" User {getpass.getuser()}\n IdentityFile {folder}/cluster_key\n IdentityAgent none\n"
         f" UserKnownHostsFile {folder}/known_hosts\n GlobalKnownHostsFile /dev/null\n"
-        " StrictHostKeyChecking yes\n BatchMode yes\n SendEnv ASCENDBOOT_*\n LogLevel ERROR\n"
+        " StrictHostKeyChecking yes\n BatchMode yes\n SendEnv ASCENDBOOT_* SHLVL\n LogLevel ERROR\n"
     )
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/cluster_key.pub\nStrictModes no\nUsePAM no\n"
-        "PasswordAuthentication no\nAcceptEnv ASCENDBOOT_*\nSetEnv SHLVL=1\n"
+        "PasswordAuthentication no\nAcceptEnv ASCENDBOOT_* SHLVL\n"
     )
 
 

@@ -12,6 +12,7 @@ from ascendboot.facts.api import Answered
 from ascendboot.facts.own import Own
 from ascendboot.inventory.load import load
 from ascendboot.parse.horovod import Horovod
+from ascendboot.parse.sshd import Ssh
 from ascendboot.profiles import (
     LIMITS,
     REC_SDK_TF,
@@ -76,7 +77,7 @@ def test_each_node_gets_its_own_nic_and_paths() -> None:
 
 def test_horovodrun_gets_the_paths_of_the_profile() -> None:
     horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
-    facts = well.facts(1, horovod=horovod, ssh=Answered("/usr/bin/ssh"))
+    facts = well.facts(1, horovod=horovod, ssh=Answered(Ssh("/usr/bin/ssh", "9.2p1")))
     own = Own(base=PurePosixPath("/var/lib/ascendboot/lab"))
     for profile, wanted in (("none", {}), ("rec-sdk-tf", profile_paths("rec-sdk-tf", PACKAGES))):
         wish = well.cluster(well.node(1), profile=profile)

@@ -149,3 +149,26 @@ def test_what_the_image_lacks_is_named() -> None:
         "sshd-missing error lab-1: could not find the OpenSSH server in the container rec-sdk. "
         "Install openssh-server in the image of rec-sdk, or state `ssh: {via: engine}`."
     )
+
+
+_SINCE_7_4 = "DisableForwarding (since 7.4), KexAlgorithms curve25519-sha256 (since 7.4)"
+_LACKING = {
+    "7.4p1": "",
+    "7.3p1": _SINCE_7_4,
+    "6.6.1p1": f"{_SINCE_7_4}, restrict in authorized_keys (since 7.2), HostKeyAlgorithms (since "
+    "7.0), PubkeyAcceptedKeyTypes (since 6.8), AllowStreamLocalForwarding (since 6.7), "
+    "PermitUserRC (since 6.7)",
+}
+
+
+@pytest.mark.parametrize(("version", "unknown"), _LACKING.items())
+def test_13_an_sshd_that_does_not_know_our_options_is_named(version: str, unknown: str) -> None:
+    same = {"container": found(), "work_machine": facts(1).machine}
+    seen = facts(1, **same, sshd=Answered(Sshd("/usr/sbin/sshd", version)))
+    assert judged(cluster(node(1, container="rec-sdk")), seen) == [
+        f"sshd-old error lab-1: /usr/sbin/sshd is of OpenSSH {version}, which does not know "
+        f"{each}. Install OpenSSH 7.4 or later in the image of rec-sdk, or state "
+        "`ssh: {via: engine}`."
+        for each in [unknown]
+        if each
+    ]

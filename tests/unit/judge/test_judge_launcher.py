@@ -11,6 +11,7 @@ from ascendboot.facts.api import Answered, Unanswered
 from ascendboot.judge.launcher import choose_launcher
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.parse.horovod import Horovod
+from ascendboot.parse.sshd import Ssh
 from ascendboot.parse.torch import Torch
 from tests.unit.judge import well
 
@@ -18,7 +19,7 @@ RUN = "/opt/py/bin/horovodrun"
 WORKS = Answered(Horovod(RUN, "0.28.1", has_mpi=True))
 THERE = Answered(Horovod(RUN, "0.28.1"))
 MISSING = Unanswered("missing", "could not find Horovod: there is no horovodrun beside python3")
-SSH = Answered("/usr/bin/ssh")
+SSH = Answered(Ssh("/usr/bin/ssh", "9.2p1"))
 STATED = replace(well.TWO, launcher="horovod")
 
 
@@ -144,3 +145,14 @@ def test_a_stated_horovod_must_be_on_all_nodes_with_mpi() -> None:
         SSH_MISSING,
     ]
     assert well.judged(well.TWO, *facts) == [SSH_MISSING]
+
+
+def test_13_an_ssh_that_does_not_know_our_options_is_named_on_the_primary_alone() -> None:
+    old, enough = (Answered(Ssh("/usr/bin/ssh", version)) for version in ("7.2p2", "7.4p1"))
+    assert well.judged(well.TWO, well.facts(1, ssh=enough), well.facts(2, ssh=old)) == []
+    assert well.judged(well.TWO, well.facts(1, ssh=old), well.facts(2)) == [
+        (
+            "ssh-old error lab-1: /usr/bin/ssh is of OpenSSH 7.2p2, which does not know "
+            "IdentityAgent (since 7.3). Install OpenSSH 7.4 or later where ranks run."
+        )
+    ]
