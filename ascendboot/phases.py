@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.judge.devices import logic_ids
+from ascendboot.judge.devices import logic_ids, renumbered
+from ascendboot.judge.launcher import needs_openmpi
 from ascendboot.judge.network import carrier_of
 from ascendboot.profiles import packages_of, profile_paths
 from ascendboot.steps.files import Absent, FileContent
@@ -46,6 +47,8 @@ PROVE = "Prove it by logging in from the primary"
 COMPARE = "Compare with what setup wishes"
 NETWORK = "Prove the network between the nodes"
 
+_SINGLE_COPY = "btl_vader_single_copy_mechanism"
+
 
 def environment(context: Context, node: Node) -> Sequence[Step]:
     """What every rank starts with: the inventory's variables and the per-rank wrapper."""
@@ -57,6 +60,8 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         "in_container": node.container is not None,
         "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
         "torch": _torch(context, node) if context.cluster.is_for_torch else {},
+        "logic_ids": renumbered(node, context.seen.facts[node.name]),
+        "no_single_copy": _lacks_single_copy(context, node),
         "base": str(context.decisions.base),
     }
     steps: list[Step] = [
@@ -96,6 +101,15 @@ def _torch(context: Context, node: Node) -> dict[str, str]:
         "ASCEND_RT_VISIBLE_DEVICES": _visible_devices(logic_ids(node, facts)),
     }
     return {k: v for k, v in values.items() if v and k not in stated}
+
+
+def _lacks_single_copy(context: Context, node: Node) -> bool:
+    """Whether Open MPI is to copy between ranks by shared memory alone; the inventory counts."""
+    cluster, facts = context.cluster, context.seen.facts
+    given = value_of(facts[node.name].surroundings)
+    words = (*cluster.env_of(node), *cluster.mpi_args)
+    is_stated = any(_SINGLE_COPY in word for word in words)
+    return bool(given and given.single_copy) and not is_stated and needs_openmpi(cluster, facts)
 
 
 def _visible_devices(ids: Sequence[int]) -> str:

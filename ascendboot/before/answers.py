@@ -12,6 +12,7 @@ from ascendboot.parse import disk, hccn_conf, npu_smi, npu_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ascendboot.facts.surroundings import Surroundings
     from ascendboot.parse.disk import FileSystem
     from ascendboot.parse.npu_table import DeviceIds
     from ascendboot.parse.sections import Section
@@ -99,6 +100,8 @@ class NodeLook:
     health: Answer[Mapping[int, str]] = NOT_ASKED
     """How they are, in the tool's words."""
     device_ips: Answer[DeviceIps] = NOT_ASKED
+    surroundings: Answer[Surroundings] = NOT_ASKED
+    """Which of the devices the node's container has."""
 
     @classmethod
     def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeLook:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ascendboot.before.answers import DeviceIps, Holder, JobProcess, NodeLook
     from ascendboot.before.wanted import Wanted
+    from ascendboot.facts.surroundings import Surroundings
     from ascendboot.judge.finding import Level
     from ascendboot.parse.disk import FileSystem
 
@@ -40,6 +41,7 @@ _LOOKS = {
     "holders": "devices",
     "health": "devices",
     "device_ips": "device-ips",
+    "surroundings": "devices",
 }
 """Which check an answer is for; where `present` is not known, `holders` is not either."""
 
@@ -116,6 +118,8 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
     yield from _absent(job, node, value_of(look.present) or ())
     yield from _ill(job, node, value_of(look.health) or {})
     yield from _users(job, node, look)
+    if given := value_of(look.surroundings):
+        yield from _in_container(job, node, given)
     if addresses := value_of(look.device_ips):
         yield from _addresses(job, node, addresses)
     if listeners := value_of(look.listeners):
@@ -192,6 +196,15 @@ def _users(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
                 if holder.job_id
                 else "end it, or state the other devices under `devices`",
             )
+
+
+def _in_container(job: Wanted, node: str, given: Surroundings) -> Iterator[Finding]:
+    """Devices of the job that its container does not have."""
+    from ascendboot.judge.surroundings import device_node_findings  # noqa: PLC0415 - seldom needed
+
+    # setup has looked for what only some products want
+    place, used = job.containers[node] or "", tuple(job.devices[node])
+    yield from device_node_findings(node, place, used, given, is_950=True, id_="devices")
 
 
 def _who(holder: Holder) -> str:

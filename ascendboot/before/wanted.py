@@ -20,6 +20,7 @@ from ascendboot.before.answers import (
 )
 from ascendboot.before.scripts import HOST, VERSIONS, WORK
 from ascendboot.facts.api import Fact
+from ascendboot.facts.surroundings import device_node_question
 from ascendboot.hccl import hccl_ports
 from ascendboot.transport.api import Command, Effect
 
@@ -55,6 +56,8 @@ class Wanted:
     """The nodes for which the inventory says at which port HCCL begins: it takes no other."""
     sshd_port: int | None
     """Of the cluster's own sshd, where it listens on the workload side."""
+    containers: Mapping[str, str | None]
+    """By node, the container in which its ranks run."""
     devices: Mapping[str, Mapping[int, str | None]]
     """By node, the devices of the job with their IP in the rank table, if there is one."""
     data: tuple[str, ...]
@@ -99,6 +102,7 @@ def wanted(
         hccl_ports={name: () if alone else _ports_of_hccl(env) for name, env in envs.items()},
         hccl_is_stated=frozenset(name for name, env in envs.items() if _STATES_FIRST_PORT in env),
         sshd_port=None if from_host else applied.port,
+        containers={node.name: node.container for node in placement.nodes},
         devices=devices,
         data=cluster.data,
         used=_used(cluster, applied),
@@ -128,6 +132,7 @@ def work_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     return {
         **({"packages": packages} if asks_versions else {}),
         **({"data": Fact("data", command, parse_data, "look for the data")} if data else {}),
+        **(device_node_question(node) if job.makes("devices") else {}),
         "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
         "opening": Fact("opening", command, parse_opening, "see how the script begins"),
         "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),

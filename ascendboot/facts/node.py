@@ -13,6 +13,7 @@ from ascendboot.facts.launchers import launcher_questions
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_questions
 from ascendboot.facts.own import base_script
 from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
+from ascendboot.facts.surroundings import confinement_question, surroundings_question
 from ascendboot.parse import disk, hccn_conf, ip, kernel_ports, openmpi, python, ss, sshd, system
 from ascendboot.parse.openmpi import OpenMpi
 from ascendboot.parse.python import Python
@@ -23,6 +24,7 @@ from ascendboot.transport.api import Command, Effect
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ascendboot.facts.surroundings import Confinement, Surroundings
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.code import CodeTree
     from ascendboot.parse.container import Engines
@@ -82,6 +84,9 @@ class NodeFacts:
     """The same for the container: equal to the host's where it shares the host's network."""
     first_process: Answer[str] = NOT_ASKED
     """Of the container: answered where its environment can be read, from which ranks get theirs."""
+    surroundings: Answer[Surroundings] = NOT_ASKED
+    confinement: Answer[Confinement] = NOT_ASKED
+    """Of a node with a container."""
     clock: Answer[Clock] = NOT_ASKED
     interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
     npus: Answer[NpuMap] = NOT_ASKED
@@ -131,6 +136,7 @@ def host_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
         "kernel_ports": Fact("kernel_ports", _SYSTEM, _kernel_ports, "read the kernel's ports"),
         **container_question(node),
+        **confinement_question(node),
         "listeners": Fact("listeners", _SERVICES, _listeners, "list the ports in use"),
         "hccn_conf": Fact("hccn_conf", _SERVICES, _hccn_conf, f"read {hccn_conf.FILE}"),
         **npu_questions(),
@@ -155,6 +161,7 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "place": Fact("place", work, _place, f"use the cluster's folder{place}"),
         **code_questions(cluster),
         **launcher_questions(cluster, node),
+        **surroundings_question(cluster, node),
     }
     if not cluster.serves_from_host(node):
         purpose = f"find the OpenSSH server{place}"

@@ -47,11 +47,27 @@ def device_ids(node: Node, facts: NodeFacts) -> tuple[int, ...]:
 
 
 def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:
-    """The logic ids of the devices that a job uses, in rank order."""
+    """The logic ids of the devices that a job uses, in rank order, as ranks count them."""
     npus = value_of(seen.npus)
     by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
+    by_device |= renumbered(node, seen)
     ids = ((i, by_device.get(i)) for i in device_ids(node, seen))
     return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
+
+
+def renumbered(node: Node, seen: NodeFacts) -> dict[int, int]:
+    """By physical id the logic ids in a container that has some devices of its node only.
+
+    The driver counts those from 0 there: of 3 to 7 it calls device 5 number 2 (vllm-ascend #16256).
+    """
+    npus, given = value_of(seen.npus), value_of(seen.surroundings)
+    if node.container is None or npus is None or given is None:
+        return {}
+    ordered = sorted(npus.npus, key=lambda npu: (npu.logic_id is None, npu.logic_id, npu.device_id))
+    there = [npu.device_id for npu in ordered if npu.device_id in given.device_ids]
+    if len(there) == len(ordered):
+        return {}
+    return {device_id: number for number, device_id in enumerate(there)}
 
 
 def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:

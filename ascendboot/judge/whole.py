@@ -17,6 +17,7 @@ from ascendboot.judge.ports import port_rules
 from ascendboot.judge.product import product_rules
 from ascendboot.judge.rank_table import rank_table_rules
 from ascendboot.judge.resources import resource_rules
+from ascendboot.judge.surroundings import surroundings_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,6 @@ def judge(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ..
     rules = (
         *(container_rules, host_rules, code_rules, network_rules, device_rules, port_rules),
         *(product_rules, hccl_port_rules, hccl_setting_rules, resource_rules),
-        *(rank_table_rules, launcher_rules),
+        *(rank_table_rules, launcher_rules, surroundings_rules),
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

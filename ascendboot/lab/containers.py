@@ -33,6 +33,7 @@ _EMPTY = {
 """Directories of which the image has nothing of the machine's."""
 
 _OPAQUE = "trusted.overlay.opaque"
+_MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_NPROC, 10000)}
 _STORAGE = """\
 [storage]
@@ -98,15 +99,20 @@ def stage_image(image: Path, texts: Mapping[str, str]) -> None:
         put(image / path, text)
 
 
-def start_script(hostname: str, binds: Iterable[Path], overlays: Iterable[str]) -> str:
+def start_script(
+    hostname: str, binds: Iterable[Path], overlays: Iterable[str], devices: Iterable[int]
+) -> str:
     """The program that starts the node's container, whether or not it was there before."""
-    volumes = [f"--volume={place}:{place}:ro" for place in binds]
-    volumes += [f"--volume=/run/ascendboot-lab/image{place}:{place}:O" for place in overlays]
+    options = [f"--volume={place}:{place}:ro" for place in binds]
+    options += [f"--volume=/run/ascendboot-lab/image{place}:{place}:O" for place in overlays]
+    nodes = (*(f"davinci{device}" for device in devices), *_MANAGERS)
+    # Programs look whether they are there; what opens one finds nothing in it.
+    options += [f"--device=/dev/null:/dev/{node}" for node in nodes]
     return (
         ours("start-container")
         .replace("@NAME@", NAME)
         .replace("@HOSTNAME@", hostname)
-        .replace("@VOLUMES@", shlex.join(volumes))
+        .replace("@OPTIONS@", shlex.join(options))
     )
 
 

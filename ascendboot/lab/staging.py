@@ -160,7 +160,10 @@ def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> N
     containers.stage_engine(disk / "files")
     directory(disk / "containers")
     script = containers.start_script(
-        f"{node.name}-{containers.NAME}", surroundings.binds(), overlays
+        f"{node.name}-{containers.NAME}",
+        surroundings.binds(),
+        overlays,
+        (device.device_id for device in node.devices),
     )
     put(disk / "lab/start-container", script, mode=0o755)
 

@@ -65,7 +65,9 @@ def _misplaced(
         facts = heard.get(place.rank)
         if facts is None:
             continue
-        device = place.local_rank if facts["visible"] else place.device_id
+        counted = dict(pair.split("=", 1) for pair in facts["logic_ids"].split(",") if "=" in pair)
+        device = counted.get(str(place.device_id), place.device_id)
+        device = place.local_rank if facts["visible"] else device
         wanted = {
             "RANK": (facts["rank"], place.rank),
             "LOCAL_RANK": (facts["local_rank"], place.local_rank),

@@ -66,6 +66,8 @@ OWN = re.compile(
     # … its numbers in Horovod, and what the launcher tells its own parts.
     r"|HOROVOD_(RANK|LOCAL_RANK|CROSS_RANK|LOCAL_SIZE|CROSS_SIZE|HOSTNAME)"
     r"|OMPI_MCA_(orte|ess|pmix|plm|shmem|initial_wdir|rmaps|oob|routed|orted|mpi_oversubscribe).*"
+    # Copies within a node: setup chooses where a container forbids them.
+    r"|OMPI_MCA_btl_vader_single_copy_mechanism"
 )
 SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|_KEY", re.IGNORECASE)
 ADDRESSES = ("ASCENDBOOT_NODE_ADDRESS", "HCCL_IF_IP", "CM_WORKER_IP")
@@ -269,6 +271,7 @@ def seen_here(env: dict[str, str]) -> dict[str, Any]:
         "local_rank": env.get("LOCAL_RANK", ""),
         "device": env.get("DEVICE_ID", ""),
         "visible": env.get("ASCEND_RT_VISIBLE_DEVICES", ""),
+        "logic_ids": env.get("ASCENDBOOT_LOGIC_IDS", ""),
         "host": socket.gethostname(),
         "container": container_id(),
         "address": address,

@@ -218,6 +218,48 @@ def test_what_ranks_cannot_have_of_the_image_is_said(operator: Operator) -> None
     assert said == {("lab-1", "seen"), ("lab-2", "None")}
 
 
+LIMITED = (
+    "s/--network host/& --ulimit memlock=65536:65536 --ulimit nofile=3000:3000 --ulimit nproc=4096/"
+)
+SECOND_ONLY = (
+    "s#--device=/dev/null:/dev/davinci0##; s/--network host/& -e ASCEND_VISIBLE_DEVICES={}/"
+)
+GIVEN = """\
+import os, resource
+limits = [resource.getrlimit(which) for which in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE)]
+print(os.environ["DEVICE_ID"], limits)
+"""
+
+
+@pytest.mark.parametrize("via", ["sshd", "engine"])
+def test_ranks_get_the_devices_and_limits_of_their_container(operator: Operator, via: str) -> None:
+    for node in NODES:
+        operator.sh(node, start(f"{LIMITED}; {SECOND_ONLY.format('1')}"))
+    [why] = {detail.partition(": ")[2] for detail in refused(operator)}
+    assert why.startswith(
+        "device 0 is not granted to the container rec-sdk: its ASCEND_VISIBLE_DEVICES=1 grants "
+        "device 1. Create it again with ASCEND_VISIBLE_DEVICES=0-1, or state"
+    )
+    one = ("  devices: 2\n", "  devices: [1]\n")
+    via_ = ("code:\n", f"ssh: {{via: {via}}}\ncode:\n")
+    stated = operator.inventory_with("one.yaml", one, via_)
+    ended = operator.setup(inventory=stated)
+    assert ended.code == 0, ended.out
+    found = {(r["node"], r["id"], r["level"]) for r in ended.json["results"] if r.get("id")}
+    assert {(node, "memlock-small", "warning") for node in NODES} <= found
+    path = operator.lab.directory / "given.py"
+    path.write_text(GIVEN)
+    ended = operator.call("train", "given.py")
+    said = {line.partition(" | ")[2] for line in ended.out.splitlines()}
+    # device 1 is the only one there, and the driver counts from 0
+    assert said == {"0 [(65536, 65536), (3000, 3000)]"}, ended.err
+    operator.inside("lab-2", "rm /dev/davinci1 /dev/hisi_hdc")
+    ended = operator.call("train", "given.py")
+    assert ended.code == 125
+    assert "lab-2: the container rec-sdk has no /dev/davinci1, /dev/hisi_hdc" in ended.err
+    assert operator.call("reset", "--yes", "--inventory", str(stated)).code == 0
+
+
 IS_TRAINER = (
     "s|--network host|& --user 1234:1234 -v /srv/trainer:/home/trainer"
     " --passwd-entry=trainer:x:1234:1234::/home/trainer:/bin/bash|"

@@ -1,12 +1,14 @@
-"""What setup lays out on each node for PyTorch's ranks."""
+"""What setup lays out on each node for ranks: PyTorch's, and those in a container."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from ascendboot.facts.api import Answered
+from ascendboot.facts.surroundings import Surroundings
 from ascendboot.model.cluster import Device
 from tests.engine.simulated import BASE, Simulation
 
@@ -92,3 +94,34 @@ def test_what_a_node_states_counts_there_alone() -> None:
         ],
         ["TP_SOCKET_IFNAME=eth0", "GLOO_SOCKET_IFNAME=eth8", "HCCL_SOCKET_IFNAME=eth9"],
     ]
+
+
+SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
+
+
+@pytest.mark.parametrize(
+    ("wish", "refused", "exported"),
+    [
+        ({}, "Operation not permitted", ["none"]),
+        ({}, "", []),
+        ({"env": {SINGLE_COPY: "emulated"}}, "Operation not permitted", ["emulated"]),
+        (
+            {"mpi_args": ("--mca", "btl_vader_single_copy_mechanism", "cma")},
+            "Operation not permitted",
+            [],
+        ),
+        ({"launcher": "torchrun"}, "Operation not permitted", []),
+    ],
+)
+def test_open_mpi_makes_no_single_copy_where_the_kernel_refuses_it(
+    wish: dict[str, object], refused: str, exported: list[str]
+) -> None:
+    cluster = Simulation.of(2)
+    cluster.cluster = replace(cluster.cluster, **wish)  # type: ignore[arg-type]
+    cluster.change("lab-2", surroundings=Answered(Surroundings(single_copy=refused)))
+    assert cluster.walk().exit_code == 0
+    texts = [
+        node.transport.files[f"{BASE}/env/node.env"].content.decode() for node in cluster.nodes
+    ]
+    found = [re.findall(rf"^export {SINGLE_COPY}=(\S+)$", text, re.MULTILINE) for text in texts]
+    assert found == [exported if "env" in wish else [], exported]

@@ -26,6 +26,7 @@ JOB = Wanted(
     hccl_ports=dict.fromkeys(("lab-1", "lab-2"), tuple(range(60000, 60032))),
     hccl_is_stated=frozenset(),
     sshd_port=7722,
+    containers={"lab-1": None, "lab-2": "rec-sdk"},
     devices={f"lab-{n}": {i: f"198.19.{n}.{i}" for i in range(4)} for n in (1, 2)},
     data=(),
     used=frozenset(),

@@ -99,7 +99,7 @@ def canned(sections: Mapping[str, tuple[int, str]], fact: str) -> Any:
 
 def test_all_questions_only_read_and_have_an_end() -> None:
     commands = {fact.command for fact in questions(CLUSTER, NODE).values()}
-    assert len(commands) == 6
+    assert len(commands) == 7
     assert {command.effect for command in commands} == {Effect.READ}
     assert all(0 < command.timeout_s <= 200 for command in commands)
 
@@ -110,7 +110,7 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
     in_container = replace(NODE, container="rec-sdk")
     both = {**host_questions(CLUSTER, in_container), **work_questions(wish, in_container)}
     assert set(both) == fields
-    fields -= {"container", "work_machine", "first_process"}
+    fields -= {"container", "work_machine", "first_process", "confinement"}
     assert set(questions(wish, NODE)) == fields
     assert set(questions(CLUSTER, NODE)) == fields - {"torch"}
     assert set(questions(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
@@ -123,10 +123,11 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
         *("hccn_conf", "npus", "npu_list", "health", "device_networks", "super_pods", "root_info"),
+        "confinement",
     }
     assert set(work) == {
         *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),
-        *("code", "sshd", "ssh", "horovod", "code_tree"),
+        *("code", "sshd", "ssh", "horovod", "code_tree", "surroundings"),
     }
 
 

@@ -63,13 +63,16 @@ def test_limits_are_never_above_those_of_the_machine(tmp_path: Path) -> None:
         assert hard == resource.RLIM_INFINITY or int(limits[name]) <= hard
 
 
-def test_the_start_script_has_all_volumes_and_no_placeholder() -> None:
-    script = start_script("lab-1-rec-sdk", [Path("/a b"), Path("/c")], ["/usr"])
-    volumes = (
-        "volumes=('--volume=/a b:/a b:ro' --volume=/c:/c:ro"
-        " --volume=/run/ascendboot-lab/image/usr:/usr:O)"
+def test_the_start_script_has_all_volumes_and_devices_and_no_placeholder() -> None:
+    script = start_script("lab-1-rec-sdk", [Path("/a b"), Path("/c")], ["/usr"], [0, 3])
+    options = (
+        "options=('--volume=/a b:/a b:ro' --volume=/c:/c:ro"
+        " --volume=/run/ascendboot-lab/image/usr:/usr:O"
+        " --device=/dev/null:/dev/davinci0 --device=/dev/null:/dev/davinci3"
+        " --device=/dev/null:/dev/davinci_manager --device=/dev/null:/dev/devmm_svm"
+        " --device=/dev/null:/dev/hisi_hdc)"
     )
-    assert volumes in script.splitlines()
+    assert options in script.splitlines()
     assert "--hostname lab-1-rec-sdk " in script
     assert re.findall(r"@[A-Z]+@", script) == []
 

@@ -26,6 +26,7 @@ def facts(rank: int, **changes: Any) -> dict[str, Any]:
         "local_rank": str(place.local_rank),
         "device": str(place.device_id),
         "visible": "",
+        "logic_ids": "",
         "host": place.node,
         "container": "",
         "address": place.server_id,
