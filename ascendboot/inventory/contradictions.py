@@ -6,7 +6,12 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from ascendboot.hccl import WITHOUT_CM
-from ascendboot.inventory.refused import why_not_env, why_not_with_torch
+from ascendboot.inventory.refused import (
+    why_not_env,
+    why_not_option,
+    why_not_parameter,
+    why_not_with_torch,
+)
 from ascendboot.inventory.settings import report_settings
 from ascendboot.model.cluster import has_meeting_port
 from ascendboot.model.own_file import FOLDER
@@ -148,18 +153,19 @@ def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
     """Why mpirun would refuse this word, or take it for something else; `seen` are parameters."""
     word, following = words[index], words[index + 1 : index + 3]
     option = word.lstrip("-")
-    if index == 0 and option == word:
-        return f'"{word}" would be taken for the program to run; begin with an option'
-    if word == ":":
+    if word == ":" and index:
         return '":" would begin another program; remove it'
     if option == word:
-        return None
-    if option in _OPTIONS_SET_BY_US:
-        return f"ascendboot sets {word} itself; remove it"
+        why = f'"{word}" would be taken for the program to run; begin with an option'
+        return None if index else why
     if option == "x" and following:
         reason = why_not_env(following[0].partition("=")[0])
         return f"{following[0]}: {reason}" if reason else None
-    return _why_not_parameter(following, seen) if option in ("mca", "gmca") else None
+    if option in ("mca", "gmca"):
+        return _why_not_parameter(following, seen)
+    if option in _OPTIONS_SET_BY_US:
+        return f"ascendboot sets {word} itself; remove it"
+    return why_not_option(option)
 
 
 def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
@@ -173,6 +179,8 @@ def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
         return (
             f"ascendboot or horovodrun sets {name} itself, and mpirun refuses it twice; remove it"
         )
+    if reason := why_not_parameter(name):
+        return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")
     if partner != name and partner in _MCA_SET_BY_US:
         return f"ascendboot sets {partner}, and Open MPI takes one of the two; remove {name}"

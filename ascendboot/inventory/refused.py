@@ -37,6 +37,26 @@ _SET_BY_OTHERS = (
         "bash sets this variable or changes its ways by it, and a rank begins in bash: remove it",
     ),
 )
+_AGENT = (
+    "it would replace the ssh or the daemon that starts ranks on other nodes, or their options, "
+    "and ascendboot answers for those: remove it"
+)
+_PARAMETER_FILE = (
+    "it has mpirun read parameters from a file, which may set what ascendboot sets: remove it, and "
+    "write each parameter as `--mca NAME VALUE`"
+)
+_PARAMETERS = (
+    (re.compile(r"plm|pl[ms]_rsh_(agent|args)|orte_(rsh|launch|fork)_agent"), _AGENT),
+    (
+        re.compile(
+            r"mca_(base_)?param_files|mca_base_(override_param_file|param_file_path(_force)?)"
+            r"|mca_base_(param|envar)_file_prefix"
+        ),
+        _PARAMETER_FILE,
+    ),
+)
+_OPTIONS = {"launch-agent": _AGENT, "am": _PARAMETER_FILE, "tune": _PARAMETER_FILE}
+_OF_MPI = "OMPI_MCA_"
 _MEETING = re.compile(r"MASTER_(ADDR|PORT)")
 _SET_BY_TORCHRUN = re.compile(r"(LOCAL|GROUP|ROLE)_(WORLD_SIZE|RANK|NAME)|TORCHELASTIC_.*|PET_.*")
 _SECRET = re.compile(
@@ -62,7 +82,18 @@ def why_not_env(name: str) -> str | None:
             return reason
     if is_secret(name):
         return f"{SECRETS}; have the program read it from a file"
-    return None
+    return why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
+
+
+def why_not_parameter(name: str) -> str | None:
+    """Why a parameter of Open MPI cannot be set, wherever it stands; None when it can."""
+    return next((reason for pattern, reason in _PARAMETERS if pattern.fullmatch(name)), None)
+
+
+def why_not_option(option: str) -> str | None:
+    """Why an option of mpirun, without its dashes, cannot be given; None when it can."""
+    reason = _OPTIONS.get(option)
+    return f"--{option}: {reason}" if reason else None
 
 
 def why_not_of_one_node(name: str) -> str | None:

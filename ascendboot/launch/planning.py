@@ -30,6 +30,9 @@ _NODE_LOSS = {
     "OMPI_MCA_oob_tcp_keepalive_probes": "3",
 }
 """Within 25 s Open MPI sees that a node has lost its power; by itself (4.1) it takes 480."""
+_LISTENERS = {"OMPI_MCA_btl_ofi_provider_include": "none"}
+"""Else each rank of Open MPI (4.1) listens for libfabric too, on whatever network it finds first;
+pml ob1 has no use for that."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -179,7 +182,7 @@ def _launcher_env(request: LaunchRequest, node: Node) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "ASCENDBOOT_JOB_ID": request.job_id,
         # ssh hands SHLVL on: without it bash reads ~/.bashrc of the other nodes.
-        **({} if request.launcher.torchrun else {"SHLVL": "1", **_NODE_LOSS}),
+        **({} if request.launcher.torchrun else {"SHLVL": "1", **_NODE_LOSS, **_LISTENERS}),
         **request.launcher_env,
         **{name: node.env[name] for name in names if name in node.env},
     }

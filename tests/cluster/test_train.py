@@ -154,6 +154,38 @@ def test_a_path_means_this_file_though_the_nodes_have_one_of_its_name(operator: 
     assert "\nscript: /workspace/little_demo/main.py, found under code.path" in planned[1]
 
 
+_LISTENERS = """\
+import os, subprocess
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if os.environ["LOCAL_RANK"] == "0":
+    print(subprocess.run(["ss", "-Htlnp"], stdout=subprocess.PIPE).stdout.decode(), flush=True)
+MPI.COMM_WORLD.Barrier()
+"""
+_OTHER_NETWORK = (
+    "ip link add other type veth peer name peer; ip addr add 192.0.2.9/24 dev other;"
+    "ip link set other up; ip link set peer up"
+)
+
+
+def test_24_a_job_chooses_no_other_network_to_listen_on(operator: Operator) -> None:
+    for node in ("lab-1", "lab-2"):
+        operator.sh(node, _OTHER_NETWORK)
+    try:
+        ended = train(operator, _LISTENERS)
+    finally:
+        for node in ("lab-1", "lab-2"):
+            operator.sh(node, "ip link del other")
+    assert ended.code == 0, ended.err
+    row = r'(lab-\d):\d+ \| LISTEN \S+ +\S+ +(\S+):\d+ +\S+ +users:\(\("(\w+)'
+    seen = re.findall(row, ended.err)
+    of_job = {(node, who, where) for node, where, who in seen if who != "sshd"}
+    assert {node for node, *_ in of_job} == {"lab-1", "lab-2"}
+    # Open MPI (4.1) binds these to all addresses, whatever it is told; PMIx to this node alone.
+    assert {where for *_, where in of_job} <= {"0.0.0.0", "*", "[::]", "127.0.0.1"}
+    assert {who for _, who, _ in of_job} >= {"mpirun", "orted"}
+
+
 def test_lines_stay_whole_and_in_order_whatever_is_printed(operator: Operator) -> None:
     ended = train(
         operator,

@@ -74,6 +74,7 @@ def test_the_environment_is_only_what_is_allowed() -> None:
         "OMPI_MCA_oob_tcp_keepalive_time": "10",
         "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
         "OMPI_MCA_oob_tcp_keepalive_probes": "3",
+        "OMPI_MCA_btl_ofi_provider_include": "none",
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
 
@@ -157,6 +158,7 @@ def test_describe() -> None:
             "  OMPI_MCA_oob_tcp_keepalive_time=10",
             "  OMPI_MCA_oob_tcp_keepalive_intvl=5",
             "  OMPI_MCA_oob_tcp_keepalive_probes=3",
+            "  OMPI_MCA_btl_ofi_provider_include=none",
             "  OMPI_MCA_mpi_yield_when_idle=1",
             "launcher: mpirun starts jobs: nothing else was asked for",
             "command, on a-1:",
