@@ -182,7 +182,7 @@ def test_24_a_job_chooses_no_other_network_to_listen_on(operator: Operator) -> N
     of_job = {(node, who, where) for node, where, who in seen if who != "sshd"}
     assert {node for node, *_ in of_job} == {"lab-1", "lab-2"}
     # Open MPI (4.1) binds these to all addresses, whatever it is told; PMIx to this node alone.
-    assert {where for *_, where in of_job} <= {"0.0.0.0", "*", "[::]", "127.0.0.1"}
+    assert {where for *_, where in of_job} <= {"0.0.0.0", "*", "[::]", "127.0.0.1"}  # noqa: S104
     assert {who for _, who, _ in of_job} >= {"mpirun", "orted"}
 
 
