@@ -8,6 +8,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_EXCERPT = 200
+
+
+def excerpt(text: str) -> str:
+    """So much of what a node or a file says as belongs into a message: its beginning."""
+    return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+
+
 class AscendbootError(Exception):
     """Something went wrong that the operator can act on; its text is the whole message."""
 
@@ -39,11 +47,11 @@ class NotUnderstoodError(AscendbootError):
 
     def __init__(self, tool: str, line_number: int, line: str, expected: str) -> None:
         super().__init__(
-            f'{tool}: line {line_number} not understood: "{line}"; expected {expected}'
+            f'{tool}: line {line_number} not understood: "{excerpt(line)}"; expected {expected}'
         )
         self.tool = tool
         self.line_number = line_number
-        self.line = line
+        self.line = excerpt(line)
 
 
 class ToolError(AscendbootError):

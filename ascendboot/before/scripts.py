@@ -90,12 +90,15 @@ if [ -n "$mpirun" ]; then
     [ -x "$program" ] || lack "no program $program; install Open MPI or run setup"
   done
 fi
-said=$( set -- "$base" "$python" "$versions" "$module" "$script"
+packages() (
+  set -- "$base" "$python" "$versions" "$module" "$script"
   # the inventory may have variables of any name
   [ ! -r "$1/env/node.env" ] || . "$1/env/node.env" >/dev/null 2>&1
   command -v -- "$2" >/dev/null || exit 127
   [ -n "$3" ] || exit 0  # to be started, it takes longer than all the rest
-  exec "$2" -c "$3" "$4" "$5" 2>&1 </dev/null )
+  exec "$2" -c "$3" "$4" "$5"
+)
+said=$(both_of packages)
 code=$?
 if [ "$code" = 127 ]; then
   lack "no program $python; install it or state another as code.python in the inventory"

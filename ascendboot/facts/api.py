@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.parse.reading import ToolBusyError, ToolMissingError
 from ascendboot.parse.sections import Section, split
 from ascendboot.parse.system import parse_epoch
@@ -124,7 +124,8 @@ def part_of(sections: Mapping[str, Section], name: str, tool: str) -> str:
         raise NotUnderstoodError(tool, len(sections), name, f"a section {name}")
     if section.exit_code == 0:
         return section.text
-    said = section.text.strip().split("\n")[-1] or f"exited {section.exit_code} and said nothing"
+    said = excerpt(section.text.strip().split("\n")[-1])
+    said = said or f"exited {section.exit_code} and said nothing"
     if section.exit_code == _NOT_FOUND:
         raise ToolMissingError(said)
     if section.exit_code in ENDED_BY_TIMEOUT and not section.content:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ascendboot.errors import NotUnderstoodError
+from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.api import Fact, output_of
 from ascendboot.model.code import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.transport.api import Command, Effect
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _TOOL = "the script that looks at the code"
 _TIMEOUT_S = 120.0
+_MOST_ANSWER = 16 << 20
+_MOST_RECORDS = 250_000
+"""With these the answer takes some 100 MB here: names of files that are no code are many."""
 LARGE_BYTES = 32 * 1024**2
 """Larger files are data: checkpoints that a job left, say."""
 
@@ -103,6 +106,7 @@ def _fact(ways: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[Co
         purpose=f"look at the files of {path}",
         effect=Effect.READ,
         timeout_s=_TIMEOUT_S,
+        most_bytes=_MOST_ANSWER,
         stdin=stdin,
     )
     return Fact("code_tree", command, parse_code)
@@ -116,6 +120,11 @@ def parse_code(result: Result) -> CodeTree:
         NotUnderstoodError: its answer has an unknown form or no end.
     """
     output_of(result)
+    if result.stdout.count(b"\0") > _MOST_RECORDS:
+        raise ToolError(
+            f"there are more than {_MOST_RECORDS} files; leave out those that are no code with "
+            "`code.exclude`"
+        )
     state, *records = result.stdout.decode(errors="surrogateescape").split("\0")
     if state in {"absent", "unreadable"}:
         return CodeTree(exists=state != "absent")

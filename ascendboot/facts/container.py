@@ -44,7 +44,7 @@ for engine; do
   locate "$engine" "/usr/local/bin/$engine" "/usr/bin/$engine" ||
     { section "$engine" 127 "$engine is not on PATH"; continue; }
   section "$engine" 0 "$found"
-  if out=$($limit "$found" inspect --type container --format "$format" "$name" 2>/dev/null); then
+  if out=$(stdout_of $limit "$found" inspect --type container --format "$format" "$name"); then
     section "$engine/inspect" 0 "$out"
     case $out in *' running '* | *' running')
       ask_both "$engine/bash" $limit "$found" exec -e BASH_ENV= "$name" bash -c : ;;

@@ -9,23 +9,36 @@ from ascendboot.transport.shell import UPTIME
 
 COMMON = r"""
 export LC_ALL=C
-section() { printf '@@ %s %s %s\n%s\n' "$1" "$2" "${#3}" "$3"; }
+most=1048576
+# What a program prints beyond all measure is not carried on, and read no further.
+section() {
+  local first
+  if [ "${#3}" -gt "$most" ]; then
+    first=${3:0:100}; first=${first//[[:cntrl:]]/ }
+    set -- "$1" 124 "it printed more than $((most >> 10)) KiB, which began: \"$first\"; run it on\
+ the node to see what it prints"
+  fi
+  printf '@@ %s %s %s\n%s\n' "$1" "$2" "${#3}" "$3"
+}
+stdout_of() { set -o pipefail; "$@" 2>/dev/null </dev/null | head -c "$((most + 1))"; }
+both_of() { set -o pipefail; "$@" 2>&1 </dev/null | head -c "$((most + 1))"; }
 # stdout alone, or, of a program that failed, all that it says when asked again
 ask() {
   local name=$1 out code=0; shift
   type -P -- "$1" >/dev/null || { section "$name" 127 "$1 is not on PATH"; return; }
-  out=$("$@" 2>/dev/null </dev/null) || { code=$?; out=$("$@" 2>&1 </dev/null); }
+  out=$(stdout_of "$@") ||
+    { code=$?; [ "${#out}" -gt "$most" ] || out=$(both_of "$@"); }
   section "$name" "$code" "$out"
 }
 ask_both() {
   local name=$1 out code=0; shift
-  out=$("$@" 2>&1 </dev/null) || code=$?
+  out=$(both_of "$@") || code=$?
   section "$name" "$code" "$out"
 }
 content() {
   local out
   if [ ! -e "$2" ]; then section "$1" 127 "$2 does not exist"
-  elif { out=$(<"$2"); } 2>/dev/null; then section "$1" 0 "$out"
+  elif out=$(head -c "$((most + 1))" -- "$2" 2>/dev/null); then section "$1" 0 "$out"
   else section "$1" 1 "$2 cannot be read by ${USER:-this user}"; fi
 }
 # locate NAME PLACE...: the program on PATH, else the first place where there is one
@@ -125,22 +138,24 @@ tell() {
   fi
   while :; do
     code=0
-    if [ "$merged" ]; then said=$("$@" 2>&1 </dev/null) || code=$?
+    if [ "$merged" ]; then said=$(both_of "$@") || code=$?
     else
-      said=$("$@" 2>/dev/null </dev/null) || code=$?
-      case $code in 0 | 124 | 137) ;; *) said=$("$@" 2>&1 </dev/null); code=$? ;; esac
+      said=$(stdout_of "$@") || code=$?
+      case $code in 0 | 124 | 137 | 141) ;; *) said=$(both_of "$@"); code=$? ;; esac
     fi
+    [ "${#said}" -le "$most" ] || break
     case $said in *'is busy'* | *'because the device is used'*) ;; *) break ;; esac
     [ "$left" -gt 0 ] || break
     sleep "$((pause / 10)).$((pause % 10))"
     left=$((left - pause)); pause=$((pause * 2)); [ "$pause" -le 20 ] || pause=20
   done
   section "$name" "$code" "$said"
+  [ "${#said}" -le "$most" ] || said=
 }
 for lib in /usr/local/Ascend/driver/lib64{,/driver,/common}; do
   [ -d "$lib" ] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
 done
-said=; look_up; began=$up
+said=; look_up; began=$up; most=131072
 """
     f"left={RETRIES_FOR_S}0; enough={STOP_ASKING_AFTER_S}\n"
 )

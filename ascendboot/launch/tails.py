@@ -68,6 +68,7 @@ def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]
         argv=("bash", "-c", TAILS, "tails", *words),
         purpose=f"read the ends of the logs of job {job.job_id}",
         effect=Effect.READ,
+        most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(job.logs_on(node))),
     )
     found: dict[str, tuple[int, bytes]] = {}
     *lines, last = transport.run(command).checked().lines or ("",)

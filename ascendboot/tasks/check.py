@@ -72,7 +72,9 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
     _, cluster = wanted_cluster(inventory)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("check")
-    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
+    with Session.opened(
+        cluster, state, run, accept_new=False, forks=workers, screen=screen
+    ) as session:
         report = _walk(session, screen, "all-pairs" if all_pairs else "ring")
         if collective and not report.interrupted:
             report = _with_collective(session, screen, report)

@@ -75,7 +75,9 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     with (
         on_interrupt(interrupted.set, screen, promise),
         guard,
-        Session.opened(cluster, state, run, accept_new=False, forks=workers) as session,
+        Session.opened(
+            cluster, state, run, accept_new=False, forks=workers, screen=screen
+        ) as session,
     ):
         walk = Reset(
             Progress(cluster, OnScreen(screen), interrupted, workers),

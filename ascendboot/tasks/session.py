@@ -6,6 +6,7 @@ import getpass
 import itertools
 import logging
 import sys
+import threading
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,14 +15,17 @@ from typing import TYPE_CHECKING
 from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.model.container import Inside
+from ascendboot.model.names import fold
 from ascendboot.transport.guard import ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.pool import connect_all, for_each, nothing
 from ascendboot.transport.ssh import SshOpener
+from ascendboot.transport.waits import TOLD_AFTER_S, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ascendboot.console import Screen
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.state import Run, State
     from ascendboot.transport.api import HostSide, Result, Transport
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
+
+_MOST_KEPT = 1 << 16
 
 
 @dataclass
@@ -43,6 +49,7 @@ class Session:
     hosts: dict[str, HostSide] = field(default_factory=dict)
     transports: dict[str, Transport] = field(default_factory=dict)
     """The workload sides."""
+    waits: Waits = field(default_factory=Waits)
     problem: str = ""
     """Why the run's folder is not complete."""
     _numbers: dict[str, Iterator[int]] = field(
@@ -52,15 +59,26 @@ class Session:
     @classmethod
     @contextmanager
     def opened(
-        cls, cluster: Cluster, state: State, run: Run, *, accept_new: bool, forks: int
+        cls,
+        cluster: Cluster,
+        state: State,
+        run: Run,
+        *,
+        accept_new: bool,
+        forks: int,
+        screen: Screen | None = None,
     ) -> Iterator[Session]:
-        """A session whose connections end with the block."""
+        """A session whose connections end with the block; what is waited for long is said."""
         host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
         session = cls(cluster, state, run, forks, host_keys)
         handler = _log_to(run)
+        over = threading.Event()
+        telling = (session.waits, screen, over)
+        threading.Thread(target=_tell_of, args=telling, name="waits", daemon=True).start()
         try:
             yield session
         finally:
+            over.set()
             _close(session.hosts, cluster.nodes, forks=forks)
             logging.getLogger("ascendboot").removeHandler(handler)
             with suppress(OSError):
@@ -73,7 +91,13 @@ class Session:
 
         `meanwhile` is called while that goes on.
         """
-        opener = SshOpener(self.host_keys, nodes=self.cluster.nodes, ask=_ask, on_result=self.keep)
+        opener = SshOpener(
+            self.host_keys,
+            nodes=self.cluster.nodes,
+            ask=_ask,
+            on_result=self.keep,
+            waits=self.waits,
+        )
         hosts, errors = connect_all(nodes, opener, forks=self.forks, meanwhile=meanwhile)
         self.hosts.update(hosts)
         return hosts, errors
@@ -131,7 +155,7 @@ class Session:
         text = (
             f"$ {result.shown()}\npurpose: {result.command.purpose}\n"
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
-            f"--- stdout\n{result.text}\n--- stderr\n{result.error_text}\n"
+            f"--- stdout\n{_kept(result.stdout)}\n--- stderr\n{result.error_text}\n"
         )
         for secret in result.command.secrets:
             text = text.replace(secret, "***")
@@ -141,6 +165,33 @@ class Session:
             if not self.problem:
                 self.problem = f"could not keep every command in the run's folder: {error}"
                 _LOG.warning("%s", self.problem)
+
+
+def _tell_of(waits: Waits, screen: Screen | None, over: threading.Event) -> None:
+    """Say for what the nodes are waited for that have made no progress for a while."""
+    while not over.wait(1.0):
+        if late := waits.late():
+            screen = screen or _new_screen()
+            for purpose, nodes in late.items():
+                screen.say(
+                    f"{fold(nodes)}: still waiting to {purpose}: no progress for "
+                    f"{TOLD_AFTER_S:g} s; every wait has an end, Ctrl-C is a sooner one",
+                    "yellow",
+                )
+
+
+def _new_screen() -> Screen:
+    """One that takes nothing away from standard output."""
+    from ascendboot.console import Screen  # noqa: PLC0415 - not loaded while nodes are reached
+
+    return Screen(json_mode=True)
+
+
+def _kept(output: bytes) -> str:
+    """So much of an output as the run's folder keeps: its beginning."""
+    text = output[:_MOST_KEPT].decode(errors="replace")
+    more = len(output) - _MOST_KEPT
+    return text if more <= 0 else f"{text}\n--- {more} bytes more are not kept"
 
 
 def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:

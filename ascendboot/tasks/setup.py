@@ -84,7 +84,9 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     cluster = read_cluster(path)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("plan" if plan else "setup")
-    with Session.opened(cluster, state, run, accept_new=accept_new, forks=workers) as session:
+    with Session.opened(
+        cluster, state, run, accept_new=accept_new, forks=workers, screen=screen
+    ) as session:
         report = _walk(session, screen, planning=plan, inventory=path, deletes=delete_code)
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)

@@ -76,7 +76,9 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("status")
-    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
+    with Session.opened(
+        cluster, state, run, accept_new=False, forks=workers, screen=screen
+    ) as session:
         found = find_job(session, job, closely=True)
         status_now = judged(found)
         seen = where_ranks_are(found, cluster.python) if stacks else None

@@ -71,7 +71,9 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
     run = state.new_run("stop")
-    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
+    with Session.opened(
+        cluster, state, run, accept_new=False, forks=workers, screen=screen
+    ) as session:
         found = find_job(session, job)
         record = found.job.record
         before = {node.node: node.processes for node in found.status.nodes}

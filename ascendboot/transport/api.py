@@ -7,13 +7,17 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from ascendboot.errors import CommandError
+from ascendboot.errors import CommandError, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import PurePosixPath
 
     from ascendboot.model.container import Inside
+
+
+MOST_OF_ERRORS = 1 << 16
+"""So many bytes of a command's standard error are taken."""
 
 
 class Effect(Enum):
@@ -34,6 +38,8 @@ class Command:
     timeout_s: float = 30.0
     expect: frozenset[int] = frozenset({0})
     stdin: bytes = b""
+    most_bytes: int = 4 << 20
+    """What prints more on standard output is ended on the node, and was not as expected."""
     secrets: tuple[str, ...] = ()
     aside: bool = False
     """It runs from the beginning of its execution on, beside the others. For what is slow; to be
@@ -76,8 +82,13 @@ class Result:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the exit code is one that the caller expected."""
-        return self.exit_code in self.command.expect
+        """Whether the exit code is one that the caller expected, and the output is whole."""
+        return self.exit_code in self.command.expect and not self.is_cut
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it printed more than it may; what stands here is the beginning."""
+        return len(self.stdout) > self.command.most_bytes
 
     def checked(self) -> Result:
         """This result.
@@ -91,9 +102,11 @@ class Result:
 
     def said(self) -> str:
         """`npu-smi info -m exited 127: command not found`, for messages."""
+        if self.is_cut:
+            return flood(self.command)
         if self.exit_code in (124, 137) and self.duration_s >= self.command.timeout_s:
             return f"{self.shown()} gave no answer within {self.command.timeout_s:g} s"
-        words = (self.error_text or self.text.strip()).splitlines()
+        words = [excerpt(line) for line in (self.error_text or self.text.strip()).splitlines()]
         if words and words[-1].startswith("timeout: failed to run command "):
             words.append(words[-1].rpartition(": ")[2])  # the program is not there, or may not run
         tail = f": {words[-1]}" if words else ""
@@ -102,6 +115,17 @@ class Result:
     def shown(self) -> str:
         """The command as a person would read it."""
         return self.command.shown()
+
+
+def flood(command: Command) -> str:
+    """What is said of a command that printed more than it may."""
+    most = amount(command.most_bytes)
+    return f"{command.shown()} printed more than {most}; run it on the node to see what it prints"
+
+
+def amount(size: int) -> str:
+    """`64 KiB`, `4 MiB`."""
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
 class Stream(Protocol):

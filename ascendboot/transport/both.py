@@ -39,6 +39,7 @@ class Both:
             purpose=commands[0].purpose,
             effect=Effect.READ if reads else Effect.WRITE,
             timeout_s=script.longest_s,
+            most_bytes=script.most_bytes,
             stdin=script.program,
         )
         framed, *said = self._host.run_all((way_in, *self._commands))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ascendboot.transport.script import launch_line
+from ascendboot.errors import excerpt
+from ascendboot.transport.api import MOST_OF_ERRORS
+from ascendboot.transport.script import MOST_NOISE, launch_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 _READ = 1 << 18
 _WRITE = 1 << 20
-_STDERR_KEPT = 1 << 16
 _DRAIN_EVERY_S = 1.0
+_SOON_S = 0.01
+_LOOK_EVERY_S = 1.0
 _CLOSE_S = 5.0
 
 
@@ -58,22 +62,31 @@ class Channel(Protocol):
 
 
 class Limit:
-    """While entered: closes the channel after some seconds, which ends every wait on it."""
+    """While entered: closes the channel once its time is over, which ends every wait on it."""
 
     def __init__(self, channel: Channel, seconds: float) -> None:
         self.seconds = seconds
         self.expired = False
         self._channel = channel
-        self._timer = threading.Timer(seconds, self._expire)
-        self._timer.daemon = True
+        self._until = 0.0
+        self._over = threading.Event()
 
-    def _expire(self) -> None:
-        self.expired = True
-        with suppress(OSError):
-            self._channel.close()
+    def again(self, seconds: float) -> None:
+        """From now on it is so long, whatever has passed."""
+        self.seconds = seconds
+        self._until = time.monotonic() + seconds
+
+    def _watch(self) -> None:
+        while not self._over.wait(min(_LOOK_EVERY_S, max(0.0, self._until - time.monotonic()))):
+            if time.monotonic() >= self._until:
+                self.expired = True
+                with suppress(OSError):
+                    self._channel.close()
+                return
 
     def __enter__(self) -> Limit:
-        self._timer.start()
+        self.again(self.seconds)
+        threading.Thread(target=self._watch, name="limit", daemon=True).start()
         return self
 
     def __exit__(
@@ -82,7 +95,7 @@ class Limit:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        self._timer.cancel()
+        self._over.set()
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,10 @@ class Raw:
     """-1 when the server told none."""
 
 
+class FloodError(Exception):
+    """A channel printed more than anything is waited for in; the text is how it began."""
+
+
 def start(channel: Channel, script: Script, inside: Inside | None = None) -> None:
     """Start `script`, in a container where one is given; stdin then belongs to its commands."""
     channel.exec_command(launch_line(script.program, inside))
@@ -102,30 +119,62 @@ def start(channel: Channel, script: Script, inside: Inside | None = None) -> Non
         channel.sendall(script.program[at : at + _WRITE])
 
 
-def read_all(channel: Channel) -> Raw:
-    """Everything until the command ends."""
-    return _finished(channel, b"")
+class Reading:
+    """What comes out of a channel, as it comes; of standard error the last is kept."""
 
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.stderr = b""
 
-def read_until(channel: Channel, mark: bytes, so_far: bytes = b"") -> bytes | Raw:
-    """All bytes as soon as `mark` is among them; a Raw when the command ended without it."""
-    received = so_far
-    while mark not in received:
-        data = channel.recv(_READ)
-        if not data:
-            return _finished(channel, received)
-        received += data
-    return received
+    def some(self) -> bytes:
+        """Some bytes of stdout; none at its end, whoever or whatever ended it."""
+        while True:
+            # Where much comes on stderr, more is on its way.
+            self._channel.settimeout(_SOON_S if self.drain() else _DRAIN_EVERY_S)
+            try:
+                data = self._channel.recv(_READ)
+            except TimeoutError:
+                continue
+            except OSError as error:
+                _LOG.debug("a channel ended: %s", error)
+                data = b""
+            if not data:
+                self.drain()
+            return data
 
+    def rest(self, within_s: float) -> None:
+        """Let the command end, which has nothing more to say; what it leaves behind may not."""
+        until = time.monotonic() + within_s
+        self._channel.settimeout(within_s)
+        with suppress(OSError):
+            while time.monotonic() < until and self._channel.recv(_READ):
+                self.drain()
 
-def _finished(channel: Channel, received: bytes) -> Raw:
-    parts, errors = [received], []
-    with suppress(OSError):  # then it ends here, and the exit code says so
-        while data := channel.recv(_READ):
-            parts.append(data)
-        while data := channel.recv_stderr(_READ):
-            errors.append(data)
-    return Raw(b"".join(parts), b"".join(errors), channel.recv_exit_status())
+    def drain(self) -> bool:
+        """Take what there is of stderr: what is not read would in the end hold up stdout, too."""
+        some = False
+        while self._channel.recv_stderr_ready():
+            self.stderr = (self.stderr + self._channel.recv_stderr(_READ))[-MOST_OF_ERRORS:]
+            some = True
+        return some
+
+    def until(self, mark: bytes, so_far: bytes = b"") -> bytes | Raw:
+        """All bytes as soon as `mark` is among them; a Raw when the command ended without it.
+
+        Raises:
+            FloodError: it is not among the first that came, and they were many.
+        """
+        received = bytearray(so_far)
+        looked = 0
+        while received.find(mark, looked) < 0:
+            if len(received) > MOST_NOISE:
+                raise FloodError(excerpt(received[:MOST_OF_ERRORS].decode(errors="replace")))
+            looked = max(0, len(received) - len(mark))
+            data = self.some()
+            if not data:
+                return Raw(bytes(received), self.stderr, self._channel.recv_exit_status())
+            received += data
+        return bytes(received)
 
 
 class ChannelStream:
@@ -142,7 +191,7 @@ class ChannelStream:
         self._node = node
         self._channel = channel
         self._on_bytes = on_bytes
-        self._stderr = b""
+        self._reading = Reading(channel)
         self._thread = threading.Thread(
             target=self._read, args=(received,), name=f"stream {node}", daemon=True
         )
@@ -151,7 +200,7 @@ class ChannelStream:
     @property
     def stderr(self) -> bytes:
         """The last of what the command wrote to standard error."""
-        return self._stderr
+        return self._reading.stderr
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the output has ended; whether it has."""
@@ -174,26 +223,8 @@ class ChannelStream:
     def _read(self, received: bytes) -> None:
         if received:
             self._on_bytes(received)
-        self._channel.settimeout(_DRAIN_EVERY_S)
-        while True:
-            try:
-                data = self._channel.recv(_READ)
-            except TimeoutError:
-                self._drain()
-                continue
-            except OSError as error:
-                _LOG.debug("%s: stream ended: %s", self._node, error)
-                break
-            if not data:
-                break
+        while data := self._reading.some():
             self._on_bytes(data)
-            self._drain()
-        self._drain()
-        if self._stderr:
-            _LOG.debug("%s: stream said: %s", self._node, self._stderr.decode(errors="replace"))
+        if self.stderr:
+            _LOG.debug("%s: stream said: %s", self._node, self.stderr.decode(errors="replace"))
         self._on_bytes(b"")
-
-    def _drain(self) -> None:
-        # What is not read here would in the end hold up standard output too.
-        while self._channel.recv_stderr_ready():
-            self._stderr = (self._stderr + self._channel.recv_stderr(_READ))[-_STDERR_KEPT:]

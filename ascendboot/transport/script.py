@@ -1,4 +1,4 @@
-"""One bash script for many commands, and the reader of its reply."""
+"""One bash script for many commands, and the reader of its reply, which no node can make large."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import CommandError
-from ascendboot.transport.api import Result
+from ascendboot.errors import CommandError, excerpt
+from ascendboot.transport.api import MOST_OF_ERRORS, Result, amount, flood
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,12 +38,15 @@ for ((i = 0; ; i++)); do
 done 2>/dev/null
 printf '\\n%s\\n' {begin}"""
 
-# Standard output goes straight to the reply, standard error through a variable, so that neither
-# needs a file, nor a program beside the command's own. A command must not keep descriptor 3, or a
-# daemon it starts would hold the reply.
+# Neither output needs a file, and neither can be too much: of standard output what is over the
+# limit ends the command, of standard error the rest is thrown away. A command must not keep
+# descriptor 3, or a daemon it starts would hold the reply.
 _COMMAND = """\
 now; b=$t
-e=$( {feed}{timeout} {argv} {stdin}2>&1 >&3 3>&-; c=$?; printf .; exit "$c" ); c=$?
+e=$( set -o pipefail
+{{ {feed}{timeout} {argv} {stdin}2>&4 3>&- 4>&- | head -c {most} >&3 4>&-; }} 4>&1 |
+{{ head -c {errors}; ! read -rN 1 _ || head -c {all} >/dev/null; }} 3>&-
+c=$?; printf .; exit "$c" ); c=$?
 now; e=${{e%.}}; [ -z "$e" ] || e=$(printf %s "$e" | base64 -w0)
 printf '\\n%s %s %s %s %s\\n' {mark} {index} "$c" "$((t - b))" "$e\""""
 
@@ -52,6 +55,13 @@ _BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
 _END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
 _FIRST_ASIDE = 10
 _LEFT_RUNNING = "ascendboot: a start-up file has left running:"
+
+_NOISE_KEPT = 1 << 14
+MOST_NOISE = 1 << 20
+"""What start-up files may print before a script begins; more is no greeting."""
+
+_LONGEST_MARK = 2 * MOST_OF_ERRORS
+"""Of the line after a command's output: its standard error, in base64, and some numbers."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,17 @@ class Script:
     def longest_s(self) -> float:
         """How long the commands can take before each of them has been ended."""
         return sum(command.timeout_s + KILL_AFTER_S for command in self.commands)
+
+    def limit_of(self, index: int) -> float:
+        """How long the command of this number can take; what comes after the last, nothing."""
+        if index >= len(self.commands):
+            return 0.0
+        return self.commands[index].timeout_s + KILL_AFTER_S
+
+    @property
+    def most_bytes(self) -> int:
+        """How much the reply can be before each output has been cut."""
+        return MOST_NOISE + sum(c.most_bytes + _LONGEST_MARK for c in self.commands)
 
     def purpose_after(self, results: int) -> str:
         """What was going on when so many results had come; the last command, when all had."""
@@ -125,8 +146,11 @@ def _compiled(mark: str, index: int, command: Command) -> str:
         argv=shlex.join(command.argv),
         # printf is a builtin: it takes what no argv takes, and needs no file as `<<` does.
         # A command that does not read all of its stdin is no error: hence 2>/dev/null.
-        feed=f"{{ printf %s {payload} | base64 -d; }} 2>/dev/null | " if payload else "",
+        feed=f"{{ printf %s {payload} | base64 -d || :; }} 2>/dev/null | " if payload else "",
         stdin="" if payload else "</dev/null ",
+        most=command.most_bytes + 1,
+        errors=MOST_OF_ERRORS,
+        all=1 << 50,
     )
 
 
@@ -147,28 +171,121 @@ class Reply:
         return "" if self.began else left.partition("\n")[0].strip()
 
 
+class ReplyReader:
+    """Takes the reply to `script` as it comes, and keeps no more of it than may be of use."""
+
+    def __init__(self, node: str, script: Script) -> None:
+        self._node = node
+        self._script = script
+        self._results: list[Result] = []
+        self._kept = bytearray()
+        """What has come and is not read yet."""
+        self._seen = 0
+        """So much of it has been looked through."""
+        self._noise = b""
+        self._began = False
+        self._ended = False
+
+    @property
+    def began(self) -> bool:
+        """Whether the script has begun."""
+        return self._began
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reply is whole; what comes after it is of no use."""
+        return self._ended
+
+    @property
+    def finished(self) -> int:
+        """How many commands have given their result."""
+        return len(self._results)
+
+    @property
+    def reply(self) -> Reply:
+        """What has come so far.
+
+        Raises:
+            CommandError: the reply ended before its last command.
+        """
+        if self._began and not self._ended and self._kept.startswith(self._script.end + b"\n"):
+            given, wanted = len(self._results), len(self._script.commands)
+            raise self._refused(0, f"the reply has {given} sections for {wanted} commands")
+        noise = self._noise if self._began else bytes(self._kept[-_NOISE_KEPT:])
+        return Reply(tuple(self._results), noise.strip(b"\n"), self._began, self._ended)
+
+    def feed(self, data: bytes) -> None:
+        """Take what came next.
+
+        Raises:
+            CommandError: the script does not write that, or not so much of it.
+        """
+        if self._ended:
+            return
+        self._kept += data
+        if not self._began:
+            self._read_noise()
+        while self.began and not self.ended and self._read_section():
+            pass
+
+    def _read_noise(self) -> None:
+        at = self._find(self._script.begin + b"\n")
+        if at >= 0:
+            self._noise = bytes(self._kept[:at])[-_NOISE_KEPT:]
+            self._drop(at + len(self._script.begin) + 1)
+            self._began = True
+        elif len(self._kept) > MOST_NOISE:
+            raise self._refused(0, noisy(self._kept[:_NOISE_KEPT].decode(errors="replace")))
+
+    def _read_section(self) -> bool:
+        """Take the next result, or the end; False where it has not come whole."""
+        index, commands = len(self._results), self._script.commands
+        if index == len(commands):
+            return self._read_end()
+        mark = b"\n" + self._script.mark + b" "
+        at = self._find(mark)
+        if (at if at >= 0 else len(self._kept) - len(mark)) > commands[index].most_bytes + 1:
+            raise self._refused(index, flood(commands[index]))
+        end = self._kept.find(b"\n", at + len(mark)) if at >= 0 else -1
+        if end < 0:
+            if at >= 0 and len(self._kept) > at + _LONGEST_MARK:
+                raise self._refused(index, f"line {index + 1} of the reply has no end")
+            return False
+        stdout, line = bytes(self._kept[:at]), bytes(self._kept[at + len(mark) : end])
+        self._drop(end + 1)
+        self._results.append(_result(self._node, self._script, index, stdout, line))
+        return True
+
+    def _read_end(self) -> bool:
+        end = self._script.end + b"\n"
+        self._ended = self._kept.startswith(end)
+        if not self._ended and not end.startswith(self._kept):
+            raise self._refused(0, "the reply goes on after its last command")
+        return False
+
+    def _find(self, what: bytes) -> int:
+        """Where it begins; looks through nothing twice."""
+        at = self._kept.find(what, self._seen)
+        self._seen = max(0, len(self._kept) - len(what)) if at < 0 else at
+        return at
+
+    def _drop(self, count: int) -> None:
+        del self._kept[:count]
+        self._seen = 0
+
+    def _refused(self, index: int, seen: str) -> CommandError:
+        return CommandError(self._node, f"could not {self._script.purpose_after(index)}: {seen}")
+
+
 def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
     """Read the reply to `script`, as far as it came.
 
     Raises:
         CommandError: the reply has a line that the script does not write.
     """
-    noise, found, framed = stdout.partition(script.begin + b"\n")
-    body, ended, _ = framed.partition(script.end + b"\n")
-    results: list[Result] = []
-    stdout, *rest = body.split(b"\n" + script.mark + b" ")
-    for piece in rest:
-        line, is_whole, following = piece.partition(b"\n")
-        if not is_whole:
-            break
-        results.append(_result(node, script, len(results), stdout, line))
-        stdout = following
-    if ended and (stdout or len(results) != len(script.commands)):
-        told = f"the reply has {len(results)} sections for {len(script.commands)} commands"
-        if stdout:
-            told = "the reply goes on after its last command"
-        raise CommandError(node, f"could not {script.purpose_after(0)}: {told}")
-    return Reply(tuple(results), noise.strip(b"\n"), bool(found), bool(ended))
+    reader = ReplyReader(node, script)
+    reader.feed(stdout)
+    return reader.reply
 
 
 def _result(node: str, script: Script, index: int, stdout: bytes, line: bytes) -> Result:
@@ -184,10 +301,19 @@ def _result(node: str, script: Script, index: int, stdout: bytes, line: bytes) -
         )
     except (ValueError, LookupError) as error:
         purpose = script.purpose_after(index)
-        said = line[:80].decode(errors="replace")
+        said = excerpt(line.decode(errors="replace"))
         raise CommandError(
             node, f'could not {purpose}: line {index + 1} of the reply not understood: "{said}"'
         ) from error
+
+
+def noisy(first: str) -> str:
+    """What is said of a login that prints without end; `first` is how it begins."""
+    return (
+        f"the login printed more than {amount(MOST_NOISE)} before anything of ours began: "
+        f'"{excerpt(first)}"; make ~/.bashrc, or whatever it calls, print nothing for '
+        "non-interactive shells"
+    )
 
 
 def not_whole(
@@ -197,7 +323,7 @@ def not_whole(
     purpose = script.purpose_after(len(reply.results))
     code = "no exit code" if exit_code is None or exit_code < 0 else f"exit {exit_code}"
     said = (reply.noise + b"\n" + stderr).strip().decode(errors="replace")
-    first = " ".join(said.split())[:120]
+    first = excerpt(" ".join(said.split()))
     seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
     if reply.began:
         return CommandError(node, f"could not {purpose}: the reply broke off while it ran: {seen}")
@@ -221,7 +347,7 @@ def not_whole_inside(
 ) -> CommandError:
     """The error for a reply from a container that has no end marker."""
     where = f"the container {inside.container}"
-    said = " ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split())[:300]
+    said = excerpt(" ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split()))
     code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
     if reply.began:
         purpose = script.purpose_after(len(reply.results))

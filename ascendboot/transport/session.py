@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import Result
-from ascendboot.transport.channel import ChannelStream, Limit, Raw, read_all, read_until, start
+from ascendboot.transport.channel import ChannelStream, FloodError, Limit, Raw, Reading, start
 from ascendboot.transport.reach import lost
 from ascendboot.transport.script import (
+    ReplyReader,
     compile_open,
     compile_script,
+    noisy,
     not_whole,
     not_whole_inside,
     parse_reply,
 )
+from ascendboot.transport.waits import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,12 +32,18 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Command
     from ascendboot.transport.channel import Channel
     from ascendboot.transport.keepalive import Keepalive
-    from ascendboot.transport.script import Script
+    from ascendboot.transport.script import Reply, Script
+    from ascendboot.transport.waits import Wait
 
 _LOG = logging.getLogger(__name__)
 
 _MARGIN_S = 30.0
 """What an execution may take beyond its commands: login shell, the way there and back."""
+
+_LAST_WORDS_S = 2.0
+"""How long a script whose reply is whole may take to end: what it left behind may hold that up."""
+
+_SLOWEST_PER_S = 1 << 16
 
 
 class Link(Protocol):
@@ -74,8 +83,10 @@ class SshTransport:
         on_result: Callable[[Result], None] | None = None,
         *,
         way: Inside | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self.executions = 0
+        self._waits = waits or Waits()
         self._link = link
         self._on_result = on_result
         self._way = way
@@ -87,7 +98,7 @@ class SshTransport:
 
     def inside(self, way: Inside) -> SshTransport:
         """The side behind `way`; its `close` ends what runs there and leaves the connection."""
-        found = SshTransport(self._link, self._on_result, way=way)
+        found = SshTransport(self._link, self._on_result, way=way, waits=self._waits)
         with self._lock:
             self._insides.append(found)
         return found
@@ -111,21 +122,41 @@ class SshTransport:
         if not commands:
             return ()
         script = compile_script(commands)
-        channel = self._session(script)
-        with Limit(channel, script.longest_s + _MARGIN_S) as limit:
-            self._begin(channel, script)
-            with suppress(OSError):
-                channel.shutdown_write()
-            raw = read_all(channel)
-        _end(channel)
-        reply = parse_reply(self.node, script, raw.stdout)
+        reader = ReplyReader(self.node, script)
+        with self._waits.of(self.node, script.purpose_after(0)) as wait:
+            channel = self._session(script)
+            try:
+                with Limit(channel, _start_s(script)) as limit:
+                    raw = self._read(channel, script, reader, limit, wait)
+            finally:
+                _end(channel)
+        reply = reader.reply
         if reply.noise:
             _LOG.debug("%s: the login said: %s", self.node, reply.noise.decode(errors="replace"))
         if not reply.ended:
-            raise self._broken(script, raw, limit)
+            raise self._broken(script, reply, raw, limit)
         for result in reply.results:
             self._tell(result)
         return reply.results
+
+    def _read(
+        self, channel: Channel, script: Script, reader: ReplyReader, limit: Limit, wait: Wait
+    ) -> Raw:
+        """Run `script` until its reply is whole, or the channel has ended."""
+        self._begin(channel, script)
+        with suppress(OSError):
+            channel.shutdown_write()
+        reading, done = Reading(channel), -1
+        while not reader.ended and (data := reading.some()):
+            reader.feed(data)
+            if reader.began and reader.finished > done:
+                done = reader.finished
+                limit.again(script.limit_of(done) + _MARGIN_S)
+                wait.goes_on(script.purpose_after(done))
+        if reader.ended:
+            reading.rest(_LAST_WORDS_S)
+            return Raw(b"", reading.stderr, 0)
+        return Raw(b"", reading.stderr, channel.recv_exit_status())
 
     def hold(self, command: Command) -> Result:
         """Run a command that holds something until the connection ends; its first line.
@@ -136,11 +167,13 @@ class SshTransport:
         A command that ends without having said a line gives its exit code and its errors.
         """
         script = compile_open(command)
-        channel = self._session(script)
         began = time.monotonic()
-        with Limit(channel, command.timeout_s + _MARGIN_S) as limit:
-            received = self._started(channel, script, limit)
-            line = read_until(channel, b"\n", received)
+        with ExitStack() as waiting:
+            waiting.enter_context(self._waits.of(self.node, command.purpose))
+            channel = self._session(script)
+            limit = waiting.enter_context(Limit(channel, command.timeout_s + _MARGIN_S))
+            reading, received = self._started(channel, script, limit)
+            line = self._until(channel, reading, b"\n", command.purpose, received)
         if isinstance(line, Raw):
             _end(channel)
             if limit.expired or line.exit_code < 0:
@@ -163,9 +196,11 @@ class SshTransport:
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> ChannelStream:
         """Start one command and hand its output on as it comes."""
         script = compile_open(command)
-        channel = self._session(script)
-        with Limit(channel, _MARGIN_S) as limit:
-            received = self._started(channel, script, limit)
+        with ExitStack() as waiting:
+            waiting.enter_context(self._waits.of(self.node, command.purpose))
+            channel = self._session(script)
+            limit = waiting.enter_context(Limit(channel, _MARGIN_S))
+            _, received = self._started(channel, script, limit)
         stream = ChannelStream(self.node, channel, on_bytes, received=received)
         with self._lock:
             self._streams.append(stream)
@@ -193,17 +228,28 @@ class SshTransport:
             self.executions += 1
         return channel
 
-    def _started(self, channel: Channel, script: Script, limit: Limit) -> bytes:
+    def _started(self, channel: Channel, script: Script, limit: Limit) -> tuple[Reading, bytes]:
         """Start `script` and wait for its begin marker; what came after the marker."""
         self._begin(channel, script)
         mark = script.begin + b"\n"
-        received = read_until(channel, mark)
+        reading = Reading(channel)
+        received = self._until(channel, reading, mark, script.purpose_after(0))
         if isinstance(received, Raw):
             _end(channel)
             if limit.expired:
                 raise self._silent(script.commands[0], limit)
-            raise self._broken(script, received, limit)
-        return received.partition(mark)[2]
+            reply = parse_reply(self.node, script, received.stdout)
+            raise self._broken(script, reply, received, limit)
+        return reading, received.partition(mark)[2]
+
+    def _until(
+        self, channel: Channel, reading: Reading, mark: bytes, purpose: str, so_far: bytes = b""
+    ) -> bytes | Raw:
+        try:
+            return reading.until(mark, so_far)
+        except FloodError as error:
+            _end(channel)
+            raise CommandError(self.node, f"could not {purpose}: {noisy(str(error))}") from error
 
     def _begin(self, channel: Channel, script: Script) -> None:
         # A login that ends early refuses the rest of the script; what it said is still to be read.
@@ -234,12 +280,11 @@ class SshTransport:
         ended = None if limit.expired else self._link.why_ended()
         if ended is not None:
             return lost(self.node, command.purpose, ended)
-        seen = f"said nothing within {limit.seconds:g} s" if limit.expired else "was killed"
+        seen = f"said nothing within {limit.seconds:.0f} s" if limit.expired else "was killed"
         return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
 
-    def _broken(self, script: Script, raw: Raw, limit: Limit) -> NodeError:
+    def _broken(self, script: Script, reply: Reply, raw: Raw, limit: Limit) -> NodeError:
         """The error for a reply that is not whole."""
-        reply = parse_reply(self.node, script, raw.stdout)
         purpose = script.purpose_after(len(reply.results))
         if limit.expired and not reply.left_running:
             return self._endless(purpose, limit, began=reply.began)
@@ -257,16 +302,21 @@ class SshTransport:
         """The error for an execution that outlasts the limits of all its commands."""
         way = self._way
         if way is not None and not began:
-            seen = f"{way.engine_name} exec did not begin anything within {limit.seconds:g} s"
+            seen = f"{way.engine_name} exec did not begin anything within {limit.seconds:.0f} s"
             ask = f"does the engine answer? {way.engine_name} ps"
             where = f"in the container {way.container}"
             return CommandError(self.node, f"could not {purpose} {where}: {seen}; {ask}")
         stopped = f", or was the container {way.container} stopped or paused?" if way else "?"
         return CommandError(
             self.node,
-            f"could not {purpose}: no end within {limit.seconds:g} s, although every command "
+            f"could not {purpose}: no end within {limit.seconds:.0f} s, although every command "
             f"has a limit; did it leave a process behind that holds its output{stopped}",
         )
+
+
+def _start_s(script: Script) -> float:
+    """How long a script may take to be sent and to begin."""
+    return _MARGIN_S + len(script.program) / _SLOWEST_PER_S
 
 
 def _end(channel: Channel) -> None:

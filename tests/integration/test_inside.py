@@ -217,6 +217,6 @@ def test_an_engine_that_does_not_answer_is_given_up(
         box.inside("hangs").run(bash("true", timeout_s=0.5))
     assert str(caught.value) == (
         "n1: could not try it in the container hangs: docker exec did not begin anything within "
-        "2 s; does the engine answer? docker ps"
+        "1 s; does the engine answer? docker ps"
     )
     os.kill(int((box.folder / "pid").read_text()), 9)

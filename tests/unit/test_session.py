@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.model.cluster import Cluster, Node, SshAccess
@@ -11,6 +12,7 @@ from ascendboot.state import State
 from ascendboot.tasks.session import Session
 from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.transport.fake import FakeTransport
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +57,38 @@ def test_an_answer_that_cannot_be_kept_is_noted_once_and_ends_nothing(
     log = (run.folder / "run.log").read_text()
     assert log.count("could not keep every command") == 1
     assert capsys.readouterr().err == ""
+
+
+def test_item_02_of_a_large_output_the_beginning_is_kept(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    run = state.new_run("check")
+    with Session.opened(CLUSTER, state, run, accept_new=False, forks=2) as session:
+        session.keep(replace(RESULT, stdout=b"x" * 100_000))
+    kept = (run.folder / "n-1/01.txt").read_text()
+    assert kept.count("x") == 65_536 + 1  # and the one of "exit"
+    assert "\n--- 34464 bytes more are not kept\n" in kept
+
+
+def test_item_03_who_is_waited_for_stands_on_the_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascendboot.transport.waits.TOLD_AFTER_S", 0.0)
+    state = State(tmp_path)
+    run = state.new_run("check")
+    said = ""
+
+    def has_said() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return said != ""
+
+    with (
+        Session.opened(CLUSTER, state, run, accept_new=False, forks=2) as session,
+        session.waits.of("n-1", "list the NPUs"),
+        session.waits.of("n-2", "list the NPUs"),
+    ):
+        wait_until(has_said)
+    assert said.startswith("n-[1-2]: still waiting to list the NPUs: no progress for ")
 
 
 def test_a_log_on_a_full_disk_says_nothing_and_ends_nothing(

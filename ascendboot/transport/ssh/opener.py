@@ -16,6 +16,7 @@ from ascendboot.transport.session import SshTransport
 from ascendboot.transport.ssh.link import Link
 from ascendboot.transport.ssh.login import ERRORS, load_key
 from ascendboot.transport.trust import HostKeyCheck
+from ascendboot.transport.waits import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +40,7 @@ class SshOpener:
         ask: Ask = ask_nobody,
         on_result: Callable[[Result], None] | None = None,
         keepalive: Keepalive | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self.host_keys = host_keys
         self._nodes = {node.name: node for node in nodes}
@@ -46,6 +48,7 @@ class SshOpener:
         self._identities: Identities[paramiko.PKey] = Identities(load_key, ask)
         self._on_result = on_result
         self._keepalive = keepalive or Keepalive()
+        self._waits = waits or Waits()
         self._jumps: Shared[Link] = Shared()
         _silence_paramiko()
 
@@ -55,7 +58,9 @@ class SshOpener:
         Raises:
             ConnectError: why not, with its cause and a remedy.
         """
-        return SshTransport(self._open(node, ()), self._on_result)
+        with self._waits.of(node.name, "connect and log in"):
+            link = self._open(node, ())
+        return SshTransport(link, self._on_result, waits=self._waits)
 
     def _open(self, node: Node, behind: Sequence[str]) -> Link:
         link, tries = reach.retried(lambda: self._try(node, behind))

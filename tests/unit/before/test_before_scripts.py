@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.api import Fact
 
 BASH = shutil.which("bash") or "bash"
-ON_PATH = ("bash", "cat", "df", "grep", "sleep", "timeout")
+ON_PATH = ("bash", "cat", "df", "grep", "head", "sleep", "timeout")
 
 
 @pytest.fixture

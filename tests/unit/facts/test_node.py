@@ -45,7 +45,7 @@ CLUSTER = Cluster(
     source="two-node.yaml",
     code_path="/workspace/demo",
 )
-NEEDED = ("bash", "cat", "df", "id", "ip", "readlink", "ss", "timeout", "uname", "date")
+NEEDED = ("bash", "head", "cat", "df", "id", "ip", "readlink", "ss", "timeout", "uname", "date")
 
 
 class Here:

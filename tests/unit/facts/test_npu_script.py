@@ -18,7 +18,7 @@ from ascendboot.parse.npu_smi import NpuList
 from ascendboot.parse.spod_info import SuperPodPlace
 from ascendboot.transport.api import Effect, Result
 
-NEEDED = ("bash", "cat", "timeout", "sleep", "mkdir")
+NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
 TABLE = (Path(__file__).parents[2] / "data/npu-smi-info/A2-24.1/ill.txt").read_text()
 LOGIC = "\tNPU ID  Chip ID  Chip Logic ID  Chip Name\n"
