@@ -46,6 +46,7 @@ class Stage:
 
     def put(self, name: str, script: str) -> None:
         path = self.folder / name
+        path.unlink(missing_ok=True)  # it may be a link to this machine's own program
         path.write_text(f"#!/bin/bash\n{script}")
         path.chmod(0o755)
 
