@@ -81,6 +81,14 @@ class DeviceIps:
     now: Mapping[int, Answer[str | None]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class DevicePorts:
+    """Links that are up and TLS switches that are on, by physical id, where they were asked for."""
+
+    link: Mapping[int, Answer[bool]] = field(default_factory=dict)
+    tls: Mapping[int, Answer[bool]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeLook:
     """The answers of one node; a question that was not put is `NOT_ASKED`."""
@@ -102,6 +110,7 @@ class NodeLook:
     device_ips: Answer[DeviceIps] = NOT_ASKED
     surroundings: Answer[Surroundings] = NOT_ASKED
     """Which of the devices the node's container has."""
+    ports: Answer[DevicePorts] = NOT_ASKED
 
     @classmethod
     def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeLook:
@@ -215,6 +224,17 @@ def parse_device_ips(result: Result) -> DeviceIps:
     from ascendboot.before.device_ips import addresses_now  # noqa: PLC0415 - as `ss`
 
     return DeviceIps(at_boot, addresses_now(sections))
+
+
+def parse_ports(result: Result) -> DevicePorts:
+    """What hccn_tool says of the devices' network ports; nothing where they need none."""
+    sections = sections_of(result, _SCRIPT)
+    if "hccn_tool" not in sections:
+        return DevicePorts()
+    part_of(sections, "hccn_tool", _SCRIPT)
+    from ascendboot.before.device_ips import links_now, switches_now  # noqa: PLC0415 - as `ss`
+
+    return DevicePorts(links_now(sections), switches_now(sections))
 
 
 def _table(sections: Mapping[str, Section]) -> tuple[str, DeviceIds]:

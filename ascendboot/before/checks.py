@@ -28,6 +28,8 @@ CHECKS = (
     Check("packages"),
     Check("devices"),
     Check("device-ips"),
+    Check("links"),
+    Check("tls"),
     Check("ports"),
     Check("disk"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.before.checks import ORDER
@@ -42,6 +43,7 @@ _LOOKS = {
     "health": "devices",
     "device_ips": "device-ips",
     "surroundings": "devices",
+    "ports": "links",
 }
 """Which check an answer is for; where `present` is not known, `holders` is not either."""
 
@@ -57,6 +59,7 @@ def judged(
         *job_rules(looks),
         *package_rules(job, looks, imported),
         *(finding for node, look in looks.items() for finding in _of_node(job, node, look)),
+        *_switches(looks),
     ]
     made = [finding for finding in in_order(found) if job.makes(finding.id)]
     return tuple(sorted(made, key=lambda finding: ORDER.index(finding.id)))
@@ -122,6 +125,7 @@ def _of_node(job: Wanted, node: str, look: NodeLook) -> Iterator[Finding]:
         yield from _in_container(job, node, given)
     if addresses := value_of(look.device_ips):
         yield from _addresses(job, node, addresses)
+    yield from _links(node, look)
     if listeners := value_of(look.listeners):
         from ascendboot.before.ports import port_findings  # noqa: PLC0415 - seldom needed
 
@@ -232,6 +236,46 @@ def _addresses(job: Wanted, node: str, seen: DeviceIps) -> Iterator[Finding]:
             text = f"{table}, as the device has it, and /etc/hccn.conf has {at_boot}"
             remedy = "correct the file before the server starts anew"
             yield _finding("device-ips", "warning", node, text, remedy)
+
+
+def _links(node: str, look: NodeLook) -> Iterator[Finding]:
+    """Devices that reach no other node, and those of which nothing was heard, by reason."""
+    ports = value_of(look.ports)
+    if ports is None:
+        return
+    down = [id_ for id_, answer in ports.link.items() if value_of(answer) is False]
+    if down:
+        remedy = (
+            f"look at cable and switch port, hccn_tool -i {down[0]} -link_stat -g shows since "
+            "when; or state the other devices under `devices`"
+        )
+        yield _finding("links", "error", node, f"the link of {devices(down)} is down", remedy)
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for check, answers in (("links", ports.link), ("tls", ports.tls)):
+        for id_, answer in answers.items():
+            # Some tools cannot tell the switch, which setup says.
+            if isinstance(answer, Unanswered) and (check, answer.kind) != ("tls", "failed"):
+                why = answer.why.replace(f"-i {id_} ", "-i ID ")
+                reasons.setdefault((check, why), []).append(id_)
+    for (check, why), ids in reasons.items():
+        text = f"nothing was heard of {devices(ids)}: {why}"
+        yield _finding(check, "warning", node, text, "it was not checked")
+
+
+def _switches(looks: Mapping[str, NodeLook]) -> Iterator[Finding]:
+    """TLS on at some devices and off at others of those that talk to each other."""
+    known = {name: ports.tls for name, look in looks.items() if (ports := value_of(look.ports))}
+    switches = {
+        name: {
+            id_: is_on for id_, answer in of_node.items() if (is_on := value_of(answer)) is not None
+        }
+        for name, of_node in known.items()
+    }
+    if len({is_on for of_node in switches.values() for is_on in of_node.values()}) > 1:
+        from ascendboot.judge.ports import tls_findings  # noqa: PLC0415 - seldom needed
+
+        for finding in tls_findings(switches, "error"):
+            yield replace(finding, id="tls", remedy=f"s{finding.remedy[1:]}")
 
 
 def _processes(look: NodeLook) -> Sequence[JobProcess]:

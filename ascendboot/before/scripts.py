@@ -180,7 +180,8 @@ counts_up() {
     case $name in *[!0-9\|]*) [ "$id" = "$next" ] || return 1; next=$((next + 1)) ;; esac
   done <<<"${1%%Process id*}"
 }
-processes=$1; shift
+processes=$1 questions=$2 linked=$3; shift 3
+table=
 if [ -z "$processes" ]; then :
 elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   tell processes merged timeout -k 1 10 "$found" info
@@ -215,16 +216,25 @@ if [ "$#" -gt 0 ] && [ -e /etc/hccn.conf ]; then
     [ "$value" = "${pair#*=}" ] || suspects+=" $id"
   done
 fi
-# The tool takes a second for each device: it is asked only where the file already disagrees.
-if [ -z "$suspects" ]; then :
+# Inside a super pod devices of A3, whose table says Phy-ID, need neither link nor TLS.
+case $table in *Phy-ID*) questions= ;; esac
+# The tool takes up to a second for each device: of addresses it is asked only where the file
+# already disagrees, and of links before TLS: without a link no job runs.
+if [ -z "$suspects$questions" ]; then :
 elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
   for id in $suspects; do tell "$id/ip" merged timeout -k 1 10 "$found" -i "$id" -ip -g; done
+  for what in $questions; do
+    for id in $linked; do
+      tell "$id/$what" merged timeout -k 1 10 "$found" -i "$id" "-$what" -g
+    done
+  done
 else
   section hccn_tool 127 'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
 fi
 section end 0 ''
 """
 )
-"""Arguments: something where the users of the devices are wanted, then DEVICE=IP as the rank table
-has them. How long a busy tool is waited for is short: the job waits with it."""
+"""Arguments: something where the users of the devices are wanted; of `link` and `tls` what is asked
+of the devices whose ids come next; then DEVICE=IP as the rank table has them. How long a busy tool
+is waited for is short: the job waits with it."""

@@ -16,6 +16,7 @@ from ascendboot.before.answers import (
     parse_listeners,
     parse_opening,
     parse_packages,
+    parse_ports,
     parse_present,
 )
 from ascendboot.before.scripts import HOST, VERSIONS, WORK
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _MOST_PORTS = 1024
 _STATES_FIRST_PORT = "HCCL_IF_BASE_PORT"
+_OF_LINKS = {"link": "links", "tls": "tls"}
+"""The check for which a question to hccn_tool is put."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,8 @@ class Wanted:
     """By node, the container in which its ranks run."""
     devices: Mapping[str, Mapping[int, str | None]]
     """By node, the devices of the job with their IP in the rank table, if there is one."""
+    linked: Mapping[str, tuple[int, ...]]
+    """By node, the devices that talk to others by their network ports; none on one node alone."""
     data: tuple[str, ...]
     """Paths that must be readable."""
     used: frozenset[str]
@@ -88,6 +93,10 @@ def wanted(
     devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
     for slot in placement.slots:
         devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
+    linked: dict[str, tuple[int, ...]] = dict.fromkeys(devices, ())
+    for slot in placement.slots if len(devices) > 1 and cluster.product != "a3" else ():
+        if slot.device_ip:
+            linked[slot.node.name] += (slot.device_id,)
     envs = {node.name: cluster.env_of(node) for node in placement.nodes}
     alone = len(placement.nodes) == 1
     from_host = any(cluster.serves_from_host(node) for node in cluster.nodes)
@@ -104,6 +113,7 @@ def wanted(
         sshd_port=None if from_host else applied.port,
         containers={node.name: node.container for node in placement.nodes},
         devices=devices,
+        linked=linked,
         data=cluster.data,
         used=_used(cluster, applied),
         skipped=frozenset(skipped),
@@ -147,10 +157,15 @@ def host_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     ips = job.devices[node.name] if job.makes("device-ips") else {}
     # Two ports of one device are two addresses, and hccn.conf has room for one.
     pairs = [f"{id_}={ip}" for id_, ip in ips.items() if ip and "," not in ip]
-    if not asks_users and not pairs:
+    linked = job.linked[node.name]
+    questions = [what for what in ("link", "tls") if linked and job.makes(_OF_LINKS[what])]
+    if not (asks_users or pairs or questions):
         return {}
     command = Command(
-        argv=("bash", "-c", HOST, "ascendboot", asks_users, *pairs),
+        argv=(
+            *("bash", "-c", HOST, "ascendboot", asks_users),
+            *(" ".join(questions), " ".join(map(str, linked)), *pairs),
+        ),
         purpose="look at the devices",
         effect=Effect.READ,
         timeout_s=60.0,
@@ -159,10 +174,12 @@ def host_questions(job: Wanted, node: Node) -> dict[str, Fact[Any]]:
     users = Fact("holders", command, parse_holders, "see who uses the devices")
     present = Fact("present", command, parse_present, "see which devices there are")
     health = Fact("health", command, parse_health, "see how the devices are")
+    ports = Fact("ports", command, parse_ports, "read links and TLS switches of the devices")
     addresses = Fact("device_ips", command, parse_device_ips, "read the addresses of the devices")
     return {
         **({"holders": users, "present": present, "health": health} if asks_users else {}),
         **({"device_ips": addresses} if pairs else {}),
+        **({"ports": ports} if questions else {}),
     }
 
 

@@ -179,13 +179,26 @@ def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Findi
 
 
 def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """An error where devices talk by these ports: not on one node, nor inside A3's super pods."""
+    switches = {
+        node.name: {
+            network.device_id: network.tls_enabled.value
+            for network in _used(node, seen)
+            if isinstance(network.tls_enabled, Answered)
+        }
+        for node, seen in judged_nodes(cluster, facts)
+    }
+    of_a3 = cluster.product == "a3" or any(product_of(seen) == "a3" for seen in facts.values())
+    is_needed = len(cluster.nodes) > 1 and not of_a3
+    yield from tls_findings(switches, "error" if is_needed else "warning")
+
+
+def tls_findings(switches: Mapping[str, Mapping[int, bool]], level: Level) -> Iterator[Finding]:
     """All devices must agree, across nodes: the fewer are named, with their devices."""
     by_state: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
-    for node, seen in judged_nodes(cluster, facts):
-        for network in _used(node, seen):
-            if isinstance(network.tls_enabled, Answered):
-                nodes = by_state[network.tls_enabled.value]
-                nodes.setdefault(node.name, []).append(network.device_id)
+    for name, of_node in switches.items():
+        for device_id, is_on in of_node.items():
+            by_state[is_on].setdefault(name, []).append(device_id)
     counts = {state: sum(map(len, nodes.values())) for state, nodes in by_state.items()}
     if not all(counts.values()):
         return
@@ -197,7 +210,7 @@ def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     where = "; ".join(f"{fold(names)} {devices(ids)}" for ids, names in groups.items())
     yield Finding(
         id="tls-differs",
-        level="warning",
+        level=level,
         nodes=tuple(by_state[odd]),
         text=f"the TLS switch of {where} is {_switch(on=odd)}, "
         f"that of the {counts[not odd]} other devices {_switch(on=not odd)}",

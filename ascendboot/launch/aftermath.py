@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NodeError
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.launch.detached import unknown
 from ascendboot.launch.follow import NodeEvent
 from ascendboot.launch.sweep import LINGER_S, Swept, sweep
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ascendboot.launch.follow import Followers
+    from ascendboot.launch.lifelines import Lifelines
     from ascendboot.launch.running import Running
     from ascendboot.launch.sweep import Survivor
 
@@ -25,12 +26,14 @@ _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing;
 class Aftermath:
     """Clears up behind a job whose launcher is over, or is not waited for any longer."""
 
-    def __init__(self, job: Running) -> None:
+    def __init__(self, job: Running, lifelines: Lifelines) -> None:
         self._job = job
+        self._lifelines = lifelines
 
     def settle(self, followers: Followers, *, patience_s: float) -> None:
         """End what is left on any node, and wait for output as long as any comes."""
         found = self._swept()
+        found.update(self._swept_when_back(found, patience_s=patience_s))
         sizes: dict[str, Mapping[str, int]] = {}
         for node, swept in found.items():
             if isinstance(swept, NodeError):
@@ -78,9 +81,34 @@ class Aftermath:
                     break
             return going.result()
 
-    def _sweep(self, *, linger_s: float, grace_s: float) -> dict[str, Swept | NodeError]:
+    def _swept_when_back(
+        self, found: Mapping[str, Swept | NodeError], *, patience_s: float
+    ) -> dict[str, Swept | NodeError]:
+        """Sweep those again of which only the connection was lost: their ranks may have gone on.
+
+        Where the launcher failed, they may be what it lost: then they have only `patience_s`.
+        """
+        course, nodes = self._job.course, self._job.plan.nodes
+        gone = [
+            node
+            for node, swept in found.items()
+            if isinstance(swept, UnreachableError) and nodes.index(node) not in course.left
+        ]
+        if not gone or self._job.interrupts.count:
+            return {}
+        went_well = course.launcher_code == 0
+        self._lifelines.wait(gone, at_most_s=float("inf") if went_well else patience_s)
+        back = [node for node in gone if not self._lifelines.is_away(node)]
+        if not back:
+            return {}
+        return self._sweep(linger_s=LINGER_S, grace_s=self._job.plan.grace_s, on=back)
+
+    def _sweep(
+        self, *, linger_s: float, grace_s: float, on: Sequence[str] = ()
+    ) -> dict[str, Swept | NodeError]:
+        transports = self._job.transports
         return sweep(
-            self._job.transports,
+            {node: transports[node] for node in on or transports},
             self._job.plan.job_folder,
             linger_s=linger_s,
             grace_s=grace_s,

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NodeError
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.launch.arrivals import Arrivals
 from ascendboot.launch.copies import LogCopy, RankOutput
 from ascendboot.launch.demux import Demux, Lines
 from ascendboot.launch.event_reader import EventReader
+from ascendboot.launch.fetch import FETCH, Frames
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.prefixes import plain
 from ascendboot.launch.scripts import FOLLOW
@@ -42,6 +43,14 @@ class NodeEvent:
     event: Event | None
 
 
+@dataclass(frozen=True)
+class Back:
+    """A node whose stream had ended is followed again; or why it is not."""
+
+    node: str
+    error: NodeError | None
+
+
 class NodeFollower:
     """Takes the stream of one node apart as it comes."""
 
@@ -57,6 +66,8 @@ class NodeFollower:
         self._on_event = on_event
         self._on_sample = on_sample
         self._demux = Demux(nonce, self._give, self._line_may_end)
+        self._first = self._demux
+        self._garbled = ""
         self.arrivals = {name: Arrivals() for name in files}
         self._events = EventReader(node, on_event)
         self._beat_rest = b""
@@ -67,13 +78,52 @@ class NodeFollower:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the node's stream; none: it has ended."""
+        if self._demux is not self._first:
+            return
         if not data:
             self._on_event(None)
             return
+        self._take(self._demux.feed, data)
+
+    def resume(self, nonce: str) -> tuple[Callable[[bytes], None], Callable[[bytes], None]]:
+        """Take two streams in place of the former, of which nothing is taken any more.
+
+        The first is that of `FETCH`, from the `sizes` on; the second, with signs of life and no
+        logs, that of `FOLLOW`.
+        """
+        with self._changed:
+            demux = Demux(nonce, self._give, self._line_may_end)
+            frames = Frames(self._give, self._skip, lambda _word: None)
+            self._demux, self._heard_at = demux, time.monotonic()
+
+        def fetched(data: bytes) -> None:
+            if self._demux is not demux or self._garbled:
+                return
+            if not data:
+                self._on_event(None)
+                return
+            try:
+                self._take(frames.feed, data)
+            except NotUnderstoodError as error:
+                self._garbled = str(error)
+
+        def beats(data: bytes) -> None:
+            if self._demux is demux and data:
+                self._take(demux.feed, data)
+
+        return fetched, beats
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How much of each file is here."""
+        here = {name: file.size for name, file in self._files.items()}
+        return {**here, _EVENTS: self._events.size}
+
+    def _take(self, feed: Callable[[bytes], None], data: bytes) -> None:
         self._busy = True
         try:
             with self._changed:
-                self._demux.feed(data)
+                feed(data)
                 self._changed.notify_all()
         finally:
             self._heard_at = time.monotonic()
@@ -103,7 +153,8 @@ class NodeFollower:
     @property
     def problems(self) -> tuple[str, ...]:
         """Which copies on the operator's side are not whole, and why."""
-        return tuple(f"{n}: {file.problem}" for n, file in self._files.items() if file.problem)
+        garbled = (self._garbled,) if self._garbled else ()
+        return (*(f"{n}: {f.problem}" for n, f in self._files.items() if f.problem), *garbled)
 
     def close(self) -> None:
         """The stream has ended: write out what was held back."""
@@ -113,8 +164,7 @@ class NodeFollower:
                 file.close()
 
     def _short_of(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        here = {name: file.size for name, file in self._files.items()}
-        here[_EVENTS] = self._events.size
+        here = self.sizes
         return {
             name: (here[name] + self._demux.held(name), size)
             for name, size in sizes.items()
@@ -130,6 +180,10 @@ class NodeFollower:
             self._wrote = self._wrote or name.startswith("rank.")
             self._files[name].give(data)
             self.arrivals[name].note(self._files[name].size, time.time())
+
+    def _skip(self, name: str, count: int) -> None:
+        if name in self._files:
+            self._files[name].skip(count)
 
     def _line_may_end(self, name: str) -> None:
         if name == _EVENTS:
@@ -175,7 +229,8 @@ class Followers:
         self._sample_s = sample_s
         self._prefix = prefix
         self._forks = forks
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, list[Stream]] = {node: [] for node in plan.nodes}
+        self._beat_s = 0.0
         self.output = RankOutput(sink)
         self.nodes: dict[str, NodeFollower] = {}
         self._arrivals: dict[str, Arrivals] = {}
@@ -192,18 +247,38 @@ class Followers:
             OSError: a file here could not be opened.
             NodeError: a node's stream could not be opened; close those that were.
         """
+        self._beat_s = beat_s
         self._folder.mkdir(parents=True, exist_ok=True)
         nonces = {node: secrets.token_hex(16) for node in self._plan.nodes}
         for node, nonce in nonces.items():
             self._begin(node, nonce)
         opened = on_each(
             nonces,
-            lambda node: self._open(transports[node], nonces[node], beat_s),
+            lambda node: self._open(transports[node], nonces[node]),
             forks=self._forks,
         )
-        for stream in opened.values():
-            if isinstance(stream, NodeError):
-                raise stream
+        for error in opened.values():
+            if isinstance(error, NodeError):
+                raise error
+
+    def resume(self, node: str, transport: Transport) -> None:
+        """Follow a node again whose stream has ended, from where its files end here.
+
+        Raises:
+            NodeError: it cannot be.
+        """
+        follower = self.nodes[node]
+        nonce = secrets.token_hex(16)
+        fetched, beats = follower.resume(nonce)
+        sizes = [word for name, size in follower.sizes.items() for word in (name, str(size))]
+        command = Command(
+            argv=("bash", "-c", FETCH, "fetch", str(self._plan.job_folder), "1", *sizes),
+            purpose=f"follow job {self._plan.job_id} again",
+            effect=Effect.READ,
+        )
+        streams = self._streams[node]
+        streams.append(transport.stream(self._following(nonce), beats))
+        streams.append(transport.stream(command, fetched))
 
     def short_of(
         self, sizes: Mapping[str, Mapping[str, int]], *, patience_s: float
@@ -218,7 +293,7 @@ class Followers:
 
     def close(self) -> None:
         """End all streams and write out what was held back."""
-        on_each(self._streams, lambda node: self._streams[node].close(), forks=self._forks)
+        on_each(self._streams, self._close, forks=self._forks)
         for follower in self.nodes.values():
             follower.close()
 
@@ -229,15 +304,22 @@ class Followers:
         self.nodes[node] = follower
         self._arrivals.update(follower.arrivals)
 
-    def _open(self, transport: Transport, nonce: str, beat_s: float) -> None:
+    def _open(self, transport: Transport, nonce: str) -> None:
         node = transport.node
-        words = (str(self._plan.job_folder), nonce, f"{beat_s:g}", f"{self._sample_s}", _EVENTS)
-        command = Command(
-            argv=("bash", "-c", FOLLOW, "follow", *words, *self._plan.logs_on(node)),
+        command = self._following(nonce, _EVENTS, *self._plan.logs_on(node))
+        self._streams[node].append(transport.stream(command, self.nodes[node].feed))
+
+    def _following(self, nonce: str, *names: str) -> Command:
+        words = (str(self._plan.job_folder), nonce, f"{self._beat_s:g}", f"{self._sample_s}")
+        return Command(
+            argv=("bash", "-c", FOLLOW, "follow", *words, *names),
             purpose=f"follow job {self._plan.job_id}",
             effect=Effect.WRITE,
         )
-        self._streams[node] = transport.stream(command, self.nodes[node].feed)
+
+    def _close(self, node: str) -> None:
+        for stream in self._streams[node]:
+            stream.close()
 
     def _teller(self, node: str) -> Callable[[Event | None], None]:
         return lambda event: self._on_event(NodeEvent(node, event))

@@ -11,31 +11,34 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.launch.deadline import who_is_missing
 from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
+from ascendboot.launch.follow import Back
 from ascendboot.launch.signs import signs_of
 from ascendboot.launch.sweep import ends_within_s, hasten, terminate_launcher
 from ascendboot.launch.watch import Standing
-from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
     from ascendboot.launch.events import Event
     from ascendboot.launch.follow import NodeEvent, NodeFollower
+    from ascendboot.launch.lifelines import Lifelines
     from ascendboot.launch.patience import Limits
     from ascendboot.launch.running import Running
     from ascendboot.launch.watch import HangRules, Watch
-
-_ANSWER = Command(
-    argv=("true",),
-    purpose="see whether it still answers",
-    effect=Effect.READ,
-    timeout_s=10.0,
-)
 
 
 class Following:
     """What was seen of one job that runs, and until when something has to be seen."""
 
-    def __init__(self, job: Running, *, limits: Limits, hangs: HangRules, watch: Watch) -> None:
+    def __init__(
+        self,
+        job: Running,
+        lifelines: Lifelines,
+        *,
+        limits: Limits,
+        hangs: HangRules,
+        watch: Watch,
+    ) -> None:
         self._job = job
+        self._lifelines = lifelines
         self._limits = limits
         self._hangs = hangs
         self._watch = watch
@@ -54,25 +57,33 @@ class Following:
         """
         self._start_by = time.monotonic() + self._limits.start_s
         while not self._over:
-            waits = [self._limits.silence_s - primary.silent_s]
-            now = time.monotonic()
-            waits += [by - now for by in (self._start_by, self._end_by) if by is not None]
+            patience_s = self._patience_s(primary.silent_s)
             try:
-                seen = self._job.box.get(timeout=max(0.0, min(waits)))
+                seen = self._job.box.get(timeout=patience_s)
             except queue.Empty:
                 self._be_overdue(primary.silent_s)
             else:
                 self._take(seen)
 
-    def _take(self, seen: NodeEvent | Standing | None) -> None:
+    def _patience_s(self, silent_s: float) -> float | None:
+        """How long to wait for what comes next; while the primary is away its `Back` ends it."""
+        if self._lifelines.is_away(self._job.plan.primary):
+            return None
+        now = time.monotonic()
+        waits = [by - now for by in (self._start_by, self._end_by) if by is not None]
+        return max(0.0, min([self._limits.silence_s - silent_s, *waits]))
+
+    def _take(self, seen: NodeEvent | Back | Standing | None) -> None:
         if seen is None:
             self._be_interrupted()
         elif isinstance(seen, Standing):
             self._stand_still(seen)
+        elif isinstance(seen, Back):
+            self._be_back(seen)
         elif seen.event is not None:
             self._note(seen.event)
-        elif seen.node == self._job.plan.primary:
-            raise self._cut()
+        else:
+            self._lifelines.bring_back(seen.node)
 
     def _note(self, event: Event) -> None:
         course = self._job.course
@@ -123,15 +134,19 @@ class Following:
                 self._job.course.is_overdue = True
                 self._stop()
 
-    def _cut(self) -> UnreachableError:
-        """The primary asked once more: its container may have ended where it has not itself."""
-        try:
-            self._job.transports[self._job.plan.primary].run(_ANSWER)
-        except UnreachableError:
-            pass
-        except NodeError as error:
-            return self._out_of_sight(error.message, and_so="nobody sees what became of the job")
-        return self._out_of_sight("its connection has ended")
+    def _be_back(self, back: Back) -> None:
+        """Go on where a node is followed again; without its primary no job can be followed."""
+        if back.node != self._job.plan.primary:
+            return  # what is left there, and what it wrote, is seen once the job is over
+        if isinstance(back.error, UnreachableError):
+            raise self._out_of_sight("its connection has ended")
+        if back.error is not None:  # its container may have ended where it has not itself
+            and_so = "nobody sees what became of the job"
+            raise self._out_of_sight(back.error.message, and_so=and_so)
+        # What it did meanwhile is about to come.
+        soon = time.monotonic() + self._limits.drain_s
+        self._start_by = None if self._start_by is None else max(self._start_by, soon)
+        self._end_by = None if self._end_by is None else max(self._end_by, soon)
 
     def _out_of_sight(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
         job = f"job {self._job.plan.job_id}"

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     import queue
     from typing import TypeAlias
 
-    from ascendboot.launch.follow import NodeEvent
+    from ascendboot.launch.follow import Back, NodeEvent
     from ascendboot.launch.watch import Standing
 
-    Box: TypeAlias = queue.SimpleQueue[NodeEvent | Standing | None]
+    Box: TypeAlias = queue.SimpleQueue[NodeEvent | Back | Standing | None]
     """What comes to whoever follows a job; None wakes it."""
 
 
@@ -26,6 +26,8 @@ class Limits:
     """Between two signs of life of a node's follower."""
     silence_s: float = 60.0
     """Without any sign from the primary until it counts as lost."""
+    back_s: float = 60.0
+    """Until a connection that was lost has to be back."""
     drain_s: float = 10.0
     """Without any byte of a log that is known to be longer."""
 

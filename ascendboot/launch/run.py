@@ -41,6 +41,7 @@ def run(
     clocks: NodeClocks | None = None,
     limits: Limits | None = None,
     hangs: HangRules | None = None,
+    connect: Callable[[str], Transport] | None = None,
     forks: int,
 ) -> JobReport:
     """Start the job, follow it and see that nothing of it is left; one report, however it went.
@@ -48,10 +49,11 @@ def run(
     `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
     whole lines `NODE:RANK | text`, one block at a time, from other threads; of a node and a rank
     `prefix` gives what stands before the text. `hangs` says what is done about a job that stands
-    still: nothing by default.
+    still: nothing by default. `connect` opens the connection to a node again that was lost while
+    the job ran; without it one that is lost stays so.
 
     Raises:
-        UnreachableError: the primary was lost while the job ran; the job goes on there.
+        UnreachableError: the primary was lost for good while the job ran; the job goes on there.
     """
     job = Running(
         plan=plan,
@@ -61,7 +63,7 @@ def run(
         box=queue.SimpleQueue(),
         forks=forks,
     )
-    way = _Way(job, folder, limits=limits or Limits(), hangs=hangs or HangRules())
+    way = _Way(job, folder, limits=limits or Limits(), hangs=hangs or HangRules(), connect=connect)
     began, started = time.monotonic(), datetime.now(timezone.utc)
     course = way.through(sink, prefix)
     return report_on(
@@ -77,8 +79,17 @@ def run(
 class _Way:
     """The way of one job, from all nodes ready to nothing left."""
 
-    def __init__(self, job: Running, folder: Path, *, limits: Limits, hangs: HangRules) -> None:
+    def __init__(
+        self,
+        job: Running,
+        folder: Path,
+        *,
+        limits: Limits,
+        hangs: HangRules,
+        connect: Callable[[str], Transport] | None,
+    ) -> None:
         self._job = job
+        self._connect = connect
         self._folder = folder
         self._limits = limits
         self._hangs = hangs
@@ -130,10 +141,18 @@ class _Way:
         # No start of a job waits for what comes after it.
         from ascendboot.launch.aftermath import Aftermath  # noqa: PLC0415
         from ascendboot.launch.following import Following  # noqa: PLC0415
+        from ascendboot.launch.lifelines import Lifelines  # noqa: PLC0415
 
-        following = Following(self._job, limits=self._limits, hangs=self._hangs, watch=self._watch)
-        following.to_the_end(followers.nodes[self._job.plan.primary])
-        Aftermath(self._job).settle(followers, patience_s=self._limits.drain_s)
+        job, limits, hangs = self._job, self._limits, self._hangs
+        lifelines = Lifelines(
+            job, followers, connect=self._connect, tell=hangs.tell, within_s=limits.back_s
+        )
+        following = Following(job, lifelines, limits=limits, hangs=hangs, watch=self._watch)
+        try:
+            following.to_the_end(followers.nodes[job.plan.primary])
+            Aftermath(job, lifelines).settle(followers, patience_s=limits.drain_s)
+        finally:
+            lifelines.close()
 
     def _stop_after_trouble(self) -> None:
         """Whatever is passed on from here, no job is left to itself without a word."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ascendboot.launch.course import Course
     from ascendboot.launch.patience import Box, Interrupts
     from ascendboot.launch.plan import LaunchPlan
@@ -19,8 +17,8 @@ class Running:
     """What it is, where it runs, and what is seen of it."""
 
     plan: LaunchPlan
-    transports: Mapping[str, Transport]
-    """Of its nodes."""
+    transports: dict[str, Transport]
+    """Of its nodes; another one where a connection was lost and came back."""
     course: Course
     interrupts: Interrupts
     box: Box

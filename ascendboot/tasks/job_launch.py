@@ -146,6 +146,7 @@ def _run(
                 prefix=by_node(launch.nodes) if in_colours else plain,
                 interrupts=interrupts,
                 clocks=clocks,
+                connect=session.connect_again,
                 forks=session.forks,
                 hangs=HangRules(
                     timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ascendboot.applied import Applied
@@ -91,14 +92,7 @@ class Session:
 
         `meanwhile` is called while that goes on.
         """
-        opener = SshOpener(
-            self.host_keys,
-            nodes=self.cluster.nodes,
-            ask=_ask,
-            on_result=self.keep,
-            waits=self.waits,
-        )
-        hosts, errors = connect_all(nodes, opener, forks=self.forks, meanwhile=meanwhile)
+        hosts, errors = connect_all(nodes, self._opener, forks=self.forks, meanwhile=meanwhile)
         self.hosts.update(hosts)
         return hosts, errors
 
@@ -135,6 +129,30 @@ class Session:
         """As `connect`, but nothing that writes gets through."""
         transports, errors = self.connect(nodes, meanwhile=meanwhile)
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
+
+    @cached_property
+    def _opener(self) -> SshOpener:
+        """One for the whole run: no passphrase is asked for twice."""
+        return SshOpener(
+            self.host_keys,
+            nodes=self.cluster.nodes,
+            ask=_ask,
+            on_result=self.keep,
+            waits=self.waits,
+        )
+
+    def connect_again(self, name: str) -> Transport:
+        """Connect to the workload side of a node whose connection was lost.
+
+        Raises:
+            NodeError: it could not be reached.
+        """
+        if lost := self.hosts.pop(name, None):
+            lost.close()
+        sides, errors = self.connect([self.cluster.node(name)])
+        if name in errors:
+            raise errors[name]
+        return sides[name]
 
     @property
     def former(self) -> Mapping[str, Node]:

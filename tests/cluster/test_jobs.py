@@ -455,7 +455,7 @@ def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: 
     job_id = status(operator)["job_id"]
     wait_until(lambda: all_ready(operator, job_id))
     operator.lab.fault("lab-1", "node-down")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=180)  # it was waited for to come back
     assert process.returncode == 4
     said = json.loads(out)
     assert (said["job_id"], said["exit_code"]) == (job_id, 4)

@@ -206,7 +206,17 @@ def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server
 
 
 def test_what_is_skipped_is_not_asked_or_not_told(servers: tuple[Server, Server]) -> None:
-    skipped = ("setup", "code", "packages", "devices", "device-ips", "ports", "disk")
+    skipped = (
+        "setup",
+        "code",
+        "packages",
+        "devices",
+        "device-ips",
+        "links",
+        "tls",
+        "ports",
+        "disk",
+    )
     ready = looked(spoiled(servers), skipped=skipped)
     assert [problem.partition(": ")[2][:15] for problem in ready.problems] == [
         "has no readable",

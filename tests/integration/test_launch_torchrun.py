@@ -8,17 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.errors import UnreachableError
 from ascendboot.launch.detached import start_detached
 from ascendboot.launch.run import run
 from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState
 from ascendboot.model.launcher import LauncherChoice
-from tests.integration.launch_cluster import Screenful
+from tests.integration.launch_cluster import LocalTransport, Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
 from tests.needs import with_torch
@@ -195,6 +197,45 @@ main()
     assert report.first_failure is not None
     assert report.first_failure.end.rank == 2
     assert nothing_lives(two, made)
+
+
+def test_a_job_that_goes_on_while_all_connections_are_lost(
+    two: TwoNodes, python: Path, tmp_path: Path
+) -> None:
+    waits = f"print('up', flush=True)\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.1)\n"
+    made = job(two, python, HEAD + waits + "print('last words of', rank)\nsys.exit(rank == 3)\n")
+    screen, lost = Screenful(), dict(two.transports)
+    again: list[str] = []
+
+    def connect(node: str) -> LocalTransport:
+        again.append(node)
+        (tmp_path / "go").touch()
+        if again.count(node) < 3:
+            raise UnreachableError(node, "could not connect: nobody answers")
+        two.transports[node] = LocalTransport(node, lost[node].way)
+        return two.transports[node]
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(two.run, made, screen, connect)
+        screen.wait_for(b"up", times=4)
+        for node, transport in lost.items():
+            transport.gone = UnreachableError(node, "could not ask: its connection has ended")
+            follower = transport.streams[0].process
+            assert follower.stdin is not None
+            follower.stdin.close()
+        report = running.result()
+    for transport in lost.values():
+        transport.close()
+
+    assert (report.state, report.exit_code) == (JobState.FAILED, 1)
+    assert report.cause is not None
+    assert report.cause.rank == 3
+    assert (again.count("lab-1"), again.count("lab-2")) == (3, 3)
+    for rank in range(4):
+        node = f"lab-{1 + rank // 2}"
+        assert screen.of(rank, node) == [b"up", f"last words of {rank}".encode()]
+    backs = [note for note in report.notes if "its connection was lost, and is back" in note]
+    assert len(backs) == 2
 
 
 def test_a_rank_killed_with_what_records_its_end_is_named_by_torchrun(

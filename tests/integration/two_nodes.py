@@ -57,9 +57,14 @@ class TwoNodes:
         slots = (Slot(a, 4, None, 0), Slot(a, 5, None, 1), Slot(b, 6, None, 0), Slot(b, 7, None, 1))
         return plan(self.first.request(source, placement=Placement(slots), **changes))
 
-    def run(self, made: LaunchPlan, sink: Callable[[bytes], None]) -> JobReport:
+    def run(
+        self,
+        made: LaunchPlan,
+        sink: Callable[[bytes], None],
+        connect: Callable[[str], LocalTransport] | None = None,
+    ) -> JobReport:
         folder = self.first.runs / made.job_id
-        return run(made, self.transports, folder=folder, sink=sink, forks=4)
+        return run(made, self.transports, folder=folder, sink=sink, connect=connect, forks=4)
 
     def left_alone(self, made: LaunchPlan, folder: Path) -> JobReport:
         """What `status` says of a job that nobody followed, once its launcher is gone."""

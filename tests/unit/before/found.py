@@ -28,6 +28,7 @@ JOB = Wanted(
     sshd_port=7722,
     containers={"lab-1": None, "lab-2": "rec-sdk"},
     devices={f"lab-{n}": {i: f"198.19.{n}.{i}" for i in range(4)} for n in (1, 2)},
+    linked={"lab-1": (), "lab-2": ()},
     data=(),
     used=frozenset(),
     skipped=frozenset(),

@@ -10,7 +10,7 @@ import pytest
 from ascendboot.before.checks import CHECKS, SKIPPABLE, skipped_checks
 from ascendboot.errors import UsageError
 
-ALL = "setup, code, data, packages, devices, device-ips, ports, disk"
+ALL = "setup, code, data, packages, devices, device-ips, links, tls, ports, disk"
 
 
 def test_alone_the_flag_skips_all_that_can_be_skipped() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ascendboot.before.answers import (
     DeviceIps,
+    DevicePorts,
     Holder,
     JobFolder,
     JobProcess,
@@ -234,6 +235,28 @@ def test_a_table_that_the_devices_contradict() -> None:
             "of device 3: it is busy); run check"
         ),
     ]
+
+
+def test_links_that_are_down_and_tls_switches_that_differ() -> None:
+    on, off = Answered(value=True), Answered(value=False)
+    busy: Answer[bool] = Unanswered("busy", "could not read the link: it is busy")
+    dumb: Answer[bool] = Unanswered("failed", "could not read the TLS switch: not supported")
+    fine = look(1, ports=Answered(DevicePorts({0: on, 1: on}, {0: off, 1: off})))
+    bad = look(2, ports=Answered(DevicePorts({0: on, 1: off, 3: busy}, {0: off, 1: on, 3: dumb})))
+    assert said(fine, replace(fine, device_ips=look(2).device_ips)) == []
+    assert said(fine, bad) == [
+        (
+            "links error lab-2: the link of device 1 is down; look at cable and switch port, "
+            "hccn_tool -i 1 -link_stat -g shows since when; or state the other devices under "
+            "`devices`"
+        ),
+        ("links warning lab-2: nothing was heard of device 3: it is busy; it was not checked"),
+        (
+            "tls error lab-2: the TLS switch of lab-2 device 1 is on, that of the 3 other devices "
+            "off; set it alike on all: hccn_tool -i ID -tls -s enable 0"
+        ),
+    ]
+    assert said(fine, bad, replace(JOB, skipped=frozenset({"links", "tls"}))) == []
 
 
 # -------------------------------------------------------------------------------- jobs, leftovers

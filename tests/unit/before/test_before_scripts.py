@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.before.answers import DeviceIps, Holder, JobFolder, NodeLook, Packages
+from ascendboot.before.answers import (
+    DeviceIps,
+    DevicePorts,
+    Holder,
+    JobFolder,
+    NodeLook,
+    Packages,
+)
 from ascendboot.before.wanted import host_questions, work_questions
 from ascendboot.facts.api import NOT_ASKED, Answered, Unanswered, answer_to, value_of
 from ascendboot.launch.look import look_below, parse_look
@@ -282,6 +289,30 @@ def test_users_of_devices_and_addresses_that_changed(
     assert told.device_ips == Answered(
         DeviceIps({0: "198.19.1.0", 2: "198.19.9.2"}, {2: Answered("198.19.7.2")})
     )
+
+
+@pytest.mark.parametrize("is_a3", [False, True])
+def test_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
+    stage: Path, *, is_a3: bool
+) -> None:
+    (stage / "table").write_text(TABLE.replace("Bus-Id", "Phy-ID") if is_a3 else TABLE)
+    put(stage, "npu-smi", f"cat {stage}/table\n")
+    answers = (
+        "case $3$2 in -link1) echo link status: DOWN ;; -link*) echo link status: UP ;;\n"
+        '  *) echo "dev_id:$2, tls switch[$(($2 == 0))](0:disable, 1:enable)" ;; esac\n'
+    )
+    put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{answers}')
+    job = replace(JOB, skipped=frozenset({"device-ips"}), linked={"lab-1": (0, 1)})
+    told = asked(stage, host_questions(job, node(1)))
+    if is_a3:
+        assert told.ports == Answered(DevicePorts())
+        return
+    on, off = Answered(value=True), Answered(value=False)
+    assert told.ports == Answered(DevicePorts({0: on, 1: off}, {0: on, 1: off}))
+    calls = ["-i 0 -link -g", "-i 1 -link -g", "-i 0 -tls -g", "-i 1 -tls -g"]
+    assert (stage / "calls").read_text().splitlines() == calls
+    skipped = replace(job, skipped=frozenset({"device-ips", "links", "tls", "devices"}))
+    assert host_questions(skipped, node(1)) == {}
 
 
 def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[NodeLook, str]:

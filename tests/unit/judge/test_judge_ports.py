@@ -152,7 +152,7 @@ def test_a_tls_switch_that_is_on_at_few() -> None:
     on = [network(2, i, tls_enabled=TLS_ON) for i in (3, 5)]
     assert second(**networks(2, *on)) == [
         (
-            "tls-differs warning lab-2: the TLS switch of lab-2 devices 3,5 is on, that of the "
+            "tls-differs error lab-2: the TLS switch of lab-2 devices 3,5 is on, that of the "
             "14 other devices off. Set it alike on all: hccn_tool -i ID -tls -s enable 0."
         )
     ]
@@ -163,7 +163,7 @@ def test_a_tls_switch_that_is_off_at_few() -> None:
     most = [network(2, i, tls_enabled=TLS_ON) for i in range(1, 8)]
     assert judged(TWO, facts(1, **networks(1, *on)), facts(2, **networks(2, *most))) == [
         (
-            "tls-differs warning lab-2: the TLS switch of lab-2 device 0 is off, that of the "
+            "tls-differs error lab-2: the TLS switch of lab-2 device 0 is off, that of the "
             "15 other devices on. Set it alike on all: hccn_tool -i ID -tls -s enable 0."
         )
     ]
