@@ -69,10 +69,12 @@ def ask_node(
     first = {"lock": locks.on_server} if locks is not None else {}
     if node.container is None:
         answers = asker(host, {**first, **questions(cluster, node), **work_too})
+        _refuse_one_session(host)
         waited = _has_waited(node, answers.get("lock"))
         facts = NodeFacts.from_answers(node.name, answers)
         return Asked(facts, Sides(host, host), _own(node, answers), was_locked=waited)
     answers = asker(host, {**first, **host_questions(cluster, node), **own})
+    _refuse_one_session(host)
     waited = _has_waited(node, answers.get("lock"))
     there = _own(node, answers)
     way = way_into(node, answers["container"])
@@ -92,6 +94,17 @@ def ask_node(
         idle=None if cluster.serves_from_host(node) else there,
         was_locked=waited,
     )
+
+
+def _refuse_one_session(host: HostSide) -> None:
+    """A job is followed in one session, and looked after in others beside it."""
+    if host.has_one_session:
+        raise NodeError(
+            host.node,
+            "could not open a second session on the connection: the system's sshd allows one "
+            "(MaxSessions 1), and every job needs more; set MaxSessions 10 in its sshd_config and "
+            "reload it",
+        )
 
 
 def left_behind(cluster: Cluster, former: Node, host: HostSide) -> str:

@@ -132,13 +132,15 @@ def _logins(cluster: Cluster, seen: Seen, context: Context | None) -> Expectatio
     files = context.resources if context else {}
     wished = {f"resources/{name}": text for name, text in files.items()}
     openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    is_needed = openmpi is not None and needs_openmpi(cluster, seen.facts)
     return Expectation(
         cluster=cluster,
         base=own.base,
+        mpirun=openmpi.path if openmpi and is_needed else "",
         # what is not as wished, or is not there at all, has been told already
         programs={
             **(rank_wrapper(own.base) if _is_everywhere(seen, "env/rank-exec") else {}),
-            **(daemon_of(openmpi.path) if openmpi and needs_openmpi(cluster, seen.facts) else {}),
+            **(daemon_of(openmpi.path) if openmpi and is_needed else {}),
         },
         files={path: text for path, text in wished.items() if _is_there(seen, path, text)},
     )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ascendboot import network
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.outcomes import failed, found, proved
-from ascendboot.prove import proof, read_proof
+from ascendboot.prove import (
+    Evidence,
+    Login,
+    evidence_question,
+    proof,
+    read_evidence,
+    read_proof,
+    told,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +33,8 @@ class Proved:
     """What one node's part of the round gave."""
 
     duration_s: float
-    logins: Mapping[str, tuple[str, ...]] | None = None
-    """What is wrong at each node, as seen from the primary; None elsewhere."""
+    logins: Mapping[str, Login] | None = None
+    """How the login to each node went, as seen from the primary; None elsewhere."""
     tried: network.Tried | None = None
     """None where nothing was to be tried."""
 
@@ -63,16 +71,47 @@ class Proofs:
             raise NodeError(node.name, f"could not try the network: {error}") from error
         return Proved(took, logins, tried)
 
-    def login_results(self, parts: Mapping[str, Proved | NodeError]) -> list[StepResult]:
+    def broken(self, parts: Mapping[str, Proved | NodeError]) -> frozenset[str]:
+        """The nodes that can tell why a login broke off: its own, and the primary; or none."""
+        part = parts.get(self.primary_name)
+        logins = part.logins if isinstance(part, Proved) and part.logins else {}
+        found = {name for name, login in logins.items() if login.broke_off}
+        return frozenset({*found, self.primary_name} if found else ())
+
+    def evidence(self, node: Node, sides: Sides) -> Evidence:
+        """What a node knows of a login that broke off.
+
+        Raises:
+            NodeError: it could not be asked.
+        """
+        if self.logins is None:
+            return Evidence()
+        question = evidence_question(self.logins.base)
+        found = read_evidence(sides.work.run(question))
+        if not self.logins.cluster.serves_from_host(node) or sides.is_one:
+            return found
+        return replace(found, log=read_evidence(sides.host.run(question)).log)
+
+    def login_results(
+        self,
+        parts: Mapping[str, Proved | NodeError],
+        evidence: Mapping[str, Evidence | NodeError],
+    ) -> list[StepResult]:
         """How the logins went, node by node."""
         part = parts.get(self.primary_name)
         if self.logins is None or part is None:
             return []
         if isinstance(part, NodeError):
             return [failed("prove", "login", part)]
-        logins = part.logins or {}
+        known = {name: e for name, e in evidence.items() if isinstance(e, Evidence)}
+        logins, expected = part.logins or {}, self.logins
+        nodes = [node for node in expected.cluster.nodes if node.name in logins]
         return [
-            r for name, problems in logins.items() for r in proved(name, problems, part.duration_s)
+            result
+            for node in nodes
+            for result in proved(
+                node.name, told(expected, node, logins[node.name], known), part.duration_s
+            )
         ]
 
     def network_results(self, parts: Mapping[str, Proved | NodeError]) -> list[StepResult]:
@@ -96,11 +135,12 @@ def _run(sides: Sides, at_work: list[Command], on_host: list[Command]) -> list[R
     return [*sides.work.run_all(at_work), *sides.host.run_all(on_host)]
 
 
-def _read_logins(expected: Expectation, result: Result) -> Mapping[str, tuple[str, ...]]:
+def _read_logins(expected: Expectation, result: Result) -> Mapping[str, Login]:
     try:
         return read_proof(expected, result)
     except AscendbootError as error:
-        return {expected.cluster.primary_name: (str(error).removeprefix(f"{result.node}: "),)}
+        problem = str(error).removeprefix(f"{result.node}: ")
+        return {expected.cluster.primary_name: Login((problem,))}
 
 
 def _told(tried: network.Tried) -> str:

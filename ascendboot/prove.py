@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NotUnderstoodError
+from ascendboot.errors import NotUnderstoodError, excerpt
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -21,27 +22,62 @@ if TYPE_CHECKING:
 # One line of output per node, whatever happens there: name, exit code, stdout, stderr. What it
 # reads of a node: its name and address, and the names of the variables that it alone has.
 # At the level of our ssh_config ssh does not say when it finds no host key of the kind it wants.
+# mpirun itself logs in to the other nodes alone: what it sends is put around the probe there.
 _PROVE = """\
 one() {{
-  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" {probe} "${{@:3}}" \\
-    </dev/null >"$t/$1.out" 2>"$t/$1.err"
+  local before=$mpirun_before after=$mpirun_after
+  [ "$1" != {primary} ] || before= after=
+  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" \
+    "$before" {probe} "${{@:3}}" "$after" </dev/null >"$t/$1.out" 2>"$t/$1.err"
   printf '%s %s %s %s\\n' "$1" "$?" "$(head -c 1200 "$t/$1.out" | base64 -w0)" \
-    "$(tail -c 1200 "$t/$1.err" | base64 -w0)"
+    "$(tail -c 4096 "$t/$1.err" | base64 -w0)"
 }}
 t=$(mktemp -d) || exit 1
 trap 'rm -rf -- "$t"' EXIT
-export t; export -f one
+{shell}export t mpirun_before mpirun_after; export -f one
 xargs -P 32 -L 1 bash -c 'one "$@"' _
 """
 
-_PROBE = """\
-. {base}/env/node.env || exit 1
-for ascendboot_n in {names} "$@"; do
-  printf "%s=%s\\\\0" "$ascendboot_n" "${{!ascendboot_n}}"
-done | sha256sum
-for ascendboot_f in {files}; do sha256sum < {base}/$ascendboot_f; done
-for ascendboot_f in {programs}; do test -x "$ascendboot_f" && echo "can run $ascendboot_f"; done
+# It takes the login shell of its own user here for that of every node, and an unknown one for bash.
+_SHELL = """\
+mpirun_before= mpirun_after=
+shell=$(getent passwd "$EUID"); shell=${{shell##*:}}
+case ${{shell##*/}} in *sh*) ;; *) shell=${{SHELL-}} ;; esac
+case ${{shell##*/}} in
+  *bash* | *zsh*) mpirun_before={posix} ;;
+  *csh*) mpirun_before={csh} ;;
+  *sh*) mpirun_before="( test ! -r ./.profile || . ./.profile; "{posix} mpirun_after=")" ;;
+  *) mpirun_before={posix} ;;
+esac
 """
+
+# On one line and without an exclamation mark: csh takes neither between quotes.
+_PROBE = (
+    ". {base}/env/node.env || exit 1; "
+    'for ascendboot_n in {names} "$@"; do '
+    'eval "ascendboot_v=\\$$ascendboot_n"; printf "%s=%s\\0" "$ascendboot_n" "$ascendboot_v"; '
+    "done | sha256sum; "
+    "for ascendboot_f in {files}; do sha256sum < {base}/$ascendboot_f; done; "
+    "for ascendboot_f in {programs}; do "
+    'test -x "$ascendboot_f" && echo "can run $ascendboot_f"; done'
+)
+
+
+_EVIDENCE = """\
+getent passwd "$EUID" || printf '%s\\n' "::::::${{SHELL-}}"
+tail -n 30 -- {log} 2>/dev/null
+exit 0
+"""
+# Of every login, of TCP connections that only look whether it answers, and of its own start.
+_ROUTINE = re.compile(
+    "Accepted |Connection (from|closed|reset) |Postponed |Starting session: |Close session: "
+    "|User child|Received (disconnect|signal) |Disconnected from |Transferred: |Server listening "
+    "|kex_exchange_id|Could not load host certificate |banner exchange: "
+)
+_SSH_FAILED = 255
+_TIMED_OUT = (124, 137)
+_NO_SHELL = (_SSH_FAILED, *_TIMED_OUT)
+"""Exit codes of a login that did not get as far as its shell, or not past it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +90,8 @@ class Expectation:
     """Text by path below `base`; equal on all nodes."""
     programs: Mapping[str, str]
     """By path, what to do where it cannot be run."""
+    mpirun: str = ""
+    """What starts jobs, where that is mpirun: its own kind of line then tries the login shells."""
     timeout_s: float = 20.0
 
 
@@ -84,6 +122,8 @@ def proof(expected: Expectation) -> Command:
     script = _PROVE.format(
         limit=int(expected.timeout_s),
         config=shlex.quote(str(base / "trust/ssh_config")),
+        primary=shlex.quote(cluster.primary_name),
+        shell=mpirun_shell(expected.mpirun) if expected.mpirun else "",
         probe=shlex.quote(f"bash -c {shlex.quote(probe)} ascendboot"),
     )
     waves = 1 + len(cluster.nodes) // 32
@@ -96,8 +136,113 @@ def proof(expected: Expectation) -> Command:
     )
 
 
-def read_proof(expected: Expectation, result: Result) -> dict[str, tuple[str, ...]]:
-    """What is wrong at each node, by node name; an empty tuple where all is as it should be.
+def mpirun_shell(mpirun: str) -> str:
+    """Bash that sets what mpirun 4.1 puts before its daemon and behind it when it starts it by ssh.
+
+    As in its orte/mca/plm/rsh/plm_rsh_module.c: `mpirun_before` and `mpirun_after`.
+    """
+    prefix = PurePosixPath(mpirun).parent.parent
+    lib = prefix / "lib"
+    names = {"LD_LIBRARY_PATH": "OMPI_have_llp", "DYLD_LIBRARY_PATH": "OMPI_have_dllp"}
+    posix, csh = (
+        f"PATH={prefix}/bin:$PATH ; export PATH ; ",
+        f"set path = ( {prefix}/bin $path ) ; ",
+    )
+    for name, have in names.items():
+        posix += f"{name}={lib}:${{{name}:-}} ; export {name} ; "
+        csh += f"if ( $?{name} == 1 ) set {have} ; if ( $?{name} == 0 ) setenv {name} {lib} ; "
+        csh += f"if ( $?{have} == 1 ) setenv {name} {lib}:${name} ; "
+    return _SHELL.format(posix=shlex.quote(posix), csh=shlex.quote(csh))
+
+
+@dataclass(frozen=True)
+class Login:
+    """How the login to one node went."""
+
+    problems: tuple[str, ...] = ()
+    """What it found wrong there; nothing where all is as it should be."""
+    broke_off: str = ""
+    """Why it found out nothing, as far as the primary saw."""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a node itself knows of a login that broke off."""
+
+    user: str = ""
+    shell: str = ""
+    log: tuple[str, ...] = ()
+    """The last lines of its sshd's log."""
+
+    @property
+    def complaint(self) -> str:
+        """The last line of the log that is not written of every login."""
+        found = [line for line in self.log if not _ROUTINE.match(line)]
+        return excerpt(found[-1]) if found else ""
+
+
+def evidence_question(base: PurePosixPath) -> Command:
+    """Asks a node for what it knows of a login that broke off; `read_evidence` reads the answer."""
+    script = _EVIDENCE.format(log=shlex.quote(str(base / "sshd/sshd.log")))
+    purpose = "read the log of the cluster's sshd"
+    return Command(argv=("bash", "-c", script), purpose=purpose, effect=Effect.READ)
+
+
+def read_evidence(result: Result) -> Evidence:
+    """What `evidence_question` found; empty where it found nothing."""
+    entry, *log = result.lines or ("",)
+    user, *fields = entry.split(":")
+    return Evidence(user, fields[-1] if fields else "", tuple(log))
+
+
+def told(
+    expected: Expectation, node: Node, login: Login, evidence: Mapping[str, Evidence]
+) -> tuple[str, ...]:
+    """What is said of a login: its problems, or why it broke off and what to do about it.
+
+    `evidence` is of this node and of the primary, by name, as far as they gave any.
+    """
+    if not login.broke_off:
+        return login.problems
+    cluster, seen = expected.cluster, login.broke_off
+    here, primary = (evidence.get(name, Evidence()) for name in (node.name, cluster.primary_name))
+    if expected.mpirun and node != cluster.primary and login.exit_code not in _NO_SHELL:
+        language = "csh" if _language(primary.shell) == "csh" else "sh"
+        of_node = "sh" if cluster.serves_from_host(node) else _language(here.shell)
+        if here.shell and of_node != language:
+            return (_wrong_shell(cluster, node, here, primary, seen),)
+    what = f"could not log in from {cluster.primary_name}: {seen}"
+    if here.complaint:
+        what += f'; its sshd.log says "{here.complaint}"'
+    remedy = f"read {expected.base}/sshd/sshd.log there"
+    if login.exit_code not in _NO_SHELL:
+        user = here.user or "the user"
+        remedy = f"see what the start-up files of {user} do without a terminal, and {remedy}"
+    return (f"{what}; {remedy}",)
+
+
+def _wrong_shell(cluster: Cluster, node: Node, here: Evidence, primary: Evidence, seen: str) -> str:
+    place = f" in the container {node.container}" if node.container else ""
+    writes = ""
+    if _language(primary.shell) == "csh":
+        writes = f" (it writes for {primary.shell}, the login shell on {cluster.primary_name})"
+    return (
+        f"{here.user} has the login shell {here.shell}{place}, which does not run the line by "
+        f'which mpirun starts its daemon{writes}: "{seen}"; give {here.user} the same shell of the '
+        f"family of sh on all nodes: usermod -s /bin/bash {here.user}"
+    )
+
+
+def _language(shell: str) -> str:
+    name = PurePosixPath(shell).name
+    if name in ("csh", "tcsh", "bsd-csh"):
+        return "csh"
+    return "sh" if name in ("sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh") else ""
+
+
+def read_proof(expected: Expectation, result: Result) -> dict[str, Login]:
+    """How the login to each node went, by node name.
 
     Raises:
         CommandError: the proof itself could not be run on the primary.
@@ -153,15 +298,17 @@ def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:
 
 def _problems(
     expected: Expectation, wanted: tuple[str, ...], answer: tuple[int, str, str] | None
-) -> tuple[str, ...]:
+) -> Login:
     if answer is None:
-        return ("could not log in from the primary: it gave no answer",)
+        return Login(broke_off="it gave no answer", exit_code=_SSH_FAILED)
     code, out, err = answer
     lines = out.splitlines()
     if len(lines) < len(wanted) - len(expected.programs):
         words = err.strip().splitlines() or out.strip().splitlines() or ["nothing was said"]
-        seen = "no answer in time" if code in (124, 137) else words[-1]
-        return (f"could not log in from {expected.cluster.primary_name}: {seen}",)
+        seen = words[-1 if code == _SSH_FAILED else 0]
+        if code in _TIMED_OUT:
+            seen = f"no answer within {expected.timeout_s:g} s"
+        return Login(broke_off=excerpt(seen), exit_code=code)
     noise = [line for line in lines if line not in wanted and not line.endswith("  -")]
     found = []
     if noise:
@@ -176,7 +323,7 @@ def _problems(
         for path, remedy in expected.programs.items()
         if _can_run(path) not in lines
     ]
-    return tuple(found)
+    return Login(tuple(found))
 
 
 def _decoded(text: str) -> str:

@@ -109,7 +109,10 @@ done < <(sort -u links 2>/dev/null)
 declare -A unchanged; for path in "${same[@]}"; do unchanged[$path]=1; done
 while IFS= read -r path; do
   [ -n "${unchanged[$path]-}" ] || { [ ! -e "$path" ] && [ ! -L "$path" ]; } || left+=("$path")
-done < <({ sed 's/^[^ ]*  //' pushed; sed 's/^[^\t]*\t//' links; } 2>/dev/null | sort -u)
+done < <({
+  while IFS= read -r line; do printf '%s\n' "${line#*  }"; done <pushed
+  while IFS= read -r line; do printf '%s\n' "${line#*$'\t'}"; done <links
+} 2>/dev/null | sort -u)
 echo "files ${#unchanged[@]}"
 for path in "${left[@]}"; do printf 'changed %s\n' "$path"; done
 if [ "$mode" = remove ]; then

@@ -40,7 +40,10 @@ def run_proofs(progress: Progress, proofs: Proofs, sides: Mapping[str, Sides]) -
     """
     progress.begin(PROVE)
     parts = progress.for_each(sides, lambda node: proofs.run(node, sides[node.name]))
-    if logins := proofs.login_results(parts):
+    # Only what went wrong is asked about, and where it did.
+    broken = proofs.broken(parts) & sides.keys()
+    evidence = progress.for_each(broken, lambda node: proofs.evidence(node, sides[node.name]))
+    if logins := proofs.login_results(parts, evidence):
         progress.end(PROVE, logins)
     if tried := proofs.network_results(parts):
         progress.end(NETWORK, tried)
@@ -53,6 +56,7 @@ def _expectation(context: Context) -> Expectation:
     return Expectation(
         cluster=context.cluster,
         base=base,
+        mpirun="" if decided.launcher.torchrun else decided.mpirun,
         programs={**rank_wrapper(base), **({} if decided.launcher.torchrun else daemon)},
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )

@@ -33,10 +33,30 @@ ENGINES: Final[Mapping[Engine, tuple[str, ...]]] = {
 }
 """Programs to ask, in this order, by what the inventory says."""
 
+PROGRAMS: Final = {
+    "coreutils": (
+        *("base64", "cat", "chmod", "cut", "date", "df", "head", "id", "mkdir", "mktemp", "mv"),
+        *("readlink", "rm", "seq", "sha256sum", "sleep", "sort", "stat", "tail", "timeout", "tr"),
+        "uname",
+    ),
+    "findutils": ("find", "xargs"),
+    "grep": ("grep",),
+    "util-linux": ("flock", "setsid"),
+}
+"""What our own scripts need where ranks run, by the package of most systems."""
+
+_TRY: Final = r"""
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+for program; do type -P -- "$program" >/dev/null || echo "lacks $program"; done
+while read -r key value; do
+  [ "$key" != CapEff: ] || echo "may $value $EUID"
+done </proc/self/status
+"""
+
 CONTAINER: Final = (
     COMMON
     + rf"""
-format=$1 name=$2; shift 2
+format=$1 name=$2 try=$3 programs=$4; shift 4
 limit='timeout -k 1 {_LIMIT_S}'
 """
     + r"""
@@ -47,7 +67,8 @@ for engine; do
   if out=$(stdout_of $limit "$found" inspect --type container --format "$format" "$name"); then
     section "$engine/inspect" 0 "$out"
     case $out in *' running '* | *' running')
-      ask_both "$engine/bash" $limit "$found" exec -e BASH_ENV= "$name" bash -c : ;;
+      ask_both "$engine/bash" $limit "$found" exec -e BASH_ENV= "$name" \
+        bash -c "$try" - $programs ;;
     esac
     break
   fi
@@ -57,7 +78,12 @@ done
 section end 0 ''
 """
 )
-"""Arguments: a format for `inspect`, the name of the container, the engines to ask."""
+"""Arguments: a format for `inspect`, the name of the container, what is run in it, with which
+words, the engines to ask."""
+
+
+_OF_SSHD: Final = sum(1 << number for number in (6, 7, 18))
+"""CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: without one of them an sshd of root lets nobody in."""
 
 
 def container_question(node: Node) -> dict[str, Fact[Engines]]:
@@ -65,8 +91,9 @@ def container_question(node: Node) -> dict[str, Fact[Engines]]:
     if node.container is None:
         return {}
     engines = ENGINES[node.engine]
+    words = " ".join(name for names in PROGRAMS.values() for name in names)
     command = Command(
-        argv=("bash", "-c", CONTAINER, "ascendboot", FORMAT, node.container, *engines),
+        argv=("bash", "-c", CONTAINER, "ascendboot", FORMAT, node.container, _TRY, words, *engines),
         purpose=f"look for the container {node.container}",
         effect=Effect.READ,
         timeout_s=5.0 * _LIMIT_S,
@@ -108,8 +135,18 @@ def _container(path: str, said: str, tried: Section | None) -> Container:
     found = parse_inspect(said, path)
     if found.status == RUNNING and tried is None:
         raise ToolError("nothing was run in it")
-    obstacle = _words(tried) if tried is not None and tried.exit_code else ""
-    return replace(found, obstacle=obstacle)
+    if tried is None:
+        return found
+    if tried.exit_code:
+        return replace(found, obstacle=_words(tried))
+    lines = [line.split() for line in tried.text.splitlines()]
+    return replace(
+        found,
+        lacks=tuple(words[1] for words in lines if words[:1] == ["lacks"]),
+        lacks_capabilities=any(
+            words[::2] == ["may", "0"] and ~int(words[1], 16) & _OF_SSHD for words in lines
+        ),
+    )
 
 
 def _words(said: Section) -> str:

@@ -57,7 +57,9 @@ content hostname /proc/sys/kernel/hostname
 content boot_id /proc/sys/kernel/random/boot_id
 ask namespace readlink /proc/self/ns/net
 ask uname uname -srm
-ask user id -un
+if name=$(id -un 2>/dev/null); then section user 0 "$name"
+else section user 1 "user id $EUID has no name; add it to /etc/passwd, in a container of its image"
+fi
 section uid 0 "$EUID"
 section home 0 "${HOME-}"
 ask interfaces ip -j addr

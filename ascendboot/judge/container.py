@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
-from ascendboot.facts.container import ENGINES
+from ascendboot.facts.container import ENGINES, PROGRAMS
 from ascendboot.judge.finding import Finding, judged_nodes, unanswered
 from ascendboot.model.container import OWN_ONLY, Inside
 
@@ -27,6 +27,8 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterato
     for node, seen in judged_nodes(cluster, facts):
         if node.container is not None:
             yield from obstacles(node, seen.container)
+            if not cluster.serves_from_host(node):
+                yield from _capabilities(node, seen.container)
             yield from _network(node, seen)
             yield from _environment(node, seen)
 
@@ -60,6 +62,25 @@ def _unusable(node: Node, name: str, found: Container) -> Iterator[Finding]:
         text = f"could not run bash in the container {name}: {found.obstacle}"
         remedy = _sentence(way.remedy(found.obstacle))
         yield _error("container-without-bash", node, text, remedy)
+
+    elif found.lacks:
+        packages = (p for p, names in PROGRAMS.items() if not {*names}.isdisjoint(found.lacks))
+        text = f"the container {name} has no {', '.join(found.lacks)}, which our scripts need"
+        remedy = f"Install {', '.join(packages)} in its image"
+        yield _error("container-without-programs", node, text, remedy)
+
+
+def _capabilities(node: Node, answer: Answer[Engines]) -> Iterator[Finding]:
+    engines = value_of(answer)
+    if engines and engines.container and engines.container.lacks_capabilities:
+        text = (
+            f"root in the container {node.container} lacks one of the capabilities SETUID, SETGID "
+            "and SYS_CHROOT: the cluster's sshd would let nobody in"
+        )
+        remedy = (
+            "Start it anew with --cap-add SETUID,SETGID,SYS_CHROOT, or state `ssh: {via: engine}`"
+        )
+        yield _error("container-capabilities", node, text, remedy)
 
 
 def _absent(node: Node, name: str, others: tuple[str, ...]) -> Finding:

@@ -39,6 +39,7 @@ class Inside:
             (_STOPPED, f"start it: {engine} start {name}"),
             (_ABSENT, "start it, or correct `container`"),
             (_ROOTLESS, f"log in as the user who started it; {OWN_ONLY}"),
+            (_NO_FOLDER, f"make its working directory again: {engine} exec -w / {name} mkdir -p …"),
             (_NO_BASH, "install bash in its image"),
             (_NO_ENGINE, f"is {engine} still on the host side? Run setup, which looks again"),
         ):
@@ -54,6 +55,7 @@ _PAUSED = ("is paused", "state paused", "unpause")
 _STOPPED = ("is not running", "running containers", "state improper", "is restarting")
 _ABSENT = ("no such container", "no container with name or id", "no such object")
 _ROOTLESS = ("rootless",)
+_NO_FOLDER = ('workdir "', "chdir to cwd", "chdir `", "current working directory")
 _NO_BASH = ('"bash": executable file', "executable file `bash`")
 _NO_ENGINE = ("no such file or directory", "not found")
 

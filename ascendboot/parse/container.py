@@ -32,11 +32,15 @@ class Container:
     """Empty where it was made from a directory."""
     obstacle: str = ""
     """Why no bash can be run in it, in the engine's words; empty when one can."""
+    lacks: tuple[str, ...] = ()
+    """Programs that our scripts need and that are not on its PATH."""
+    lacks_capabilities: bool = False
+    """We are root in it without what an sshd of root needs."""
 
     @property
     def is_ready(self) -> bool:
         """Whether something can be run in it."""
-        return self.status == RUNNING and not self.obstacle
+        return self.status == RUNNING and not self.obstacle and not self.lacks
 
 
 @dataclass(frozen=True, kw_only=True)

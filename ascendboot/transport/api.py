@@ -189,6 +189,11 @@ class Transport(Protocol):
 class HostSide(Transport, Protocol):
     """A node's host side, through which its containers are reached."""
 
+    @property
+    def has_one_session(self) -> bool:
+        """Whether its sshd refused a second session on the connection (`MaxSessions 1`)."""
+        ...
+
     def inside(self, way: Inside) -> Transport:
         """The side behind `way`, over the same connection; closing this one closes it, too."""
         ...

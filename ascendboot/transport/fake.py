@@ -70,6 +70,7 @@ class FakeTransport:
     containers: dict[str, FakeTransport] = field(default_factory=dict)
     """What is behind this host side, by name."""
     entered: list[Inside] = field(default_factory=list)
+    has_one_session: bool = False
 
     def inside(self, way: Inside) -> FakeTransport:
         """The container that `way` names."""

@@ -66,6 +66,11 @@ class ReadOnlyHost(ReadOnly):
         super().__init__(host)
         self._host = host
 
+    @property
+    def has_one_session(self) -> bool:
+        """As its host side found."""
+        return self._host.has_one_session
+
     def inside(self, way: Inside) -> ReadOnly:
         """The side behind `way`, for looking alone."""
         return ReadOnly(self._host.inside(way))

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 KILL_AFTER_S = 5.0
 """How long a command that ignores SIGTERM lives on after its timeout."""
 
+# A start-up file that ends in `exec zsh` has zsh read this, which understands much of it otherwise.
+# Csh stumbles over this line and fish over what follows; both say so.
+_GUARD = """\
+test -n "$BASH_VERSION" || sh -c 'echo "{not_bash} $(readlink /proc/$PPID/exe)"; kill $PPID'
+"""
+
 # SHLVL: a bash that was started by sshd and takes itself for the first one (as after `exec`) reads
 # ~/.bashrc even with -c, and what that prints would be taken for output of the command. So would be
 # what a process prints that a start-up file has left running: it is let end first.
@@ -55,6 +61,9 @@ _BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
 _END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
 _FIRST_ASIDE = 10
 _LEFT_RUNNING = "ascendboot: a start-up file has left running:"
+_NOT_BASH = "ascendboot: this is not bash but"
+_OTHERS = {"BASH_VERSION: Undefined variable": "csh", "fish: ": "fish"}
+"""What shells say that read a script of ours in place of bash."""
 
 _NOISE_KEPT = 1 << 14
 MOST_NOISE = 1 << 20
@@ -134,7 +143,8 @@ def _head(begin: str) -> str:
 
 def _whole(lines: Sequence[str]) -> bytes:
     # In braces bash reads all of it before it runs any: a connection lost halfway runs nothing.
-    return "\n".join(("{", *lines, "}\n")).encode(errors="surrogateescape")
+    text = "\n".join(("{", *lines, "}\n"))
+    return (_GUARD.format(not_bash=_NOT_BASH) + text).encode(errors="surrogateescape")
 
 
 def _compiled(mark: str, index: int, command: Command) -> str:
@@ -277,6 +287,13 @@ class ReplyReader:
         return CommandError(self._node, f"could not {self._script.purpose_after(index)}: {seen}")
 
 
+def _other_shell(said: str) -> str:
+    """What read the script in place of bash, by what it said; nothing where bash did."""
+    _, _, shell = said.partition(_NOT_BASH)
+    known = (name for words, name in _OTHERS.items() if words in said)
+    return shell.strip().partition("\n")[0] or next(known, "")
+
+
 def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
     """Read the reply to `script`, as far as it came.
 
@@ -327,6 +344,13 @@ def not_whole(
     seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
     if reply.began:
         return CommandError(node, f"could not {purpose}: the reply broke off while it ran: {seen}")
+    if shell := _other_shell(said):
+        return CommandError(
+            node,
+            f"could not {purpose}: {shell} runs the commands of the login, not bash: ~/.bashrc or "
+            f"another start-up file of {user} replaces the shell (exec); make it do so in "
+            "interactive shells alone: [[ $- != *i* ]] || exec …",
+        )
     if reply.left_running:
         return CommandError(
             node,

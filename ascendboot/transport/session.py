@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import Result
 from ascendboot.transport.channel import ChannelStream, FloodError, Limit, Raw, Reading, start
-from ascendboot.transport.reach import lost
+from ascendboot.transport.reach import Cause, ConnectError, lost
 from ascendboot.transport.script import (
     ReplyReader,
     compile_open,
@@ -87,6 +87,8 @@ class SshTransport:
     ) -> None:
         self.executions = 0
         self._waits = waits or Waits()
+        self.has_one_session = False
+        self._has_tried = False
         self._link = link
         self._on_result = on_result
         self._way = way
@@ -255,6 +257,18 @@ class SshTransport:
         # A login that ends early refuses the rest of the script; what it said is still to be read.
         with suppress(OSError):
             start(channel, script, self._way)
+        self._try_second_session(script)
+
+    def _try_second_session(self, script: Script) -> None:
+        """See once whether the server opens another session while this one is open."""
+        with self._lock:
+            is_known, self._has_tried = self._has_tried or self._way is not None, True
+        if is_known:
+            return
+        try:
+            _end(self._link.session(script.purpose_after(0)))
+        except ConnectError as error:  # that the connection is gone is told where it is read
+            self.has_one_session = error.cause is Cause.PROTOCOL
 
     def _keep(self, channel: Channel) -> None:
         with self._lock:

@@ -126,6 +126,42 @@ def test_containers_without_what_ranks_need_are_told_apart(operator: Operator) -
     assert found == [f"lab-1: {NO_SSHD}", f"lab-[1-2]: {differs}"]
 
 
+WITHOUT = "for p in find setsid sed; do mv $(type -P $p) /root/$p.away; done"
+NO_PROGRAMS = (
+    "the container rec-sdk has no find, setsid, which our scripts need. "
+    "Install findutils, util-linux in its image."
+)
+NO_CAPABILITIES = (
+    "root in the container rec-sdk lacks one of the capabilities SETUID, SETGID and SYS_CHROOT: the"
+    " cluster's sshd would let nobody in. Start it anew with --cap-add SETUID,SETGID,SYS_CHROOT, or"
+    " state `ssh: {via: engine}`."
+)
+NAMELESS = "s|--network host|& --user 4321:4321 --passwd=false|"
+NO_NAME = (
+    "could not read the names of the system in the container rec-sdk: user id 4321 has no name; add"
+    " it to /etc/passwd, in a container of its image."
+)
+
+
+def test_hostile_16_bare_containers_are_told_by_what_they_lack(operator: Operator) -> None:
+    operator.inside("lab-1", WITHOUT)
+    operator.sh("lab-2", start("s/--network host/& --cap-drop ALL/"))
+    found = refused(operator)
+    check = operator.call("check", "--json", "--inventory", str(operator.lab.inventory))
+    assert found == [f"lab-1: {NO_PROGRAMS}", f"lab-2: {NO_CAPABILITIES}"]
+    assert set(found) <= set(check.details("blocked"))
+
+    operator.sh("lab-1", start(NAMELESS))
+    operator.sh("lab-2", start("s|--network host|& --workdir /media|"))
+    operator.sh("lab-2", "podman exec -w / rec-sdk rmdir /media")
+    found = refused(operator)
+    assert f"lab-1: {NO_NAME}" in found
+    [gone] = [words for words in found if words.startswith("lab-2")]
+    assert gone.startswith("lab-2: could not run bash in the container rec-sdk: ")
+    assert 'chdir to cwd ("/media")' in gone
+    assert gone.endswith("Make its working directory again: docker exec -w / rec-sdk mkdir -p ….")
+
+
 IS_FREE = f"flock -n {BASE}/lock echo free || echo held by $(cat {BASE}/lock)"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.operating import BASE, Operator
+from tests.needs import missing
 
 if TYPE_CHECKING:
     import subprocess
@@ -224,6 +225,34 @@ def test_a_hostile_bashrc_does_not_reach_logins_from_the_primary(
     finally:
         ready.sh("lab-2", "mv /root/.bashrc.test /root/.bashrc")
     assert (again.code, again.outcomes("changed")) == (0, [])
+
+
+AS_LOGIN_SHELL = "does not run the line by which mpirun starts its daemon"
+
+
+@pytest.mark.parametrize("shell", ["fish", "tcsh", "zsh"])
+def test_hostile_16_a_login_shell_that_mpirun_cannot_use_is_named_before_a_job(
+    ready: Operator, shell: str
+) -> None:
+    path = ready.sh("lab-2", f"type -P {shell}; true").strip()
+    if not path:
+        missing(f"there is no {shell}")
+    every = ("lab-1", "lab-2")
+    try:
+        ready.sh("lab-2", f"usermod -s {path} root")
+        alone = [ready.setup(), ready.call("check", "--json")]
+        ready.sh("lab-1", f"usermod -s {path} root")
+        everywhere = ready.setup()
+    finally:
+        for name in every:
+            ready.sh(name, "usermod -s /bin/bash root")
+    told = f"lab-2: root has the login shell {path}, which {AS_LOGIN_SHELL}: "
+    expected = [] if shell == "zsh" else [told]
+    for ended in alone:
+        assert [detail[: len(told)] for detail in ended.details("failed")] == expected
+        assert ended.code == bool(expected)
+    # What mpirun sends follows the login shell of the primary: csh then serves on all nodes.
+    assert everywhere.code == (shell == "fish"), everywhere.err
 
 
 # ---------------------------------------------------------------------------------- wrong inventory

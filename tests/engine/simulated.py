@@ -56,6 +56,7 @@ class SimulatedNode:
     inside: SimulatedNode | None = None
     """Its container, if it has one."""
     wiped: int = 0
+    has_one_session: bool = False
 
     def __post_init__(self) -> None:
         self.reconnect()
@@ -76,7 +77,10 @@ class SimulatedNode:
         """A new connection to the same server."""
         kept = self.transport.files if hasattr(self, "transport") else {}
         self.transport = FakeTransport(
-            f"lab-{self.number}", rules=(self._answer, self.rule, _noted), files=kept
+            f"lab-{self.number}",
+            rules=(self._answer, self.rule, _noted),
+            files=kept,
+            has_one_session=self.has_one_session,
         )
         if self.inside is not None:
             self.transport.containers["rec-sdk"] = self.inside.reconnect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.transport import script
 from ascendboot.transport.api import Command, Effect, Result
 from tests.integration.real_sshd import needs_bash
+from tests.needs import missing
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -160,6 +162,25 @@ def test_a_start_up_file_that_exits_is_named(bench: Bench, server: Sshd) -> None
     )
 
 
+@pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh", "dash"])
+def test_hostile_16_a_start_up_file_that_becomes_another_shell_is_named(
+    bench: Bench, server: Sshd, shell: str
+) -> None:
+    found = shutil.which(shell)
+    if found is None:
+        missing(f"there is no {shell}")
+    (server.home / ".bashrc").write_text(f"exec {shell}\n")
+    with pytest.raises(CommandError) as caught:
+        bench.open(bench.node(server)).run(read("echo", "x", stdin=bytes(300_000)))
+    user = pwd.getpwuid(os.getuid()).pw_name
+    program = {"tcsh": "csh", "fish": "fish"}.get(shell, str(Path(found).resolve()))
+    assert str(caught.value) == (
+        f"n1: could not try it: {program} runs the commands of the login, not bash: ~/.bashrc or "
+        f"another start-up file of {user} replaces the shell (exec); make it do so in interactive "
+        "shells alone: [[ $- != *i* ]] || exec …"
+    )
+
+
 def test_a_forced_command_that_says_nothing_is_no_answer(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server("ForceCommand /bin/false")))
     with pytest.raises(CommandError, match="login ended before the script did: exit 1, and it"):
@@ -228,6 +249,17 @@ def test_a_hold_on_a_server_that_dies_is_a_lost_connection(bench: Bench, server:
     kill_sessions = f"kill -9 {' '.join(str(pid) for pid in server.sessions())}"
     with pytest.raises(UnreachableError, match=r"could not try it: the connection was lost"):
         transport.hold(bash(f"{kill_sessions}; cat"))
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_hostile_16_a_server_that_opens_one_session_is_known_by_the_first(
+    bench: Bench, most: int
+) -> None:
+    transport = bench.open(bench.node(bench.server(f"MaxSessions {most}")))
+    for number in range(most):
+        assert transport.run(read("echo", f"{number}")).text == f"{number}\n"
+    assert transport.has_one_session is (most == 1)
+    assert transport.executions == most
 
 
 def test_a_server_with_one_session_is_explained(bench: Bench) -> None:

@@ -7,12 +7,23 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.cluster import Cluster, Node, SshAccess
-from ascendboot.prove import Expectation, daemon_of, proof, rank_wrapper, read_proof, wanted_answer
+from ascendboot.prove import (
+    Evidence,
+    Expectation,
+    daemon_of,
+    proof,
+    rank_wrapper,
+    read_evidence,
+    read_proof,
+    told,
+    wanted_answer,
+)
 from ascendboot.transport.api import Effect, Result
 
 
@@ -35,6 +46,7 @@ EXPECTED = Expectation(
     files={"resources/hostfile": "198.18.0.1 slots=8\n"},
     programs={**rank_wrapper(BASE), **daemon_of("/usr/bin/mpirun")},
 )
+READ = f"read {BASE}/sshd/sshd.log there"
 GOOD = "\n".join(wanted_answer(EXPECTED, CLUSTER.primary))
 
 
@@ -52,6 +64,14 @@ def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
     )
 
 
+def said(result: Result, expected: Expectation = EXPECTED, **found: Evidence) -> dict[str, Any]:
+    """What is said of each node; `found` is evidence by names with `_` for `-`."""
+    evidence = {name.replace("_", "-"): each for name, each in found.items()}
+    logins = read_proof(expected, result)
+    nodes = expected.cluster.nodes
+    return {n.name: told(expected, n, logins[n.name], evidence) for n in nodes}
+
+
 def _b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
@@ -62,7 +82,7 @@ def test_the_proof_only_looks() -> None:
 
 def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", 0, GOOD, ""))
-    assert read_proof(EXPECTED, result) == {"lab-1": (), "lab-2": ()}
+    assert said(result) == {"lab-1": (), "lab-2": ()}
 
 
 @pytest.mark.parametrize(
@@ -72,10 +92,18 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
             255,
             "",
             "Warning: x\nroot@198.18.0.2: Permission denied (publickey).\n",
-            "could not log in from lab-1: root@198.18.0.2: Permission denied (publickey).",
+            f"could not log in from lab-1: root@198.18.0.2: Permission denied (publickey).; {READ}",
         ),
-        (124, "", "", "could not log in from lab-1: no answer in time"),
-        (0, "", "", "could not log in from lab-1: nothing was said"),
+        (124, "", "", f"could not log in from lab-1: no answer within 20 s; {READ}"),
+        (
+            0,
+            "",
+            "",
+            (
+                "could not log in from lab-1: nothing was said; see what the start-up files of the "
+                f"user do without a terminal, and {READ}"
+            ),
+        ),
         (
             0,
             f"Welcome!\n{GOOD}",
@@ -110,13 +138,79 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
 )
 def test_what_is_wrong_is_named(code: int, out: str, err: str, problem: str) -> None:
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, out, err))
-    assert read_proof(EXPECTED, result) == {"lab-1": (), "lab-2": (problem,)}
+    assert said(result) == {"lab-1": (), "lab-2": (problem,)}
+
+
+RUN_BY_MPIRUN = replace(EXPECTED, mpirun="/usr/bin/mpirun")
+LINE = "does not run the line by which mpirun starts its daemon"
+ALIKE = "give root the same shell of the family of sh on all nodes: usermod -s /bin/bash root"
+LOGS_IN = ("Connection from 198.18.0.1 port 4", "Accepted publickey for root from 198.18.0.1")
+NO_CHROOT = 'chroot("/run/sshd"): Operation not permitted [preauth]'
+
+
+@pytest.mark.parametrize(
+    ("shells", "code", "err", "log", "problem"),
+    [
+        (
+            ("/bin/bash", "/usr/bin/fish"),
+            127,
+            "fish: Unsupported use of '='.\nPATH=/usr/bin\n^\n",
+            LOGS_IN,
+            (
+                f"root has the login shell /usr/bin/fish, which {LINE}: "
+                f"\"fish: Unsupported use of '='.\"; {ALIKE}"
+            ),
+        ),
+        (
+            ("/bin/tcsh", "/bin/bash"),
+            2,
+            "bash: syntax error\n",
+            LOGS_IN,
+            (
+                f"root has the login shell /bin/bash, which {LINE} (it writes for /bin/tcsh, the "
+                f'login shell on lab-1): "bash: syntax error"; {ALIKE}'
+            ),
+        ),
+        (
+            ("/bin/tcsh", "/bin/tcsh"),
+            1,
+            "/bin/tcsh: No entry for terminal\n",
+            LOGS_IN,
+            (
+                "could not log in from lab-1: /bin/tcsh: No entry for terminal; see what the "
+                f"start-up files of root do without a terminal, and {READ}"
+            ),
+        ),
+        (
+            ("/bin/bash", "/usr/bin/fish"),
+            255,
+            "Connection reset by 198.18.0.2 port 12345\n",
+            (*LOGS_IN, NO_CHROOT, "Disconnected from user root"),
+            (
+                "could not log in from lab-1: Connection reset by 198.18.0.2 port 12345; its "
+                f'sshd.log says "{NO_CHROOT}"; {READ}'
+            ),
+        ),
+    ],
+)
+def test_hostile_16_why_a_login_broke_off_is_told_by_the_node_itself(
+    shells: tuple[str, str], code: int, err: str, log: tuple[str, ...], problem: str
+) -> None:
+    one, two = (
+        read_evidence(
+            replace(answer(), stdout="\n".join((f"root:x:0:0::/root:{s}", *log)).encode())
+        )
+        for s in shells
+    )
+    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, "", err))
+    found = said(result, RUN_BY_MPIRUN, lab_1=one, lab_2=two)
+    assert found == {"lab-1": (), "lab-2": (problem,)}
 
 
 def test_a_node_without_an_answer_is_not_taken_for_well() -> None:
-    assert read_proof(EXPECTED, answer(("lab-1", 0, GOOD, ""))) == {
+    assert said(answer(("lab-1", 0, GOOD, ""))) == {
         "lab-1": (),
-        "lab-2": ("could not log in from the primary: it gave no answer",),
+        "lab-2": (f"could not log in from lab-1: it gave no answer; {READ}",),
     }
 
 
@@ -161,4 +255,4 @@ def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
     result = replace(answer(), command=command, stdout=done.stdout)
     # Both logins come to the second node, which has a variable otherwise than the first.
     differs = "the inventory's environment does not arrive as it was written"
-    assert read_proof(expected, result) == {"lab-1": (differs,), "lab-2": ()}
+    assert said(result, expected) == {"lab-1": (differs,), "lab-2": ()}

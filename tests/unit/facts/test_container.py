@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.api import Answered, Unanswered, answer_to
-from ascendboot.facts.container import container_question, way_into
+from ascendboot.facts.container import PROGRAMS, container_question, way_into
 from ascendboot.model.container import Inside
 from ascendboot.parse.container import Container, Engines, parse_inspect, parse_names
 from ascendboot.transport.fake import Answer, FakeTransport
@@ -103,6 +103,45 @@ def test_what_stops_bash_is_quoted(here: Here) -> None:
     assert answer.value.container is not None
     assert answer.value.container.obstacle == words
     assert way_into(node(1, container="rec-sdk"), answer) is None
+
+
+def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: Here) -> None:
+    """What would run in the container runs here, with a PATH that has all but two programs."""
+    few = here.folder / "few"
+    few.mkdir()
+    for name in {name for names in PROGRAMS.values() for name in names} - {"find", "setsid"}:
+        (few / name).symlink_to("/bin/true")
+    # exec -e BASH_ENV= NAME bash -c PROGRAM - WORDS; nothing but `few` is on its PATH
+    runs = f'PATH={few}; exec /bin/bash -c "${{7/:*sbin/}}" "${{@:8}}"'
+    docker = here.put("docker", inspect=told("running"), runs=runs)
+    answer = here.ask("docker")
+    assert isinstance(answer, Answered)
+    assert answer.value.container is not None
+    assert (answer.value.container.engine, answer.value.container.lacks) == (
+        docker,
+        ("find", "setsid"),
+    )
+    assert way_into(node(1, container="rec-sdk"), answer) is None
+
+
+@pytest.mark.parametrize(
+    ("may", "is_lacking"),
+    [
+        ("00000000a80425fb 0", False),  # as docker gives them to root
+        ("00000000000400c0 0", False),
+        ("0000000000000000 0", True),
+        ("00000000000000c0 0", True),
+        ("0000000000000000 1000", False),
+    ],
+)
+def test_hostile_16_an_sshd_of_root_needs_three_capabilities(
+    here: Here, may: str, *, is_lacking: bool
+) -> None:
+    here.put("docker", inspect=told("running"), runs=f"echo noise; echo may {may}")
+    answer = here.ask("docker")
+    assert isinstance(answer, Answered)
+    assert answer.value.container is not None
+    assert answer.value.container.lacks_capabilities is is_lacking
 
 
 def test_the_containers_that_there_are_are_named_once(here: Here) -> None:

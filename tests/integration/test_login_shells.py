@@ -1,0 +1,55 @@
+"""The line by which mpirun starts its daemon, through real login shells on a real sshd."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.prove import mpirun_shell
+from tests.integration.launch_cluster import MPIRUN
+from tests.needs import missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+SHELLS = ("/bin/bash", "/bin/sh", "/usr/bin/zsh", "/usr/bin/fish", "/usr/bin/tcsh")
+# Of what mpirun calls in place of ssh: the words of the line up to its daemon's name, and the last.
+AGENT = """\
+#!/bin/bash
+while [ "$1" != second ]; do shift; done; shift
+line="$*"; echo "${line%%orted*}orted ${line##* }" >"$0.said"; exit 1
+"""
+AS_USER_OF = 'mount --bind "$1" /etc/passwd && shift && exec "$@"'
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_hostile_16_the_line_is_what_mpirun_sends(tmp_path: Path, shell: str) -> None:
+    """For each login shell of the user who calls mpirun, as far as its daemon."""
+    if os.geteuid() != 0 or MPIRUN is None:
+        missing("another login shell for mpirun needs root and Open MPI")
+    passwd, agent = tmp_path / "passwd", tmp_path / "agent"
+    passwd.write_text(f"root:x:0:0::/root:{shell}\n")
+    agent.write_text(AGENT)
+    agent.chmod(0o755)
+    words = (*("--allow-run-as-root", "-H", "127.0.0.1,second"), "true")
+    settings = (*("--mca", "plm_rsh_agent", str(agent)), *("--mca", "plm_rsh_no_tree_spawn", "1"))
+    ours = f'{mpirun_shell(MPIRUN)}echo "$mpirun_before {MPIRUN.replace("mpirun", "orted")}'
+    ours += ' ${mpirun_after:-rest}"'
+
+    def as_user(*argv: str) -> str:
+        apart = ["/usr/bin/unshare", "--mount", "bash", "-c", AS_USER_OF, "-", str(passwd), *argv]
+        env = {"PATH": os.environ["PATH"], "SHELL": shell}
+        done = subprocess.run(
+            apart, capture_output=True, text=True, check=False, timeout=60, env=env
+        )
+        return done.stdout
+
+    as_user(MPIRUN, *settings, *words)
+    sent = agent.with_suffix(".said").read_text().split()
+    is_closed = sent[-1].endswith(")")
+    assert [*sent[:-1], ")" if is_closed else "rest"] == as_user("bash", "-c", ours).split()
