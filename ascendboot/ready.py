@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ascendboot.parse.disk import FileSystem
     from ascendboot.transport.api import HostSide, Transport
 
+_STATED = (
+    "`facts: stated` is in the inventory: where npu-smi or hccn_tool could not be read at setup, "
+    "the devices and addresses of this job are what the inventory states"
+)
 _HERE = "on this side, for the logs of the job"
 
 
@@ -103,7 +107,10 @@ def _readiness(
         script=asking.job.script or PurePosixPath(Path(script).name),
         is_copied=is_copied,
         problems=(*_silent(answers), *(_told(f) for f in errors if f.id != "leftovers")),
-        warnings=tuple(_told(finding) for finding in found if finding.level != "error"),
+        warnings=(
+            *((_STATED,) if asking.cluster.facts == "stated" else ()),
+            *(_told(finding) for finding in found if finding.level != "error"),
+        ),
         leftovers=leftovers({name: answer.look for name, answer in heard.items()}),
         left=tuple(_told(finding) for finding in errors if finding.id == "leftovers"),
         clocks=NodeClocks(

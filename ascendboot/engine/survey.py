@@ -13,6 +13,7 @@ from ascendboot.context import Context
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import ask
+from ascendboot.facts.stated import with_stated
 from ascendboot.judge.whole import judge
 from ascendboot.outcomes import failed, judged, ok
 from ascendboot.phases import ASK, JUDGE, REACH
@@ -74,7 +75,11 @@ class Survey:
         hosts = self._reach(connect)
         asked = self._ask(hosts)
         seen = Seen(
-            facts={name: answer.facts for name, answer in asked.items()},
+            facts={
+                node.name: with_stated(self.cluster, node, asked[node.name].facts)
+                for node in self.cluster.nodes
+                if node.name in asked
+            },
             own={name: answer.own for name, answer in asked.items()},
             served={name: a.served for name, a in asked.items() if a.served is not None},
             idle={name: a.idle for name, a in asked.items() if a.idle is not None},

@@ -93,6 +93,10 @@ class NodeFacts:
     npu_list: Answer[NpuList] = NOT_ASKED
     health: Answer[Mapping[int, str]] = NOT_ASKED
     """The word of npu-smi by physical id; empty where the tool's ids are no devices'."""
+    unknown_lines: Answer[tuple[str, ...]] = NOT_ASKED
+    """What the vendor's tools printed around their answers, by tool."""
+    stated: tuple[str, ...] = ()
+    """Why the inventory stands in for the vendor's tools (`facts: stated`), where it does."""
     super_pods: Answer[Mapping[int, Answer[SuperPodPlace | None]]] = NOT_ASKED
     """By physical id where each chip of an A3 server is, None: in no super pod; empty elsewhere."""
     root_info: Answer[RootInfo | None] = NOT_ASKED
@@ -117,8 +121,9 @@ class NodeFacts:
     @classmethod
     def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
         """The facts in what `ask` returned; names that are no facts of a node are left out."""
-        names = {field.name for field in fields(cls)} - {"node"}
-        return cls(node=node, **{name: answers[name] for name in names if name in answers})
+        names = {field.name for field in fields(cls)} - {"node", "stated"}
+        known: dict[str, Any] = {name: answers[name] for name in names if name in answers}
+        return cls(node=node, **known)
 
 
 def questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.api import (
     ENDED_BY_TIMEOUT,
     NOT_ASKED,
@@ -18,7 +18,7 @@ from ascendboot.facts.api import (
 )
 from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
 from ascendboot.parse import hccn_tool, npu_smi, npu_table, spod_info
-from ascendboot.parse.reading import ToolBusyError
+from ascendboot.parse.reading import ToolBusyError, around
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Result
 
 T = TypeVar("T")
+
+_FORMS = {
+    "mapping": ("npu-smi info -m", npu_smi.OF_MAPPING),
+    "list": ("npu-smi info -l", npu_smi.OF_LIST),
+    "spod": ("npu-smi info -t spod-info", npu_smi.OF_LIST),
+    **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN.items()},
+}
+"""By section, or what follows the device's id in its name: the call, and how its lines begin."""
 
 COMMAND = Command(
     argv=("bash", "-c", NPUS), purpose="ask the NPUs", effect=Effect.READ, timeout_s=200.0
@@ -73,6 +81,7 @@ def npu_questions() -> dict[str, Fact[Any]]:
         "npu_list": Fact("npu_list", COMMAND, _npu_list, "count the NPUs"),
         "health": Fact("health", COMMAND, _health, "see how the NPUs are"),
         "super_pods": Fact("super_pods", COMMAND, _super_pods, "tell the super pods"),
+        "unknown_lines": Fact("unknown_lines", COMMAND, _unknown_lines, "read the tools' lines"),
         "root_info": Fact("root_info", COMMAND, _root_info, f"read {ROOT_INFO}"),
         "device_networks": Fact(
             "device_networks", COMMAND, _device_networks, "read the network of the devices"
@@ -98,6 +107,17 @@ def _npu_smi_said(result: Result, name: str, tool: str) -> str:
     if name in sections:
         npu_smi.refuse_failure(sections[name].text, tool)
     return part_of(sections, name, _SCRIPT)
+
+
+def _unknown_lines(result: Result) -> tuple[str, ...]:
+    """What the tools print around their answers, each line once."""
+    found: dict[str, None] = {}
+    for name, section in sections_of(result, _SCRIPT).items():
+        call, known = _FORMS.get(name.rpartition("/")[2], ("", None))
+        if section.exit_code == 0 and known and any(map(known.match, section.text.split("\n"))):
+            for line in around(section.text, known):
+                found.setdefault(f'{call}: "{excerpt(line.text)}"')
+    return tuple(found)
 
 
 def _super_pods(result: Result) -> Mapping[int, Answer[SuperPodPlace | None]]:

@@ -216,6 +216,14 @@ class InventoryKeys(Keys):
         description="The generation of the servers; auto: as the nodes report.",
         examples=["a2"],
     )
+    facts: Annotated[Literal["read", "stated"], Kind(choice("read", "stated"))] = Field(
+        default="read",
+        description="Where npu-smi or hccn_tool cannot be read on a node, `stated` takes the "
+        "`devices` of the inventory, with their `device_ip`, for what the tools would tell. "
+        "`setup`, `check` and `train` warn of it; links, TLS switches and pings between such "
+        "devices are not checked.",
+        examples=["stated"],
+    )
     profile: Annotated[Literal["none", "rec-sdk-tf"], Kind(choice("none", "rec-sdk-tf"))] = Field(
         default="none",
         description="The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "

@@ -55,6 +55,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         primary_name=keys.primary or nodes[0].name,
         source=file,
         product=keys.product,
+        facts=keys.facts,
         ssh_port=keys.ssh.port if isinstance(keys.ssh.port, int) else None,
         ssh_via=keys.ssh.via,
         trust=keys.ssh.trust,

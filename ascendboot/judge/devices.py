@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
 
 DRIVER = "Is the Ascend driver installed on the host side?"
+_OR_STATE = "Mend the tool; or state `devices` with their addresses, and `facts: stated`"
+_MOST_LINES = 4
 _LOOK = "Look at npu-smi info -t health"
 _ILL = (
     "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
@@ -75,7 +78,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
     complete: dict[str, tuple[int, ...]] = {}
     usual = _usual_ids(facts)
     for node, seen in judged_nodes(cluster, facts):
-        yield from unanswered("npus-unknown", node, seen.npus, DRIVER)
+        yield from _tools(node, seen)
         if value_of(seen.npus) is None:
             continue
         found = [*_unusable(node, seen), *_stated(node, seen, usual)]
@@ -102,7 +105,7 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
         {
             node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
             for node, seen in judged_nodes(cluster, facts)
-            if (npus := value_of(seen.npus)) and npus.npus
+            if (npus := value_of(seen.npus)) and npus.npus and not seen.stated
         },
         has="",
         level="warning",
@@ -110,6 +113,33 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
     )
     for node, seen in judged_nodes(cluster, facts):
         yield from _mixed(node, seen)
+
+
+def _tools(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """How the vendor's tools could be read."""
+    for finding in unanswered("npus-unknown", node, seen.npus, DRIVER):
+        yield replace(finding, remedy=finding.remedy or _OR_STATE)
+    lines = value_of(seen.unknown_lines) or ()
+    if lines:
+        more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
+        yield Finding(
+            id="tool-lines-unknown",
+            level="warning",
+            nodes=(node.name,),
+            text=f"vendor tools print more than their answers: {', '.join(lines[:_MOST_LINES])}"
+            f"{more}",
+            remedy="Read what they warn of",
+        )
+    if seen.stated:
+        yield Finding(
+            id="facts-stated",
+            level="warning",
+            nodes=(node.name,),
+            text=f"{devices(device_ids(node, seen))} and their addresses are what the inventory "
+            f"states (`facts: stated`), not what the node tells: {'; '.join(seen.stated)}. Health, "
+            "links, TLS switches and pings of these devices are not checked",
+            remedy="Mend the tool, then remove `facts: stated`",
+        )
 
 
 def _present(facts: NodeFacts) -> tuple[int, ...]:

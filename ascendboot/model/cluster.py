@@ -96,6 +96,8 @@ class Cluster:
     source: str
     """The inventory file it was read from, for messages."""
     product: Product = "auto"
+    facts: Literal["read", "stated"] = "read"
+    """Whether stated devices and addresses stand in for vendor tools that cannot be read."""
     ssh_port: int | None = None
     """Port of the cluster's own sshd; None: one that is free on all nodes is found."""
     ssh_via: SshVia = "sshd"

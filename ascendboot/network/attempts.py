@@ -130,6 +130,8 @@ class _Device:
 
 def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
     """Without IPv6 addresses: how the tool is told to ping those is documented nowhere."""
+    if facts.stated:
+        return ()  # its tools cannot be read
     networks = value_of(facts.device_networks) or ()
     vnics = {network.device_id: value_of(network.vnic) for network in networks}
     pods = {device_id: place.super_pod_id for device_id, place in places_of(facts).items()}

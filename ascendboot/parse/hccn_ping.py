@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import ToolError
 from ascendboot.parse.hccn_tool import HccnToolError, refuse_failure
-from ascendboot.parse.reading import lines_of, nothing_printed
+from ascendboot.parse.reading import around, lines_of, nothing_printed, within
 
 if TYPE_CHECKING:
     from ascendboot.parse.reading import Line
@@ -28,6 +28,11 @@ _SUM = re.compile(
     r"([0-9]+) packets transmitted, ([0-9]+) received, ([0-9]+\.[0-9]{2})% packets? loss"
 )
 _NO_LOSS = "0.00"
+KNOWN = re.compile(
+    r"\s*(?:device |recv |From |Destination |Message too long|This pkt |[0-9]+ packets "
+    r"|Command execute failed|Cmd execute failed)"
+)
+"""How the lines of an answer begin."""
 _AFTERWARDS = ("Command execute failed!", "Cmd execute failed!")
 _EXPECTED = "N packets transmitted, N received, X.XX% packet loss"
 
@@ -59,9 +64,7 @@ def parse(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
         HccnToolError, ToolBusyError: the tool says that it could not send any.
         NotUnderstoodError: a line is not in a known form, or the counts are missing.
     """
-    lines = lines_of(text)
-    if not lines:
-        raise nothing_printed(tool, _EXPECTED)
+    lines = _answer(text, tool)
     sums: list[re.Match[str]] = []
     hindrances: list[str] = []
     failures: list[Line] = []
@@ -83,6 +86,16 @@ def parse(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
     if hindrances:
         raise ToolError(f"{tool}: {hindrances[0]}")
     raise lines[-1].not_understood(tool, _EXPECTED)
+
+
+def _answer(text: str, tool: str) -> tuple[Line, ...]:
+    """The lines of the answer, where the tool says around them nothing of a failure."""
+    for line in around(text, KNOWN):
+        refuse_failure(line.text.strip(), tool)
+    lines = within(lines_of(text), KNOWN)
+    if not lines:
+        raise nothing_printed(tool, _EXPECTED)
+    return lines
 
 
 def _counted(match: re.Match[str], hindrances: list[str], *, has_failed: bool) -> Ping:

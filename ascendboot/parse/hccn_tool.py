@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ascendboot.errors import ToolError
-from ascendboot.parse.reading import Line, ToolBusyError, lines_of, nothing_printed, only_line_of
+from ascendboot.parse.reading import (
+    Line,
+    ToolBusyError,
+    lines_of,
+    nothing_printed,
+    only_line,
+    within,
+)
 
 Failure = Literal[
     "busy", "no-ip", "not-supported", "no-such-device", "not-permitted", "timeout", "failed"
@@ -44,6 +51,13 @@ _FAILURES: tuple[tuple[str, Failure], ...] = (
 _LOADER = re.compile(r"/?\S+: error while loading shared libraries: ")
 _TLS = re.compile(r"dev_id:\s*([0-9]+), tls switch\[([01])\]\(0:disable, 1:enable\)(,.*)?")
 _CERTIFICATE = re.compile(r"dev_id:\s*[0-9]+, \[.*\] info:|\s+[a-z_ ]+\[.*\](\(.*\))?\s*")
+KNOWN = {
+    "ip": re.compile(r"\s*[a-z_]+:\S"),
+    "link": re.compile(r"\s*link status:"),
+    "vnic": re.compile(r"\s*vnic "),
+    "tls": re.compile(r"\s*dev_id:"),
+}
+"""How the lines of an answer begin, by what is asked."""
 _EXPECTED_IP = "ipaddr:ADDRESS and netmask:MASK"
 _VNIC = re.compile(r"vnic (link status|ipaddr|netmask):\s*(\S+)")
 _EXPECTED_VNIC = "vnic link status:, vnic ipaddr:ADDRESS and vnic netmask:"
@@ -79,7 +93,9 @@ def parse_ip(text: str, tool: str = "hccn_tool -ip -g") -> tuple[DeviceAddress, 
         if error.failure == "no-ip":
             return ()
         raise
-    lines = lines_of(text)  # older versions print nothing at all where no address is set
+    lines = within(
+        lines_of(text), KNOWN["ip"]
+    )  # older versions print nothing at all where no address is set
     addresses = []
     for first, second in zip(lines[::2], (*lines[1::2], None), strict=False):
         ip = _value(first, "ipaddr", tool)
@@ -98,7 +114,8 @@ def parse_link(text: str, tool: str = "hccn_tool -link -g") -> bool:
     """
     refuse_failure(text, tool)
     expected = "link status: UP or DOWN"
-    line = only_line_of(text, tool, expected)
+    lines = within(lines_of(text), KNOWN["link"])
+    line = only_line(lines, tool, expected)
     match = re.fullmatch(r"link status:\s*(UP|DOWN)", line.text.strip())
     if match is None:
         raise line.not_understood(tool, expected)
@@ -114,7 +131,7 @@ def parse_vnic(text: str, tool: str = "hccn_tool -vnic -g") -> str:
     """
     refuse_failure(text, tool)
     address = None
-    for line in lines_of(text):
+    for line in within(lines_of(text), KNOWN["vnic"]):
         match = _VNIC.fullmatch(line.text.strip())
         if match is None:
             raise line.not_understood(tool, _EXPECTED_VNIC)
@@ -139,6 +156,7 @@ def parse_tls(text: str, tool: str = "hccn_tool -tls -g") -> bool:
     lines = lines_of(text)
     if not lines:
         raise nothing_printed(tool, _EXPECTED_TLS)
+    lines = lines[lines.index(within(lines, KNOWN["tls"])[0]) :]  # a certificate's end as well
     match = _TLS.fullmatch(lines[0].text.strip())
     if match is None:
         raise lines[0].not_understood(tool, _EXPECTED_TLS)

@@ -1,14 +1,23 @@
-"""`ip -j addr`: the network interfaces of a node and their addresses."""
+"""`ip -j addr`: the network interfaces of a node and their addresses.
+
+Or `ip addr` where there is no `-j`: busybox, and iproute2 before 4.14 (CentOS 7).
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.parse.reading import lines_of
 
 TOOL = "ip -j addr"
+PLAIN = "ip addr"
+_HEAD = re.compile(r"[0-9]+: ([^\s@:]+)(?:@\S+)?: <([A-Z0-9_,-]*)> .*")
+_INET = re.compile(r"\s+inet6? (\S+?)(?: peer \S+?)?(?:/([0-9]{1,3}))?(?: .*)? scope (\S+)(?: .*)?")
+_OTHER = re.compile(r"\s+(?!inet)\S.*")
 _LONGEST_SHOWN = 120
 
 
@@ -40,8 +49,10 @@ def parse(text: str) -> tuple[Interface, ...]:
     """The interfaces, in the kernel's order.
 
     Raises:
-        NotUnderstoodError: this is not the JSON that iproute2 prints.
+        NotUnderstoodError: this is neither the JSON that iproute2 prints nor its plain form.
     """
+    if re.match(r"[0-9]+: ", text):
+        return _plain(text)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -50,6 +61,27 @@ def parse(text: str) -> tuple[Interface, ...]:
     if not isinstance(found, list):
         raise _not_understood(found, "a list of interfaces")
     return tuple(_interface(item) for item in found)
+
+
+def _plain(text: str) -> tuple[Interface, ...]:
+    found: list[Interface] = []
+    for line in lines_of(text):
+        expected = "NUMBER: NAME: <FLAGS>, inet ADDRESS/LENGTH, or an indented line"
+        if head := _HEAD.fullmatch(line.text):
+            flags = head[2].split(",")
+            found.append(
+                Interface(name=head[1], is_up="UP" in flags, has_carrier="LOWER_UP" in flags)
+            )
+        elif found and (inet := _INET.fullmatch(line.text)):
+            try:
+                length = ipaddress.ip_interface(f"{inet[1]}/{inet[2]}" if inet[2] else inet[1])
+            except ValueError:
+                raise line.not_understood(PLAIN, expected) from None
+            address = InterfaceAddress(inet[1], length.network.prefixlen, inet[3])
+            found[-1] = replace(found[-1], addresses=(*found[-1].addresses, address))
+        elif not (found and _OTHER.fullmatch(line.text)):
+            raise line.not_understood(PLAIN, expected)
+    return tuple(found)
 
 
 def _interface(item: object) -> Interface:

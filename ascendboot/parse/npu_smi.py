@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ascendboot.errors import ToolError
-from ascendboot.parse.reading import Line, ToolBusyError, lines_of, nothing_printed
+from ascendboot.parse.reading import Line, ToolBusyError, lines_of, nothing_printed, within
 
 MAPPING = "npu-smi info -m"
 LIST = "npu-smi info -l"
@@ -26,6 +26,9 @@ _FAILURES = re.compile(
     r"dcmi mod\w+ initialized? failed|npu get board type failed|Failed to execute npu-smi"
     r"|Invalid card id|Error parameter of|Usage: npu-smi"
 )
+OF_MAPPING = re.compile(rf"\s*(?:NPU ID\s|-?[0-9]+\s|{_NO_CARD})")
+OF_LIST = re.compile(rf"\s+\S|[^:]+\s:|{_NO_CARD}")
+"""How the lines of an answer begin; the tool's warnings begin otherwise."""
 _NOT_NPUS = ("Mcu", "3559")
 """Names of chips on the card that are no NPUs: its controller, and a camera processor."""
 
@@ -73,7 +76,7 @@ def parse_mapping(text: str) -> NpuMap:
         NotUnderstoodError: a line is not in a known form, or an id is there twice.
     """
     refuse_failure(text, MAPPING)
-    lines = lines_of(text)
+    lines = within(lines_of(text), OF_MAPPING)
     if not lines:
         raise nothing_printed(MAPPING, _EXPECTED_HEADER)
     if lines[0].text.strip() == _NO_CARD and len(lines) == 1:
@@ -103,7 +106,7 @@ def parse_list(text: str) -> NpuList:
         NotUnderstoodError: a line is not in a known form, or the counts contradict each other.
     """
     refuse_failure(text, LIST)
-    lines = lines_of(text)
+    lines = within(lines_of(text), OF_LIST)
     if not lines:
         raise nothing_printed(LIST, "Total Count")
     if lines[0].text.strip() == _NO_CARD and len(lines) == 1:

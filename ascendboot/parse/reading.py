@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Sequence
 
 
 class ToolMissingError(ToolError):
@@ -33,13 +38,33 @@ def lines_of(text: str) -> tuple[Line, ...]:
     return tuple(Line(number, line) for number, line in numbered if line.strip())
 
 
+def within(lines: Sequence[Line], known: re.Pattern[str]) -> tuple[Line, ...]:
+    """The lines from the first to the last that begins as `known`; all where none does.
+
+    A tool may warn before its answer or behind it. What stands between is part of the answer.
+    """
+    found = [at for at, line in enumerate(lines) if known.match(line.text)]
+    return tuple(lines[found[0] : found[-1] + 1] if found else lines)
+
+
+def around(text: str, known: re.Pattern[str]) -> tuple[Line, ...]:
+    """The lines that `within` leaves out."""
+    lines = lines_of(text)
+    answer = within(lines, known)
+    return tuple(line for line in lines if line not in answer)
+
+
 def only_line_of(text: str, tool: str, expected: str) -> Line:
     """The one line of a tool that prints one.
 
     Raises:
         NotUnderstoodError: there is none, or there are more.
     """
-    lines = lines_of(text)
+    return only_line(lines_of(text), tool, expected)
+
+
+def only_line(lines: Sequence[Line], tool: str, expected: str) -> Line:
+    """As `only_line_of`, of lines."""
     if not lines:
         raise nothing_printed(tool, expected)
     if len(lines) > 1:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ascendboot.parse.npu_smi import refuse_failure
-from ascendboot.parse.reading import lines_of, nothing_printed
+from ascendboot.parse.npu_smi import OF_LIST, refuse_failure
+from ascendboot.parse.reading import lines_of, nothing_printed, within
 
 TOOL = "npu-smi info -t spod-info"
 
@@ -39,7 +39,7 @@ def parse(text: str) -> SuperPodPlace | None:
         NotUnderstoodError: a row is not known, is missing or is there twice.
     """
     refuse_failure(text, TOOL)
-    lines = lines_of(text)
+    lines = within(lines_of(text), OF_LIST)
     if not lines:
         raise nothing_printed(TOOL, _EXPECTED)
     if len(lines) == 1 and lines[0].text.strip() == _UNSUPPORTED:

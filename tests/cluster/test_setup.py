@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.cluster.operating import BASE, Operator
 from tests.needs import missing
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
+ALL_IPS = "for i in 0 1 2 3 4 5 6 7; do /usr/local/Ascend/driver/tools/hccn_tool -i $i -ip -g; done"
 HCCN = "/usr/local/Ascend/driver/tools/hccn_tool"
 
 
@@ -395,6 +397,54 @@ def other_hccn_tool(operator: Operator) -> Iterator[Callable[[str], None]]:
 
     yield put
     operator.sh("lab-2", f"mv -f {HCCN}.kept {HCCN}")
+
+
+NPU_SMI = "/usr/local/bin/npu-smi"
+WARNS = 'echo "WARNING: the firmware is older than the driver"; echo "See 198.51.100.7" >&2'
+BROKEN = 'echo "no table today"; exit 0'
+
+
+def test_hostile_15_a_warning_of_npu_smi_stops_nothing_and_facts_can_be_stated(
+    operator: Operator,
+) -> None:
+    def put(lines: str) -> None:
+        operator.put("lab-2", NPU_SMI, f'#!/bin/bash\n{lines}\nexec {kept} "$@"\n')
+
+    path = operator.sh("lab-2", "type -P npu-smi").strip()
+    kept = f"{path}.kept"
+    operator.sh("lab-2", f"mv {path} {kept}")
+    try:
+        put(WARNS)
+        warned = operator.setup()
+        put(BROKEN)
+        blocked = operator.setup()
+        ips = {
+            node.name: re.findall(r"ipaddr:(\S+)", operator.sh(node.name, ALL_IPS))
+            for node in operator.lab.nodes
+        }
+        document = yaml.safe_load(operator.lab.inventory.read_text())
+        document |= {"facts": "stated", "product": "a2"}
+        for name, addresses in ips.items():
+            document["nodes"][name]["devices"] = [
+                {"device_id": number, "device_ip": ip} for number, ip in enumerate(addresses)
+            ]
+        stated = operator.lab.directory / "stated.yaml"
+        stated.write_text(yaml.safe_dump(document))
+        ended = operator.setup(inventory=stated)
+        (operator.lab.directory / "job.py").write_text("print('ran')\n")
+        job = operator.call("train", "job.py", "--inventory", str(stated))
+    finally:
+        operator.sh("lab-2", f"rm -f {NPU_SMI}; mv {kept} {path}")
+    words = 'npu-smi info -m: "WARNING: the firmware is older than the driver"'
+    assert warned.code == 0, warned.err
+    assert [words in d for d in warned.details("ok") if "vendor tools print more" in d] == [True]
+    assert blocked.code == 1
+    assert any("`facts: stated`" in d for d in blocked.details("blocked"))
+    assert ended.code == 0, ended.err
+    [told] = [d for d in ended.details("ok") if "(`facts: stated`)" in d]
+    assert told.startswith("warning: lab-2: devices 0-7 and their addresses are what the inventory")
+    assert (job.code, job.out.count("ran")) == (0, 16), job.err
+    assert "`facts: stated` is in the inventory" in job.err
 
 
 def test_a_device_without_an_ip_is_named(

@@ -106,7 +106,7 @@ def test_all_questions_only_read_and_have_an_end() -> None:
 
 
 def test_every_question_has_its_field_and_every_field_its_question() -> None:
-    fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock"}
+    fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock", "stated"}
     wish = replace(CLUSTER, launcher="torchrun")
     in_container = replace(NODE, container="rec-sdk")
     both = {**host_questions(CLUSTER, in_container), **work_questions(wish, in_container)}
@@ -124,7 +124,7 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
         *("hccn_conf", "npus", "npu_list", "health", "device_networks", "super_pods", "root_info"),
-        "confinement",
+        *("confinement", "unknown_lines"),
     }
     assert set(work) == {
         *("system", "work_machine", "first_process", "python", "openmpi", "disk", "place"),
@@ -143,6 +143,16 @@ def test_answers_that_are_no_facts_of_a_node_are_left_out() -> None:
     facts = NodeFacts.from_answers("n1", {"machine": Answered("m"), "lock": Answered("free")})
     assert facts == NodeFacts(node="n1", machine=Answered("m"))
     assert facts.npus == NOT_ASKED
+
+
+def test_hostile_15_an_ip_without_json_is_read_in_its_plain_form(here: Here) -> None:
+    plain = Path(__file__).parents[2] / "data/ip-j-addr/busybox-1.35/usual.txt"
+    here.put(
+        "ip", f"[ \"$1\" != -j ] || {{ echo 'ip: invalid argument' >&2; exit 1; }}; cat {plain}\n"
+    )
+    found = facts(here).interfaces
+    assert isinstance(found, Answered)
+    assert [each.name for each in found.value] == ["lo", "bond0.100", "tun0"]
 
 
 def test_this_machine_answers(here: Here) -> None:

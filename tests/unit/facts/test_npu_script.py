@@ -340,6 +340,7 @@ def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
         "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
         "health": Unanswered("failed", f"could not see how the NPUs are: {late}"),
         "super_pods": Answered({}),
+        "unknown_lines": Answered(()),
         "root_info": Answered(None),
         "device_networks": Answered(()),
     }
@@ -414,6 +415,7 @@ def test_no_npu_smi(stage: Stage) -> None:
         "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
         "health": Unanswered("missing", f"could not see how the NPUs are: {nowhere}"),
         "super_pods": Answered({}),
+        "unknown_lines": Answered(()),
         "root_info": Answered(None),
         "device_networks": Answered(()),
     }

@@ -88,7 +88,10 @@ def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
     ],
 )
 def test_a_question_without_an_answer(fact: str, message: str) -> None:
-    assert second(**{fact: FAILED}) == [f"{message} lab-2: could not X: it broke."]
+    remedy = ""
+    if fact == "npus":
+        remedy = " Mend the tool; or state `devices` with their addresses, and `facts: stated`."
+    assert second(**{fact: FAILED}) == [f"{message} lab-2: could not X: it broke.{remedy}"]
 
 
 def test_an_hccn_conf_that_is_not_there_is_no_fault_but_one_not_understood_is() -> None:
