@@ -122,7 +122,8 @@ class NodeKeys(Keys):
         "the keys and the agent that ssh uses",
         "~/.ssh/id_ed25519",
         "The private key to log in with: a file on the operator's side, from the folder in "
-        "which ascendboot is called.",
+        "which ascendboot is called; or the .pub of one that ssh-agent holds. A certificate beside "
+        "it (FILE-cert.pub) is tried first.",
     )
     jump: Jump | None = unset(
         "none: the node is reached directly",

@@ -86,15 +86,16 @@ class Identities(Generic[K]):
         except UnreadableError as error:
             raise IdentityError(
                 f"{file}: not a private key that is understood; "
-                "`identity` names the private key (not the .pub) in OpenSSH or PEM format"
+                "`identity` names the private key in OpenSSH or PEM format, or the .pub of a key "
+                "that ssh-agent holds"
             ) from error
         except EncryptedError:
             pass
         passphrase = os.environ.get(PASSPHRASE_VARIABLE) or self.ask(file)
         if not passphrase:
             raise IdentityError(
-                f"{file}: it is encrypted; set ${PASSPHRASE_VARIABLE} or load it into ssh-agent "
-                "and leave `identity` out"
+                f"{file}: it is encrypted; set ${PASSPHRASE_VARIABLE}, or load it into ssh-agent "
+                f"and state `identity: {file}.pub`"
             )
         try:
             return self.load(path, passphrase)

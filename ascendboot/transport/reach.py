@@ -162,7 +162,9 @@ def not_greeted(
     place = f"port {node.ssh.port} of {node.address}"
     cause, why = Cause.PROTOCOL, f"{place}: {seen}; is that an SSH server?"
     if incompatible:
-        why = f"{place} speaks no SSH that we do: {seen}; update its sshd"
+        why = (
+            f"{place} speaks no SSH that we do: {seen}; update its sshd, or allow one of ours there"
+        )
     elif slow:
         cause = Cause.TIMEOUT
         why = (
@@ -184,23 +186,44 @@ def login_refused(
     unusable: Sequence[str],
     allowed: Sequence[str],
     *,
+    taken: str = "",
     ended: bool = False,
 ) -> ConnectError:
-    """The error for a server that took none of the keys; `allowed` is what it would take.
+    """The error for a server that did not let us in; `allowed` is what it would take.
 
-    `ended`: it did not even say so, but ended the connection, as after too many keys.
+    `taken`: a key that it took and that was not enough. `ended`: it did not even say so, but ended
+    the connection, as after too many keys.
     """
-    user = node.ssh.user
-    answer = "ended the connection when offered" if ended else "refused"
-    seen = f"the server {answer} {', '.join(tried)}" if tried else "there is no key to try"
-    if unusable and not tried:
-        seen += f" ({'; '.join(unusable)})"
-    allows = f" and allows {', '.join(allowed)}" if allowed else ""
+    user, keys = node.ssh.user, ", ".join(tried)
+    methods = ", ".join(allowed)
+    remedy = (
+        f"put the public key into ~{user}/.ssh/authorized_keys there, or correct `user` or "
+        "`identity`"
+    )
+    if taken:
+        seen = f"the server took {taken} and wants {methods or 'something'} as well"
+        remedy = (
+            "ascendboot logs in by a key alone: in its sshd_config allow that for "
+            f"{user} from here (Match User {user} Address …, then AuthenticationMethods publickey)"
+        )
+    elif allowed and "publickey" not in allowed:
+        seen = f"the server takes no keys, only {methods}"
+        remedy = (
+            "ascendboot logs in by a key alone: in its sshd_config state PubkeyAuthentication yes, "
+            f"and AuthenticationMethods publickey where that is stated for {user}"
+        )
+    elif ended and len(tried) > 1:
+        seen = f"the server ended the connection after {len(tried)} keys (MaxAuthTries): {keys}"
+        remedy = (
+            "state as `identity` the key that it knows; of one that ssh-agent holds name the .pub"
+        )
+    elif tried:
+        answer = "ended the connection when offered" if ended else "refused"
+        seen = f"the server {answer} {keys}" + (f" and allows {methods}" if methods else "")
+    else:
+        seen = "there is no key to try" + (f" ({'; '.join(unusable)})" if unusable else "")
     return ConnectError(
-        node.name,
-        Cause.AUTHENTICATION,
-        f"could not log in as {user}: {seen}{allows}; put the public key into "
-        f"~{user}/.ssh/authorized_keys there, or correct `user` or `identity`",
+        node.name, Cause.AUTHENTICATION, f"could not log in as {user}: {seen}; {remedy}"
     )
 
 

@@ -360,9 +360,28 @@ def not_whole(
         )
     return CommandError(
         node,
-        f"could not {purpose}: the login ended before the script did: {seen}; something in "
-        f"~/.bashrc or another start-up file of {user} exits or prints and exits; "
-        "make it return for non-interactive shells",
+        f"could not {purpose}: the login ended before the script did: {seen}; "
+        f"{_why_nothing_ran(said, user)}",
+    )
+
+
+def _why_nothing_ran(said: str, user: str) -> str:
+    """Cause and remedy where the server says it, and else all that it can be."""
+    if "This account is currently not available" in said:
+        return (
+            f"the account {user} may not log in (its shell is nologin): give it a shell, "
+            f"usermod -s /bin/bash {user}, or state another `user`"
+        )
+    if "This service allows sftp connections only" in said:
+        return (
+            f"the server gives {user} sftp alone (ForceCommand internal-sftp): except {user} from "
+            "that in its sshd_config, or state another `user`"
+        )
+    return (
+        f"one of these: ~/.bashrc or another start-up file of {user} exits (make it return for "
+        "non-interactive shells); a command is forced (take away ForceCommand in its sshd_config, "
+        "or command= before the key in authorized_keys); or the shell of the account runs nothing "
+        f"(usermod -s /bin/bash {user})"
     )
 
 

@@ -6,18 +6,22 @@ import os
 import shutil
 import socket
 import subprocess
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
+from ascendboot.errors import CommandError
 from ascendboot.transport.hostkeys import Accepted
 from ascendboot.transport.pool import connect_all
 from ascendboot.transport.reach import Cause
 from tests.integration.real_sshd import (
     KEYGEN,
     USER,
+    WHO,
     connections_seen,
     fingerprint,
     keygen,
@@ -28,6 +32,8 @@ from tests.integration.real_sshd import (
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
@@ -152,11 +158,125 @@ def test_a_refused_key_is_not_tried_again(bench: Bench) -> None:
     assert connections_seen(server) == before + 1
 
 
-def test_a_server_that_takes_no_keys_is_explained(bench: Bench) -> None:
-    server = bench.server("PubkeyAuthentication no", "KbdInteractiveAuthentication yes")
-    error = refusal(bench, bench.node(server))
+ONE_KEY = (
+    "ascendboot logs in by a key alone: in its sshd_config state PubkeyAuthentication yes, and "
+    f"AuthenticationMethods publickey where that is stated for {USER}"
+)
+
+
+@pytest.mark.parametrize("method", ["keyboard-interactive", "password"])
+def test_18_a_server_that_takes_no_keys_is_explained(bench: Bench, method: str) -> None:
+    on = {"password": "PasswordAuthentication yes"}.get(method, "KbdInteractiveAuthentication yes")
+    error = refusal(bench, bench.node(bench.server("PubkeyAuthentication no", on)))
     assert error.cause is Cause.AUTHENTICATION
-    assert "and allows keyboard-interactive; put the" in str(error)
+    assert str(error) == (
+        f"n1: could not log in as {USER}: the server takes no keys, only {method}; {ONE_KEY}"
+    )
+
+
+def test_18_a_server_with_a_second_factor_is_explained(bench: Bench) -> None:
+    server = bench.server("AuthenticationMethods publickey,password", "PasswordAuthentication yes")
+    error = refusal(bench, bench.node(server))
+    print_ = fingerprint(bench.identity.with_suffix(".pub"))
+    assert str(error) == (
+        f"n1: could not log in as {USER}: the server took {bench.identity} (ssh-ed25519 {print_}) "
+        "and wants password as well; ascendboot logs in by a key alone: in its sshd_config allow "
+        f"that for {USER} from here (Match User {USER} Address …, then AuthenticationMethods "
+        "publickey)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("keyword", "what", "has", "ours"),
+    [
+        ("KexAlgorithms", "key exchange", "diffie-hellman-group1-sha1", "curve25519-sha256"),
+        ("Ciphers", "cipher", "chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com"),
+        ("MACs", "MAC", "umac-64@openssh.com", "hmac-sha2-256"),
+        ("HostKeyAlgorithms", "type of host key", "ssh-rsa", "ssh-ed25519"),
+    ],
+)
+def test_18_where_algorithms_do_not_meet_both_lists_are_shown(
+    bench: Bench, keyword: str, what: str, has: str, ours: str
+) -> None:
+    server = bench.server(f"{keyword} {has}", keys=("ed25519", "rsa"))
+    error = refusal(bench, bench.node(server))
+    assert error.cause is Cause.PROTOCOL
+    assert (
+        f"speaks no SSH that we do: no {what} in common: the server has {has}; ascendboot has "
+    ) in str(error)
+    assert ours in str(error)
+    assert str(error).endswith(
+        f"({keyword} in its sshd_config); update its sshd, or allow one of ours there"
+    )
+
+
+NOT_AVAILABLE = "exec /usr/sbin/nologin"
+SFTP = "internal-sftp"
+UBUNTU = 'echo "Please login as the user ubuntu"'
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        (NOT_AVAILABLE, "may not log in (its shell is nologin): give it a shell, usermod -s"),
+        (SFTP, f"gives {USER} sftp alone (ForceCommand internal-sftp): except {USER} from that"),
+        (UBUNTU, '"Please login as the user ubuntu"; one of these: ~/.bashrc or another'),
+        (UBUNTU, "a command is forced (take away ForceCommand in its sshd_config, or command="),
+    ],
+)
+def test_18_a_login_that_runs_nothing_has_its_own_remedy(
+    bench: Bench, command: str, remedy: str
+) -> None:
+    transport = bench.open(bench.node(bench.server(f"ForceCommand {command}")))
+    with pytest.raises(CommandError) as caught:
+        transport.run(WHO)
+    assert remedy in str(caught.value)
+
+
+# Certificates
+
+
+def certificate_of(key: Path, *options: str, user: str = USER) -> Path:
+    """One for `user` beside the key, by a CA of its own; the CA's public key."""
+    ca = keygen(key.with_name("ca"))
+    public = str(key.with_suffix(".pub"))
+    sign = ["-q", "-s", str(ca), "-I", "test", "-n", user, *options, public]
+    subprocess.run([KEYGEN, *sign], check=True)
+    return ca.with_suffix(".pub")
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+@pytest.mark.parametrize("from_agent", [False, True])
+def test_18_a_certificate_beside_the_identity_is_used(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str, *, from_agent: bool
+) -> None:
+    key = keygen(bench.folder / "certified", "-t", kind)
+    server = bench.server(f"TrustedUserCAKeys {certificate_of(key)}")
+    node = bench.node(server, identity=str(key))
+    if not from_agent:
+        assert works(bench.open(node))
+        return
+    with ssh_agent(bench, monkeypatch, key):
+        assert works(bench.open(bench.node(server, identity=f"{key}.pub")))
+        assert works(bench.open(bench.node(server, identity=None)))
+
+
+def test_18_a_certificate_that_does_not_help_is_named(bench: Bench) -> None:
+    key = keygen(bench.folder / "certified")
+    ca = certificate_of(key, "-V", "20200101:20200201")
+    server = bench.server(f"TrustedUserCAKeys {ca}")
+    error = refusal(bench, bench.node(server, identity=str(key)))
+    assert f"refused the certificate {key}-cert.pub, which expired on 2020-0" in str(error)
+    server.authorize(key.with_suffix(".pub"))
+    assert works(bench.open(bench.node(server, identity=str(key))))
+    other = keygen(bench.folder / "other")
+    shutil.copy(f"{key}-cert.pub", f"{other}-cert.pub")
+    error = refusal(bench, bench.node(server, identity=str(other)))
+    why = f"{other} without its certificate, because of {other}-cert.pub: it certifies another key"
+    assert why in str(error)
+
+
+# Kinds of keys
 
 
 def encrypted(bench: Bench, *options: str) -> tuple[Path, Sshd]:
@@ -167,13 +287,34 @@ def encrypted(bench: Bench, *options: str) -> tuple[Path, Sshd]:
 
 
 @pytest.mark.parametrize(
-    "options", [("-t", "ed25519"), ("-t", "rsa", "-m", "PEM"), ("-t", "ecdsa")]
+    "options",
+    [
+        *(("-t", "ed25519"), ("-t", "rsa", "-m", "PEM"), ("-t", "ecdsa")),
+        *(("-t", "rsa", "-m", "PKCS8"), ("-t", "ecdsa", "-m", "PKCS8")),
+    ],
 )
 def test_row_06_an_encrypted_key_opens_with_the_passphrase_of_the_environment(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     key, server = encrypted(bench, *options)
     monkeypatch.setenv("ASCENDBOOT_PASSPHRASE", "open sesame")
+    assert works(bench.open(bench.node(server, identity=str(key))))
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_18_a_pkcs8_key_is_read(bench: Bench, kind: str) -> None:
+    key = keygen(bench.folder / "pkcs8", "-t", kind)
+    server = bench.server()
+    server.authorize(key.with_suffix(".pub"))
+    private = serialization.load_ssh_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    assert key.read_text().startswith("-----BEGIN PRIVATE KEY-----")
     assert works(bench.open(bench.node(server, identity=str(key))))
 
 
@@ -211,13 +352,14 @@ def test_keys_that_cannot_be_used_are_explained(bench: Bench) -> None:
     )
     assert messages == {
         "no-key": f"n1: could not log in: {told['no-key']}: not a private key that is understood; "
-        "`identity` names the private key (not the .pub) in OpenSSH or PEM format",
+        "`identity` names the private key in OpenSSH or PEM format, or the .pub of a key that "
+        "ssh-agent holds",
         "open-to-all": f"n1: could not log in: {told['open-to-all']}: others may read it (mode "
         f"0644); chmod 600 {told['open-to-all']}",
         "absent": f"n1: could not log in: {told['absent']}: there is no such file; correct "
         "`identity`",
-        "locked": f"n1: could not log in: {key}: it is encrypted; set $ASCENDBOOT_PASSPHRASE or "
-        "load it into ssh-agent and leave `identity` out",
+        "locked": f"n1: could not log in: {key}: it is encrypted; set $ASCENDBOOT_PASSPHRASE, or "
+        f"load it into ssh-agent and state `identity: {key}.pub`",
         "wrong": f"n1: could not log in: {key}: the passphrase does not open it",
     }
 
@@ -245,20 +387,57 @@ def test_without_any_key_the_message_says_where_they_were_looked_for(bench: Benc
     assert "there is no key to try (~/.ssh/id_ed25519: there is no such file" in str(error)
 
 
-def test_the_agents_keys_are_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def ssh_agent(bench: Bench, monkeypatch: pytest.MonkeyPatch, *keys: Path) -> Iterator[None]:
+    """An agent that holds these keys."""
     agent, add = shutil.which("ssh-agent"), shutil.which("ssh-add")
     assert agent is not None
     assert add is not None
-    server = bench.server()
     place = bench.folder / "agent"
     with subprocess.Popen([agent, "-D", "-a", str(place)], stdout=subprocess.DEVNULL) as process:
         try:
             monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
             wait_until(place.exists, seconds=15)
-            subprocess.run([add, "-q", str(bench.identity)], check=True)
-            assert works(bench.open(bench.node(server, identity=None)))
+            subprocess.run([add, "-q", *map(str, keys)], check=True)
+            yield
         finally:
             process.terminate()
+
+
+def test_the_agents_keys_are_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = bench.server()
+    with ssh_agent(bench, monkeypatch, bench.identity):
+        assert works(bench.open(bench.node(server, identity=None)))
+
+
+def test_18_one_of_many_keys_of_the_agent_can_be_chosen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = bench.server("MaxAuthTries 2")
+    others = [keygen(bench.folder / f"other{number}") for number in range(4)]
+    with ssh_agent(bench, monkeypatch, *others, bench.identity):
+        error = refusal(bench, bench.node(server, identity=None))
+        assert "the server ended the connection after 2 keys (MaxAuthTries): a key of" in str(error)
+        assert str(error).endswith(
+            "; state as `identity` the key that it knows; of one that ssh-agent holds name the .pub"
+        )
+        assert works(bench.open(bench.node(server, identity=f"{bench.identity}.pub")))
+
+
+def test_18_a_public_key_that_no_agent_holds_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, other = bench.server(), keygen(bench.folder / "other")
+    node = bench.node(server, identity=f"{other}.pub")
+    assert str(refusal(bench, node)) == (
+        f"n1: could not log in: {other}.pub: a public key, and there is no ssh-agent to hold its "
+        f"other half (SSH_AUTH_SOCK is not set); start one, or state `identity: {other}`"
+    )
+    with ssh_agent(bench, monkeypatch, bench.identity):
+        assert str(refusal(bench, node)) == (
+            f"n1: could not log in: {other}.pub: ssh-agent does not hold this key; "
+            f"ssh-add {other}, or state `identity: {other}`"
+        )
 
 
 # The way there

@@ -15,7 +15,7 @@ from ascendboot.transport.keepalive import REQUEST, Watched
 from ascendboot.transport.ssh.login import ERRORS, Login
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ascendboot.model.cluster import Node
     from ascendboot.transport.channel import Channel
@@ -201,8 +201,45 @@ class _Channel:
             self._channel.close()
 
 
+_AGREED_ON = {
+    "kex_algo_list": ("key exchange", "KexAlgorithms"),
+    "server_key_algo_list": ("type of host key", "HostKeyAlgorithms"),
+    "server_encrypt_algo_list": ("cipher", "Ciphers"),
+    "server_mac_algo_list": ("MAC", "MACs"),
+}
+_MOST_NAMES = 20
+_NO_ALGORITHMS = ("kex-strict-", "ext-info-")
+
+
+class _Transport(paramiko.Transport):  # type: ignore[misc]  # Paramiko has no types
+    """Shows both lists where the two sides have nothing in common; Paramiko shows neither."""
+
+    def _parse_kex_init(self, m: paramiko.Message) -> None:
+        theirs = self._really_parse_kex_init(paramiko.Message(m.get_remainder()))
+        ours = self._get_latest_kex_init()
+        for part, (what, keyword) in _AGREED_ON.items():
+            lists = [_algorithms(offer[part]) for offer in (theirs, ours)]
+            if not set(lists[0]) & set(lists[1]):
+                has, wants = map(_shown, lists)
+                raise paramiko.ssh_exception.IncompatiblePeer(
+                    f"no {what} in common: the server has {has}; ascendboot has {wants} "
+                    f"({keyword} in its sshd_config)"
+                )
+        super()._parse_kex_init(m)
+
+
+def _algorithms(offer: Sequence[str]) -> list[str]:
+    return [name for name in offer if not name.startswith(_NO_ALGORITHMS)]
+
+
+def _shown(names: Sequence[str]) -> str:
+    """The server may send as many, and as long ones, as it likes."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(name[:60] for name in names[:_MOST_NAMES]) + more
+
+
 def _new_transport(sock: Watched, check: HostKeyCheck) -> paramiko.Transport:
-    transport = paramiko.Transport(sock)
+    transport = _Transport(sock)
     options = transport.get_security_options()
     options.key_types = check.algorithms(options.key_types)
     options.ciphers = sorted(options.ciphers, key=lambda name: name not in _CIPHERS)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import paramiko
 
 from ascendboot.transport import reach
-from ascendboot.transport.identity import (
-    DEFAULT_FILES,
-    EncryptedError,
-    IdentityError,
-    UnreadableError,
-)
+from ascendboot.transport.identity import DEFAULT_FILES, IdentityError
 from ascendboot.transport.reach import Cause, ConnectError
+from ascendboot.transport.ssh.keys import certified, chosen, held_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from ascendboot.model.cluster import Node
     from ascendboot.transport.identity import Identities
@@ -35,6 +29,8 @@ class Login:
         self._identities = identities
         self._tried: list[str] = []
         self._unusable: list[str] = []
+        self._taken = ""
+        """The key that the server took and that was not enough for it."""
 
     def authenticate(self, transport: paramiko.Transport) -> None:
         """Try one key after the other until the server takes one.
@@ -44,7 +40,7 @@ class Login:
         """
         agent = self._agent()
         try:
-            for label, key in self._keys(agent):
+            for label, key in self._with_certificates(agent):
                 self._tried.append(f"{label} ({key.get_name()} {key.fingerprint})")
                 if self._accepted(transport, key):
                     return
@@ -54,7 +50,7 @@ class Login:
         raise self._refused(self._allowed(transport))
 
     def _agent(self) -> paramiko.Agent | None:
-        if self._node.ssh.identity is not None:
+        if self._node.ssh.identity is not None and not self._names_public_key:
             return None
         try:
             return paramiko.Agent()
@@ -62,20 +58,35 @@ class Login:
             self._unusable.append(f"ssh-agent: {error}")
             return None
 
-    def _keys(self, agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey]]:
+    @property
+    def _names_public_key(self) -> bool:
+        """As with ssh, the public half says which key of the agent is meant."""
+        return (self._node.ssh.identity or "").endswith(".pub")
+
+    def _with_certificates(
+        self, agent: paramiko.Agent | None
+    ) -> Iterator[tuple[str, paramiko.PKey]]:
+        """Each key; before it its certificate, where one lies beside its file."""
+        for label, key, file in self._keys(agent):
+            try:
+                found = certified(key, f"{file}-cert.pub") if file else None
+            except IdentityError as error:
+                yield f"{label} without its certificate, because of {error},", key
+                continue
+            if found is not None:
+                yield found
+            yield label, key
+
+    def _keys(self, agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey, str]]:
+        """Label and key, and the file beside which a certificate may lie."""
         identity = self._node.ssh.identity
         if identity is not None:
-            try:
-                yield identity, self._identities.get(identity)
-            except IdentityError as error:
-                raise ConnectError(
-                    self._node.name, Cause.IDENTITY, f"could not log in: {error}"
-                ) from error
+            yield identity, self._stated(agent, identity), identity.removesuffix(".pub")
             return
         seen = set()
-        for key in agent.get_keys() if agent is not None else ():
+        for key in held_by(agent) if agent is not None else ():
             seen.add(key.asbytes())
-            yield "a key of ssh-agent", key
+            yield "a key of ssh-agent", key, ""
         for file in DEFAULT_FILES:
             try:
                 key = self._identities.get(file)
@@ -83,7 +94,17 @@ class Login:
                 self._unusable.append(str(error))
                 continue
             if key.asbytes() not in seen:
-                yield file, key
+                yield file, key, file
+
+    def _stated(self, agent: paramiko.Agent | None, identity: str) -> paramiko.PKey:
+        try:
+            if self._names_public_key:
+                return chosen(held_by(agent) if agent is not None else (), identity)
+            return self._identities.get(identity)
+        except IdentityError as error:
+            raise ConnectError(
+                self._node.name, Cause.IDENTITY, f"could not log in: {error}"
+            ) from error
 
     def _accepted(self, transport: paramiko.Transport, key: paramiko.PKey) -> bool:
         try:
@@ -95,8 +116,10 @@ class Login:
                 raise self._refused((), ended=True) from error
             return False
         if further:
-            raise self._refused(further)
-        return True
+            self._taken = self._tried[-1]
+            if "publickey" not in further:
+                raise self._refused(further)
+        return not further
 
     def _allowed(self, transport: paramiko.Transport) -> Sequence[str]:
         try:
@@ -106,26 +129,6 @@ class Login:
         return ()
 
     def _refused(self, allowed: Sequence[str], *, ended: bool = False) -> ConnectError:
-        return reach.login_refused(self._node, self._tried, self._unusable, allowed, ended=ended)
-
-
-def load_key(path: Path, passphrase: str | None) -> paramiko.PKey:
-    """The private key in a file, of whatever kind.
-
-    Raises:
-        EncryptedError: it needs another passphrase, or one at all.
-        UnreadableError: it is none that Paramiko reads.
-    """
-    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
-        with suppress(UnreadableError):
-            return _load_as(kind, path, passphrase)
-    raise UnreadableError
-
-
-def _load_as(kind: type[paramiko.PKey], path: Path, passphrase: str | None) -> paramiko.PKey:
-    try:
-        return kind.from_private_key_file(str(path), passphrase)
-    except paramiko.PasswordRequiredException as error:
-        raise EncryptedError from error
-    except (paramiko.SSHException, ValueError) as error:
-        raise UnreadableError from error
+        return reach.login_refused(
+            self._node, self._tried, self._unusable, allowed, taken=self._taken, ended=ended
+        )

@@ -13,8 +13,9 @@ from ascendboot.transport.jumps import Shared, jump_has_no_way, jump_node, jump_
 from ascendboot.transport.keepalive import Keepalive
 from ascendboot.transport.reach import Cause, ConnectError
 from ascendboot.transport.session import SshTransport
+from ascendboot.transport.ssh.keys import load_key
 from ascendboot.transport.ssh.link import Link
-from ascendboot.transport.ssh.login import ERRORS, load_key
+from ascendboot.transport.ssh.login import ERRORS
 from ascendboot.transport.trust import HostKeyCheck
 from ascendboot.transport.waits import Waits
 

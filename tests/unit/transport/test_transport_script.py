@@ -110,8 +110,10 @@ def test_a_login_that_ends_early_is_explained() -> None:
     error = not_whole("n1", "ops", SCRIPT, reply, exit_code=0, stderr=b"and more")
     assert str(error) == (
         "n1: could not list the NPUs: the login ended before the script did: exit 0 after "
-        '"Welcome to node 1 and more"; something in ~/.bashrc or another start-up file of ops '
-        "exits or prints and exits; make it return for non-interactive shells"
+        '"Welcome to node 1 and more"; one of these: ~/.bashrc or another start-up file of ops '
+        "exits (make it return for non-interactive shells); a command is forced (take away "
+        "ForceCommand in its sshd_config, or command= before the key in authorized_keys); or the "
+        "shell of the account runs nothing (usermod -s /bin/bash ops)"
     )
 
 
