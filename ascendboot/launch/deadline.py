@@ -125,6 +125,6 @@ def who_is_missing(
     return (
         f"{fold(nodes)}: could not start {ranks_named(missing)} of job {plan.job_id} "
         f"within {within_s:g} s: "
-        f"the launcher has not begun them and says nothing; {seen}its log is "
+        f"the launcher has not begun them; {seen}its log is "
         f"{plan.job_folder}/launcher.log"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ascendboot.errors import excerpt
 from ascendboot.launch.ends import SIGNALLED
 from ascendboot.launch.minding import ENDING
 from ascendboot.launch.plan import start_log
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ascendboot.model.clocks import NodeClocks
 
 _LAST_LINES = 5
+_MOST_QUOTED = 20
 _TAIL_BYTES = 16_384
 _LOST = "has lost communication with a remote daemon"
 """Open MPI 4.1, of a node that went away; a daemon that ends in good order it does not miss."""
@@ -99,6 +101,17 @@ def gist(words: tuple[str, ...]) -> str:
     if len(lines) > 2 * _LAST_LINES:
         lines = [*lines[:_LAST_LINES], "…", *lines[-_LAST_LINES:]]
     return "\n".join(lines)
+
+
+def quoted(said: Mapping[str, tuple[str, ...]]) -> str:
+    """What was said last, by node, for a message: it is data of the nodes, and may be anything."""
+    lines = [
+        f"  {node} | {excerpt(''.join(c if c.isprintable() else '?' for c in line))}"
+        for node, words in said.items()
+        for line in words[-_LAST_LINES:]
+    ]
+    more = len(lines) - _MOST_QUOTED
+    return "\n".join(lines[:_MOST_QUOTED] + ([f"  and {more} lines more"] if more > 0 else []))
 
 
 def last_lines(path: Path) -> tuple[str, ...]:

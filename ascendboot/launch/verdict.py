@@ -56,6 +56,8 @@ def report_on(
         failure = None if lost else merged.first_failure(cause)
     gist = cause.title if cause is not None and lost else last_words.gist(words)
     state, exit_code, message = _judged(course, failure, gist)
+    if state is JobState.NOT_STARTED and (quoted := last_words.quoted(said)):
+        message = f"{message}\nwhat was started said last:\n{quoted}"
     return JobReport(
         job_id=plan.job_id,
         state=state,

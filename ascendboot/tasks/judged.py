@@ -25,7 +25,8 @@ def judged(found: FoundJob) -> JobStatus:
     Asks only where that is not known yet; a node that cannot give them changes nothing.
     """
     report = found.status.report
-    failed = report.state is JobState.FAILED and found.status.is_over
+    by_itself = report.state in (JobState.FAILED, JobState.NOT_STARTED)
+    failed = by_itself and found.status.is_over
     if found.job.final is not None or not failed:
         return found.status
     with TemporaryDirectory(prefix="ascendboot-") as place:

@@ -229,6 +229,23 @@ def test_a_rank_that_only_torchrun_saw_die(tmp_path: Path) -> None:
     assert (failing_rank(found), found.exit_code) == (3, 137)
 
 
+def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) -> None:
+    words = [f"line {n}" for n in range(9)]
+    lines = [*words, "", "ssh: \x1b[31mConnection timed out", "x" * 5000]
+    (tmp_path / "launcher.log").write_text("\n".join(lines))
+    found = report(Course(not_started="a-2: could not start ranks 2-3"), tmp_path)
+    assert found.state is JobState.NOT_STARTED
+    assert found.message.splitlines() == [
+        "a-2: could not start ranks 2-3",
+        "what was started said last:",
+        "  a-1 | line 6",
+        "  a-1 | line 7",
+        "  a-1 | line 8",
+        "  a-1 | ssh: ?[31mConnection timed out",
+        f"  a-1 | {'x' * 199}…",
+    ]
+
+
 def test_not_started(tmp_path: Path) -> None:
     found = report(Course(not_started="a-2: not ready"), tmp_path)
     assert (found.state, found.exit_code) == (JobState.NOT_STARTED, 125)
