@@ -116,11 +116,16 @@ class State:
 
     def new_run(self, verb: str) -> Run:
         """A new folder for one call of ascendboot."""
-        now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-        run_id = f"{now}-{verb}-{secrets.token_hex(2)}"
+        run_id = _run_id(verb)
         folder = self.runs / run_id
         folder.mkdir(parents=True)
         return Run(run_id, folder)
+
+    @staticmethod
+    def new_run_elsewhere(verb: str) -> Run:
+        """The same where the working directory takes nothing; nobody else may read it."""
+        run_id = _run_id(verb)
+        return Run(run_id, Path(tempfile.mkdtemp(prefix=f"ascendboot-{run_id}-")))
 
     @contextmanager
     def locked(self, cluster: str, run_id: str) -> Iterator[None]:
@@ -156,7 +161,8 @@ class Run:
     @property
     def shown(self) -> str:
         """The folder as messages name it: relative to the working directory where possible."""
-        return os.path.relpath(self.folder)
+        here = os.path.relpath(self.folder)
+        return str(self.folder) if here.startswith("..") else here
 
     def log_command(self, node: str, number: int, text: str) -> None:
         """Keep one command of one node with its answer, secrets masked by the caller."""
@@ -167,6 +173,11 @@ class Run:
     def write_json(self, name: str, document: Mapping[str, object]) -> None:
         """Keep a report in the run's folder."""
         write_text(self.folder / name, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def _run_id(verb: str) -> str:
+    now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    return f"{now}-{verb}-{secrets.token_hex(2)}"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -38,6 +38,11 @@ class Screen:
         self._out = writer_to(sys.stderr if json_mode else sys.stdout)
         self._err = self._out if json_mode else writer_to(sys.stderr)
 
+    @property
+    def lost_answer(self) -> bool:
+        """Whether lines of the answer, which without --json is what is said, were not written."""
+        return self._out.lost and not self.json_mode
+
     def say(self, text: str, style: str = "") -> None:
         """One line of progress."""
         self._out.line((text, style))

@@ -22,6 +22,8 @@ class Lasting:
     def __init__(self, stream: TextIO) -> None:
         _take_every_character(stream)
         self._stream = stream
+        self.lost = False
+        """Whether words are missing for another reason than that the reader has read enough."""
 
     @property
     def encoding(self) -> str:
@@ -41,6 +43,7 @@ class Lasting:
         try:
             _write(self._stream, words)
         except OSError as error:
+            self.lost = not isinstance(error, BrokenPipeError)
             _lead_nowhere(self._stream)
             _tell_on(self._stream, error)
         return len(words)
@@ -55,16 +58,19 @@ def write_document(stream: TextIO, words: str) -> None:
     Raises:
         OutputError: not all of it could be written.
     """
-    _take_every_character(stream)
     try:
+        _take_every_character(stream)  # which writes what is held back
         _write(stream, words)
     except BrokenPipeError:
         _lead_nowhere(stream)
     except OSError as error:
-        _lead_nowhere(stream)  # or Python tries again at its end
-        raise OutputError(
-            f"standard output: could not be written: {error.strerror or error}"
-        ) from error
+        raise lost_document(stream, error) from error
+
+
+def lost_document(stream: TextIO, error: OSError) -> OutputError:
+    """What ends a verb whose answer could not be written."""
+    _lead_nowhere(stream)  # or Python tries again at its end
+    return OutputError(f"standard output: could not be written: {error.strerror or error}")
 
 
 def pass_on(descriptor: int, block: bytes) -> None:

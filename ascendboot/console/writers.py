@@ -26,6 +26,11 @@ class Writer(Protocol):
         """Whether the reader sees colours, and wants them."""
         ...
 
+    @property
+    def lost(self) -> bool:
+        """Whether not all lines could be written, though the reader is there."""
+        ...
+
     def line(self, *parts: Part) -> None:
         """Write one line, or several where there are line ends in it."""
         ...
@@ -63,6 +68,10 @@ class _Plain:
     def __init__(self, stream: Lasting) -> None:
         self._stream = stream
 
+    @property
+    def lost(self) -> bool:
+        return self._stream.lost
+
     def line(self, *parts: Part) -> None:
         words = "".join(part if isinstance(part, str) else part[0] for part in parts)
         self._stream.write(f"{legible(words)}\n")
@@ -78,12 +87,17 @@ class _Coloured:
     def __init__(self, stream: Lasting) -> None:
         from rich.console import Console  # noqa: PLC0415 - only for a person who sees it
 
+        self._stream = stream
         self._console = Console(file=cast("IO[str]", stream), highlight=False, soft_wrap=True)
         self._status: Status | None = None
 
     @property
     def shows_colours(self) -> bool:
         return self._console.color_system is not None and not self._console.no_color
+
+    @property
+    def lost(self) -> bool:
+        return self._stream.lost
 
     def line(self, *parts: Part) -> None:
         from rich.text import Text  # noqa: PLC0415

@@ -22,6 +22,8 @@ class RankOutput:
         self._sink = sink
         self._lock = threading.Lock()
         self.problem: str = ""
+        self.lost = False
+        """Whether lines are missing for another reason than that the reader has read enough."""
 
     def show(self, block: bytes) -> None:
         """Hand over some whole lines."""
@@ -38,6 +40,7 @@ class RankOutput:
     def lose(self, error: OSError) -> None:
         """Nothing is shown from here on, for this reason."""
         gone = isinstance(error, BrokenPipeError)
+        self.lost = not gone
         why = "its reader is gone" if gone else error.strerror or error
         self.problem = f"could not show the output any longer: {why}; it is in the logs"
 

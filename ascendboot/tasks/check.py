@@ -25,7 +25,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
-from ascendboot.tasks.session import Session
+from ascendboot.tasks.session import Session, run_to_look
 from ascendboot.tasks.walking import keys_of, survey_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
     workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory)
     state, screen = State.here(), Screen(json_mode=json)
-    run = state.new_run("check")
+    run = run_to_look(state, "check")
     with Session.opened(
         cluster, state, run, accept_new=False, forks=workers, screen=screen
     ) as session:

@@ -90,6 +90,16 @@ class CarefulProgram(Program):
                 self.tasks,
             )
 
+    def parse_core(self, argv: list[str] | None) -> None:
+        """Read Invoke's flags; some of them are answered at once."""
+        with _written():
+            super().parse_core(argv)
+
+    def parse_cleanup(self) -> None:
+        """Answer what is not for a verb."""
+        with _written():
+            super().parse_cleanup()
+
     def list_tasks(self) -> None:
         """Show the verbs.
 
@@ -124,6 +134,26 @@ def _numbers() -> Iterator[None]:
         raise ParseError(
             f"--list-depth, --command-timeout: not a whole number ({error}); leave the flag out"
         ) from error
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """What Invoke prints is an answer, too: without it the exit code is not 0."""
+    code = 0
+    with _last_words():
+        try:
+            try:
+                yield
+            except Exit as end:
+                code = end.code
+                raise
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            from ascendboot.console.streams import lost_document  # noqa: PLC0415 - if it is
+
+            lost = lost_document(sys.stdout, error)
+            raise Exit(str(lost), code=code or lost.exit_code) from error
 
 
 @contextmanager

@@ -19,14 +19,14 @@ def end(screen: Screen, code: int, document: Mapping[str, object] | None) -> Non
     """End a verb that has said what it had to; `document` is None without --json.
 
     Raises:
-        Exit: it does not end with 0: its own code comes first, then that of a document lost.
+        Exit: it does not end with 0: its own code comes first, then that of an answer lost.
     """
     if document is not None:
         try:
             screen.json(document)
         except OutputError as error:
             raise Exit(str(error), code=code or error.exit_code) from error
-    if code:
+    if code := code or (OutputError.exit_code if screen.lost_answer else 0):
         raise Exit(code=code)
 
 

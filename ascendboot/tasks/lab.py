@@ -19,6 +19,7 @@ from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
 from ascendboot.lab.staging import DEMO
 from ascendboot.state import State
 from ascendboot.tasks.common import JSON_HELP, reports_errors, whole_number
+from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.lab_words import (
     lines_of_down,
@@ -207,8 +208,7 @@ def _tell(reply: dict[str, Any], lines: Iterable[str], *, json: bool) -> None:
     screen = Screen(json_mode=json)
     for line in lines:
         screen.say(line)
-    if json:
-        screen.json(reply)
+    end(screen, 0, reply if json else None)
 
 
 def _who(lab: str | None) -> dict[str, Any]:

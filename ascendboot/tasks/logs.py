@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 
 from ascendboot.console import Screen
-from ascendboot.errors import UnreachableError
+from ascendboot.errors import OutputError, UnreachableError
 from ascendboot.launch.choice import chosen_pattern, chosen_ranks, chosen_time
 from ascendboot.launch.copies import RankOutput
 from ascendboot.launch.plan import rank_log
@@ -98,7 +98,8 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
         gathered = gather(found, wanted, follow=follow)
     screen = Screen(json_mode=True)
     _tell(screen, found, gathered)
-    code = UnreachableError.exit_code if gathered.errors else 0
+    lost = OutputError.exit_code if wanted.output.lost else 0
+    code = UnreachableError.exit_code if gathered.errors else lost
     end(screen, code, _document(found, gathered) if json else None)
 
 

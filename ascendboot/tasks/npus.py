@@ -12,7 +12,7 @@ from ascendboot.judge.super_pods import places_of
 from ascendboot.ranktable.against import DeviceSeen, ServerSeen
 from ascendboot.state import State
 from ascendboot.tasks.common import wanted_cluster
-from ascendboot.tasks.session import Session
+from ascendboot.tasks.session import Session, run_to_look
 from ascendboot.transport.pool import FORKS, for_each
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def cluster_asked(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
     """
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state = State.here()
-    run = state.new_run("ranktable")
+    run = run_to_look(state, "ranktable")
     with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
         return cluster, ask_npus(session, cluster.nodes)
 

@@ -8,7 +8,6 @@ import signal
 import sys
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot import __version__
@@ -36,10 +35,12 @@ def prepare(words: Sequence[str]) -> None:
 
     What only tells something ends with its reader, in silence, as `ls | head -1` does. A verb goes
     on without one, and without a stream that was closed: else the next file would take its place.
+    An answer that is written to a closed standard output is lost, and that is an error.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
+            way = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            setattr(sys, name, open(os.open(os.devnull, way), mode))  # noqa: PTH123, SIM115
     if not words or words[0].partition("=")[0] in _ONLY_TELL:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 

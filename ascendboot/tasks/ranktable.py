@@ -119,11 +119,10 @@ def show(c: Context, table: str, server: str | None = None, json: bool = False) 
         servers = ", ".join(dict.fromkeys(row.server for row in rows_of(found)))
         raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
     screen = Screen(json_mode=json)
-    if json:
-        screen.json({"version": version_of(found), "ranks": rows_json(rows)})
-        return
-    for line in lines_of(version_of(found), rows):
+    for line in lines_of(version_of(found), rows) if not json else ():
         screen.say(line)
+    document = {"version": version_of(found), "ranks": rows_json(rows)}
+    end(screen, 0, document if json else None)
 
 
 @task(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})

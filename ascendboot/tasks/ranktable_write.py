@@ -28,7 +28,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.deliver import deliver
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.npus import ask_npus, product_among
-from ascendboot.tasks.session import Session
+from ascendboot.tasks.session import Session, run_to_look
 from ascendboot.tasks.words import ANSWER_HELP, GENERATIONS, among
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
 
 def _found(cluster: Cluster, nodes: Sequence[Node], *, forks: int) -> Mapping[str, NodeFacts]:
     state = State.here()
-    run = state.new_run("ranktable-write")
+    run = run_to_look(state, "ranktable-write")
     with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
         found = ask_npus(session, nodes)
     asked = replace(cluster, resource_mode="rank-table")

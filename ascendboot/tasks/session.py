@@ -212,6 +212,20 @@ def _kept(output: bytes) -> str:
     return text if more <= 0 else f"{text}\n--- {more} bytes more are not kept"
 
 
+def run_to_look(state: State, verb: str) -> Run:
+    """The folder of a call that only looks: also where the working directory takes none."""
+    try:
+        return state.new_run(verb)
+    except OSError as error:
+        run = state.new_run_elsewhere(verb)
+        _new_screen().say(
+            f"{state.runs}: could not be written: {error.strerror or error}; what the nodes answer "
+            f"is kept in {run.folder}",
+            "yellow",
+        )
+        return run
+
+
 def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
     """The workload side of a node; without `engine` the host side is asked for the way.
 

@@ -31,7 +31,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
-from ascendboot.tasks.session import Session
+from ascendboot.tasks.session import Session, run_to_look
 from ascendboot.tasks.walking import keys_of, survey_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     path = wanted_inventory(inventory)
     cluster = read_cluster(path)
     state, screen = State.here(), Screen(json_mode=json)
-    run = state.new_run("plan" if plan else "setup")
+    run = run_to_look(state, "plan") if plan else state.new_run("setup")
     with Session.opened(
         cluster, state, run, accept_new=accept_new, forks=workers, screen=screen
     ) as session:

@@ -28,7 +28,7 @@ from ascendboot.tasks.job_rows import SINGLE_ROWS, rank_rows, standstill
 from ascendboot.tasks.jobs import JOB_HELP, find_job
 from ascendboot.tasks.judged import judged
 from ascendboot.tasks.places import places_json, shown_places, where_ranks_are
-from ascendboot.tasks.session import Session
+from ascendboot.tasks.session import Session, run_to_look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
-    run = state.new_run("status")
+    run = run_to_look(state, "status")
     with Session.opened(
         cluster, state, run, accept_new=False, forks=workers, screen=screen
     ) as session:

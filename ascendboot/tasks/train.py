@@ -36,7 +36,7 @@ from ascendboot.tasks.flags import task
 from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, wanted_hangs
 from ascendboot.tasks.limits import allow_open_files
 from ascendboot.tasks.order import Order
-from ascendboot.tasks.session import Session
+from ascendboot.tasks.session import Session, run_to_look
 from ascendboot.tasks.start_rules import (
     SKIP_CHECKS_HELP,
     STOP_LEFTOVERS_HELP,
@@ -169,7 +169,7 @@ def _train(order: Order, inventory: str | None, at_once: int) -> None:
     applied = _applied(cluster, state)
     if order.min_nodes is not None:
         _refuse_elastic(order.min_nodes, cluster, applied)
-    run = state.new_run("train")
+    run = run_to_look(state, "train") if order.plan else state.new_run("train")
     with Session.opened(cluster, state, run, accept_new=False, forks=at_once) as session:
         connect = session.connect_to_look if order.plan else session.connect
         transports, errors = connect(cluster.nodes, meanwhile=_looking)

@@ -106,7 +106,7 @@ import os, sys
 from ascendboot.console import Screen
 from ascendboot.tasks.program import prepare
 prepare(["status"])
-Screen().text("x")
+Screen().say("x")
 sys.exit(os.open("/dev/null", os.O_RDONLY) + 4)
 """
 """Ends with 7 where the next file is not one of the three streams."""
@@ -210,6 +210,42 @@ def test_an_exit_code_needs_no_room_for_the_words(
 def test_a_verb_goes_on_where_its_streams_were_closed() -> None:
     argv = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>/dev/full', sys.executable, _CLOSED]
     assert subprocess.run(argv, check=False).returncode == 7
+
+
+TABLE = str(Path(__file__).parents[1] / "data/ranktables/hccl-doc_A2_v1.0.json")
+
+
+@pytest.mark.parametrize(("closed", "why"), [("&-", "Bad file d"), ("/dev/full", "No space l")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--list", "--help", "check --help", "--version", "--print-completion-script bash"),
+        *(f"ranktable.show {TABLE}", f"ranktable.show {TABLE} --json", f"ranktable.diff {TABLE}"),
+    ],
+)
+def test_an_answer_that_is_lost_is_no_success(words: str, closed: str, why: str) -> None:
+    more = f" {TABLE}" if "diff" in words else ""
+    line = f'exec "$0" -c "$1" {words}{more} >{closed}'
+    argv = ["/bin/sh", "-c", line, sys.executable, _MAIN]
+    done = subprocess.run(argv, stderr=subprocess.PIPE, check=False, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(f"standard output: .*: {why}.*\n", done.stderr)
+
+
+@pytest.mark.parametrize("verb", ["check", "setup --plan", "status", "ranktable.write"])
+def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    inventory = tmp_path / "one.yaml"
+    node = "{address: 127.0.0.1, port: 1}"
+    inventory.write_text(f"cluster: x\nnodes:\n  a1: {node}\ndefaults: {{user: root}}\n")
+    unwritable = Path("/sys")  # for root, too
+    done = called(f"{verb} --inventory {inventory}", unwritable)
+    said = f"/sys/.ascendboot/runs: could not be written: .* is kept in {tmp_path}/ascendboot-"
+    assert re.match(said, done.stderr)
+    # `status` has no job to ask about.
+    assert done.returncode == (2 if verb == "status" else 4)
 
 
 def test_ctrl_c_while_modules_are_loaded_is_an_end_without_a_traceback() -> None:
