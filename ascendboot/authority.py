@@ -134,6 +134,7 @@ def _keygen(verb: str, *argv: str, cwd: Path) -> str:
             text=True,
             timeout=_TIMEOUT_S,
             check=False,
+            start_new_session=True,  # Ctrl-C is for us: what has begun is let finish
         )
     except subprocess.TimeoutExpired as error:
         raise AscendbootError(

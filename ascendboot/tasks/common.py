@@ -23,6 +23,7 @@ from ascendboot.inventory.kept import cluster_of, digest, record_of
 from ascendboot.model.spans import parse_span
 from ascendboot.state import State
 from ascendboot.tasks.ending import exit_with
+from ascendboot.tasks.interrupts import ctrl_c_raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +56,8 @@ def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(verb)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return verb(*args, **kwargs)
+            with ctrl_c_raised():
+                return verb(*args, **kwargs)
         except OutputError as error:
             raise Exit(str(error), code=error.exit_code) from error
         except AscendbootError as error:

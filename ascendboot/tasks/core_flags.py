@@ -13,6 +13,7 @@ from invoke.program import Program
 
 from ascendboot.errors import LaunchError, UsageError
 from ascendboot.tasks.ending import exit_with
+from ascendboot.tasks.interrupts import INTERRUPTED, end_at_ctrl_c_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,8 +53,19 @@ class CarefulExecutor(Executor):
         Raises:
             Exit: a verb ended with another code than 0.
         """
-        with _last_words():
-            return super().execute(*tasks)
+        code = 1
+        try:
+            with _last_words():
+                done = super().execute(*tasks)
+            code = 0
+        except Exit as end:
+            code = end.code
+            raise
+        except KeyboardInterrupt as error:  # while a verb said how it ended
+            raise Exit(code=INTERRUPTED) from error
+        finally:
+            end_at_ctrl_c_with(code)
+        return done
 
 
 class CarefulProgram(Program):

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ascendboot import __version__
+from ascendboot.tasks.interrupts import end_at_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,16 +28,16 @@ _ONLY_TELL = {
 _TRAIN_SCRIPT = ("train", "main.py")
 _UNKNOWN_WORD = "No idea what "
 AFTER_DASHES = "train: arguments of the script come after --: train main.py -- --steps 100\n"
-_INTERRUPTED = 130
 
 
 def prepare(words: Sequence[str]) -> None:
-    """Make the streams of this process fit for `words`, its command line.
+    """Make the streams of this process, and Ctrl-C, fit for `words`, its command line.
 
     What only tells something ends with its reader, in silence, as `ls | head -1` does. A verb goes
     on without one, and without a stream that was closed: else the next file would take its place.
     An answer that is written to a closed standard output is lost, and that is an error.
     """
+    end_at_ctrl_c()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             way = os.O_WRONLY if name == "stderr" else os.O_RDONLY
@@ -52,7 +53,7 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     the others takes longer than to reach a node.
     """
     wanted = _named(words)
-    with _quiet_interrupt(), _here_to_stay():
+    with _here_to_stay():
         from invoke.collection import Collection  # noqa: PLC0415
 
         collection = Collection()
@@ -98,7 +99,7 @@ def main() -> None:
     """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
     prepare(argv[1:])
-    with _quiet_interrupt(), _here_to_stay():
+    with _here_to_stay():
         from ascendboot.tasks.core_flags import CarefulExecutor, CarefulProgram  # noqa: PLC0415
 
         verbs = namespace(sys.argv[1:])
@@ -117,16 +118,6 @@ def _named(words: Sequence[str]) -> set[str]:
     known = {*_VERBS, *_GROUPS}
     names = [word.partition(".")[0] for word in words]
     return known & set(names) if names and names[0] in known else known
-
-
-@contextmanager
-def _quiet_interrupt() -> Iterator[None]:
-    """Ctrl-C while nothing but modules is loaded is the end, without a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(_INTERRUPTED)
 
 
 @contextmanager

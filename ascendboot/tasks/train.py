@@ -34,6 +34,7 @@ from ascendboot.tasks.common import (
 from ascendboot.tasks.ending import exit_with
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.hangs import HANG_TIMEOUT_HELP, ON_HANG_HELP, wanted_hangs
+from ascendboot.tasks.interrupts import ctrl_c_raised
 from ascendboot.tasks.limits import allow_open_files
 from ascendboot.tasks.order import Order
 from ascendboot.tasks.session import Session, run_to_look
@@ -66,7 +67,8 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(verb)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            verb(*args, **kwargs)
+            with ctrl_c_raised():
+                verb(*args, **kwargs)
         except OutputError as error:
             raise Exit(str(error), code=error.exit_code) from error
         except InterruptedRunError as error:

@@ -111,14 +111,28 @@ sys.exit(os.open("/dev/null", os.O_RDONLY) + 4)
 """
 """Ends with 7 where the next file is not one of the three streams."""
 _PRESSED = """\
-import sys
-class Pressed:
+import atexit, os, signal, sys, threading, time
+from pathlib import Path
+from invoke.executor import Executor
+from invoke.program import Program
+def press(*_): os.kill(os.getpid(), signal.SIGINT)
+def around(owner, name, before, after):
+    inner = getattr(owner, name)
+    def outer(*words, **named):
+        if before: press()
+        try: return inner(*words, **named)
+        finally:
+            if after: press()
+    setattr(owner, name, outer)
+class Loads:
     def find_spec(self, name, path=None, target=None):
-        if name == "ascendboot.tasks.train":
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Pressed())
-from ascendboot.tasks.program import namespace
-namespace(["train", "main.py"])
+        if name == "ascendboot.tasks.status": press()
+class Last:
+    def __del__(self): press()
+def late(): time.sleep(0.5); press(); time.sleep(60)
+{window}
+sys.argv = ["ascendboot", "status"]
+from ascendboot.tasks.program import main; main()
 """
 
 
@@ -248,10 +262,34 @@ def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
     assert done.returncode == (2 if verb == "status" else 4)
 
 
-def test_ctrl_c_while_modules_are_loaded_is_an_end_without_a_traceback() -> None:
-    argv = [sys.executable, "-c", _PRESSED]
-    done = subprocess.run(argv, capture_output=True, check=False, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+@pytest.mark.parametrize(
+    ("window", "code"),
+    [
+        ("sys.meta_path.insert(0, Loads())", 130),
+        ("around(Program, 'parse_core_args', True, False)", 130),
+        ("around(Program, 'parse_tasks', False, True)", 130),
+        ("around(Executor, 'execute', True, False)", 130),
+        ("around(Path, 'cwd', True, False)", 130),
+        ("import ascendboot.tasks.ending as e; around(e, 'exit_with', True, False)", 130),
+        ("around(Executor, 'execute', False, True)", 130),
+        ("threading.Thread(target=late).start()", 2),
+        ("around(sys, 'exit', True, False)", 2),
+        ("atexit.register(press)", 2),
+        ("sys.last = Last()", 2),
+    ],
+)
+def test_ctrl_c_ends_with_130_or_as_the_verb_did_whenever_it_comes(
+    window: str, code: int, tmp_path: Path
+) -> None:
+    argv = [sys.executable, "-c", _PRESSED.replace("{window}", window)]
+    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+    done = subprocess.run(
+        argv, capture_output=True, check=False, text=True, cwd=tmp_path, env=environ, timeout=30
+    )
+    assert done.returncode == code
+    words = "interrupted\n" if code == 130 else "no inventory is named: "
+    assert done.stderr.endswith(words) if code == 130 else done.stderr.startswith(words)
+    assert "Traceback" not in done.stderr
 
 
 def run(program: str) -> str:
