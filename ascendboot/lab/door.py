@@ -22,7 +22,7 @@ from ascendboot.lab.containers import NAME, hindrance
 from ascendboot.lab.node import entry
 from ascendboot.lab.programs import LabError
 from ascendboot.lab.records import recorded
-from ascendboot.lab.shape import Shape, lab_called
+from ascendboot.lab.shape import DEFAULT_NETWORKS, Shape, lab_called
 from ascendboot.lab.status import container_state, lab_json, status_of
 from ascendboot.lab.updown import down, remains, up
 
@@ -127,7 +127,7 @@ def _up(request: Json) -> Json:
     shape = Shape.asked(
         request["nodes"],
         request["devices"],
-        request["network"],
+        request["network"] or DEFAULT_NETWORKS,
         product=request.get("product", "a2"),
     )
     directory = Path(request["directory"])
@@ -138,7 +138,8 @@ def _up(request: Json) -> Json:
         project = Path(request["project"]) if request["project"] else None
         owner = (request["uid"], request["gid"])
         asked = replace(shape, containers=containers)
-        return up(asked, directory=directory, project=project, owner=owner)
+        instead = () if request["network"] else asked.elsewhere()
+        return up(asked, directory=directory, project=project, owner=owner, instead=instead)
 
     try:
         lab = bring(containers=wanted)
@@ -148,12 +149,16 @@ def _up(request: Json) -> Json:
         # All that shows from outside was well, and still podman may not work here.
         why_none = str(error).partition("; try ")[0]
         lab = bring(containers=False)
+    notes = [f"No containers: {why_none}; ranks run on the servers themselves."] if why_none else []
+    if lab.shape.management != shape.management and not before:
+        ranges = f"{lab.shape.management} and {lab.shape.npu}"
+        notes.append(f"The default ranges are in use: this lab has {ranges}.")
     nodes = [{"name": node.name, "address": str(node.address)} for node in lab.nodes]
     return {
         **lab_json(lab),
         "already_running": before is not None,
         "nodes": nodes,
-        "note": why_none and f"No containers: {why_none}; ranks run on the servers themselves.",
+        "note": "\n".join(notes) or None,
     }
 
 

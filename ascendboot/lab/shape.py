@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal, TypeAlias
 
@@ -22,6 +22,8 @@ _MOST_NODES = 254
 _MOST_DEVICES = 16
 _FIRST_DEVICE = 100
 _NODE_STRIDE = 256
+_PART = 20
+"""The prefix of a part of the default networks: fourteen labs of up to fifteen nodes beside one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,21 @@ class Shape:
         last = shape.nodes[-1].devices[-1].device_ip or ""
         _check_room("NPU", npu, IPv4Address(last), shape.gateway)
         return shape
+
+    def elsewhere(self) -> tuple[Shape, ...]:
+        """The same lab in other parts of its networks, for where another one has them.
+
+        A lab lives at both ends of its networks, and routes to narrower ones win: side by side
+        they do not meet. Empty where a part is too small.
+        """
+        wider = zip(
+            self.management.subnets(new_prefix=_PART),
+            self.npu.subnets(new_prefix=_PART),
+            strict=True,
+        )
+        parts = [replace(self, management=management, npu=npu) for management, npu in wider]
+        last = IPv4Address(parts[0].nodes[-1].devices[-1].device_ip or "")
+        return tuple(parts[1:-1]) if last < parts[0].gateway else ()
 
     @property
     def lab_id(self) -> str:

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ascendboot.lab import claims, containers, delay, records, wiring
 from ascendboot.lab.cluster import Lab
@@ -15,6 +16,9 @@ from ascendboot.lab.programs import LabError, RangeInUseError, need_programs, ru
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import Shape, prefix_of
 from ascendboot.lab.staging import Surroundings, host_keys, make_key, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _KEY = "operator_key"
 _MADE_NAMESPACE_FOLDER = "made-run-netns"
@@ -26,10 +30,12 @@ def up(
     directory: Path,
     project: Path | None = None,
     owner: tuple[int, int] | None = None,
+    instead: Sequence[Shape] = (),
 ) -> Lab:
     """Bring a lab up for a working directory; one that runs there in the same shape is kept.
 
     `project` is the checkout that the nodes see, `owner` gets the files written in `directory`.
+    Where ranges of the shape are in use, the first shape of `instead` counts whose are free.
 
     Raises:
         LabError: a program is missing, a range is in use, another shape runs, or a part failed;
@@ -46,8 +52,8 @@ def up(
         if running and not _is_whole(running):
             _take_down(running.shape.lab_id)
         elif running:
-            return _same_again(running, shape)
-        _refuse_what_is_used(shape)
+            return _same_again(running, shape, instead)
+        shape = _free_one(shape, instead)
         record = Record(shape, directory, uid, gid, records.current_boot_id())
         try:
             _build(record, Surroundings.of_this_process(directory, project))
@@ -79,8 +85,8 @@ def _is_whole(record: Record) -> bool:
     return record.ready and record.boot_id == records.current_boot_id()
 
 
-def _same_again(running: Record, shape: Shape) -> Lab:
-    if running.shape != shape:
+def _same_again(running: Record, shape: Shape, instead: Sequence[Shape]) -> Lab:
+    if running.shape not in (shape, *instead):
         raise LabError(
             f"lab: could not bring up {shape.described()}: a lab of {running.shape.described()}"
             f" runs for {running.directory}; say invoke lab.down first"
@@ -89,13 +95,26 @@ def _same_again(running: Record, shape: Shape) -> Lab:
     return Lab(running)
 
 
+def _free_one(shape: Shape, instead: Sequence[Shape]) -> Shape:
+    try:
+        _refuse_what_is_used(shape)
+    except RangeInUseError:
+        for other in instead:
+            with suppress(RangeInUseError):
+                _refuse_what_is_used(other)
+                return other
+        raise
+    return shape
+
+
 def _refuse_what_is_used(shape: Shape) -> None:
     labs = records.recorded()
     known = any(record.shape.lab_id == shape.lab_id for record in labs)
     if not known and wiring.existing(shape.prefix):
-        raise LabError(
-            f"lab: could not bring up {shape.described()}: {shape.prefix}* is left over from a lab"
-            f" whose record is gone; remove it with invoke lab.down --lab {shape.lab_id}"
+        raise RangeInUseError(
+            f"lab: could not bring up {shape.described()}: {shape.prefix}* is there, and"
+            f" {records.ROOT} has no record of its lab, which may run in another container or mount"
+            " namespace; take other ranges with --network MANAGEMENT,NPU"
         )
     interfaces = [record.shape.prefix for record in labs]
     problems = claims.conflicts(shape, claims.claims_of_machine(interfaces))

@@ -43,7 +43,8 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
         "no-containers": "No containers: ranks run on the nodes themselves",
         "product": f"What the NPUs say that they are: {', '.join(PRODUCTS)} (a5 is 950). Default:"
         " a2",
-        "network": f"Management and NPU network; default {DEFAULT_NETWORKS}",
+        "network": f"Management and NPU network. Default: {DEFAULT_NETWORKS}, or where another"
+        " lab has those a free part of them",
         "json": JSON_HELP,
     }
 )
@@ -55,7 +56,7 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     containers: bool = False,
     no_containers: bool = False,
     product: str = "a2",
-    network: str = DEFAULT_NETWORKS,
+    network: str | None = None,
     json: bool = False,
 ) -> None:
     """Bring up a practice cluster: real SSH servers and networks, stand-in NPUs; needs root.

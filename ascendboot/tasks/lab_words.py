@@ -84,5 +84,4 @@ def _none_runs(lab: str | None) -> str:
 
 def _others(reply: dict[str, Any]) -> Iterator[str]:
     for other in reply["others"]:
-        lab = other["lab"]
-        yield f"A lab of {other['directory']} is here; invoke lab.down --lab {lab} takes it down."
+        yield f"Another practice cluster, {other['lab']}, belongs to {other['directory']}."

@@ -459,6 +459,29 @@ def test_two_labs_run_side_by_side(bring_up: BringUp, practice_cluster: Lab) -> 
     assert ssh(practice_cluster, "lab-2", "hostname") == "lab-2\n"
 
 
+def test_labs_of_two_directories_take_other_ranges_by_themselves(tmp_path: Path) -> None:
+    places = [tmp_path / "one", tmp_path / "two"]
+    up_words = ("lab.up", "--nodes", "1", "--devices", "1", "--no-containers", "--json")
+    try:
+        labs = []
+        for place in places:
+            place.mkdir()
+            code, out, err = ascendboot(place, *up_words)
+            assert code == 0, err
+            labs.append(json.loads(out))
+        again = json.loads(ascendboot(places[1], *up_words)[1])
+        assert (again["lab"], again["already_running"]) == (labs[1]["lab"], True)
+        assert len({lab["lab"] for lab in labs}) == 2
+        assert "The default ranges are in use: this lab has 198.18." in labs[1]["note"]
+        _, told, _ = ascendboot(places[0], "lab.status")
+        assert f"Another practice cluster, {labs[1]['lab']}, belongs to {places[1]}.\n" in told
+        assert "ssh answers" in told
+    finally:
+        told = "".join(ascendboot(place, "lab.down")[1] for place in places)
+    assert told.count("The practice cluster is down.") == 2
+    assert "--lab" not in told
+
+
 def test_an_up_that_fails_half_way_leaves_nothing(bring_up: BringUp, tmp_path: Path) -> None:
     (tmp_path / ".ascendboot").write_text("a file of that name is in the way")
     gone = bring_up()

@@ -67,11 +67,11 @@ def checkout() -> Iterator[Path]:
         yield root
 
 
-def demo(checkout: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+def demo(checkout: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     path = f"{checkout}/bin:{os.environ['PATH']}"
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
     return subprocess.run(
-        [checkout / "scripts/demo"],
+        [checkout / "scripts/demo", *words],
         env={**kept, "PATH": path, **environ},
         capture_output=True,
         text=True,
@@ -122,6 +122,34 @@ def test_a_venv_of_root_in_the_checkout_of_who_said_sudo_is_named(checkout: Path
         f"demo: could not install into {checkout}/.venv: it belongs to root; run as that user, or "
         "have it deleted\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--help"], 0, "Usage: scripts/demo\n"),
+        (["-h"], 0, "Usage: scripts/demo\n"),
+        (["--nodes", "3"], 2, 'demo: could not take "--nodes 3": '),
+    ],
+)
+def test_the_demo_has_a_help_and_no_other_arguments(
+    checkout: Path, words: list[str], code: int, said: str
+) -> None:
+    ended = demo(checkout, *words)
+    assert ended.returncode == code
+    assert (ended.stderr if code else ended.stdout).startswith(said)
+    assert (checkout / "called").read_text() == ""
+
+
+def test_the_demo_leaves_a_cluster_that_runs_here_alone(checkout: Path) -> None:
+    program = checkout / ".venv/bin/invoke"
+    program.write_text(program.read_text().replace("null", '"c6120000"'))
+    ended = demo(checkout)
+    assert ended.returncode == 1
+    assert "a practice cluster of" in ended.stderr
+    assert "lab.down" not in ended.stderr
+    calls = (checkout / "called").read_text().splitlines()
+    assert [line.split()[2:] for line in calls] == [["lab.status", "--json"]]
 
 
 @pytest.mark.parametrize("sudo", [{}, {"SUDO_UID": "0", "SUDO_GID": "0"}], ids=["user", "root"])

@@ -259,6 +259,16 @@ def test_labs_collide_where_somebody_lives(other: str, collide: bool) -> None:  
     assert (labs_collide(DEFAULT, shape), labs_collide(shape, DEFAULT)) == (collide, collide)
 
 
+def test_a_lab_finds_room_beside_others() -> None:
+    first, *_, last = DEFAULT.elsewhere()
+    assert (str(first.management), str(first.npu)) == ("198.18.16.0/20", "198.19.16.0/20")
+    labs = [DEFAULT, *DEFAULT.elsewhere()]
+    assert [(a, b) for a in labs for b in labs if a is not b and labs_collide(a, b)] == []
+    assert (last.node_count, last.device_count) == (2, 8)
+    assert Shape.asked(15, 16, DEFAULT_NETWORKS).elsewhere()
+    assert Shape.asked(16, 8, DEFAULT_NETWORKS).elsewhere() == ()
+
+
 def test_the_wires_of_a_small_lab() -> None:
     bridge = [
         "link set lo up",
