@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 
 _EXCERPT = 200
+_MOST_TOLD = 200
+_LONGEST_TOLD = 600
 
 
 def excerpt(text: str) -> str:
@@ -33,13 +35,27 @@ class OutputError(AscendbootError):
 
 
 class InventoryError(AscendbootError):
-    """The inventory cannot be used; carries every problem found, each as `file:line: key: what`."""
+    """The inventory cannot be used; carries every problem found, each as `file:line: key: what`.
+
+    Its text has the first of them, and of a long one both ends: a file of 1 MiB has room for more
+    problems, and longer words, than anybody reads.
+    """
 
     exit_code = 2
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+        more = len(problems) - _MOST_TOLD
+        rest = [f"and {more} more problems; correct these first"] if more > 0 else []
+        super().__init__("\n".join([*map(_both_ends, problems[:_MOST_TOLD]), *rest]))
         self.problems = tuple(problems)
+
+
+def _both_ends(words: str) -> str:
+    """Where it is and what to do stand at the ends of a message."""
+    if len(words) <= _LONGEST_TOLD:
+        return words
+    half = _LONGEST_TOLD // 2
+    return f"{words[:half]} … {words[-half:]}"
 
 
 class NotUnderstoodError(AscendbootError):

@@ -23,6 +23,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
 """What no YAML may hold and UTF-8 may; named one by one, which is compiled in no time."""
 _CORE = "tag:yaml.org,2002:"
+_NUL = "has the character U+0000, which no name, path or variable can have; remove it"
 
 
 def read(path: Path, *, file: str) -> Sheet:
@@ -156,6 +157,9 @@ class _Reader:
                 self.problems.append(Problem(line, spot.path, "a key must be a single word"))
                 continue
             key = key_node.value
+            if "\0" in key:
+                self.problems.append(Problem(line, spot.path, f"the key {seen(key)} {_NUL}"))
+                continue
             inner = spot.of_key(key, line)
             if key_node.tag == f"{_CORE}merge":
                 self._problem(inner, "merge keys are not supported; use `groups` or `defaults`")
@@ -183,6 +187,9 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, spot: Spot) -> Value | None:
         kind = node.tag.removeprefix(_CORE)
         text: str = node.value
+        if "\0" in text:
+            self._problem(spot, f"{seen(text)} {_NUL}")
+            return None
         if kind == "null":
             self._problem(spot, "has no value; give it one, or remove it")
             return None
@@ -203,7 +210,7 @@ def _reading(kind: str, text: str) -> str:
     if kind == "bool":
         word = "true" if text.lower() in ("yes", "on", "true", "y") else "false"
         return word if text.lower() != word else "a yes-or-no value"
-    if kind == "int" and re.fullmatch(r"[-+]?0[0-7_]+", text):
+    if kind == "int" and re.fullmatch(r"[-+]?0[0-7_]{1,20}", text):
         return f"the octal number {int(text.replace('_', ''), 8)}"
     if kind == "int" and ":" in text:
         return "a number to the base of 60"

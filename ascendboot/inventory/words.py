@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ascendboot.inventory.sheet import Location, Sheet, Spot, Value
 
 
+_SHOWN = 60
+
+
 class _Gone:
     """Marks a refused value until the sweep."""
 
@@ -95,6 +98,9 @@ def _unknown(location: Location) -> str:
 def _wrong(value: Any, location: Location) -> str:  # noqa: ANN401 (whatever stood in the file)
     wanted = shape.at(location)
     kind = wanted.get("x-kind") or f"a mapping with {_listed(wanted['properties'])}"
+    if isinstance(value, Raw) and len(value.text) > _SHOWN:
+        shown = f"{value.text[:_SHOWN]}…"
+        return f"{shown} is {value.reading} in YAML, not {kind}; {_example(location)}"
     if isinstance(value, Raw):
         return f"{value.text} is {value.reading} in YAML, not {kind}; {_repair(value, wanted)}"
     if isinstance(value, int) and wanted.get("type") == "string":

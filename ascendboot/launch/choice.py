@@ -13,7 +13,7 @@ from ascendboot.model.spans import parse_span
 if TYPE_CHECKING:
     from ascendboot.launch.record import JobRecord
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _COMMA = re.compile(r",(?![^\[]*\])")
 _SPAN_END = tuple("smhd")
 

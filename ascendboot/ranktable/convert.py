@@ -29,7 +29,9 @@ _NEEDS_LEVELS = (
     "local_id and, for each net_layer, net_instance_id and rank_addr_list with the ports of each "
     "address; only the servers of 950 tell them: ranktable.write"
 )
-_HOST = re.compile(r"(?P<host>[^\s#=]+)(?:\s+slots\s*=\s*(?P<slots>[0-9]+))?(?P<rest>[^#]*)(#.*)?")
+_HOST = re.compile(
+    r"(?P<host>[^\s#=]+)(?:\s+slots\s*=\s*(?P<slots>[0-9]{1,9}))?(?P<rest>[^#]*)(#.*)?"
+)
 _SLOTS = re.compile(r"^[\w.:-]+\s+slots\s*=\s*[0-9]", re.MULTILINE)
 
 

@@ -19,6 +19,8 @@ _TOKEN = re.compile(
     r"""|(?P<other>[^\s{}\[\],:"]+))"""
 )
 _COMMENT = ("//", "/*", "#")
+_SURROGATE = re.compile(r"\\u[dD][89A-Fa-f]")
+_HALF = re.compile("[\ud800-\udfff]")
 _MOST_DIGITS = 64
 
 
@@ -59,6 +61,8 @@ def parse(text: str) -> Parsed:
         raise JsonTextError(text, _position_of(text, str(error)), _number(str(error))) from None
     except RecursionError:
         raise JsonTextError(text, 0, "lists or objects are nested too deeply") from None
+    if _SURROGATE.search(text):
+        _refuse_half_characters(text)
     doubled = tuple(p for p, _, again in _walk(text) if again) if hook.doubled else ()
     return Parsed(document, doubled)
 
@@ -88,6 +92,16 @@ def shown(path: Path) -> str:
 def line_and_column(text: str, position: int) -> tuple[int, int]:
     """Both from 1, as editors count."""
     return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+
+
+def _refuse_half_characters(text: str) -> None:
+    r"""HCCL's reader takes no `\ud800` without its other half."""
+    for match in _TOKEN.finditer(text):
+        words = match["string"] or ""
+        half = _HALF.search(json.loads(words)) if _SURROGATE.search(words) else None
+        if half is not None:
+            problem = f"\\u{ord(half[0]):04x} is half of a character; write it as a whole"
+            raise JsonTextError(text, match.start("string"), problem)
 
 
 class _NotANumberError(Exception):

@@ -36,6 +36,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LONGEST_S = 86400.0
+_MOST_DIGITS = 18
+"""More are a mistake, and of some thousands Python makes no number."""
 
 INVENTORY_HELP = (
     "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY, else the"
@@ -84,8 +86,10 @@ def whole_number(flag: str, text: str, *, at_least: int) -> int:
     Raises:
         UsageError: it is no number, or too small.
     """
-    if not text.isascii() or not text.isdigit() or int(text) < at_least:
-        raise UsageError(f'{flag}: "{text}" is not a whole number of at least {at_least}')
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if not is_number or int(text) < at_least:
+        shown = text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}…"
+        raise UsageError(f'{flag}: "{shown}" is not a whole number of at least {at_least}')
     return int(text)
 
 

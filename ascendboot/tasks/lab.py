@@ -31,6 +31,7 @@ from ascendboot.tasks.lab_words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_MOST_DIGITS = 18
 _LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
 
 
@@ -236,6 +237,8 @@ def _number(option: str, word: str | None, *, negative: bool = False) -> int | N
     if word is None:
         return None
     digits = word[1:] if negative and word[:1] in ("-", "+") else word
-    if not (digits.isascii() and digits.isdecimal()):
-        raise UsageError(f'{option}: "{word}" is not a number')
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
+        raise UsageError(
+            f'{option}: "{word[:_MOST_DIGITS]}" is not a number of at most {_MOST_DIGITS} digits'
+        )
     return int(word)

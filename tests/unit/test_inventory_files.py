@@ -182,6 +182,40 @@ def fits(text: str) -> None:
         assert all(re.fullmatch(r"i\.yaml(:\d+){0,2}: [^\n\0]+", p) for p in problems)
 
 
+WELL = "cluster: c\nnodes:\n  a: {address: 192.0.2.1, port: 22}\ncode: {path: /w}\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "hostile", "where", "what"),
+    [
+        ("cluster: c", '"\\0": 1\ncluster: c', "1: ", "the key"),
+        ("port:", '"p\\0": 1, port:', "3: nodes.a: ", "the key"),
+        ("/w", '"/w\\0"', "4: code.path: ", "has the character U+0000"),
+        (
+            "c\n",
+            'c\nresources: {file: "a\\0b"}\n',
+            "2: resources.file: ",
+            "has the character U+0000",
+        ),
+        ("22", f"0{'7' * 6000}", "3: nodes.a.port: ", "a number in a special form in YAML, not"),
+        ("22", f"0b{'1' * 60000}", "3: nodes.a.port: ", "a number in a special form in YAML, not"),
+        ("22", f"1{':59' * 60000}", "3: nodes.a.port: ", "to the base of 60"),
+        ("code:", "".join(f"k{n}: 1\n" for n in range(999)) + "code:", "4: k0: ", "and 799 more"),
+    ],
+)
+def test_a_hostile_inventory_is_refused_in_few_words(
+    part: str, hostile: str, where: str, what: str
+) -> None:
+    Path("i.yaml").write_text(WELL.replace(part, hostile, 1), encoding="utf-8")
+    with pytest.raises(InventoryError) as caught:
+        load(Path("i.yaml"))
+    said = str(caught.value)
+    assert said.startswith(f"i.yaml:{where}")
+    assert what in said
+    assert max(map(len, said.splitlines())) < 700
+    assert len(said) < 40_000
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS | GOOD | VALUES)
 def test_any_document_loads_or_is_refused_in_words(document: Any) -> None:

@@ -129,7 +129,9 @@ class Loads:
         if name == "ascendboot.tasks.status": press()
 class Last:
     def __del__(self): press()
-def late(): time.sleep(0.5); press(); time.sleep(60)
+def late():
+    while threading.main_thread().is_alive(): time.sleep(0.01)
+    press(); time.sleep(60)
 {window}
 sys.argv = ["ascendboot", "status"]
 from ascendboot.tasks.program import main; main()
@@ -424,7 +426,7 @@ def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_trace
     assert numbers == set()
 
 
-@pytest.mark.parametrize("forks", ["abc", "0", "-1", "1.5"])
+@pytest.mark.parametrize("forks", ["abc", "0", "-1", "1.5", "9" * 6000])
 def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
     with pytest.raises(UsageError, match=r"^--forks: .* is not a whole number of at least 1$"):
         forks_of(forks)

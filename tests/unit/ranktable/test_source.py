@@ -26,6 +26,8 @@ TEXTS = {
     b'{"NaN": -Infinity}': "line 1, column 9: -Infinity is no number of JSON",
     b'{"a": 1e999}': "line 1, column 7: 1e999 is too large",
     b'{"a": ' + b"9" * 5000 + b"}": "line 1, column 7: a number of 5000 digits",
+    b'{"a": "\\ud800"}': "line 1, column 7: \\ud800 is half of a character; write it as a whole",
+    b'{"\\ude00": 1}': "line 1, column 2: \\ude00 is half of a character; write it as a whole",
     b"[" * 10_000_000: "line 1, column 1: lists or objects are nested too deeply",
     b'{"a": [1, 2': "line 1, column 12: the text ends too early",
     '{"a": 1}'.encode("utf-16"): "the text is UTF-16 or UTF-32; save it as UTF-8",
@@ -47,6 +49,12 @@ def test_what_is_no_json_is_said_with_its_place(
         assert str(caught.value).endswith(message)
     else:  # newer Pythons point at the comma, older ones behind it
         assert str(caught.value).rpartition(": ")[2] == message.rpartition(": ")[2]
+
+
+def test_both_halves_of_a_character_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"a": "\\ud83d\\ude00 \\\\ud800"}')
+    assert source.read(str(path)).document == {"a": "\U0001f600 \\ud800"}
 
 
 def test_a_byte_order_mark_and_doubled_members_are_noted_not_refused(tmp_path: Path) -> None:
