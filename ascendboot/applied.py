@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot import __version__, laid_out
 from ascendboot.errors import AscendbootError
+from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.own_file import OwnFile
 from ascendboot.model.placement import Placement, Slot
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ascendboot.facts.own import Own
-    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.cluster import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +165,33 @@ class Applied:
             raise AscendbootError(
                 f"what the last setup left cannot be read ({error!r}); run setup again"
             ) from error
+
+
+def reach_of(node: Node) -> dict[str, object]:
+    """What it takes to reach a node once the inventory does not name it any more."""
+    return {
+        "address": node.address,
+        "cluster_address": node.cluster_address,
+        "server_id": node.server_id,
+        "ssh": asdict(node.ssh),
+        "container": node.container,
+        "engine": node.engine,
+    }
+
+
+def node_of(name: str, reach: Mapping[str, Any]) -> Node:
+    """The node of which `reach_of` was kept.
+
+    Raises:
+        AscendbootError: the record has another form.
+    """
+    try:
+        return Node(name=name, **{**reach, "ssh": SshAccess(**reach["ssh"])})
+    except (KeyError, TypeError) as error:
+        raise AscendbootError(
+            f"how {name} was reached cannot be read ({error!r}); put the node back into the "
+            "inventory and run setup, or remove nodes.json from the folder of the cluster"
+        ) from error
 
 
 _OTHER_FILES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NodeError
@@ -11,13 +11,13 @@ from ascendboot.facts.api import Answer, Fact, Unanswered, answer_to, value_of
 from ascendboot.facts.container import container_question, way_into
 from ascendboot.facts.node import NodeFacts, host_questions, questions, work_questions
 from ascendboot.facts.own import Own, own_question, parse_own
-from ascendboot.steps.lock import ours
+from ascendboot.steps.lock import Lock, ours
 from ascendboot.transport.api import Sides
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.code import CodeTree
-    from ascendboot.steps.lock import Lock, Locks
+    from ascendboot.steps.lock import Locks
     from ascendboot.transport.api import HostSide, Transport
 
 Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
@@ -38,6 +38,12 @@ class Asked:
     """The container of an earlier setup, not of this one, in which our sshd still runs."""
     was_locked: bool = False
     """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
+    broke: str = ""
+    """Whose lock was taken from a run that went on or hung."""
+
+    def after(self, lock: Lock) -> Asked:
+        """The same, said while this lock was ours."""
+        return replace(self, was_locked=lock.was_waited_for, broke=lock.broke)
 
 
 def own_fact(cluster: Cluster) -> Fact[Own]:
@@ -70,21 +76,22 @@ def ask_node(
     if node.container is None:
         answers = asker(host, {**first, **questions(cluster, node), **work_too})
         _refuse_one_session(host)
-        waited = _has_waited(node, answers.get("lock"))
+        lock = _lock(node, answers.get("lock"))
         facts = NodeFacts.from_answers(node.name, answers)
-        return Asked(facts, Sides(host, host), _own(node, answers), was_locked=waited)
+        own_there = _own(node, answers)
+        return Asked(facts, Sides(host, host), own_there).after(lock)
     answers = asker(host, {**first, **host_questions(cluster, node), **own})
     _refuse_one_session(host)
-    waited = _has_waited(node, answers.get("lock"))
+    lock = _lock(node, answers.get("lock"))
     there = _own(node, answers)
     way = way_into(node, answers["container"])
     if way is None:
         facts = NodeFacts.from_answers(node.name, answers)
-        return Asked(facts, Sides(host, host), Own(there.base), was_locked=waited)
+        return Asked(facts, Sides(host, host), Own(there.base)).after(lock)
     work = host.inside(way)
     if locks is not None:
         answer = answer_to(locks.inside, work.hold(locks.inside.command))
-        waited = _has_waited(node, answer) or waited
+        lock = lock.and_then(_lock(node, answer))
     inside = asker(work, {**work_questions(cluster, node), **work_too})
     return Asked(
         NodeFacts.from_answers(node.name, {**inside, **answers}),
@@ -92,8 +99,7 @@ def ask_node(
         _own(node, inside),
         served=there if cluster.serves_from_host(node) else None,
         idle=None if cluster.serves_from_host(node) else there,
-        was_locked=waited,
-    )
+    ).after(lock)
 
 
 def _refuse_one_session(host: HostSide) -> None:
@@ -129,5 +135,5 @@ def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Own:
     return found.value
 
 
-def _has_waited(node: Node, answer: Answer[Lock] | None) -> bool:
-    return answer is not None and ours(node.name, answer).was_waited_for
+def _lock(node: Node, answer: Answer[Lock] | None) -> Lock:
+    return Lock() if answer is None else ours(node.name, answer)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import AscendbootError
-from ascendboot.model.certificate import START_SLACK_S, VALID_DAYS, Authority
+from ascendboot.model.certificate import START_SLACK_S, VALID_DAYS, Authority, fingerprint
 
 if TYPE_CHECKING:
     from ascendboot.model.certificate import Claims
@@ -43,6 +43,12 @@ class Keys:
         user, host = self._public(USER_CA), self._public(HOST_CA)
         return Authority(user=user, host=host, sign=None)
 
+    def known_as(self) -> frozenset[str]:
+        """The host CA's fingerprint, also where trust needs no CA any more; nothing is checked."""
+        path = self.folder / f"{HOST_CA}.pub"
+        words = path.read_text().split() if path.is_file() else []
+        return frozenset({fingerprint(" ".join(words[:2]))} if len(words) > 1 else ())
+
     def ensure(self) -> Authority:
         """The authority, able to sign; the keys are made when there are none.
 
@@ -55,6 +61,11 @@ class Keys:
             self._make()
         user, host = self._public(USER_CA), self._public(HOST_CA)
         return Authority(user=user, host=host, sign=partial(_sign, self.folder))
+
+    def renew(self) -> None:
+        """Make other keys in place of those that are there."""
+        shutil.rmtree(self.folder)
+        self.ensure()
 
     def _make(self) -> None:
         parent = self.folder.parent
@@ -80,8 +91,8 @@ class Keys:
     def _public(self, name: str) -> str:
         path = self.folder / name
         remedy = (
-            f"put the right one back, or remove {self.folder} and have `setup` make new keys "
-            "and sign everything again"
+            f"put the right one back, or remove {self.folder} and have `setup --take-over` make "
+            "new keys and sign everything again"
         )
         try:
             mode = path.stat().st_mode
@@ -91,7 +102,7 @@ class Keys:
         if mode & _OTHERS:
             raise AscendbootError(
                 f"{path}: could not use the CA key: others may read it (mode {mode & 0o777:04o}); "
-                f"chmod 600 if nobody has, else remove {self.folder} and run `setup`"
+                f"chmod 600 if nobody has, else remove {self.folder} and run `setup --take-over`"
             )
         try:
             printed = _keygen("read", "-y", "-P", "", "-f", name, cwd=self.folder)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError
 
@@ -56,6 +56,40 @@ class State:
         """The folder of a cluster's CA keys; nobody else may read it."""
         return self.cluster(cluster) / "ca"
 
+    def nodes(self, cluster: str) -> dict[str, Any]:
+        """How each node was reached that was set up from here, by name.
+
+        Raises:
+            AscendbootError: the file holds something else.
+        """
+        path = self.cluster(cluster) / "nodes.json"
+        if not path.is_file():
+            return {}
+        try:
+            found = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise AscendbootError(f"{path}: could not be read: {error}; remove it") from error
+        if not isinstance(found, dict):
+            raise AscendbootError(f"{path}: is not what setup writes; remove it")
+        return found
+
+    def remember_nodes(self, cluster: str, nodes: Mapping[str, object]) -> None:
+        """Keep how each node was reached."""
+        write_text(self.cluster(cluster) / "nodes.json", json.dumps(nodes, indent=2) + "\n")
+
+    def control_keys(self, cluster: str) -> tuple[str, ...]:
+        """The keys under which this folder has set up a cluster, but for that of its CA."""
+        path = self._control(cluster)
+        return tuple(path.read_text().split()) if path.is_file() else ()
+
+    def add_control_key(self, cluster: str, key: str) -> None:
+        """From now on what was set up under this key counts as set up from this folder."""
+        keys = dict.fromkeys((*self.control_keys(cluster), key))
+        write_text(self._control(cluster), "".join(f"{each}\n" for each in keys))
+
+    def _control(self, cluster: str) -> Path:
+        return self.cluster(cluster) / "control"
+
     def remember_current(self, inventory: Path) -> None:
         """Make `inventory` the one that verbs use when they are given none."""
         named = os.path.relpath(inventory, self.root.parent)
@@ -97,8 +131,10 @@ class State:
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
         """The files that `setup` made here for `cluster`, but for the host keys it accepted."""
         folder = self.cluster(cluster)
-        found = [folder / "applied.json", *sorted((folder / "ca").glob("*_ca*"))]
-        found.append(folder / "ca" / ".gitignore")
+        found = [
+            folder / name for name in ("applied.json", "nodes.json", "control", "ca/.gitignore")
+        ]
+        found += sorted((folder / "ca").glob("*_ca*"))
         if self.current.exists():
             named = self.root.parent / os.fsdecode(self.current.read_bytes()).strip()
             if named.resolve() == inventory.resolve():
@@ -143,7 +179,7 @@ class State:
                 lock.seek(0)
                 raise AscendbootError(
                     f"{cluster}: could not start: another setup or reset is at work "
-                    f"({lock.read().strip()}); wait until it has ended"
+                    f"({lock.read().strip()}); wait until it has ended, or end that process"
                 ) from error
             with _named(path):
                 lock.truncate(0)

@@ -32,17 +32,26 @@ _OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh
 
 def sshd(context: Context, node: Node) -> Sequence[Step]:
     """Our own sshd: host key, configuration, running process."""
-    steps: list[Step] = [KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}")]
+    steps: list[Step] = [] if context.control is None else [_record(context)]
+    steps.append(KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"))
     if context.cluster.serves_from_host(node):
         steps.append(FileContent(_ENTER, _enter(context, node), 0o755))
     config = FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600)
     return [*steps, config, _daemon(context, node)]
 
 
+def _record(context: Context) -> Step:
+    """Which control folder sets the node up: another one is then refused."""
+    if context.owner is None:
+        return Later("owner", "the keys of this control folder are made")
+    return FileContent("owner", context.owner.text)
+
+
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:
     """On the primary, the key that opens every node."""
     is_primary = node == context.cluster.primary
-    return [KeyPair(_CLUSTER_KEY, context.cluster.name)] if is_primary else []
+    retired = context.control.known if context.control else ()
+    return [KeyPair(_CLUSTER_KEY, context.cluster.name, retired)] if is_primary else []
 
 
 def admission(context: Context, node: Node) -> Sequence[Step]:

@@ -55,7 +55,7 @@ BELOW = {
     "engine": {
         *("errors", "model", "transport", "facts", "steps", "judge", "render"),
         *("decide", "context", "phases", "prove", "outcomes"),
-        *("network", "proofs", "asking", "settling", "code"),
+        *("network", "proofs", "asking", "settling", "code", "launch"),
     },
     "launch": {"errors", "model", "transport"},
     "preflight": {"errors", "model", "launch", "transport", "judge"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.engine.changes import apply, plan
@@ -34,6 +35,9 @@ def set_up(survey: Survey, connect: Connect) -> Context:
             results say what.
     """
     context, sides = _ground(survey, connect)
+    if survey.before_writing is not None:
+        authority, control = survey.before_writing(context.seen)
+        context = replace(context, authority=authority, control=control)
     context = apply(survey.progress, context, sides, survey.sending)
     prove(survey.progress, context, sides)
     return context

@@ -13,8 +13,17 @@ from ascendboot.context import Context
 from ascendboot.decide import Decisions, Seen, decide
 from ascendboot.errors import NodeError
 from ascendboot.facts.api import ask
+from ascendboot.facts.own import base_script
 from ascendboot.facts.stated import with_stated
+from ascendboot.judge.control import (
+    elsewhere_findings,
+    job_findings,
+    left_findings,
+    set_up_elsewhere,
+)
 from ascendboot.judge.whole import judge
+from ascendboot.launch.look import living, look_below, looked
+from ascendboot.model.certificate import fingerprint
 from ascendboot.outcomes import failed, judged, ok
 from ascendboot.phases import ASK, JUDGE, REACH
 from ascendboot.transport.api import Sides
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from ascendboot.judge.finding import Finding
     from ascendboot.model.certificate import Authority
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.owner import Control
     from ascendboot.model.report import StepResult
     from ascendboot.render import Templates
     from ascendboot.steps.lock import Locks
@@ -58,6 +68,16 @@ class Survey:
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     sending: Sending | None = None
     """The code that goes from this side to the nodes; None where it is there already."""
+    before_writing: Callable[[Seen], tuple[Authority | None, Control]] | None = None
+    """Makes the keys that are not there yet, once nothing stands in the way of a change."""
+    control: Control | None = None
+    """This control folder; None: who set up the nodes before does not matter."""
+    take_over: bool = False
+    """What another control folder set up is taken over."""
+    rekeys: bool = False
+    """The keys are replaced, so that a node that left opens nothing."""
+    left: Sequence[Node] = ()
+    """Nodes that this folder set up, and that are not in the inventory any more."""
     former: Mapping[str, Node] = field(default_factory=dict)
     """Nodes that had another container at the last setup, as they were then."""
 
@@ -87,7 +107,7 @@ class Survey:
         )
         sides = {name: Sides(host, host) for name, host in hosts.items()}
         sides |= {name: answer.sides for name, answer in asked.items()}
-        return Surveyed(seen, sides, self._judge(seen))
+        return Surveyed(seen, sides, self._judge(seen, self._of_control(seen, sides)))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -121,6 +141,9 @@ class Survey:
             elif answer is not None:
                 asked[node.name] = answer
                 results.append(ok(node.name, "ask", "questions", "answered", took))
+                if answer.broke:
+                    words = f"broke the lock of {answer.broke}"
+                    results.append(ok(node.name, "ask", "lock", words, took))
         self.progress.end(ASK, results)
         return asked
 
@@ -152,9 +175,32 @@ class Survey:
             return replace(asked, left_in=left_behind(self.cluster, self.former[node.name], host))
         return asked
 
-    def _judge(self, seen: Seen) -> Context | None:
+    def _of_control(self, seen: Seen, sides: Mapping[str, Sides]) -> list[Finding]:
+        """Nodes that another control folder set up; to take them over, no job may run there."""
+        if self.control is None:
+            return []
+        by, here = self.authority, self.control.folder
+        ca = [fingerprint(key) for key in (by.host, by.user)] if by else []
+        owns = {name: seen.serving(name) for name in seen.own}
+        elsewhere = set_up_elsewhere(owns, {*self.control.known, *ca})
+        if self.cluster.trust == "ca":
+            here = f"{here}, with {f'CA {ca[0]}' if ca else 'no CA of this cluster'}"
+        found = elsewhere_findings(elsewhere, here=here, take_over=self.take_over)
+        found = [*found, *left_findings(self.left)]
+        affected = {*seen.own} if self.rekeys else {*elsewhere} if self.take_over else set()
+        if not affected:
+            return found
+        look = look_below(base_script(self.cluster.name))
+        looks = self.progress.for_each(
+            affected, lambda node: looked(sides[node.name].work.run(look))
+        )
+        flag = "reset --node" if self.rekeys else "--take-over"
+        return [*found, *job_findings(living(looks), f"{flag} would replace the keys that it uses")]
+
+    def _judge(self, seen: Seen, of_control: Sequence[Finding]) -> Context | None:
         known = [node for node in self.cluster.nodes if node.name in seen.facts]
         findings = judge(replace(self.cluster, nodes=tuple(known)), seen.facts) if known else ()
+        findings = (*of_control, *findings)
         decisions = None
         if len(known) == len(self.cluster.nodes) and not _errors(findings):
             decided = decide(self.cluster, seen)
@@ -175,6 +221,7 @@ class Survey:
             seen=seen,
             templates=self.templates,
             authority=self.authority,
+            control=self.control,
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.model.own_file import FOLDER, OwnFile
+from ascendboot.model.owner import OWNER_BYTES, Owner
 from ascendboot.parse.ssh_certificate import parse_certificate
 from ascendboot.transport.api import Command, Effect
 
@@ -49,6 +50,8 @@ class Own:
     """The port in our sshd's configuration, whether it runs or not."""
     leads_to: str | None = None
     """Where `base` really lies, when there is a symbolic link on the way; None: where it says."""
+    owner: Owner | None = None
+    """The control folder that set this up; None: no record, or one that cannot be read."""
 
     @property
     def sshd_pids(self) -> tuple[int, ...]:
@@ -111,6 +114,8 @@ if [ -d "$b" ]; then
   while read -r key p; do
     if [[ $key == Port && $p =~ ^[0-9]+$ ]]; then echo "port $p"; fi
   done 2>/dev/null <sshd/sshd_config
+  { IFS= read -r -n $owner_bytes owner <owner; } 2>/dev/null
+  [ -z "$owner" ] || echo "owner $owner"
   for c in $certificates; do
     [ -e "$c" ] || continue
     while IFS= read -r line; do echo "certificate $c $line"
@@ -153,7 +158,9 @@ def own_question(
 
 
 def _script(cluster: str, private_keys: str, certificates: str) -> str:
-    wanted = f"private='{private_keys}' certificates='{certificates}'\n"
+    wanted = (
+        f"owner= owner_bytes={OWNER_BYTES} private='{private_keys}' certificates='{certificates}'\n"
+    )
     return f"{base_script(cluster)}{wanted}{SSHD_FUNCTIONS}{_LOOK}"
 
 
@@ -192,6 +199,7 @@ class _Reader:
     strays: list[int] = field(default_factory=list)
     port: int | None = None
     leads_to: str | None = None
+    owner: Owner | None = None
 
     def takes(self, line: str) -> bool:
         """Read one line; False when it is of no known kind."""
@@ -206,6 +214,8 @@ class _Reader:
                 self.strays.append(int(pid))
             case ["port", port]:
                 self.port = int(port)
+            case ["owner", *words]:
+                self.owner = Owner.parse(" ".join(words))
             case ["leads", *words]:
                 self.leads_to = " ".join(words)
             case [sha, "", path]:
@@ -229,4 +239,5 @@ class _Reader:
             strays=tuple(self.strays),
             port=self.port,
             leads_to=self.leads_to,
+            owner=self.owner,
         )

@@ -6,10 +6,13 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ascendboot.model.certificate import fingerprint
 from ascendboot.steps.api import Change, Satisfied, Verdict
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ascendboot.facts.own import Own
 
 _PRIVATE = 0o600
@@ -30,6 +33,8 @@ class KeyPair:
 
     path: Literal["sshd/host_key", "trust/cluster_key"]
     comment: str
+    retired: Collection[str] = ()
+    """`key:SHA256:…` of keys that are not to be used any more."""
 
     @property
     def name(self) -> str:
@@ -44,6 +49,8 @@ class KeyPair:
             return self._make(own, "is missing")
         if public is None:
             return self._make(own, "cannot be read as a key; a new one replaces it")
+        if f"key:{fingerprint(public)}" in self.retired:
+            return self._make(own, "opens a node that left; a new one replaces it")
         if there.mode != _PRIVATE:
             path = str(own.base / self.path)
             return Change(

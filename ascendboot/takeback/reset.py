@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ascendboot.engine.survey import Connect
     from ascendboot.launch.look import JobLook
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.steps.lock import Locks
+    from ascendboot.steps.lock import Lock, Locks
     from ascendboot.transport.api import HostSide
 
 HERE = "here"
@@ -82,10 +82,15 @@ class Reset:
         if self.progress.interrupted.is_set():
             return
         if any(not found.is_nothing for found in self.found.values()):
-            problem = self._why_not_locked(hosts[self.cluster.primary_name])
-            if problem is not None:
-                self.progress.end("Lock the cluster", [failed("ask", "lock", problem, 0.0)])
+            try:
+                lock = self._locked(hosts[self.cluster.primary_name])
+            except NodeError as error:
+                self.progress.end("Lock the cluster", [failed("ask", "lock", error, 0.0)])
                 return
+            if lock.broke:
+                words = f"broke the lock of {lock.broke}"
+                told = [ok(self.cluster.primary_name, "ask", "lock", words, 0.0)]
+                self.progress.end("Lock the cluster", told)
             # While the operator was asked, somebody may have started a job.
             told = self._ask(hosts, {})
             if not _is_well(told):
@@ -126,16 +131,18 @@ class Reset:
                 told.append(ok(node.name, "ask", "questions", "answered", took))
         return told + _of_running({name: found.jobs for name, found in self.found.items()})
 
-    def _why_not_locked(self, host: HostSide) -> NodeError | None:
-        """Take the lock through the primary; why it is not ours, or None: it is."""
+    def _locked(self, host: HostSide) -> Lock:
+        """Take the lock through the primary.
+
+        Raises:
+            NodeError: it is not ours.
+        """
         primary, inside = self.cluster.primary_name, self.locks.inside
-        try:
-            ours(primary, ask(host, {"lock": self.locks.on_server})["lock"])
-            for way in (part.way for part in self.found[primary].parts if part.way is not None):
-                ours(primary, answer_to(inside, host.inside(way).hold(inside.command)))
-        except NodeError as error:
-            return error
-        return None
+        lock = ours(primary, ask(host, {"lock": self.locks.on_server})["lock"])
+        for way in (part.way for part in self.found[primary].parts if part.way is not None):
+            answer = answer_to(inside, host.inside(way).hold(inside.command))
+            lock = lock.and_then(ours(primary, answer))
+        return lock
 
     def _clear_here(self) -> list[StepResult]:
         results = []

@@ -26,7 +26,7 @@ from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session, run_to_look
-from ascendboot.tasks.walking import keys_of, survey_of
+from ascendboot.tasks.walking import survey_of
 
 if TYPE_CHECKING:
     from ascendboot.model.report import Report
@@ -97,13 +97,11 @@ def _with_collective(session: Session, screen: Screen, report: Report) -> Report
 def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
     interrupted = threading.Event()
     promise = "what was found so far is reported; press Ctrl-C again to stop at once"
-    keys = keys_of(session)
     with on_interrupt(interrupted.set, screen, promise):
         survey = survey_of(
             session,
             screen,
             interrupted,
-            authority=keys.look() if keys else None,
             sending=wanted_sending(session.cluster, interrupted),
         )
         try:

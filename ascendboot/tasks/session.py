@@ -17,7 +17,7 @@ from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.model.container import Inside
 from ascendboot.model.names import fold
-from ascendboot.transport.guard import ReadOnly, ReadOnlyHost
+from ascendboot.transport.guard import GuardedHost, ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.pool import connect_all, for_each, nothing
 from ascendboot.transport.ssh import SshOpener
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.state import Run, State
     from ascendboot.transport.api import HostSide, Result, Transport
+    from ascendboot.transport.guard import Fence
     from ascendboot.transport.hostkeys import Accepted
 
 
@@ -51,6 +52,8 @@ class Session:
     transports: dict[str, Transport] = field(default_factory=dict)
     """The workload sides."""
     waits: Waits = field(default_factory=Waits)
+    fence: Fence | None = None
+    """Lets write only while the cluster's lock is ours; None where none is taken."""
     problem: str = ""
     """Why the run's folder is not complete."""
     _numbers: dict[str, Iterator[int]] = field(
@@ -92,9 +95,23 @@ class Session:
 
         `meanwhile` is called while that goes on.
         """
-        hosts, errors = connect_all(nodes, self._opener, forks=self.forks, meanwhile=meanwhile)
+
+        def opened(node: Node) -> HostSide:
+            transport = self._opener(node)
+            if self.fence is not None and node == self.cluster.primary:
+                self.fence.held_by(transport)
+            return transport
+
+        hosts, errors = connect_all(nodes, opened, forks=self.forks, meanwhile=meanwhile)
         self.hosts.update(hosts)
-        return hosts, errors
+        return self.fenced(hosts), errors
+
+    def fenced(self, hosts: Mapping[str, HostSide]) -> Mapping[str, HostSide]:
+        """The same, for writes under the cluster's lock where one is taken."""
+        fence = self.fence
+        if fence is None:
+            return hosts
+        return {name: GuardedHost(host, fence.allow) for name, host in hosts.items()}
 
     def connect_hosts_to_look(
         self, nodes: Sequence[Node]
@@ -170,6 +187,8 @@ class Session:
 
         Never raises: it is called while commands run, and a full disk here must end none of them.
         """
+        if self.fence is not None:
+            self.fence.heard(result)
         text = (
             f"$ {result.shown()}\npurpose: {result.command.purpose}\n"
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"

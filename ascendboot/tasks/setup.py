@@ -14,8 +14,7 @@ from ascendboot.engine.progress import Stopped
 from ascendboot.engine.setup import plan_setup, set_up
 from ascendboot.model.report import Outcome
 from ascendboot.phases import wished_names
-from ascendboot.state import State, whoami
-from ascendboot.steps.lock import locks
+from ascendboot.state import State
 from ascendboot.tasks.common import (
     FORKS,
     FORKS_HELP,
@@ -32,12 +31,11 @@ from ascendboot.tasks.ending import end
 from ascendboot.tasks.flags import task
 from ascendboot.tasks.sending import wanted_sending
 from ascendboot.tasks.session import Session, run_to_look
-from ascendboot.tasks.walking import keys_of, survey_of
+from ascendboot.tasks.walking import BREAK_LOCK_HELP, locks_of, survey_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ascendboot.model.certificate import Authority
     from ascendboot.model.report import Report
 
 CHANGES_WAIT = 3
@@ -49,6 +47,8 @@ CHANGES_WAIT = 3
         "plan": "Show what would change, with diffs, and write nothing on any node",
         "exit-code": "With --plan: exit 3 when changes wait",
         "delete-code": "Also delete from code.path what code.source has not; see --plan first",
+        "take-over": "Take over a cluster that another control folder set up, and replace its keys",
+        "break-lock": BREAK_LOCK_HELP,
         "accept-new": "Accept host keys that are not known yet, say which, and remember them",
         "forks": FORKS_HELP,
         "json": JSON_HELP,
@@ -61,6 +61,8 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     plan: bool = False,
     exit_code: bool = False,
     delete_code: bool = False,
+    take_over: bool = False,
+    break_lock: bool = False,
     accept_new: bool = False,
     forks: str = FORKS,
     json: bool = False,
@@ -87,7 +89,15 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     with Session.opened(
         cluster, state, run, accept_new=accept_new, forks=workers, screen=screen
     ) as session:
-        report = _walk(session, screen, planning=plan, inventory=path, deletes=delete_code)
+        report = walk_setup(
+            session,
+            screen,
+            planning=plan,
+            inventory=path,
+            deletes=delete_code,
+            take_over=take_over,
+            break_lock=break_lock,
+        )
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
     changes = report.count(Outcome.WOULD_CHANGE)
@@ -95,9 +105,21 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     end(screen, code, report.to_json() if json else None)
 
 
-def _walk(
-    session: Session, screen: Screen, *, planning: bool, inventory: Path, deletes: bool
+def walk_setup(
+    session: Session,
+    screen: Screen,
+    *,
+    planning: bool,
+    inventory: Path,
+    deletes: bool = False,
+    take_over: bool = False,
+    break_lock: bool = False,
+    rekeys: bool = False,
 ) -> Report:
+    """Set up the cluster of a session.
+
+    `rekeys` replaces its keys, so that a node that left opens none of the others.
+    """
     cluster, state, run = session.cluster, session.state, session.run
     promise = "what runs on the nodes is let finish; press Ctrl-C again to stop at once"
     interrupted = threading.Event()
@@ -107,9 +129,10 @@ def _walk(
             session,
             screen,
             interrupted,
-            authority=_authority(session, planning=planning),
             sending=wanted_sending(cluster, interrupted, deletes=deletes),
-            locks=None if planning else locks(cluster.name, f"run {run.run_id} of {whoami()}"),
+            locks=None if planning else locks_of(session, breaks=break_lock),
+            take_over=take_over,
+            rekeys=rekeys,
         )
         try:
             if planning:
@@ -127,11 +150,3 @@ def _walk(
             for accepted in session.accepted:
                 screen.say(f"{accepted.node}: accepted the new host key {accepted.fingerprint}")
         return survey.progress.report(run.run_id)
-
-
-def _authority(session: Session, *, planning: bool) -> Authority | None:
-    """Who signs this cluster's certificates; a plan makes no keys."""
-    keys = keys_of(session)
-    if keys is None:
-        return None
-    return keys.look() if planning else keys.ensure()

@@ -54,6 +54,10 @@ class Channel(Protocol):
     def recv_stderr_ready(self) -> bool:
         """Whether stderr has some."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more output comes."""
+
     def recv_exit_status(self) -> int:
         """The exit code; -1 when the server tells none."""
 

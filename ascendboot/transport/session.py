@@ -61,6 +61,10 @@ class Link(Protocol):
     def keepalive(self) -> Keepalive:
         """How it is watched."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is there, as far as is known at once."""
+
     def why_ended(self) -> str | None:
         """Why the server is gone; None while it is there."""
 
@@ -114,6 +118,14 @@ class SshTransport:
     def connections(self) -> int:
         """How many TCP connections to the node it took, dropped ones included."""
         return self._link.connections
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is there, and what is held through it, containers included."""
+        with self._lock:
+            held, insides = tuple(self._held), tuple(self._insides)
+        sides_are_open = all(inside.is_open for inside in insides)
+        return self._link.is_open and sides_are_open and not any(c.has_ended for c in held)
 
     def run(self, command: Command) -> Result:
         """Run one command."""

@@ -57,7 +57,8 @@ def test_row_02_an_sshd_of_its_own_in_each_container_from_setup_to_reset(
     assert first.code == 0, first.err
     assert operator.sh("lab-1", OWN).split() == ["lock"]
     assert operator.sh("lab-2", f"{OWN} 2>&1; true").startswith("ls: cannot access")
-    assert inside(operator, "lab-2", OWN).split() == ["env", "made", "resources", "sshd", "trust"]
+    places = ["env", "made", "owner", "resources", "sshd", "trust"]
+    assert inside(operator, "lab-2", OWN).split() == places
     port = inside(operator, "lab-1", f"sed -n 's/^Port //p' {BASE}/sshd/sshd_config").strip()
     for number, node in enumerate(("lab-1", "lab-2"), 1):
         # Another sshd than the server's: the container has processes of its own.
@@ -153,7 +154,7 @@ def _made_anew(operator: Operator) -> None:
     repaired = operator.setup()
     assert repaired.code == 0, repaired.err
     assert {node for node, _, _ in repaired.outcomes("changed")} == {"lab-2"}
-    assert len(repaired.outcomes("changed")) == 10
+    assert len(repaired.outcomes("changed")) == 11
 
 
 def _reset(operator: Operator) -> None:

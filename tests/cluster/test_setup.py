@@ -99,6 +99,7 @@ LEFT_BY_SETUP = {
     "env/keep.sh": ["env/keep.sh"],
     "env/node.env": ["env/node.env"],
     "env/rank-exec": ["env/rank-exec"],
+    "owner": ["owner"],
     "resources/hccl_json_16p_2_host.json": ["resources/hccl_json_16p_2_host.json"],
     "resources/hostfile": ["resources/hostfile"],
     "sshd/host_key": ["sshd/host_key", "sshd", "sshd/host_key-cert.pub"],
@@ -634,6 +635,6 @@ def test_two_operators_cannot_set_up_at_once(ready: Operator) -> None:
     [detail] = ended.details("failed")
     assert detail == (
         "lab-1: could not lock the cluster: another setup or reset holds it: run X of ann@ops; "
-        "wait until it has ended"
+        "wait until it has ended, or take the lock from it with --break-lock"
     )
     assert ready.setup().code == 0

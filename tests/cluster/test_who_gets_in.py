@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.cluster.operating import BASE, Operator
+from tests.cluster.operating import BASE, PROGRAM, Ended, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -310,14 +310,20 @@ def test_a_lost_ca_is_told_in_the_plan_replaced_and_everything_signed_again(
     ready: Operator,
 ) -> None:
     shutil.rmtree(ca_folder(ready))
-    plan = ready.setup("--plan")
+    refused = ready.setup()
+    assert (refused.code, refused.outcomes("changed")) == (1, [])
+    assert {step for _, step, _ in refused.outcomes("blocked")} == {"set-up-elsewhere"}
+    plan = ready.setup("--plan", "--take-over")
     again = (
         "not known before a new CA signs everything again; "
         "the keys of the present one are not on this side"
     )
-    assert set(plan.details("would_change")) == {again}
+    assert set(plan.details("would_change")) == {again, RECORD}
     assert not ca_folder(ready).exists()
-    assert sorted(changed(ready)) == [
+    taken = ready.setup("--take-over")
+    assert taken.code == 0, taken.err
+    assert sorted((node, step) for node, step, _ in taken.outcomes("changed")) == [
+        ("lab-1", "owner"),
         ("lab-1", "sshd/host_key-cert.pub"),
         ("lab-1", "trust/authorized_keys"),
         ("lab-1", "trust/cluster_key-cert.pub"),
@@ -327,7 +333,48 @@ def test_a_lost_ca_is_told_in_the_plan_replaced_and_everything_signed_again(
     assert changed(ready) == []
 
 
-OF_NODE = ("sshd/host_key-cert.pub", "trust/authorized_keys")
+OF_NODE = ("owner", "sshd/host_key-cert.pub", "trust/authorized_keys")
+RECORD = "not known before the keys of this control folder are made"
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
+    operator: Operator, tmp_path: Path, trust: str
+) -> None:
+    path = inventory(operator, ssh={"trust": trust})
+    changed(operator, path)
+    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(100)\n")
+    job = operator.call("train", "job.py", "--inventory", str(path), "--detach").out.strip()
+    has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job}/events; do sleep 0.1; done"
+    operator.sh("lab-1", f'timeout 60 bash -c "{has_begun}"')
+    content = f"cd {BASE} && find owner sshd trust env resources -type f ! -name '*.log'"
+    question = f"{content} | sort | xargs sha256sum"
+    before = {node.name: operator.sh(node.name, question) for node in operator.lab.nodes}
+
+    def second(*flags: str) -> Ended:
+        argv = [PROGRAM, "setup", "--inventory", str(path), "--accept-new", "--json", *flags]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    by = f"{operator.lab.directory}/.ascendboot of "
+    for flags in ((), ("--plan",), ("--take-over",)):
+        refused = second(*flags)
+        assert refused.code == 1
+        steps = {step for _, step, _ in refused.outcomes("blocked")}
+        assert steps == {"job-needs-keys" if "--take-over" in flags else "set-up-elsewhere"}
+        words = [r["detail"] for r in refused.json["results"] if r["step"] == "set-up-elsewhere"]
+        assert len(words) == 3
+        assert all(by in word for word in words)
+    assert {n.name: operator.sh(n.name, question) for n in operator.lab.nodes} == before
+    assert not (tmp_path / ".ascendboot/clusters/lab/ca").exists()
+
+    assert operator.call("stop", "--inventory", str(path), "--grace", "0.5").code == 0
+    taken = second("--take-over")
+    assert taken.code == 0, taken.err
+    assert second().outcomes("changed") == []
+    assert operator.setup(inventory=path).code == 1
+    login = LOGIN.format(address=address(operator, "lab-2"))
+    assert operator.sh("lab-1", login).splitlines()[-1] == "in"
 
 
 def test_a_node_more_leaves_the_trust_of_the_others_alone(operator: Operator) -> None:
@@ -391,3 +438,91 @@ def test_from_pinned_to_certificates_and_back_leaves_nothing_of_the_former(
     changed(operator, inventory(operator, ssh={"trust": "pinned"}))
     assert {name: ours(operator, name) for name in names} == before
     assert changed(operator, inventory(operator, ssh={"trust": "pinned"})) == []
+
+
+# ------------------------------------------------------------------------------- a node that left
+
+
+OLD_KEY = (
+    "ssh -F /dev/null -i /run/old/cluster_key -o IdentitiesOnly=yes -o BatchMode=yes"
+    " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=INFO"
+    " -p $(grep -oP '^Port \\K.*' /run/old/sshd_config) {address} echo in 2>&1; true"
+)
+COPY = (
+    f"rm -rf /run/old; cp -a {BASE}/trust /run/old; cp {BASE}/sshd/sshd_config /run/old;"
+    f" rm -rf /run/base; cp -a {BASE} /run/base"
+)
+COMES_BACK = (
+    f"mkdir -p {BASE} && cp -a /run/base/. {BASE} && /usr/sbin/sshd -f {BASE}/sshd/sshd_config"
+)
+UNCHECKED = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+
+
+def left_the_inventory(operator: Operator, trust: str) -> Path:
+    """Set up with three nodes, then with two; copies of all keys are kept on the nodes."""
+    ssh = {"trust": trust}
+    changed(operator, inventory(operator, ssh=ssh))
+    for node in operator.lab.nodes:
+        operator.sh(node.name, COPY)
+    two = inventory(operator, nodes=2, ssh=ssh)
+    for verb in ("setup", "check"):
+        ended = operator.call(verb, "--inventory", str(two), "--json")
+        assert ended.code == 0, ended.err
+        named = [r for r in ended.json["results"] if r["step"] == "node-left"]
+        assert [(r["node"], r["level"]) for r in named] == [("lab-3", "warning")]
+        assert "reset --node lab-3" in named[0]["detail"]
+    return two
+
+
+def assert_no_trust(operator: Operator) -> None:
+    """Neither side opens the other, even where the former files of all nodes are kept."""
+    operator.sh("lab-3", COMES_BACK)
+    unchecked = LOGIN.replace("-o LogLevel", f"{UNCHECKED} -o LogLevel")
+    to_left = {"address": address(operator, "lab-3")}
+    assert operator.sh("lab-1", LOGIN.format(**to_left)).splitlines()[-1] != "in"
+    plain = unchecked.format(**to_left).replace(
+        "-o LogLevel", "-o HostKeyAlgorithms=ssh-ed25519 -o LogLevel"
+    )
+    assert DENIED in operator.sh("lab-1", plain)
+    for name in ("lab-1", "lab-2"):
+        with_old = OLD_KEY.format(address=address(operator, name))
+        assert DENIED in operator.sh("lab-1", with_old), name
+    to_other = LOGIN.format(address=address(operator, "lab-2"))
+    assert operator.sh("lab-1", to_other).splitlines()[-1] == "in"
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_hostile_7_a_node_that_left_is_named_and_taken_back(operator: Operator, trust: str) -> None:
+    two = left_the_inventory(operator, trust)
+    done = operator.call("reset", "--node", "lab-3", "--inventory", str(two), "--yes", "--json")
+    assert done.code == 0, done.err
+    assert ("lab-3", "sshd", "changed") in done.outcomes("changed")
+    assert operator.sh("lab-3", f"ls {BASE} 2>&1; pgrep -f {BASE}/[s]shd; true").count("\n") == 1
+    assert_no_trust(operator)
+    again = operator.setup(inventory=two)
+    assert (again.code, again.outcomes("changed")) == (0, [])
+    assert not [r for r in again.json["results"] if r["step"] == "node-left"]
+
+
+def test_hostile_7_a_node_that_left_and_is_gone_is_forgotten(operator: Operator) -> None:
+    two = left_the_inventory(operator, "ca")
+    flags = ("--inventory", str(two), "--yes", "--json")
+    operator.lab.fault("lab-3", "no-sshd")
+    try:
+        gone = operator.call("reset", "--node", "lab-3", *flags)
+        assert (gone.code, gone.outcomes("changed")) == (4, [])
+        assert "reset --node lab-3 --forget" in gone.err
+        forgotten = operator.call("reset", "--node", "lab-3", "--forget", *flags)
+        assert forgotten.code == 0, forgotten.err
+    finally:
+        operator.lab.undo("lab-3", "no-sshd")
+    assert_no_trust(operator)
+    assert operator.call("reset", "--node", "lab-3", *flags).code == 2
+
+    one = operator.call("reset", "--node", "lab-2", *flags)
+    assert one.code == 0, one.err
+    assert {node for node, *_ in one.outcomes("changed")} == {"lab-2"}
+    again = operator.setup(inventory=two)
+    assert again.code == 0, again.err
+    assert ("lab-2", "sshd", "changed") in again.outcomes("changed")
+    assert "trust/cluster_key" not in {step for _, step, _ in again.outcomes("changed")}

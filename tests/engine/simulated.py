@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.certificate import Authority
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.owner import Control
     from ascendboot.model.report import Report, StepResult
     from ascendboot.network import Coverage
     from ascendboot.transport.api import Command, HostSide, Transport
@@ -57,6 +58,8 @@ class SimulatedNode:
     """Its container, if it has one."""
     wiped: int = 0
     has_one_session: bool = False
+    jobs: str = "end\n"
+    """What is said of jobs."""
 
     def __post_init__(self) -> None:
         self.reconnect()
@@ -78,7 +81,7 @@ class SimulatedNode:
         kept = self.transport.files if hasattr(self, "transport") else {}
         self.transport = FakeTransport(
             f"lab-{self.number}",
-            rules=(self._answer, self.rule, _noted),
+            rules=(self._answer, self._look, self.rule, _noted),
             files=kept,
             has_one_session=self.has_one_session,
         )
@@ -113,6 +116,9 @@ class SimulatedNode:
             case _:
                 return None
 
+    def _look(self, command: Command) -> str | None:
+        return self.jobs if command.purpose == "look for jobs" else None
+
     def _own(self) -> str:
         lines = [f"base {BASE}"]
         for path, file in self.transport.files.items():
@@ -127,6 +133,8 @@ class SimulatedNode:
             lines += [f"mode 600 {path}", f"key {path} {key}"]
         if config := self.transport.files.get(f"{BASE}/sshd/sshd_config"):
             lines += re.findall(r"^(port \d+)$", config.content.decode().lower(), re.MULTILINE)
+        if owner := self.transport.files.get(f"{BASE}/owner"):
+            lines.append(f"owner {owner.content.decode()}".strip())
         if self.daemon:
             lines.append(f"sshd 77 {self.daemon}")
         return "\n".join([*lines, "end\n"])
@@ -148,6 +156,8 @@ class Simulation:
     interrupted: threading.Event = field(default_factory=threading.Event)
     authority: Authority | None = field(default_factory=authority)
     former: Mapping[str, Node] = field(default_factory=dict)
+    control: Control | None = None
+    take_over: bool = False
 
     @classmethod
     def of(cls, count: int) -> Simulation:
@@ -207,6 +217,8 @@ class Simulation:
             asker=self._ask,
             authority=self.authority,
             former=self.former,
+            control=self.control,
+            take_over=self.take_over,
         )
 
     def _ask(self, transport: Transport, asked: Mapping[str, Any]) -> dict[str, Any]:

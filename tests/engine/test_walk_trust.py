@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.facts.api import Answered, Clock
+from ascendboot.model.owner import Control
 from ascendboot.model.report import Outcome
 from tests.engine.signing import authority
 from tests.engine.simulated import BASE, SimulatedNode, Simulation
@@ -226,3 +227,67 @@ def test_a_clock_outside_a_new_certificate_s_validity_stands_in_the_way(
     assert not any(
         n.transport.files.keys() & {f"{BASE}/{c}" for c in CERTIFICATES} for n in cluster.nodes
     )
+
+
+def control(name: str, *known: str) -> Control:
+    """A control folder of `name`."""
+    return Control(
+        by=f"{name}@host",
+        folder=f"/{name}",
+        now="2026-01-02T03:04Z",
+        known=frozenset(known),
+        id=f"id:{name.encode().hex():0<32}",
+    )
+
+
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
+    trust: Trust,
+) -> None:
+    cluster = simulated(trust)
+    first, other = (control(name, control(name).id) for name in ("first", "other"))
+    cluster.control = first
+    assert cluster.walk().exit_code == 0
+    assert changes(cluster.walk()) == []
+    before = [dict(node.transport.files) for node in cluster.nodes]
+
+    cluster.control, cluster.authority = other, authority("other")
+    cluster.nodes[1].jobs = "process 7 j1\njob j1\nevent launcher - pid 7 start 1\nend\n"
+    for cluster.take_over in (False, True):
+        for planning in (True, False):
+            refused = cluster.walk(planning=planning)
+            assert refused.exit_code == 1
+            told = [r.detail for r in refused.results if r.outcome is Outcome.BLOCKED]
+            if cluster.take_over:
+                assert told[0].startswith("lab-2: job j1 runs, and --take-over would replace")
+            else:
+                assert "lab-[1-2]: another control folder" in told[0]
+                assert "/first of first@host, since 2026-01-02T03:04Z" in told[0]
+                assert "setup --take-over" in told[0]
+    assert [node.transport.files for node in cluster.nodes] == before
+
+    cluster.nodes[1].jobs = "end\n"
+    taken = cluster.walk()
+    assert taken.exit_code == 0
+    assert ("lab-1", "owner", "owner has other content") in changes(taken)
+    cluster.take_over = False
+    assert changes(cluster.walk()) == []
+    cluster.control, cluster.authority = first, authority()
+    assert cluster.check().exit_code == 1
+    assert cluster.walk().exit_code == 1
+
+
+def test_hostile_7_control_folders_that_share_the_ca_share_the_record() -> None:
+    cluster = simulated("ca", 3)
+    cluster.control = control("first")
+    cluster.walk()
+    record = text(cluster.nodes[0], "owner")
+    cluster.control = control("second")
+    cluster.nodes[2].wipe()
+    assert cluster.walk().exit_code == 0
+    assert [text(node, "owner") for node in cluster.nodes] == [record] * 3
+    cluster.nodes[0].transport.files.pop(f"{BASE}/owner")
+    cluster.nodes[1].transport.files.pop(f"{BASE}/owner")
+    cluster.authority = authority("other")
+    refused = [r.detail for r in cluster.walk().results if r.outcome is Outcome.BLOCKED]
+    assert any("the node has no other record" in words for words in refused)

@@ -106,7 +106,7 @@ def test_a_key_that_others_may_read_is_refused(keys: Keys) -> None:
         keys.ensure()
     assert str(refused.value) == (
         f"{keys.folder}/host_ca: could not use the CA key: others may read it (mode 0640); "
-        f"chmod 600 if nobody has, else remove {keys.folder} and run `setup`"
+        f"chmod 600 if nobody has, else remove {keys.folder} and run `setup --take-over`"
     )
 
 
@@ -117,8 +117,8 @@ def test_half_of_the_keys_is_refused_not_completed(keys: Keys) -> None:
         keys.look()
     assert str(refused.value) == (
         f"{keys.folder}/host_ca: could not read the CA key: No such file or directory; put the "
-        f"right one back, or remove {keys.folder} and have `setup` make new keys and sign "
-        "everything again"
+        f"right one back, or remove {keys.folder} and have `setup --take-over` make new keys and "
+        "sign everything again"
     )
 
 

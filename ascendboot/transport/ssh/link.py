@@ -104,6 +104,12 @@ class Link:
         request.add_boolean(True)  # noqa: FBT003 - it wants a reply, as no other way to ask does
         self.transport._send_user_message(request)  # noqa: SLF001
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is there, as far as is known at once."""
+        connection = self._fabric
+        return connection is not None and bool(connection.transport.is_active())
+
     def why_ended(self) -> str | None:
         """Why the server is gone, or None; asked after a channel ended for no reason told."""
         try:
@@ -192,6 +198,10 @@ class _Channel:
 
     def recv_stderr_ready(self) -> bool:
         return bool(self._channel.recv_stderr_ready())
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._channel.closed or self._channel.eof_received)
 
     def recv_exit_status(self) -> int:
         return int(self._channel.recv_exit_status())

@@ -40,6 +40,10 @@ class Scripted:
     def settimeout(self, timeout: float | None) -> None:
         pass
 
+    @property
+    def has_ended(self) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 

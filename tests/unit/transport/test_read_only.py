@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.errors import PlanViolationError
+from ascendboot.errors import NodeError, PlanViolationError
 from ascendboot.transport.api import Command, Effect, Transport
-from ascendboot.transport.fake import FakeTransport
-from ascendboot.transport.guard import ReadOnly
+from ascendboot.transport.fake import Answer, FakeTransport
+from ascendboot.transport.guard import Fence, Guarded, ReadOnly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,3 +55,43 @@ def test_what_reads_is_passed_on() -> None:
     assert taken == [b"seen\n"]
     guarded.close()
     assert below.is_closed
+
+
+class Connection(FakeTransport):
+    """The one that holds the lock."""
+
+    is_open = True
+
+
+def test_hostile_12_after_a_pause_the_primary_is_asked_before_anything_is_written() -> None:
+    time = [100.0]
+    still_ours = Command(argv=("still-ours",), purpose="see whose it is", effect=Effect.READ)
+    lock = Command(argv=("lock",), purpose="lock the cluster", effect=Effect.WRITE)
+    primary = Connection("n1", answers={lock.argv: "locked\n", still_ours.argv: ""})
+    node = FakeTransport("n2", answers={SPOIL.argv: "", LOOK.argv: ""})
+    fence = Fence(lock, still_ours, 30.0, now=lambda: time[0])
+    fence.held_by(primary)
+    guarded = Guarded(node, fence.allow)
+    time[0] += 3600
+    assert guarded.run(SPOIL).as_expected  # the lock is not taken yet, so none is lost
+    fence.heard(primary.run(lock))
+    time[0] += 29
+    guarded.run(SPOIL)
+    assert len(primary.executions) == 1
+    time[0] += 3600
+    guarded.run_all([LOOK, SPOIL])
+    guarded.run(SPOIL)
+    assert primary.executions[1:] == [(still_ours,)]
+
+    taken = Answer(stdout="run 2 of bob@ops\n", exit_code=1)
+    primary.answers = {still_ours.argv: taken}
+    time[0] += 3600
+    seen = len(node.executions)
+    assert guarded.run(LOOK).as_expected
+    with pytest.raises(NodeError) as caught:
+        guarded.run_all([LOOK, SPOIL])
+    assert str(caught.value) == (
+        "n2: could not remove x: the cluster's lock on n1 is lost: it is now held by run 2 of "
+        "bob@ops; nothing more was written, repeat the command"
+    )
+    assert len(node.executions) == seen + 1

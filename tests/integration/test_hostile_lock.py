@@ -1,0 +1,111 @@
+"""The cluster's lock over a real sshd: it ends with its holder, however that goes away."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NodeError
+from ascendboot.facts.api import Answered, answer_to
+from ascendboot.steps.lock import Lock, locks
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.guard import Fence, GuardedHost
+from ascendboot.transport.keepalive import Keepalive
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ascendboot.facts.api import Answer
+    from ascendboot.transport.session import SshTransport
+    from tests.integration.real_sshd import Bench
+
+pytestmark = pytest.mark.integration
+
+THERE = Keepalive(every_s=0.5)
+VANISHED = Keepalive(every_s=3600.0)
+"""Of a side that sends nothing the server hears as much as of one that is gone."""
+WRITE = Command(argv=("true",), purpose="write a file", effect=Effect.WRITE)
+SINCE = r", since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    yield name
+    if os.geteuid() == 0:  # others have it in the home that the server gives them
+        shutil.rmtree(Path("/var/lib/ascendboot", name))
+        with suppress(OSError):  # not empty: others use it, too
+            Path("/var/lib/ascendboot").rmdir()
+
+
+@dataclass
+class Taken:
+    """A connection that asked for the lock, what it may tell another node, and what it was told."""
+
+    transport: SshTransport
+    other: GuardedHost
+    lock: Answer[Lock]
+
+
+@pytest.fixture(params=["on the server", "in a container"])
+def take(request: pytest.FixtureRequest, bench: Bench, cluster: str) -> Callable[..., Taken]:
+    node = bench.node(bench.server())
+
+    def take(who: str, keepalive: Keepalive = THERE, *, breaks: bool = False) -> Taken:
+        transport = bench.open(node, keepalive=keepalive)
+        wish = locks(cluster, who, breaks=breaks, silent_s=2)
+        if request.param == "on the server":
+            fact, result = wish.on_server, transport.run(wish.on_server.command)
+        else:
+            fact, result = wish.inside, transport.hold(wish.inside.command)
+        fence = Fence(fact.command, wish.still_ours, 3600.0)
+        fence.held_by(transport)
+        fence.heard(result)
+        other = GuardedHost(bench.open(bench.node(bench.servers[0], "n2")), fence.allow)
+        return Taken(transport, other, answer_to(fact, result))
+
+    return take
+
+
+def test_hostile_12_a_lock_ends_soon_after_nothing_is_heard_of_its_holder(
+    take: Callable[..., Taken],
+) -> None:
+    first = take("ann", VANISHED)
+    assert first.lock == Answered(Lock())
+    assert first.other.run(WRITE).as_expected
+    wait_until(lambda: not first.transport.is_open)
+    with pytest.raises(NodeError, match=r"^n2: could not write a file: the cluster's lock on n1 "):
+        first.other.run(WRITE)
+    second = take("bob")
+    assert isinstance(second.lock, Answered)
+    assert second.lock.value.holder == ""
+    time.sleep(8)  # longer than the silence that ends it, and than the pause between two looks
+    assert second.other.run(WRITE).as_expected
+    refused = take("cyd")
+    assert isinstance(refused.lock, Answered)
+    assert re.fullmatch(f"bob{SINCE}", refused.lock.value.holder)
+
+
+def test_hostile_12_a_lock_that_is_broken_says_whose_it_was_and_stops_its_holder(
+    take: Callable[..., Taken],
+) -> None:
+    first = take("ann")
+    assert first.other.run(WRITE).as_expected
+    second = take("bob", breaks=True)
+    assert isinstance(second.lock, Answered)
+    assert re.fullmatch(f"ann{SINCE}", second.lock.value.broke)
+    assert second.lock.value.was_waited_for
+    wait_until(lambda: not first.transport.is_open)
+    with pytest.raises(NodeError, match="the connection that held it has ended"):
+        first.other.run(WRITE)
+    assert second.other.run(WRITE).as_expected
