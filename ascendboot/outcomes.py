@@ -121,7 +121,8 @@ def settled(
     else:
         why = "; ".join(complaints) or "all commands succeeded, but the same check fails again"
         outcome = Outcome.FAILED
-        detail = f"{node.name}: {step.name} did not settle: {why}"
+        seen = why.rstrip(".")
+        detail = f"{node.name}: {step.name} did not settle: {seen}; mend that and run setup again"
     return StepResult(
         node=node.name,
         phase=phase.name,

@@ -140,7 +140,8 @@ class Sending:
         took = time.monotonic() - began
         if not left.is_done:
             names = _named((*left.send, *left.delete))
-            words = f"{transport.node}: the code did not settle: {names} is not as in the source"
+            words = f"{transport.node}: the code did not settle: {names} is not as in the source; "
+            words += "does a job or another tool write there? Run setup again"
             return self._result(transport.node, Outcome.FAILED, words, took)
         words = ", ".join(
             part for part in (self._to_send(work, "sent"), _deleted(work, "deleted")) if part

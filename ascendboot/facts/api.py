@@ -10,7 +10,7 @@ from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.parse.reading import ToolBusyError, ToolMissingError
 from ascendboot.parse.sections import Section, split
 from ascendboot.parse.system import parse_epoch
-from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.api import HANGS, Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,7 +129,7 @@ def part_of(sections: Mapping[str, Section], name: str, tool: str) -> str:
     if section.exit_code == _NOT_FOUND:
         raise ToolMissingError(said)
     if section.exit_code in ENDED_BY_TIMEOUT and not section.content:
-        raise ToolError("it gave no answer in time")
+        raise ToolError(f"it gave no answer in time; {HANGS}")
     raise ToolError(said)
 
 

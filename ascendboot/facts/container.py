@@ -12,7 +12,7 @@ from ascendboot.model.container import Inside, is_absent
 from ascendboot.parse import system
 from ascendboot.parse.container import FORMAT, RUNNING, Engines, parse_inspect, parse_names
 from ascendboot.parse.reading import ToolMissingError
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import HANGS, Command, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,5 +153,5 @@ def _words(said: Section) -> str:
     """What an engine said when it failed, on one line."""
     words = " ".join(said.text.split())
     if said.exit_code in ENDED_BY_TIMEOUT and not words:
-        return f"no answer within {_LIMIT_S} s"
+        return f"no answer within {_LIMIT_S} s; {HANGS}"
     return words or f"it ended with code {said.exit_code} and said nothing"

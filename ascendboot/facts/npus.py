@@ -19,7 +19,7 @@ from ascendboot.facts.api import (
 from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
 from ascendboot.parse import hccn_tool, npu_smi, npu_table, spod_info
 from ascendboot.parse.reading import ToolBusyError, around
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import HANGS, Command, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +130,7 @@ def _place(device_id: int, section: Section) -> Answer[SuperPodPlace | None]:
     def place() -> SuperPodPlace | None:
         npu_smi.refuse_failure(section.text, spod_info.TOOL)
         if section.exit_code in ENDED_BY_TIMEOUT:
-            said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s"
+            said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
             raise ToolError(f"{spod_info.TOOL}: {said}")
         # what it does not support it says with an exit code of its own
         return spod_info.parse(section.text)
@@ -185,7 +185,7 @@ def hccn_tool_said(section: Section | None, tool: str) -> str:
     if section is None:
         raise NotUnderstoodError(_SCRIPT, 1, "", f"what {tool} said")
     if section.exit_code in ENDED_BY_TIMEOUT:
-        said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s"
+        said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
         raise ToolError(f"{tool}: {said}")
     if section.exit_code and not section.content.strip():
         raise ToolError(f"{tool} exited {section.exit_code} and said nothing")

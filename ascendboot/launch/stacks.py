@@ -172,7 +172,7 @@ class RankView:
         if self.spy_code == 0:
             return "" if self.frames else "py-spy found no Python in it"
         if self.spy_code in (124, 137):
-            return "py-spy gave no answer in time"
+            return "py-spy gave no answer in time; the node may be overloaded, try again"
         said = [line for line in self.spied if line.strip()]
         text = " ".join(said)
         if "Permission denied" in text or "Operation not permitted" in text:

@@ -20,6 +20,10 @@ MOST_OF_ERRORS = 1 << 16
 """So many bytes of a command's standard error are taken."""
 
 
+HANGS = "is the node overloaded, or does it hang? Run it there by hand"
+"""What is to be done about a program of the node that gave no answer."""
+
+
 class Effect(Enum):
     """Whether a command changes the node."""
 
@@ -105,7 +109,7 @@ class Result:
         if self.is_cut:
             return flood(self.command)
         if self.exit_code in (124, 137) and self.duration_s >= self.command.timeout_s:
-            return f"{self.shown()} gave no answer within {self.command.timeout_s:g} s"
+            return f"{self.shown()} gave no answer within {self.command.timeout_s:g} s; {HANGS}"
         words = [excerpt(line) for line in (self.error_text or self.text.strip()).splitlines()]
         if words and words[-1].startswith("timeout: failed to run command "):
             words.append(words[-1].rpartition(": ")[2])  # the program is not there, or may not run

@@ -343,7 +343,10 @@ def not_whole(
     first = excerpt(" ".join(said.split()))
     seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
     if reply.began:
-        return CommandError(node, f"could not {purpose}: the reply broke off while it ran: {seen}")
+        why = "was it killed, or the session ended there? Run again"
+        return CommandError(
+            node, f"could not {purpose}: the reply broke off while it ran: {seen}; {why}"
+        )
     if shell := _other_shell(said):
         return CommandError(
             node,

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from ascendboot.errors import CommandError
-from ascendboot.transport.api import Result
+from ascendboot.transport.api import HANGS, Result
 from ascendboot.transport.channel import ChannelStream, FloodError, Limit, Raw, Reading, start
 from ascendboot.transport.reach import Cause, ConnectError, lost
 from ascendboot.transport.script import (
@@ -43,7 +43,14 @@ _MARGIN_S = 30.0
 _LAST_WORDS_S = 2.0
 """How long a script whose reply is whole may take to end: what it left behind may hold that up."""
 
-_SLOWEST_PER_S = 1 << 16
+_ROUND_TRIPS = 20
+"""So many a command may need, beyond its own time, to be told of its end."""
+
+_PACKET = 1400
+_SHORTEST_S = 0.02
+"""What a packet may take on any link: 70 kB/s."""
+
+_SLOW_S = 0.2
 
 
 class Link(Protocol):
@@ -64,6 +71,10 @@ class Link(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether it is there, as far as is known at once."""
+
+    @property
+    def round_trip_s(self) -> float:
+        """How long the server took to open the last session: one way there and back."""
 
     def why_ended(self) -> str | None:
         """Why the server is gone; None while it is there."""
@@ -140,7 +151,7 @@ class SshTransport:
         with self._waits.of(self.node, script.purpose_after(0)) as wait:
             channel = self._session(script)
             try:
-                with Limit(channel, _start_s(script)) as limit:
+                with Limit(channel, self._start_s(script)) as limit:
                     raw = self._read(channel, script, reader, limit, wait)
             finally:
                 _end(channel)
@@ -165,7 +176,7 @@ class SshTransport:
             reader.feed(data)
             if reader.began and reader.finished > done:
                 done = reader.finished
-                limit.again(script.limit_of(done) + _MARGIN_S)
+                limit.again(script.limit_of(done) + self._margin_s)
                 wait.goes_on(script.purpose_after(done))
         if reader.ended:
             reading.rest(_LAST_WORDS_S)
@@ -185,7 +196,7 @@ class SshTransport:
         with ExitStack() as waiting:
             waiting.enter_context(self._waits.of(self.node, command.purpose))
             channel = self._session(script)
-            limit = waiting.enter_context(Limit(channel, command.timeout_s + _MARGIN_S))
+            limit = waiting.enter_context(Limit(channel, command.timeout_s + self._start_s(script)))
             reading, received = self._started(channel, script, limit)
             line = self._until(channel, reading, b"\n", command.purpose, received)
         if isinstance(line, Raw):
@@ -213,7 +224,7 @@ class SshTransport:
         with ExitStack() as waiting:
             waiting.enter_context(self._waits.of(self.node, command.purpose))
             channel = self._session(script)
-            limit = waiting.enter_context(Limit(channel, _MARGIN_S))
+            limit = waiting.enter_context(Limit(channel, self._start_s(script)))
             _, received = self._started(channel, script, limit)
         stream = ChannelStream(self.node, channel, on_bytes, received=received)
         with self._lock:
@@ -282,6 +293,23 @@ class SshTransport:
         except ConnectError as error:  # that the connection is gone is told where it is read
             self.has_one_session = error.cause is Cause.PROTOCOL
 
+    @property
+    def _margin_s(self) -> float:
+        return _MARGIN_S + _ROUND_TRIPS * self._link.round_trip_s
+
+    def _start_s(self, script: Script) -> float:
+        """How long a script may take to be sent and to begin; a slow link may delay each packet."""
+        packets = len(script.program) / _PACKET
+        return self._margin_s + packets * max(self._link.round_trip_s, _SHORTEST_S)
+
+    @property
+    def _slow(self) -> str:
+        """What to add to a message about time where the link is slow."""
+        took = self._link.round_trip_s
+        if took < _SLOW_S:
+            return ""
+        return f"; the link to {self.node} takes {took:.1f} s per round trip: a faster one would do"
+
     def _keep(self, channel: Channel) -> None:
         with self._lock:
             self._held.append(channel)
@@ -306,7 +334,9 @@ class SshTransport:
         ended = None if limit.expired else self._link.why_ended()
         if ended is not None:
             return lost(self.node, command.purpose, ended)
-        seen = f"said nothing within {limit.seconds:.0f} s" if limit.expired else "was killed"
+        seen = "was killed; is the node short of memory? Run again"
+        if limit.expired:
+            seen = f"said nothing within {limit.seconds:.0f} s; {HANGS}{self._slow}"
         return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
 
     def _broken(self, script: Script, reply: Reply, raw: Raw, limit: Limit) -> NodeError:
@@ -329,20 +359,24 @@ class SshTransport:
         way = self._way
         if way is not None and not began:
             seen = f"{way.engine_name} exec did not begin anything within {limit.seconds:.0f} s"
-            ask = f"does the engine answer? {way.engine_name} ps"
+            ask = f"does the engine answer? {way.engine_name} ps{self._slow}"
             where = f"in the container {way.container}"
             return CommandError(self.node, f"could not {purpose} {where}: {seen}; {ask}")
+        if not began:
+            user = self._link.node.ssh.user
+            return CommandError(
+                self.node,
+                f"could not {purpose}: the login began nothing within {limit.seconds:.0f} s; does "
+                f"~/.bashrc of {user}, or a home folder on another server, wait for something?"
+                f"{self._slow}",
+            )
         stopped = f", or was the container {way.container} stopped or paused?" if way else "?"
         return CommandError(
             self.node,
             f"could not {purpose}: no end within {limit.seconds:.0f} s, although every command "
-            f"has a limit; did it leave a process behind that holds its output{stopped}",
+            f"has a limit; did it leave a process behind that holds its output{stopped}"
+            f"{self._slow}",
         )
-
-
-def _start_s(script: Script) -> float:
-    """How long a script may take to be sent and to begin."""
-    return _MARGIN_S + len(script.program) / _SLOWEST_PER_S
 
 
 def _end(channel: Channel) -> None:

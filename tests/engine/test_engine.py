@@ -159,7 +159,8 @@ def test_a_step_that_does_not_settle_is_a_failure_in_the_node_s_own_words() -> N
     assert (failure.node, failure.step) == ("lab-2", "sshd")
     assert failure.detail == (
         "lab-2: sshd did not settle: could not start the cluster's sshd: a script exited 1: "
-        "Bind to port 12345 on 198.18.0.2 failed: Address already in use."
+        "Bind to port 12345 on 198.18.0.2 failed: Address already in use; mend that and "
+        "run setup again"
     )
     assert cluster.shown == TITLES[:4]
 

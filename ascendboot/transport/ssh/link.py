@@ -44,6 +44,7 @@ class Link:
     ) -> None:
         self.node = node
         self.connections = 1
+        self.round_trip_s = 0.0
         self.keepalive = keepalive
         self._sock = Watched(sock, keepalive.silent_s)
         self._release = release
@@ -134,13 +135,16 @@ class Link:
         Raises:
             UnreachableError: the connection is gone, or the server opens no more sessions.
         """
+        began = time.monotonic()
         try:
-            return _Channel(self.transport.open_session(_WINDOW, _PACKET, timeout=_ANSWER_S))
+            opened = self.transport.open_session(_WINDOW, _PACKET, timeout=_ANSWER_S)
         except paramiko.ChannelException as error:
             raise reach.no_session(self.node.name, purpose, error.text) from error
         except ERRORS as error:
             seen = self._told_by(error) or str(error)
             raise reach.lost(self.node.name, purpose, seen) from error
+        self.round_trip_s = time.monotonic() - began
+        return _Channel(opened)
 
     def close(self) -> None:
         """End it; never raises."""

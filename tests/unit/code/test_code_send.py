@@ -252,7 +252,10 @@ def test_a_source_that_changes_while_it_is_sent_is_named(place: Place) -> None:
     failed = sending.settle(place.node, CodeTree(), PurePosixPath(place.base), place.node)
     assert (failed.outcome, failed.detail) == (
         Outcome.FAILED,
-        "lab-1: the code did not settle: main.py is not as in the source",
+        (
+            "lab-1: the code did not settle: main.py is not as in the source; does a job or "
+            "another tool write there? Run setup again"
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from ascendboot.facts.api import (
 )
 from ascendboot.parse.reading import ToolBusyError, ToolMissingError
 from ascendboot.parse.sections import Section
-from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.api import HANGS, Command, Effect, Result
 from ascendboot.transport.fake import Answer, FakeTransport
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def test_the_text_of_a_part() -> None:
     ("name", "kind", "message"),
     [
         ("gone", ToolMissingError, "x is not there"),
-        ("late", ToolError, "it gave no answer in time"),
+        ("late", ToolError, f"it gave no answer in time; {HANGS}"),
         ("mute", ToolError, "exited 3 and said nothing"),
         ("bad", ToolError, "last words"),
         (

@@ -16,7 +16,7 @@ from ascendboot.facts.npus import COMMAND, DeviceNetwork, RootInfo, npu_question
 from ascendboot.parse.hccn_tool import DeviceAddress
 from ascendboot.parse.npu_smi import NpuList
 from ascendboot.parse.spod_info import SuperPodPlace
-from ascendboot.transport.api import Effect, Result
+from ascendboot.transport.api import HANGS, Effect, Result
 
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
@@ -221,7 +221,7 @@ def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
     [
         ("echo hello", "not-understood", 'line 1 not understood: "hello"'),
         ("echo 'Invalid card id.'; exit 1", "failed", "Invalid card id."),
-        ("exec sleep 60", "failed", "no answer within 10 s"),
+        ("exec sleep 60", "failed", f"no answer within 10 s; {HANGS}"),
     ],
 )
 def test_a_chip_whose_place_is_not_told(stage: Stage, spod: str, kind: str, said: str) -> None:
@@ -324,7 +324,7 @@ def test_a_call_that_hangs_is_ended(stage: Stage) -> None:
     stage.put("hccn_tool", f'[ "$2$3" != 0-ip ] || exec sleep 60\n{FINE}')
     late = Unanswered(
         "failed",
-        "could not read the IP of device 0: hccn_tool -i 0 -ip -g: no answer within 10 s",
+        f"could not read the IP of device 0: hccn_tool -i 0 -ip -g: no answer within 10 s; {HANGS}",
     )
     assert stage.answers(call_s="2")["device_networks"] == Answered(
         (network(0, addresses=late), network(1))

@@ -147,7 +147,10 @@ def test_too_many_places_are_counted() -> None:
     assert len(lines) == 10
     assert lines[8:] == [
         "12 more ranks are in 12 other places",
-        "the Python lines of ranks 0-19 are not known: py-spy gave no answer in time",
+        (
+            "the Python lines of ranks 0-19 are not known: py-spy gave no answer in time; "
+            "the node may be overloaded, try again"
+        ),
     ]
 
 
@@ -156,4 +159,6 @@ def test_why_there_are_no_python_lines() -> None:
     assert view(0, spy_code=0).why_not_spied == "py-spy found no Python in it"
     odd = view(0, spy_code=1, spied=["Error: Failed to find python", "", "Caused by:"])
     assert odd.why_not_spied == "py-spy said: Failed to find python"
-    assert view(0, spy_code=137).why_not_spied == "py-spy gave no answer in time"
+    assert view(0, spy_code=137).why_not_spied == (
+        "py-spy gave no answer in time; the node may be overloaded, try again"
+    )

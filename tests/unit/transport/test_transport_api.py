@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.errors import CommandError
-from ascendboot.transport.api import Command, Effect, Result
+from ascendboot.transport.api import HANGS, Command, Effect, Result
 
 LIST = Command(
     argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ, timeout_s=3
@@ -29,8 +29,8 @@ def result(code: int, stderr: bytes = b"", stdout: bytes = b"", duration_s: floa
         (result(1), "npu-smi info -m exited 1"),
         (result(1, b"first\nlast\n"), "npu-smi info -m exited 1: last"),
         (result(1, stdout=b"only here\n"), "npu-smi info -m exited 1: only here"),
-        (result(124, duration_s=3.0), "npu-smi info -m gave no answer within 3 s"),
-        (result(137, duration_s=8.1), "npu-smi info -m gave no answer within 3 s"),
+        (result(124, duration_s=3.0), f"npu-smi info -m gave no answer within 3 s; {HANGS}"),
+        (result(137, duration_s=8.1), f"npu-smi info -m gave no answer within 3 s; {HANGS}"),
         (result(124), "npu-smi info -m exited 124"),
         (
             result(127, b"timeout: failed to run command 'npu-smi': No such file or directory\n"),

@@ -84,7 +84,7 @@ def test_a_reply_that_breaks_off_behind_its_last_section_names_the_last_command(
     error = not_whole("n1", "root", SCRIPT, reply, exit_code=-1, stderr=b"")
     assert str(error) == (
         "n1: could not read the clock: the reply broke off while it ran: "
-        "no exit code, and it said nothing"
+        "no exit code, and it said nothing; was it killed, or the session ended there? Run again"
     )
 
 
@@ -122,7 +122,7 @@ def test_a_reply_that_breaks_off_names_the_command_that_ran() -> None:
     error = not_whole("n1", "ops", SCRIPT, reply, exit_code=-1, stderr=b"")
     assert str(error) == (
         "n1: could not read the clock: the reply broke off while it ran: no exit code, and it "
-        "said nothing"
+        "said nothing; was it killed, or the session ended there? Run again"
     )
 
 
