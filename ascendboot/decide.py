@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ascendboot.facts.api import value_of
 from ascendboot.judge.devices import devices_of
-from ascendboot.judge.finding import Finding
+from ascendboot.judge.finding import Finding, in_order
+from ascendboot.judge.folders import open_above
 from ascendboot.judge.launcher import choose_launcher
 from ascendboot.judge.network import common_networks
 from ascendboot.judge.rank_table import rank_table_text, rank_table_words
@@ -91,6 +92,7 @@ def decide(cluster: Cluster, seen: Seen) -> Decisions | tuple[Finding, ...]:
     if len(bases) > 1:
         findings.append(_different_bases(cluster, seen))
     findings += _linked_bases(cluster, seen)
+    findings += in_order(open_above([*seen.own.items(), *seen.served.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
     openmpi = value_of(seen.facts[cluster.primary_name].openmpi)

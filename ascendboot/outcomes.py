@@ -114,9 +114,12 @@ def settled(
     duration_s: float,
 ) -> StepResult:
     """A step after the change: `complaints` is what the node said to the commands of its round."""
-    if not isinstance(before, Change):
+    if not isinstance(before, Change) and not isinstance(after, Change):
         return checked(phase, node, step, before)
-    if isinstance(after, Satisfied):
+    if not isinstance(before, Change):
+        outcome = Outcome.FAILED
+        detail = f"{node.name}: {step.name} was changed by somebody else meanwhile; run setup again"
+    elif isinstance(after, Satisfied):
         outcome, detail = Outcome.CHANGED, before.summary
     else:
         why = "; ".join(complaints) or "all commands succeeded, but the same check fails again"
@@ -170,6 +173,8 @@ def _diff(change: Change, current: Mapping[str, str]) -> str:
     """Unified diffs of all files of the change against what is there."""
     parts: list[str] = []
     for file in change.files:
+        if file.secret:
+            continue
         path = str(file.path)
         old = current.get(path, "").splitlines()
         new = file.content.decode().splitlines()

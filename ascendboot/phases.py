@@ -52,10 +52,13 @@ _SINGLE_COPY = "btl_vader_single_copy_mechanism"
 
 def environment(context: Context, node: Node) -> Sequence[Step]:
     """What every rank starts with: the inventory's variables and the per-rank wrapper."""
+    stated = sorted(context.cluster.env_of(node).items())
+    secrets = [(name, value) for name, value in stated if context.cluster.is_secret(name, value)]
     values = {
         "node": node.name,
         "cluster": context.cluster.name,
-        "env": sorted(context.cluster.env_of(node).items()),
+        "env": [item for item in stated if item not in secrets],
+        "secrets": secrets,
         "address": node.cluster_address,
         "in_container": node.container is not None,
         "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
@@ -69,11 +72,17 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         FileContent("env/rank-exec", context.templates.text("env/rank-exec.j2", values), 0o755),
         FileContent("env/keep.sh", context.templates.text("env/keep.sh", {})),
     ]
+    if secrets:
+        text = context.templates.text("env/secrets.env.j2", values)
+        steps.append(FileContent("env/secrets.env", text, 0o600, secret=True))
+    elif "env/secrets.env" in context.seen.own[node.name].files:
+        steps.append(Absent("env/secrets.env"))
     if node == context.cluster.primary and context.decisions.launcher.horovodrun:
         steps.append(FileContent("env/bin/ssh", _ssh_shim(context), 0o755))
-    elif "env/bin/ssh" in context.seen.own[node.name].files:
-        steps.append(Absent("env/bin/ssh"))
-    return steps
+    kept = {step.name for step in steps}
+    # It stands first in a launcher's PATH: what else lies there would be run in place of others.
+    there = (path for path in context.seen.own[node.name].files if path.startswith("env/bin/"))
+    return [*steps, *(Absent(path) for path in sorted(there) if path not in kept)]
 
 
 def _rec_sdk(context: Context, node: Node) -> dict[str, str]:

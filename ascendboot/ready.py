@@ -16,6 +16,7 @@ from ascendboot.before.wanted import wanted
 from ascendboot.errors import NodeError
 from ascendboot.judge.code import code_findings
 from ascendboot.judge.finding import Finding, in_order
+from ascendboot.judge.folders import open_to_others
 from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.transport.api import Sides
@@ -135,6 +136,7 @@ def _found(
     text = Path(script).read_text(errors="replace") if is_copied else ""
     found = [
         *_of_setup(heard),
+        *open_to_others({name: answer.own for name, answer in heard.items()}),
         *_of_code_and_script(asking, heard, script, is_copied=is_copied),
         *script_findings(script, text.partition("\n")[0], ()),
         *judged(job, looks, imported_by(text)),

@@ -98,7 +98,7 @@ def current_texts(
             for verdict in (step.check(half.own) for _, step in half.wishes)
             if isinstance(verdict, Change)
             for file in verdict.files
-            if str(file.path.relative_to(half.own.base)) in half.own.files
+            if not file.secret and str(file.path.relative_to(half.own.base)) in half.own.files
         ]
         results = half.transport.run_all([_read(str(path)) for path in paths])
         texts |= {str(p): r.checked().text for p, r in zip(paths, results, strict=True)}
@@ -114,8 +114,7 @@ def _settle_half(context: Context, half: Half, node: Node) -> tuple[Own, list[St
         return own, [checked(*_at(w, node), v) for w, v in zip(wishes, before, strict=True)]
     began = time.monotonic()
     question = own_fact(context.cluster)
-    commands = note_made(own.base, changes)
-    commands += [command for change in changes for command in _work(change)]
+    commands = _commands(own, changes)
     *done, last = half.transport.run_all([*commands, question.command])
     own = question.parse(last)
     took = time.monotonic() - began
@@ -130,6 +129,19 @@ def _settle_half(context: Context, half: Half, node: Node) -> tuple[Own, list[St
         )
         for wish, verdict in zip(wishes, before, strict=True)
     ]
+
+
+def _commands(own: Own, changes: Sequence[Change]) -> list[Command]:
+    """Their commands in order; the note of what is made comes before the first file.
+
+    Not sooner: it is one itself, and the folder may have to be closed to others first.
+    """
+    first = next((n for n, change in enumerate(changes) if change.files), 0)
+    works = [
+        [command for change in part for command in _work(change)]
+        for part in (changes[:first], changes[first:])
+    ]
+    return [*works[0], *note_made(own.base, changes), *works[1]]
 
 
 def _at(wish: tuple[Phase, Step], node: Node) -> tuple[Phase, Node, Step]:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError
+from ascendboot.model.secrets import masked, masked_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 FOLDER = ".ascendboot"
 
@@ -150,18 +151,23 @@ class State:
             with suppress(OSError):  # not there, or not empty: what else is there is not ours
                 empty.rmdir()
 
-    def new_run(self, verb: str) -> Run:
-        """A new folder for one call of ascendboot."""
+    def new_run(self, verb: str, *, hidden: Sequence[str] = ()) -> Run:
+        """A new folder for one call of ascendboot, which nobody else can read.
+
+        The secrets in `hidden` stand in nothing that is kept there, but for what ranks print.
+        """
         run_id = _run_id(verb)
         folder = self.runs / run_id
-        folder.mkdir(parents=True)
-        return Run(run_id, folder)
+        self.runs.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        return Run(run_id, folder, tuple(hidden))
 
     @staticmethod
-    def new_run_elsewhere(verb: str) -> Run:
+    def new_run_elsewhere(verb: str, *, hidden: Sequence[str] = ()) -> Run:
         """The same where the working directory takes nothing; nobody else may read it."""
         run_id = _run_id(verb)
-        return Run(run_id, Path(tempfile.mkdtemp(prefix=f"ascendboot-{run_id}-")))
+        folder = Path(tempfile.mkdtemp(prefix=f"ascendboot-{run_id}-"))
+        return Run(run_id, folder, tuple(hidden))
 
     @contextmanager
     def locked(self, cluster: str, run_id: str) -> Iterator[None]:
@@ -193,6 +199,7 @@ class Run:
 
     run_id: str
     folder: Path
+    secrets: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -201,13 +208,14 @@ class Run:
         return str(self.folder) if here.startswith("..") else here
 
     def log_command(self, node: str, number: int, text: str) -> None:
-        """Keep one command of one node with its answer, secrets masked by the caller."""
+        """Keep one command of one node with its answer, without secrets."""
         path = self.folder / node / f"{number:02}.txt"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(_encoded(text))
+        path.write_bytes(_encoded(masked(text, self.secrets)))
 
     def write_json(self, name: str, document: Mapping[str, object]) -> None:
-        """Keep a report in the run's folder."""
+        """Keep a report in the run's folder, without secrets."""
+        document = masked_json(document, self.secrets)
         write_text(self.folder / name, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 

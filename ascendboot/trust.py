@@ -11,7 +11,7 @@ from ascendboot.facts.container import way_into
 from ascendboot.model.certificate import Authority, Claims, fingerprint
 from ascendboot.steps.certificates import CertificateFile, Clocks
 from ascendboot.steps.daemon import Daemon
-from ascendboot.steps.files import Absent, FileContent, Later
+from ascendboot.steps.files import Absent, Closed, FileContent, Later
 from ascendboot.steps.keys import KeyPair
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ _OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh
 
 def sshd(context: Context, node: Node) -> Sequence[Step]:
     """Our own sshd: host key, configuration, running process."""
-    steps: list[Step] = [] if context.control is None else [_record(context)]
-    steps.append(KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"))
+    record = [] if context.control is None else [_record(context)]
+    key = KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}")
+    steps: list[Step] = [Closed(), *record, key]
     if context.cluster.serves_from_host(node):
         steps.append(FileContent(_ENTER, _enter(context, node), 0o755))
     config = FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600)
@@ -49,9 +50,12 @@ def _record(context: Context) -> Step:
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:
     """On the primary, the key that opens every node."""
+    # Beside our sshd the folder is closed already.
+    steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
     is_primary = node == context.cluster.primary
     retired = context.control.known if context.control else ()
-    return [KeyPair(_CLUSTER_KEY, context.cluster.name, retired)] if is_primary else []
+    key = KeyPair(_CLUSTER_KEY, context.cluster.name, retired)
+    return [*steps, key] if is_primary else steps
 
 
 def admission(context: Context, node: Node) -> Sequence[Step]:

@@ -18,7 +18,7 @@ BELOW = {
     "inventory": {"errors", "model", "profiles", "ranktable", "hccl"},
     "parse": {"errors", "model"},
     "render": set(),
-    "state": {"errors"},
+    "state": {"errors", "model"},
     "transport": {"errors", "model"},
     "facts": {"errors", "model", "parse", "transport", "profiles"},
     "judge": {"errors", "model", "parse", "facts", "ranktable", "hccl", "profiles"},

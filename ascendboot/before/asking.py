@@ -44,6 +44,8 @@ class Heard:
 
     problems: tuple[str, ...]
     """What is not as setup left it."""
+    own: tuple[Own, ...]
+    """What of ours is there, by side."""
     has_script: bool
     clock: Clock
     image: Mapping[str, str]
@@ -83,6 +85,7 @@ class Asking:
             problems=left.problems(values["own"], values.get("served"), now=time.time())
             if is_checked
             else (),
+            own=tuple(values[name] for name in ("own", "served") if name in values),
             has_script=values.get("script", False),
             clock=values["clock"],
             image=values.get("image", {}),

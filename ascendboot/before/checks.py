@@ -18,6 +18,7 @@ class Check:
 
 CHECKS = (
     Check("setup"),
+    Check("open-folders", "others could change what runs as your user"),
     Check("code"),
     Check("script", "no rank starts without it"),
     Check("data"),

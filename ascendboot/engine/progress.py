@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ascendboot.model.report import Outcome, Report
+from ascendboot.model.secrets import masked
 from ascendboot.transport.pool import FORKS, for_each
 
 if TYPE_CHECKING:
@@ -56,7 +57,13 @@ class Progress:
         self.listener.phase_begins(title)
 
     def end(self, title: str, results: Sequence[StepResult]) -> None:
-        """Keep the results of a phase, and show them."""
+        """Keep the results of a phase, and show them, without the cluster's secrets."""
+        secrets = self.cluster.secrets
+        if secrets:
+            results = [
+                replace(r, detail=masked(r.detail, secrets), diff=masked(r.diff, secrets))
+                for r in results
+            ]
         self.results.extend(results)
         self.listener.phase_done(title, results)
 

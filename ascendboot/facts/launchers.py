@@ -83,7 +83,8 @@ def launcher_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
     asks_torch = cluster.is_for_torch
     env = cluster.env_of(node)
-    stated = (f"{name}={value}" for name, value in env.items())
+    # Whoever is on the node sees these words; no launcher needs a secret to be found.
+    stated = (f"{n}={value}" for n, value in env.items() if not cluster.is_secret(n, value))
     paths = profile_paths(cluster.profile, "{packages}").items()
     of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
     wanted = ("try" if is_tried else "", TORCH if asks_torch else "")

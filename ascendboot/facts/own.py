@@ -30,6 +30,34 @@ class Daemon:
     """SHA-256 of the host certificate that was there when it started."""
 
 
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Open:
+    """A folder or file that somebody else could change."""
+
+    mode: int
+    owner: int | None = None
+    """The user id of its owner, where that is the trouble; None: it is ours, or root's."""
+    kind: str = "d"
+    """As `find` says it: d, f, l."""
+
+    @property
+    def why(self) -> str:
+        """`has mode 0777`, or `belongs to user id 1000`."""
+        return (
+            f"has mode {self.mode:04o}"
+            if self.owner is None
+            else f"belongs to user id {self.owner}"
+        )
+
+    @property
+    def closed(self) -> int:
+        """The mode that it should have."""
+        return self.mode & ~0o7022 | (0o700 if self.kind == "d" else 0)
+
+
 @dataclass(frozen=True)
 class Own:
     """All that ascendboot has on one node, below its folder `base`; `files` by path in there."""
@@ -52,6 +80,23 @@ class Own:
     """Where `base` really lies, when there is a symbolic link on the way; None: where it says."""
     owner: Owner | None = None
     """The control folder that set this up; None: no record, or one that cannot be read."""
+    open: Mapping[str, Open] = field(default_factory=dict)
+    """What of ours others could change, by path in `base`; `.` is `base`, `..` the folder above,
+    which is ours, too. From the top down; of `jobs` only the folder itself, for those of jobs are
+    closed."""
+    open_above: Mapping[str, Open] = field(default_factory=dict)
+    """Folders further up, which are not ours, and in which others could replace ours."""
+
+    def place(self, path: str) -> PurePosixPath:
+        """The absolute path of one in `open`."""
+        return self.base.parent if path == ".." else self.base / path
+
+    @property
+    def open_words(self) -> str:
+        """What of ours others could change, and why, from the top down; the first few."""
+        told = [f"{self.place(path)} {there.why}" for path, there in self.open.items()]
+        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+        return f"{', '.join(told[:_NAMED])}{more}"
 
     @property
     def sshd_pids(self) -> tuple[int, ...]:
@@ -102,11 +147,28 @@ _LOOK = """\
 echo "base $b"
 if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
 [ "${real:-$b}" = "$b" ] || echo "leads $real"
-if [ -d "$b" ]; then
-  cd -- "$b"
-  find . -path ./jobs -prune -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
+above=()
+up() {
+  local d=$1
+  while [ "$d" != / ]; do
+    d=${d%/*} d=${d:-/}
+    [ ! -d "$d" ] || above+=("$d")
+  done
+}
+up "$b"
+[ "${real:-$b}" = "$b" ] || up "$real"
+[ ! -d "$b" ] || { cd -- "$b" && above+=(.); }
+# Nobody else can replace what lies in a folder with the sticky bit. A name with a line end in it is
+# no name of ours, and could say anything here.
+find -H "${above[@]}" -path $'*\\n*' -prune \
+  -o -path '/*' \\( ! -uid 0 ! -uid "$EUID" -printf 'above %m %U %U:%G %p\\n' \
+    -o -perm /022 ! -perm -1000 -printf 'above %m - %U:%G %p\\n' -o -true \\) -prune \
+  -o \\( ! -uid "$EUID" -printf 'open %m %U %y %p\\n' \
+    -o ! -type l -perm /022 -printf 'open %m - %y %p\\n' -o -true \\) -path ./jobs -prune \
+  -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
     -printf 'mode %m %p\\n' -exec sha256sum {} + \
-    -o \\( -path ./sshd/host_key -o -path ./trust/cluster_key \\) -printf 'mode %m %p\\n' || exit 1
+  -o \\( -path ./sshd/host_key -o -path ./trust/cluster_key \\) -printf 'mode %m %p\\n' || exit 1
+if [ -d "$b" ]; then
   for k in $private; do
     [ -e "$k" ] || continue
     pub=($(ssh-keygen -y -P '' -f "$k" 2>/dev/null)) && echo "key $k ${pub[0]} ${pub[1]}"
@@ -200,12 +262,17 @@ class _Reader:
     port: int | None = None
     leads_to: str | None = None
     owner: Owner | None = None
+    open: dict[str, Open] = field(default_factory=dict)
+    above: dict[str, Open] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
 
     def takes(self, line: str) -> bool:
         """Read one line; False when it is of no known kind."""
         match line.split(" ", 2):
             case ["mode", mode, path]:
                 self.modes[path.removeprefix("./")] = int(mode, 8)
+            case [("open" | "above") as where, mode, rest]:
+                self._takes_open(where, int(mode, 8), *rest.split(" ", 2))
             case ["key", path, public]:
                 self.keys[path] = public
             case ["certificate", path, words]:
@@ -214,10 +281,8 @@ class _Reader:
                 self.strays.append(int(pid))
             case ["port", port]:
                 self.port = int(port)
-            case ["owner", *words]:
-                self.owner = Owner.parse(" ".join(words))
-            case ["leads", *words]:
-                self.leads_to = " ".join(words)
+            case [("leads" | "owner") as what, *words]:
+                self._takes_words(what, " ".join(words))
             case [sha, "", path]:
                 self.digests[path.removeprefix("./")] = sha
             case ["sshd", pid, known]:
@@ -227,8 +292,33 @@ class _Reader:
                 return False
         return True
 
+    def _takes_words(self, what: str, words: str) -> None:
+        if what == "leads":
+            self.leads_to = words
+        else:
+            self.owner = Owner.parse(words)
+
+    def _takes_open(self, where: str, mode: int, owner: str, more: str, path: str) -> None:
+        """`more` is the kind of what is ours, user and group of a folder above.
+
+        A group that has the number of its user is taken for that user's alone, as on Debian.
+        """
+        whose = None if owner == "-" else int(owner)
+        if where == "open":
+            self.open[path.removeprefix("./")] = Open(mode, whose, more)
+        else:
+            self.above[path] = Open(mode, whose)
+            user, _, group = more.partition(":")
+            if whose is None and user == group and not mode & 0o002:
+                self.private.add(path)
+
     def own(self, base: PurePosixPath) -> Own:
         """All of it."""
+        if above := self.above.pop(str(base.parent), None):
+            self.open[".."] = above
+        # From the top down.
+        paths = sorted(self.open, key=lambda path: (path not in {"..", "."}, path != "..", path))
+        above_all = {path: one for path, one in self.above.items() if path not in self.private}
         return Own(
             base=base,
             files={p: OwnFile(self.digests.get(p, ""), mode) for p, mode in self.modes.items()},
@@ -240,4 +330,6 @@ class _Reader:
             port=self.port,
             leads_to=self.leads_to,
             owner=self.owner,
+            open={path: self.open[path] for path in paths},
+            open_above=above_all,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.hccl import WITHOUT_CM
 from ascendboot.inventory.refused import (
+    OPEN,
     why_not_env,
     why_not_option,
     why_not_parameter,
@@ -15,6 +16,7 @@ from ascendboot.inventory.refused import (
 from ascendboot.inventory.settings import report_settings
 from ascendboot.model.cluster import has_meeting_port
 from ascendboot.model.own_file import FOLDER
+from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
 if TYPE_CHECKING:
     from ascendboot.inventory.keys import InventoryKeys
@@ -40,7 +42,7 @@ _OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "s
 
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
     """Note every pair of keys that cannot both hold."""
-    _report_mpi_args(sheet, keys.launcher.mpi_args)
+    _report_mpi_args(sheet, keys.launcher.mpi_args, keys)
     if keys.resources.file is not None and resource_mode(keys) != "rank-table":
         sheet.report(
             sheet.spot.at("resources", "file"),
@@ -140,13 +142,29 @@ def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:
         )
 
 
-def _report_mpi_args(sheet: Sheet, words: list[str]) -> None:
+def _report_mpi_args(sheet: Sheet, words: list[str], keys: InventoryKeys) -> None:
     spot = sheet.spot.at("launcher", "mpi_args")
     seen: set[str] = set()
     for index in range(len(words)):
-        reason = _why_not_word(words, index, seen)
+        reason = _why_secret(words[: index + 1], keys) or _why_not_word(words, index, seen)
         if reason:
             sheet.report(spot.at(index), reason)
+
+
+def _why_secret(words: list[str], keys: InventoryKeys) -> str | None:
+    """Why the last word cannot stand on a command line, without saying it."""
+    word, before = words[-1], ["", *words][-2]
+    name, is_set, value = word.partition("=")
+    stated = to_mask(v for n, v in keys.env.items() if n in keys.secret_env or is_secret_name(n))
+    if is_set and value and (is_secret_name(name) or name in keys.secret_env):
+        what = f"gives {name} a value"
+    elif is_secret_value(word) or any(secret in word for secret in stated):
+        what = "holds a secret"
+    elif is_secret_name(before) and not before.startswith("-"):
+        what = f"gives {before} a value"
+    else:
+        return None
+    return f"{what}, and {OPEN}; state the variable under `env`, which keeps it secret"
 
 
 def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:

@@ -80,7 +80,7 @@ def _seal(of: str, text: str) -> str:
 
 
 def _cluster(stated: Mapping[str, Any]) -> Cluster:
-    lists = ("mpi_args", "code_exclude", "data")
+    lists = ("mpi_args", "code_exclude", "data", "secret_env")
     return Cluster(
         **{
             **stated,

@@ -16,6 +16,7 @@ from ascendboot.inventory.kinds import (
     ChiefPort,
     DeviceId,
     Environment,
+    EnvName,
     EnvValue,
     FolderOrPrimary,
     Kind,
@@ -267,6 +268,13 @@ class InventoryKeys(Keys):
         "states under its own `env` counts before them.",
         examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
         json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
+    )
+    secret_env: Annotated[list[EnvName], Kind("a list of names of environment variables")] = Field(
+        default_factory=nothing,
+        description="Variables under any `env` that hold secrets although neither name nor value "
+        "shows it: their values are shown nowhere, and only the user of the ranks can read them "
+        "on the nodes.",
+        examples=[["WANDB_BASE_URL"]],
     )
     hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = Field(
         default_factory=dict,

@@ -212,6 +212,9 @@ EnvValue = Annotated[
         {"type": ["string", "number", "boolean"], "pattern": r"^[^\r\n]*$"},
     ),
 ]
+EnvName = Annotated[
+    str, Field(pattern=ENV_NAME), Kind("the name of an environment variable: letters, digits and _")
+]
 Environment = Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")]
 _PRODUCTS = ("auto", "910", "a2", "a3", "a5")
 ProductName = Annotated[

@@ -11,7 +11,7 @@ from ascendboot.inventory.kept import shown
 from ascendboot.inventory.kinds import size_of
 from ascendboot.inventory.node_env import report_node_settings
 from ascendboot.inventory.reader import read
-from ascendboot.inventory.settings import environment, report_one_address
+from ascendboot.inventory.settings import environment, report_one_address, report_unknown_secrets
 from ascendboot.inventory.sheet import Problem
 from ascendboot.inventory.words import no_such, validate
 from ascendboot.model.cluster import Cluster
@@ -44,6 +44,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     nodes = build_nodes(sheet, entries)
     report_one_address(sheet, keys, sum(len(entry.names) for entry in entries))
     report_node_settings(sheet, keys, entries)
+    report_unknown_secrets(sheet, keys, [entry.env for entry in entries])
     _report_primary(sheet, keys, entries)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:
@@ -73,6 +74,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         log_limit=size_of(keys.logs.max_size),
         profile=keys.profile,
         env=environment(keys),
+        secret_env=tuple(keys.secret_env),
     )
 
 

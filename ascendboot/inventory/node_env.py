@@ -52,7 +52,7 @@ def _sections(entries: Sequence[Entry]) -> Iterator[Section]:
 
 
 def _why_not(name: str, value: str, keys: InventoryKeys) -> str | None:
-    reason = why_not_stated(name, value, keys.product)
+    reason = why_not_stated(name, value, keys)
     if reason is None and is_for_torch(keys):
         reason = why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
     return reason or why_not_of_one_node(name)

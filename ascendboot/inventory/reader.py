@@ -10,6 +10,7 @@ import yaml
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.find import LIMIT
 from ascendboot.inventory.sheet import Problem, Raw, Sheet, Spot, seen
+from ascendboot.model.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +147,7 @@ class _Reader:
             return self._list(node, spot)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, spot)
-        self._problem(spot, f"the tag {_tag(node.tag)} means nothing here; remove it")
+        self._problem(spot, f"{_tag(node.tag, spot)} means nothing here; remove it")
         return None
 
     def _mapping(self, node: yaml.MappingNode, spot: Spot) -> dict[str, Value]:
@@ -194,7 +195,7 @@ class _Reader:
             self._problem(spot, "has no value; give it one, or remove it")
             return None
         if kind not in ("str", "int", "bool", "float", "timestamp", "value"):
-            self._problem(spot, f"the tag {_tag(node.tag)} means nothing here; remove it")
+            self._problem(spot, f"{_tag(node.tag, spot)} means nothing here; remove it")
             return None
         if kind in ("str", "value"):
             return text
@@ -217,5 +218,7 @@ def _reading(kind: str, text: str) -> str:
     return {"timestamp": "a date", "float": "a fraction"}.get(kind, "a number in a special form")
 
 
-def _tag(tag: str) -> str:
-    return tag.replace(_CORE, "!!")
+def _tag(tag: str, spot: Spot) -> str:
+    """A secret that begins with `!` reads as a tag."""
+    is_secret = is_secret_name(spot.path.rpartition(".")[2])
+    return "what begins with ! here" if is_secret else f"the tag {tag.replace(_CORE, '!!')}"

@@ -114,5 +114,7 @@ must stand in quotes."""
 _NEVER = """\
 ## What never stands in an inventory
 
-* Passwords, passphrases and other secrets.
+* Passwords and passphrases of logins. Secrets that jobs need stand under `env`: those whose name or
+  value shows it, and those that `secret_env` names, are shown nowhere, and on the nodes only the
+  user of the ranks can read them ([how](hostile.md#5-secrets)). Then `chmod 600` the inventory.
 * In `env`: variables that ascendboot itself sets for every rank ({env})."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ascendboot.inventory.kinds import ENV_NAME, is_match
+from ascendboot.model.launcher import LAUNCHER_NAMES
+from ascendboot.model.secrets import is_secret_name, is_secret_value
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+OPEN = "every user of a node can read the launcher's command line"
 SECRETS = "secrets never stand in an inventory"
 
 _SET_BY_OTHERS = (
@@ -80,8 +87,6 @@ def why_not_env(name: str) -> str | None:
     for pattern, reason in _SET_BY_OTHERS:
         if pattern.fullmatch(name):
             return reason
-    if is_secret(name):
-        return f"{SECRETS}; have the program read it from a file"
     return why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
 
 
@@ -94,6 +99,14 @@ def why_not_option(option: str) -> str | None:
     """Why an option of mpirun, without its dashes, cannot be given; None when it can."""
     reason = _OPTIONS.get(option)
     return f"--{option}: {reason}" if reason else None
+
+
+def why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None:
+    """Why a variable cannot be a secret, if it is one: the launcher gets it as words."""
+    is_for_launcher = name.startswith("OMPI_MCA_") or name in LAUNCHER_NAMES
+    if is_for_launcher and (name in marked or is_secret_name(name) or is_secret_value(value)):
+        return f"holds a secret, and {OPEN}: remove it"
+    return None
 
 
 def why_not_of_one_node(name: str) -> str | None:

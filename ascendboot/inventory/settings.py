@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ascendboot.hccl import VARIABLES, Problem, conflicts, hccl_ports, why_not, why_not_read
-from ascendboot.inventory.refused import why_not_env
+from ascendboot.inventory.refused import why_not_env, why_not_shown
 from ascendboot.inventory.words import did_you_mean
 from ascendboot.profiles import profile_env, why_not_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ascendboot.inventory.keys import InventoryKeys
     from ascendboot.inventory.sheet import Sheet, Spot
@@ -33,7 +33,7 @@ def environment(keys: InventoryKeys) -> dict[str, str]:
 def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool) -> None:
     """Note every variable that its software would refuse, misread or not read."""
     for name, value in keys.env.items():
-        reason = why_not_stated(name, value, keys.product)
+        reason = why_not_stated(name, value, keys)
         if reason is None and name in keys.hccl:
             reason = "stands under `hccl` as well; keep one"
         if reason:
@@ -54,9 +54,21 @@ def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
         report_first(sheet, _sections(sheet, keys), problem)
 
 
-def why_not_stated(name: str, value: str, product: str) -> str | None:
+def why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
-    return why_not_env(name) or why_not_value(name, value) or why_not(name, value, product)
+    reason = why_not_env(name) or why_not_shown(name, value, keys.secret_env)
+    return reason or why_not_value(name, value) or why_not(name, value, keys.product)
+
+
+def report_unknown_secrets(
+    sheet: Sheet, keys: InventoryKeys, of_nodes: Iterable[Mapping[str, str]]
+) -> None:
+    """Note every name in `secret_env` that no variable has: its secret would be shown."""
+    known = {*environment(keys), *(name for env in of_nodes for name in env)}
+    for index, name in enumerate(keys.secret_env):
+        if name not in known:
+            hint = did_you_mean(name, known) or "; remove it, or state the variable"
+            sheet.report(sheet.spot.at("secret_env", index), f"no `env` states {name}{hint}")
 
 
 def together(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ascendboot.errors import InventoryError
+from ascendboot.model.secrets import without_secrets
 
 _SHOWN = 60
 """So many characters of a value are shown in messages."""
@@ -112,5 +113,5 @@ def seen(value: object) -> str:
     lines = value.splitlines()
     if lines[1:]:
         return f"a text of {len(lines)} lines"
-    shown = _PASSWORD.sub(":***@", value)
+    shown = _PASSWORD.sub(":***@", without_secrets(value))
     return f'"{shown}"' if len(shown) <= _SHOWN else f'"{shown[: _SHOWN - 1]}…"'

@@ -225,7 +225,7 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
     """What is started on a node, and what stays beside it and records its end."""
     who = f"agent {start.node_rank}" if start.node_rank else "launcher -"
     kept = {"job": str(folder), "base": str(request.base), "limit": str(request.log_limit)}
-    head = f"#!/bin/bash\n{_assigned(kept)} log={start.log} who='{who}'\n"
+    head = f"#!/bin/bash\numask go-w\n{_assigned(kept)} log={start.log} who='{who}'\n"
     run = f"{{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}"
     others = () if start.node_rank else request.placement.nodes[1:]
     addresses = shlex.join(node.cluster_address for node in others)
@@ -259,7 +259,7 @@ def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -
         "node": start.node,
     }
     minding = _bond(request).minding()
-    return f"#!/bin/bash\n{_assigned(settings)}\n{minding}{WATCH}"
+    return f"#!/bin/bash\numask go-w\n{_assigned(settings)}\n{minding}{WATCH}"
 
 
 def _assigned(settings: Mapping[str, str]) -> str:

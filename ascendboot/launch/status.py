@@ -11,9 +11,10 @@ from ascendboot.launch.course import Course
 from ascendboot.launch.ends import OF_A_LOST_LAUNCHER
 from ascendboot.launch.verdict import report_on
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ascendboot.launch.look import JobLook, RankLoad
@@ -74,6 +75,16 @@ class JobStatus:
         return self.report.state is not JobState.RUNNING and not any(
             node.processes for node in self.nodes
         )
+
+    def without(self, secrets: Sequence[str]) -> JobStatus:
+        """The same with none of these secrets in it."""
+        nodes = (
+            replace(
+                node, last_lines=tuple((r, masked(line, secrets)) for r, line in node.last_lines)
+            )
+            for node in self.nodes
+        )
+        return JobStatus(report=self.report.without(secrets), nodes=tuple(nodes))
 
     def to_json(self) -> dict[str, object]:
         """As documented in the reference of `status --json`: a JobReport with `nodes`."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from ascendboot.model.code import PRIMARY
+from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +130,8 @@ class Cluster:
     """How many bytes of a rank's log are kept; 0: all of them."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of every rank, but for what a node has by itself."""
+    secret_env: tuple[str, ...] = ()
+    """Variables whose values are secrets though they do not look like it."""
 
     @property
     def primary(self) -> Node:
@@ -170,6 +173,16 @@ class Cluster:
     def env_of(self, node: Node) -> dict[str, str]:
         """The environment variables of a node's ranks."""
         return {**self.env, **node.env}
+
+    def is_secret(self, name: str, value: str) -> bool:
+        """Whether a variable holds what nobody but its user may see."""
+        return name in self.secret_env or is_secret_name(name) or is_secret_value(value)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What stands in no output, report or log: the values of all such variables."""
+        stated = [item for env in (self.env, *(n.env for n in self.nodes)) for item in env.items()]
+        return to_mask([value for name, value in stated if self.is_secret(name, value)])
 
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError when there is none."""

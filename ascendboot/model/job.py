@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ascendboot.model.secrets import masked_json
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ascendboot.model.cause import JobCause
 
@@ -96,6 +98,12 @@ class JobReport:
         """The message, where it says something else than the title of the cause."""
         says_the_same = self.cause is not None and self.message == self.cause.title
         return "" if says_the_same else self.message
+
+    def without(self, secrets: Sequence[str]) -> JobReport:
+        """The same with none of these secrets in it, also where a rank's last lines held one."""
+        if not secrets:
+            return self
+        return JobReport.from_json(masked_json(self.to_json(), secrets))
 
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""

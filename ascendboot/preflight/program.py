@@ -70,6 +70,7 @@ OWN = re.compile(
     r"|OMPI_MCA_btl_vader_single_copy_mechanism"
 )
 SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|_KEY", re.IGNORECASE)
+URL = re.compile("://[^/@ ]+@")
 ADDRESSES = ("ASCENDBOOT_NODE_ADDRESS", "HCCL_IF_IP", "CM_WORKER_IP")
 _SIOCGIFADDR = 0x8915
 
@@ -291,7 +292,8 @@ def is_compared(name: str) -> bool:
 
 def shown(name: str, value: str) -> str | dict[str, str]:
     """The value; of what looks like a secret, just enough to see that two differ."""
-    if SECRET.search(name):
+    marked = os.environ.get("ASCENDBOOT_SECRETS", "").split()
+    if SECRET.search(name) or name in marked or URL.search(value):
         return {"digest": hashlib.sha256(os.fsencode(value)).hexdigest()[:8]}
     return value
 

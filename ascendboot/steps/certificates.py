@@ -54,10 +54,12 @@ class CertificateFile:
         if certificate is None:
             return self._renewed(own, "cannot be read as a certificate")
         wrong = difference(certificate.claims, self.claims) or self._untimely(certificate)
+        if not wrong and there.mode != _MODE:
+            wrong = f"has mode {there.mode:04o} instead of 0644"
+        elif not wrong and self.path in own.open:
+            wrong = own.open[self.path].why
         if wrong:
             return self._renewed(own, wrong)
-        if there.mode != _MODE:
-            return self._renewed(own, f"has mode {there.mode:04o} instead of 0644")
         if self.load is not None and not self._is_shown(own, there.sha256):
             summary = f"{self.path} is not what the running sshd shows"
             return Change(summary=summary, commands=(self.load,))

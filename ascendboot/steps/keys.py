@@ -49,8 +49,12 @@ class KeyPair:
             return self._make(own, "is missing")
         if public is None:
             return self._make(own, "cannot be read as a key; a new one replaces it")
+        held = own.open.get(self.path)
+        why = held.why if held is not None and held.owner is not None else ""
         if f"key:{fingerprint(public)}" in self.retired:
-            return self._make(own, "opens a node that left; a new one replaces it")
+            why = "opens a node that left"
+        if why:
+            return self._make(own, f"{why}; a new one replaces it")
         if there.mode != _PRIVATE:
             path = str(own.base / self.path)
             return Change(

@@ -45,10 +45,12 @@ flock -n 9 || {
   flock -w 3 9
 } || { read_holder; echo "held by $was"; exit 0; }
 [ "$b/lock" -ef /proc/$$/fd/9 ] || { echo "held by a reset that has just ended"; exit 0; }
+# Where others may write, it could lead to a file of the system, now or in a moment.
+[ ! -L "$b/lock" ] || { echo "$b/lock is a link, and not ascendboot's; remove it" >&2; exit 1; }
 process=${session:-$$}
 start_of "$process"
 TZ=UTC printf '%s, since %(%Y-%m-%d %H:%M:%S UTC)T (process %s %s)' \
-  "$1" -1 "$process" "$start" >"$b/lock"
+  "$1" -1 "$process" "$start" >/proc/$$/fd/9
 """
 
 # The lock lives as long as the SSH connection through which it was taken: a process that waits

@@ -71,7 +71,7 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
     workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory)
     state, screen = State.here(), Screen(json_mode=json)
-    run = run_to_look(state, "check")
+    run = run_to_look(state, "check", cluster.secrets)
     with Session.opened(
         cluster, state, run, accept_new=False, forks=workers, screen=screen
     ) as session:

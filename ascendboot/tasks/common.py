@@ -154,7 +154,9 @@ def remember_inventory(path: Path, cluster: Cluster) -> None:
     state.remember_current(path)
     of = digest(path)
     # Of what a file beside it says, or what it said when the verb began, the digest knows nothing.
-    if of is not None and cluster.own_table is None and _still_says(path, cluster):
+    # Nor is a secret kept twice.
+    is_whole = cluster.own_table is None and not cluster.secrets
+    if of is not None and is_whole and _still_says(path, cluster):
         state.remember_read(record_of(cluster, of))
 
 

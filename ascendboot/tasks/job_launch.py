@@ -80,7 +80,7 @@ def launch(session: Session, applied: Applied, ready: Readiness, order: Order) -
         _detach(session, plan, screen, started=started, as_json=order.json)
         return
     with folder_held(run.folder):
-        report = _run(session, plan, ready.clocks, screen, order)
+        report = _run(session, plan, ready.clocks, screen, order).without(run.secrets)
         _keep_report(session, report, screen)
     screen.job(report, run.shown)
     end(screen, report.exit_code or 0, report.to_json() if order.json else None)

@@ -66,6 +66,8 @@ class FoundJob:
     """What each node said."""
     forks: int
     """How many nodes to work on at once."""
+    secrets: tuple[str, ...]
+    """What stands in no report of it."""
 
 
 def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> FoundJob:
@@ -185,11 +187,13 @@ def _found(
             looks[node] = answer if isinstance(answer, NodeError) else answer[record.job_id]
     final = job.final
     status = status_of(record, looks, folder=job.folder, final=final, now=now())
+    of_job = replace(status, report=replace(status.report, folder=str(job.folder)))
     return FoundJob(
         job,
-        replace(status, report=replace(status.report, folder=str(job.folder))),
+        of_job.without(session.run.secrets),
         {name: t for name, t in transports.items() if name in record.nodes},
         {name: look for name, look in looks.items() if isinstance(look, NodeError)},
         looks,
         session.forks,
+        session.run.secrets,
     )

@@ -33,7 +33,7 @@ def judged(found: FoundJob) -> JobStatus:
         if fetch_tails(found.job.record, found.transports, Path(place), forks=found.forks):
             return found.status
         anew = status_of(found.job.record, found.looks, folder=Path(place), final=None, now=now())
-    return replace(anew, report=_at_home(anew.report, found.job.folder))
+    return replace(anew, report=_at_home(anew.report, found.job.folder)).without(found.secrets)
 
 
 def _at_home(report: JobReport, folder: Path) -> JobReport:

@@ -84,7 +84,7 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
     workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state = State.here()
-    run = state.new_run("logs")
+    run = state.new_run("logs", hidden=cluster.secrets)
     with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
         found = find_job(session, job)
         coloured = Screen.shows_colours(to_stderr=json)

@@ -189,4 +189,5 @@ def _write_report(found: FoundJob, gathering: Gathering) -> None:
     if report.state is not JobState.NOT_STARTED and found.status.report.state is not (
         JobState.NOT_STARTED
     ):
-        Run(record.job_id, found.job.folder).write_json(REPORT_FILE, report.to_json())
+        run = Run(record.job_id, found.job.folder, found.secrets)
+        run.write_json(REPORT_FILE, report.to_json())

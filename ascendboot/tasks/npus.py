@@ -47,7 +47,7 @@ def cluster_asked(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
     """
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state = State.here()
-    run = run_to_look(state, "ranktable")
+    run = run_to_look(state, "ranktable", cluster.secrets)
     with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
         return cluster, ask_npus(session, cluster.nodes)
 

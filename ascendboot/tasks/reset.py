@@ -91,7 +91,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     state, screen = State.here(), Screen(json_mode=json)
     left = left_nodes(state, cluster)
     target = _target(cluster, left, node, forget=forget)
-    run = state.new_run("reset")
+    run = state.new_run("reset", hidden=cluster.secrets)
     ask = _Ask(screen, yes=yes, is_possible=not json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
     if not forget:

@@ -17,6 +17,7 @@ from ascendboot.applied import Applied
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.model.container import Inside
 from ascendboot.model.names import fold
+from ascendboot.model.secrets import masked, masked_json
 from ascendboot.transport.guard import GuardedHost, ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.pool import connect_all, for_each, nothing
@@ -81,6 +82,9 @@ class Session:
         threading.Thread(target=_tell_of, args=telling, name="waits", daemon=True).start()
         try:
             yield session
+        except AscendbootError as error:
+            error.args = tuple(masked_json(error.args, run.secrets))
+            raise
         finally:
             over.set()
             _close(session.hosts, cluster.nodes, forks=forks)
@@ -194,8 +198,7 @@ class Session:
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
             f"--- stdout\n{_kept(result.stdout)}\n--- stderr\n{result.error_text}\n"
         )
-        for secret in result.command.secrets:
-            text = text.replace(secret, "***")
+        text = masked(text, result.command.secrets)
         try:
             self.run.log_command(result.node, next(self._numbers[result.node]), text)
         except OSError as error:
@@ -231,12 +234,12 @@ def _kept(output: bytes) -> str:
     return text if more <= 0 else f"{text}\n--- {more} bytes more are not kept"
 
 
-def run_to_look(state: State, verb: str) -> Run:
+def run_to_look(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
     """The folder of a call that only looks: also where the working directory takes none."""
     try:
-        return state.new_run(verb)
+        return state.new_run(verb, hidden=hidden)
     except OSError as error:
-        run = state.new_run_elsewhere(verb)
+        run = state.new_run_elsewhere(verb, hidden=hidden)
         _new_screen().say(
             f"{state.runs}: could not be written: {error.strerror or error}; what the nodes answer "
             f"is kept in {run.folder}",
@@ -285,12 +288,19 @@ def _close(transports: Mapping[str, HostSide], nodes: Sequence[Node], *, forks: 
 class _RunLog(logging.FileHandler):
     """A log that loses lines rather than spilling tracebacks when its disk is full."""
 
+    secrets: Sequence[str] = ()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line, or several, without secrets."""
+        return masked(super().format(record), self.secrets)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Say nothing of it."""
 
 
 def _log_to(run: Run) -> logging.Handler:
     handler = _RunLog(run.folder / "run.log", encoding="utf-8", errors="backslashreplace")
+    handler.secrets = run.secrets
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ascendboot")
     logger.setLevel(logging.DEBUG)

@@ -85,7 +85,8 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     path = wanted_inventory(inventory)
     cluster = read_cluster(path)
     state, screen = State.here(), Screen(json_mode=json)
-    run = run_to_look(state, "plan") if plan else state.new_run("setup")
+    hidden = cluster.secrets
+    run = run_to_look(state, "plan", hidden) if plan else state.new_run("setup", hidden=hidden)
     with Session.opened(
         cluster, state, run, accept_new=accept_new, forks=workers, screen=screen
     ) as session:

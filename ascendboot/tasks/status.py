@@ -75,7 +75,7 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
-    run = run_to_look(state, "status")
+    run = run_to_look(state, "status", cluster.secrets)
     with Session.opened(
         cluster, state, run, accept_new=False, forks=workers, screen=screen
     ) as session:

@@ -70,7 +70,7 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     workers = forks_of(forks)
     _, cluster = wanted_cluster(inventory, with_own_table=False)
     state, screen = State.here(), Screen(json_mode=json)
-    run = state.new_run("stop")
+    run = state.new_run("stop", hidden=cluster.secrets)
     with Session.opened(
         cluster, state, run, accept_new=False, forks=workers, screen=screen
     ) as session:

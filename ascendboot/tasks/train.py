@@ -171,7 +171,8 @@ def _train(order: Order, inventory: str | None, at_once: int) -> None:
     applied = _applied(cluster, state)
     if order.min_nodes is not None:
         _refuse_elastic(order.min_nodes, cluster, applied)
-    run = run_to_look(state, "train") if order.plan else state.new_run("train")
+    begin = run_to_look if order.plan else State.new_run
+    run = begin(state, "train", hidden=cluster.secrets)
     with Session.opened(cluster, state, run, accept_new=False, forks=at_once) as session:
         connect = session.connect_to_look if order.plan else session.connect
         transports, errors = connect(cluster.nodes, meanwhile=_looking)

@@ -223,6 +223,8 @@ class FileWrite:
     path: PurePosixPath
     content: bytes
     mode: int
+    secret: bool = False
+    """Neither it nor what it replaces is shown, or read to be shown."""
 
 
 def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:

@@ -26,11 +26,13 @@ _GUARD = """\
 test -n "$BASH_VERSION" || sh -c 'echo "{not_bash} $(readlink /proc/$PPID/exe)"; kill $PPID'
 """
 
+# umask: whatever the login has, nobody but its user may write to what is made here.
 # SHLVL: a bash that was started by sshd and takes itself for the first one (as after `exec`) reads
 # ~/.bashrc even with -c, and what that prints would be taken for output of the command. So would be
 # what a process prints that a start-up file has left running: it is let end first.
 _HEAD = """\
 exec 3>&1
+umask go-w
 unset BASH_ENV
 export LC_ALL=C SHLVL=3 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 if [ -n "${{EPOCHREALTIME-}}" ]; then now() {{ t=${{EPOCHREALTIME/[^0-9]/}}; }}

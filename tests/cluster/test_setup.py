@@ -258,6 +258,79 @@ def test_hostile_16_a_login_shell_that_mpirun_cannot_use_is_named_before_a_job(
     assert everywhere.code == (shell == "fish"), everywhere.err
 
 
+def test_what_others_could_change_blocks_a_job_and_is_closed_by_setup(ready: Operator) -> None:
+    """sshd takes no key from a folder that others may write to: it was locked out for ever."""
+    (ready.lab.directory / "job.py").write_text("print('trained')\n")
+    ready.sh(
+        "lab-2",
+        f"cd {BASE}; mkdir -p jobs; chmod 777 env trust jobs . ..; chown 1000 env/rank-exec; "
+        "ln -s /tmp env/bin; chown -h 1000 env/bin",
+    )
+    job = ready.call("train", "job.py", "--skip-checks")
+    assert (job.code, "'trained'" in job.out) == (125, False)
+    told = f"lab-2: others could change what runs there: /var/lib/ascendboot has mode 0777, {BASE} "
+    assert told in job.err
+    assert "run setup" in job.err
+    plan = ready.setup("--plan")
+    assert ("lab-2", "folders", "would_change") in plan.outcomes("would_change")
+    warned = ready.call("check", "--json").json["results"]
+    [detail] = [r["detail"] for r in warned if (r["node"], r["step"]) == ("lab-2", "folders")]
+    assert (
+        f"not as setup wishes: others could change what runs here: {BASE.rpartition('/')[0]}"
+        in detail
+    )
+    mended = ready.setup()
+    assert (mended.code, mended.outcomes("changed")) == (
+        0,
+        [("lab-2", "folders", "changed")],
+    ), mended.err
+    look = f"cd {BASE}; stat -c '%a %u' .. . env env/rank-exec trust jobs; ls env"
+    seen = ready.sh("lab-2", look).split("\n")
+    assert seen == [*["755 0"] * 6, "keep.sh", "node.env", "rank-exec", ""]
+    assert ready.setup().outcomes("changed") == []
+
+
+def test_a_login_without_a_umask_leaves_nothing_that_others_can_write_to(ready: Operator) -> None:
+    (ready.lab.directory / "job.py").write_text("import os\nprint(oct(os.umask(0)))\n")
+    for node in ("lab-1", "lab-2"):
+        ready.sh(node, f"rm -rf {BASE}; cp /root/.bashrc /root/.bashrc.test")
+        ready.put(node, "/root/.bashrc", "umask 000\n", "644")
+    try:
+        assert ready.setup().code == 0
+        job = ready.call("train", "job.py")
+    finally:
+        for node in ("lab-1", "lab-2"):
+            ready.sh(node, "mv /root/.bashrc.test /root/.bashrc")
+    assert job.code == 0, job.err
+    assert {line.rpartition(" ")[2] for line in job.out.splitlines() if " | " in line} == {"0o22"}
+    loose = f"find {BASE.rpartition('/')[0]} ! -type l -perm /022"
+    assert [ready.sh(node, loose) for node in ("lab-1", "lab-2")] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "mend"),
+    [("chmod 777", "chmod 755"), ("chown 1000", "chown 0")],
+    ids=["mode", "owner"],
+)
+def test_a_folder_above_that_others_can_write_to_is_named_and_left_alone(
+    ready: Operator, spoil: str, mend: str
+) -> None:
+    (ready.lab.directory / "job.py").write_text("print('trained')\n")
+    ready.sh("lab-2", f"{spoil} /var/lib")
+    try:
+        again, checked = ready.setup(), ready.call("check", "--json")
+        job = ready.call("train", "job.py")
+        left = ready.sh("lab-2", "stat -c '%a %u' /var/lib")
+    finally:
+        ready.sh("lab-2", f"{mend} /var/lib")
+    assert (again.code, checked.code, job.code) == (1, 1, 125)
+    for said in (*again.details("blocked"), *checked.details("blocked"), job.err):
+        assert "lab-2: /var/lib " in said
+        assert "closes it" in said
+    assert left.split() != ["755", "0"]
+    assert ready.setup().outcomes("changed") == []
+
+
 # ---------------------------------------------------------------------------------- wrong inventory
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ascendboot.applied import Applied, OnNode
+from ascendboot.before.checks import SKIPPABLE
 from ascendboot.before.leftovers import Leftover
 from ascendboot.before.scripts import HOST, WORK
 from ascendboot.model.launcher import LauncherChoice
@@ -203,6 +204,27 @@ def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server
     )
     assert ready.leftovers == (Leftover("old", BASE / "jobs/old", {"lab-2": (5,)}),)
     assert [len(server.transport.executions) for server in servers] == [1, 1]
+
+
+def test_what_others_could_change_starts_nothing_and_cannot_be_skipped(
+    servers: tuple[Server, Server],
+) -> None:
+    """Neither does what lies above our folders, which setup cannot repair."""
+    first, second = servers
+    first.own = first.own.replace("mode", "open 777 - d ./env\nopen 644 7 f ./made\nmode")
+    second.own = second.own.replace("mode", "above 777 - 0:0 /var\nabove 755 7 7:7 /srv\nmode")
+    below = "others could replace /var/lib/ascendboot/lab, which lies below it and from which"
+    assert looked(servers, skipped=SKIPPABLE).problems == (
+        (
+            "lab-1: others could change what runs there: /var/lib/ascendboot/lab/env has mode "
+            "0777, /var/lib/ascendboot/lab/made belongs to user id 7; run setup"
+        ),
+        (f"lab-2: /var has mode 0777: {below} programs are run; `chmod go-w /var` closes it"),
+        (
+            f"lab-2: /srv belongs to user id 7: {below} programs are run; `chown root /srv` closes "
+            "it"
+        ),
+    )
 
 
 def test_what_is_skipped_is_not_asked_or_not_told(servers: tuple[Server, Server]) -> None:

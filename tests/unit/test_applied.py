@@ -16,7 +16,7 @@ from ascendboot.applying import applied_by
 from ascendboot.decide import Decisions, Seen, decide, place
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.api import Unanswered
-from ascendboot.facts.own import Own
+from ascendboot.facts.own import Open, Own
 from ascendboot.model.launcher import LauncherChoice
 from ascendboot.model.own_file import OwnFile
 from tests.unit.judge import well
@@ -161,3 +161,18 @@ def test_mx_rec_gets_no_rank_table_behind_a_symbolic_link() -> None:
     ]
     without = replace(well.TWO, profile="rec-sdk-tf", resource_mode="no-rank-table")
     assert isinstance(decide(without, seen), Decisions)
+
+
+def test_setup_writes_nothing_below_a_folder_that_others_can_write_to() -> None:
+    seen = Seen(
+        FACTS, {"lab-1": Own(base=BASE, open_above={"/var": Open(0o777)}), "lab-2": Own(base=BASE)}
+    )
+    found = decide(well.TWO, seen)
+    assert isinstance(found, tuple)
+    assert [f"{f.id} {f.level} {f.message}" for f in found] == [
+        (
+            "open-folders error lab-1: /var has mode 0777: others could replace "
+            "/var/lib/ascendboot/lab, which lies below it and from which programs are run. `chmod "
+            "go-w /var` closes it."
+        )
+    ]
