@@ -35,7 +35,8 @@ for _ in $(seq 100); do
   sleep 0.05
 done
 start=$(start_of "$pid")
-[ -n "$pid" ] && [ -n "$start" ] || {{ tail -n 3 sshd.log >&2; exit 1; }}
+[ -n "$pid" ] && [ -n "$start" ] || {{
+  tail -n 3 sshd.log | tr -d '\\r' | paste -s -d '|' - >&2; exit 1; }}
 sha=$({{ cat sshd_config; ssh-keygen -y -P '' -f host_key | cut -d' ' -f1,2; }} | sha256sum)
 cert=$({{ sha256sum <host_key-cert.pub | cut -d' ' -f1; }} 2>/dev/null)
 echo "$pid $start ${{sha%% *}} ${{cert:--}}" >started.new && mv -f started.new started

@@ -110,17 +110,10 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
         ask.agreed(f"Forget {node}, without taking back what is on it, and replace the keys?", ())
     is_well = report.exit_code == 0 and not report.interrupted
     if node in {each.name for each in left} and is_well and not plan:
-        whole = read_cluster(path)
         with Session.opened(
-            whole, state, run, accept_new=False, forks=workers, screen=screen
+            read_cluster(path), state, run, accept_new=False, forks=workers, screen=screen
         ) as session:
-            rekeyed = walk_setup(
-                session, screen, planning=False, inventory=path, break_lock=break_lock, rekeys=True
-            )
-        report = replace(rekeyed, results=(*report.results, *rekeyed.results))
-        if report.exit_code == 0 and not report.interrupted:
-            known = state.nodes(cluster.name)
-            state.remember_nodes(cluster.name, {n: r for n, r in known.items() if n != node})
+            report = _distrust(session, screen, path, node, report, break_lock=break_lock)
     if report.count(Outcome.UNREACHABLE) and target.primary in left:
         screen.error(
             f"{node}: nothing was changed; if the server is gone for good: reset --node {node} "
@@ -129,6 +122,26 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
     end(screen, report.exit_code, report.to_json() if json else None)
+
+
+def _distrust(
+    session: Session, screen: Screen, path: Path, left: str, report: Report, *, break_lock: bool
+) -> Report:
+    """Replace the keys of the nodes that stay, then forget the one that left."""
+    rekeyed = walk_setup(
+        session,
+        screen,
+        planning=False,
+        inventory=path,
+        break_lock=break_lock,
+        rekeys=True,
+    )
+    report = replace(rekeyed, results=(*report.results, *rekeyed.results))
+    if report.exit_code == 0 and not report.interrupted:
+        state, cluster = session.state, session.cluster.name
+        known = state.nodes(cluster)
+        state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
+    return report
 
 
 def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:

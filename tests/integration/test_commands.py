@@ -6,15 +6,18 @@ import os
 import pwd
 import re
 import shutil
-from pathlib import Path
+import socket
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import CommandError, UnreachableError
+from ascendboot.facts.own import Own
+from ascendboot.steps.daemon import Daemon
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, Command, Effect, Result
-from tests.integration.real_sshd import needs_bash
+from tests.integration.real_sshd import SSHD, keygen, needs_bash
 from tests.needs import missing
 from tests.waiting import wait_until
 
@@ -271,3 +274,22 @@ def test_a_server_with_one_session_is_explained(bench: Bench) -> None:
     transport.hold(bash("echo held; cat"))
     with pytest.raises(UnreachableError, match=r"no further session.*raise MaxSessions"):
         transport.run(read("true"))
+
+
+def test_19_an_sshd_that_does_not_start_is_quoted_with_its_reason(
+    transport: SshTransport, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    keygen(folder / "host_key")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = (
+            f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
+            f"PidFile {folder}/sshd.pid\nUsePAM no\n"
+        )
+        (folder / "sshd_config").write_text(config)
+        start = Daemon(SSHD or "", config).start(Own(base=PurePosixPath(tmp_path)))
+        said = transport.run(start).said()
+    assert f"Bind to port {port} on 127.0.0.1 failed: Address already in use" in said
+    assert "Cannot bind any address" in said
