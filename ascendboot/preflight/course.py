@@ -5,10 +5,12 @@ Pure: from the notes of the ranks and the launcher's report.
 
 from __future__ import annotations
 
+from signal import SIGTERM
 from typing import TYPE_CHECKING
 
 from ascendboot.judge.finding import Finding
 from ascendboot.launch.prepare import nowhere
+from ascendboot.model.cause import CauseKind
 from ascendboot.model.job import JobState
 from ascendboot.preflight.library import NEEDED
 from ascendboot.preflight.notes import STAGES
@@ -117,6 +119,8 @@ def _ended(
     one = said[end.rank]
     if one.failed or one.is_late:
         return
+    if end.signal == SIGTERM and report.cause and report.cause.kind is CauseKind.LEFT:
+        return  # the others missed it, and it was ended with them
     how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
     where = DOING.get(one.at, "before it said anything")
     last = f": {one.others[-1]}" if one.others else ""

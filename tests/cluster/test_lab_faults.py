@@ -297,9 +297,24 @@ def test_options_of_other_faults_are_refused(practice_cluster: Lab) -> None:
         (("delay",), 0, "lab-1: delay of 25 ms each way\n", ""),
         (("tls", "--device", "1"), 0, "lab-1 device 1: tls\n", ""),
         (("tls", "--undo"), 0, "lab-1: no more tls\n", ""),
-        (("delay", "--milliseconds", "1e3"), 2, "", '--milliseconds: "1e3" is not a number\n'),
-        (("clock", "--seconds", "soon"), 2, "", '--seconds: "soon" is not a number\n'),
-        (("delay", "--milliseconds=-5"), 2, "", '--milliseconds: "-5" is not a number\n'),
+        (
+            ("delay", "--milliseconds", "1e3"),
+            2,
+            "",
+            '--milliseconds: "1e3" is not a number of at most 18 digits\n',
+        ),
+        (
+            ("clock", "--seconds", "soon"),
+            2,
+            "",
+            '--seconds: "soon" is not a number of at most 18 digits\n',
+        ),
+        (
+            ("delay", "--milliseconds=-5"),
+            2,
+            "",
+            '--milliseconds: "-5" is not a number of at most 18 digits\n',
+        ),
     ],
 )
 @pytest.mark.usefixtures("fault")

@@ -236,7 +236,6 @@ STOPPED = (
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (None, "its connection has ended; the job goes on; invoke status"),
         (
             UnreachableError("lab-1", "could not open a session"),
             "its connection has ended; the job goes on; invoke status",
@@ -246,10 +245,10 @@ STOPPED = (
             f"{STOPPED}; nobody sees what became of the job; invoke status",
         ),
     ],
-    ids=["the-stream-alone", "the-connection", "the-container"],
+    ids=["the-connection", "the-container"],
 )
 def test_a_job_goes_on_when_what_follows_it_ends(
-    cluster: LocalCluster, error: NodeError | None, says: str
+    cluster: LocalCluster, error: NodeError, says: str
 ) -> None:
     plan = cluster.job("import time; print('ready'); time.sleep(600)")
     screen = Screenful()
@@ -278,6 +277,35 @@ def test_a_job_goes_on_when_what_follows_it_ends(
     transports = {"lab-1": cluster.transport}
     stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
     assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
+
+
+def test_a_job_is_followed_on_where_the_stream_alone_has_ended(cluster: LocalCluster) -> None:
+    go = cluster.base / "go"
+    plan = cluster.job(
+        "import os, time\nprint('ready', flush=True)\n"
+        f"while not os.path.exists('{go}'): time.sleep(0.1)\nprint('after')"
+    )
+    screen = Screenful()
+
+    def cut() -> None:
+        screen.wait_for(b"ready", times=2)
+        [stream] = cluster.transport.streams
+        stream._on_bytes(b"")  # as a transport does when what it runs has ended
+        go.touch()
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    report = run(
+        plan,
+        {"lab-1": cluster.transport},
+        folder=cluster.runs / plan.job_id,
+        sink=screen,
+        limits=Limits(silence_s=600.0),
+        forks=4,
+    )
+    cutter.join()
+    assert report.exit_code == 0
+    screen.wait_for(b"after", times=2)
 
 
 def test_a_discarded_job_leaves_no_folder(cluster: LocalCluster) -> None:
