@@ -38,10 +38,12 @@ print(f"rank {rank} of {size} on {place}", flush=True)
 """
 WAITS_FOR_FEWER = HEAD + "if size == '4': time.sleep(600)\n"
 FAILS_ONCE = """\
-if rank == 3 and not os.path.exists(sys.argv[1]):
-    open(sys.argv[1], "w").close()
+mark = f"{sys.argv[1]}.{rank}"
+if not os.path.exists(mark):
+    open(mark, "w").close()
+    while rank != 3: time.sleep(600)
+    while not all(os.path.exists(f"{sys.argv[1]}.{other}") for other in range(3)): time.sleep(0.1)
     sys.exit("out of luck")
-if rank != 3 and not os.path.exists(sys.argv[1]): time.sleep(600)
 """
 FAILS = "if rank == 3:\n    print('no such thing', flush=True)\n    sys.exit(5)\ntime.sleep(600)\n"
 GLOO = """\

@@ -202,8 +202,18 @@ main()
 def test_a_job_that_goes_on_while_all_connections_are_lost(
     two: TwoNodes, python: Path, tmp_path: Path
 ) -> None:
-    waits = f"print('up', flush=True)\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.1)\n"
-    made = job(two, python, HEAD + waits + "print('last words of', rank)\nsys.exit(rank == 3)\n")
+    source = f"""{HEAD}
+def wait_for(*names):
+    while not all(os.path.exists(f"{tmp_path}/{{name}}") for name in names): time.sleep(0.1)
+print("up", flush=True)
+wait_for("go")
+print("last words of", rank, flush=True)
+open(f"{tmp_path}/said-{{rank}}", "w").close()
+if rank == 3:
+    wait_for("said-0", "said-1", "said-2")
+    sys.exit(1)
+"""
+    made = job(two, python, source)
     screen, lost = Screenful(), dict(two.transports)
     again: list[str] = []
 

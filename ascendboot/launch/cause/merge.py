@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.launch.cause.collect import Collector
 from ascendboot.launch.cause.decide import cause_of
 from ascendboot.launch.cause.launchers import known_of_launcher
-from ascendboot.launch.ends import OF_A_LOST_LAUNCHER
+from ascendboot.launch.ends import OF_A_LOST_LAUNCHER, signal_of
 from ascendboot.launch.minding import ENDING
 from ascendboot.model.cause import CauseKind, Followed, JobCause
 from ascendboot.model.names import ranks_named
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from ascendboot.model.clocks import NodeClocks
     from ascendboot.model.job import RankEnd
 
-_LOST_BY_TORCHRUN: Final = re.compile(re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing)")
+_LOST_BY_TORCHRUN: Final = re.compile(
+    re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing|torchrun ended with (\d+); nodes left)"
+)
 _LOOK: Final = (
     "see whether the node, and its container, still run and have room: dmesg -T, docker ps -a, df"
 )
@@ -68,7 +70,7 @@ class Merged:
     def _cause(self, launcher_words: tuple[str, ...], lost: tuple[str, ...]) -> JobCause | None:
         words = next((w for w in launcher_words if _LOST_BY_TORCHRUN.search(w)), "")
         if match := _LOST_BY_TORCHRUN.search(words):
-            return self._of_lost((match[1],), words)
+            return self._of_lost((match[1],), words, killed_by=signal_of(int(match[2] or 0)))
         if lost:
             return self._of_lost(lost, "")
         cause = cause_of(
@@ -143,7 +145,9 @@ class Merged:
             why="no rank failed before it was ended",
         )
 
-    def _of_lost(self, nodes: tuple[str, ...], words: str) -> JobCause:
+    def _of_lost(
+        self, nodes: tuple[str, ...], words: str, *, killed_by: int | None = None
+    ) -> JobCause:
         ranks = {node: tuple(r.rank for r in self._plan.ranks_on(node)) for node in nodes}
         names = "; ".join(
             f"{node}: was lost in the middle of the job, with {ranks_named(ranks[node])}"
@@ -158,8 +162,12 @@ class Merged:
             nodes=nodes,
             words=words,
             source="launcher.log",
-            meaning="the launcher has no contact with it any more",
+            meaning=f"a signal ended torchrun there: {killed_by}"
+            if killed_by
+            else "the launcher has no contact with it any more",
             remedy=_LOOK,
-            why="no end of any of its ranks was seen",
+            why="the ranks of other nodes failed after that"
+            if killed_by
+            else "no end of any of its ranks was seen",
             followed=(Followed(others, "ended with the job"),) if others else (),
         )

@@ -164,14 +164,26 @@ def test_while_it_goes_on_nobody_is_blamed(tmp_path: Path) -> None:
         assert (found.first_failure, found.cause) == (None, None)
 
 
-def test_with_too_few_nodes_it_failed_and_says_so(tmp_path: Path) -> None:
-    why = "a-2: lost it: ssh ended with 255; nodes left: 1, needed: 2"
+@pytest.mark.parametrize(
+    ("how", "meaning"),
+    [
+        ("lost it: ssh ended with 255", "the launcher has no contact with it any more"),
+        ("torchrun ended with 137", "a signal ended torchrun there: 9"),
+    ],
+)
+def test_with_too_few_nodes_it_failed_and_says_so(tmp_path: Path, how: str, meaning: str) -> None:
+    why = f"a-2: {how}; nodes left: 1, needed: 2"
     (tmp_path / "launcher.log").write_text(f"{ENDING}{why}\nmore\n")
     (tmp_path / "agent.1.log").write_text("of that node\n")
+    for rank in range(3):
+        words = "RuntimeError: Connection closed by peer [198.18.0.3]:4000\n"
+        (tmp_path / f"rank.{rank}.log").write_text(words)
     found = report(seen(*SECOND_GONE, EndingBegan(0, 20.6), LauncherEnded(1, 22.0)), tmp_path)
     assert found.state is JobState.FAILED
     assert found.cause is not None
     assert found.cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
+    assert found.cause.words.endswith(why)
+    assert found.cause.meaning == meaning
     assert found.notes == ("a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",)
 
 
