@@ -403,6 +403,8 @@ def test_a_nic_that_one_node_alone_has_is_named(operator: Operator) -> None:
 def test_a_job_wants_links_and_equal_tls_switches(operator: Operator) -> None:
     operator.lab.fault("lab-2", "link-down", device=1)
     operator.lab.fault("lab-1", "tls", device=0)
+    for node in operator.lab.nodes:
+        operator.sh(node.name, f"touch {BASE}/go")
     refused = operator.call("train", "ends.py")
     assert refused.code == 125
     assert "lab-2: the link of device 1 is down; look at cable and switch port, " in refused.err
@@ -410,8 +412,6 @@ def test_a_job_wants_links_and_equal_tls_switches(operator: Operator) -> None:
     checked = operator.call("check", "--json")
     levels = {r["id"]: r["level"] for r in checked.json["results"] if r.get("id")}
     assert (levels["link-down"], levels["tls-differs"]) == ("error", "error")
-    for node in operator.lab.nodes:
-        operator.sh(node.name, f"touch {BASE}/go")
     assert operator.call("train", "ends.py", "--skip-checks=links,tls").code == 0
     operator.lab.heal()
     well = operator.call("train", "ends.py")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ascendboot.errors import CommandError
-from ascendboot.transport.api import HANGS, Command, Effect, Result
+from ascendboot.transport.api import Command, Effect, Result
 
 LIST = Command(
     argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ, timeout_s=3
 )
+
+HANGS = "is the node overloaded, or does it hang? Run it there by hand"
 
 
 def result(code: int, stderr: bytes = b"", stdout: bytes = b"", duration_s: float = 0.1) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +19,7 @@ from ascendboot.model.clocks import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.wanted import REQUEST
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+LINK_ERROR = Path(__file__).parents[3] / "data/rank-log/hccl/link-error.txt"
 PLAN = plan(REQUEST)
 T = 1767323045.0  # 2026-01-02 03:04:05 UTC
 OWN = "Traceback (most recent call last):\n  x\nValueError: loss is nan\n"
@@ -109,6 +107,15 @@ def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
     )
     # None of them is named as the first; the job ends with the code of the one that failed.
     assert (found.first_failure, found.exit_code) == (None, 1)
+
+
+def test_a_row_of_hccls_link_table_names_the_peer_that_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").write_bytes(LINK_ERROR.read_bytes())
+    (tmp_path / "rank.3.log").write_text(RESET)
+    late = (RankEnded(1, 143, T + 9), RankEnded(2, 143, T + 9))
+    found = report(course(RankEnded(0, 1, T), RankEnded(3, 1, T + 1), *late), tmp_path)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == (CauseKind.LEFT, (1,)), found.cause.title
 
 
 def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
