@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NAME = (
-    r"[A-Z0-9_]*(?:TOKEN(?!IZ)|SECRET|PASSW|PASS(?![A-Z0-9])|CREDENTIAL|PRIVATE_?KEY|API_?KEY"
-    r"|ACCESS_?KEY|(?<![A-Z0-9])(?:PWD|KEY)(?![A-Z0-9]))[A-Z0-9_]*"
+    r"[A-Z0-9_]{0,200}(?:TOKEN(?!IZ)|SECRET|PASSW|PASS(?![A-Z0-9])|CREDENTIAL|PRIVATE_?KEY|API_?KEY"
+    r"|ACCESS_?KEY|(?<![A-Z0-9])(?:PWD|KEY)(?![A-Z0-9]))[A-Z0-9_]{0,200}"
 )
-_URL = r"[a-z][a-z0-9+.-]*://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@"
+_URL = r"(?<![a-z0-9])[a-z][a-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@|https?://[^\s/@]+@"
 """A user alone is no secret (ssh://git@host), but on the web a token stands in that place."""
 _KNOWN = r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|sk-|AKIA)[A-Za-z0-9_-]{16,}"
 """How the tokens of well-known services begin."""
 _IS_NAME = re.compile(_NAME, re.IGNORECASE)
 _IS_VALUE = re.compile(f"{_URL}|{_KNOWN}", re.IGNORECASE)
 _SHOWN = re.compile(
-    rf"(?P<name>(?<![A-Za-z0-9]){_NAME}\s*[=:]\s*)\S.*|(?P<url>{_URL})|{_KNOWN}", re.IGNORECASE
+    rf"(?P<name>(?<![A-Za-z0-9_]){_NAME}\s*[=:]\s*)\S.*|(?P<url>{_URL})|{_KNOWN}", re.IGNORECASE
 )
 MASK = "***"
 _SHORTEST = 4

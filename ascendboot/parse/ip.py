@@ -65,6 +65,7 @@ def parse(text: str) -> tuple[Interface, ...]:
 
 def _plain(text: str) -> tuple[Interface, ...]:
     found: list[Interface] = []
+    addresses: list[list[InterfaceAddress]] = []
     for line in lines_of(text):
         expected = "NUMBER: NAME: <FLAGS>, inet ADDRESS/LENGTH, or an indented line"
         if head := _HEAD.fullmatch(line.text):
@@ -72,16 +73,18 @@ def _plain(text: str) -> tuple[Interface, ...]:
             found.append(
                 Interface(name=head[1], is_up="UP" in flags, has_carrier="LOWER_UP" in flags)
             )
+            addresses.append([])
         elif found and (inet := _INET.fullmatch(line.text)):
             try:
                 length = ipaddress.ip_interface(f"{inet[1]}/{inet[2]}" if inet[2] else inet[1])
             except ValueError:
                 raise line.not_understood(PLAIN, expected) from None
-            address = InterfaceAddress(inet[1], length.network.prefixlen, inet[3])
-            found[-1] = replace(found[-1], addresses=(*found[-1].addresses, address))
+            addresses[-1].append(InterfaceAddress(inet[1], length.network.prefixlen, inet[3]))
         elif not (found and _OTHER.fullmatch(line.text)):
             raise line.not_understood(PLAIN, expected)
-    return tuple(found)
+    return tuple(
+        replace(one, addresses=tuple(of)) for one, of in zip(found, addresses, strict=True)
+    )
 
 
 def _interface(item: object) -> Interface:

@@ -27,7 +27,11 @@ _FAILURES = re.compile(
     r"|Invalid card id|Error parameter of|Usage: npu-smi"
 )
 OF_MAPPING = re.compile(rf"\s*(?:NPU ID\s|-?[0-9]+\s|{_NO_CARD})")
-OF_LIST = re.compile(rf"\s+\S|[^:]+\s:|{_NO_CARD}")
+_KEYS = (
+    r"(?:Total|Card|Chip) Count|NPU ID|Product Name|Serial Number|SDID|Super Pod (?:Size|ID)"
+    r"|Server Index"
+)
+OF_LIST = re.compile(rf"\s+\S|(?:{_KEYS})\s*:|{_NO_CARD}")
 """How the lines of an answer begin; the tool's warnings begin otherwise."""
 _NOT_NPUS = ("Mcu", "3559")
 """Names of chips on the card that are no NPUs: its controller, and a camera processor."""

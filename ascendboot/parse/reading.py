@@ -43,15 +43,19 @@ def within(lines: Sequence[Line], known: re.Pattern[str]) -> tuple[Line, ...]:
 
     A tool may warn before its answer or behind it. What stands between is part of the answer.
     """
-    found = [at for at, line in enumerate(lines) if known.match(line.text)]
-    return tuple(lines[found[0] : found[-1] + 1] if found else lines)
+    return tuple(lines[_answer(lines, known)])
 
 
 def around(text: str, known: re.Pattern[str]) -> tuple[Line, ...]:
     """The lines that `within` leaves out."""
     lines = lines_of(text)
-    answer = within(lines, known)
-    return tuple(line for line in lines if line not in answer)
+    answer = _answer(lines, known)
+    return (*lines[: answer.start], *lines[answer.stop :])
+
+
+def _answer(lines: Sequence[Line], known: re.Pattern[str]) -> slice:
+    found = [at for at, line in enumerate(lines) if known.match(line.text)]
+    return slice(found[0], found[-1] + 1) if found else slice(0, len(lines))
 
 
 def only_line_of(text: str, tool: str, expected: str) -> Line:

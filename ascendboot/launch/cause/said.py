@@ -28,7 +28,7 @@ _GOES_ON: Final = re.compile(r"\s|\[ERROR\] .* ERR\d{5} |\[Error\]|E[A-Z]\d{4}: 
 _TIME: Final = re.compile(r"\d\d:\d\d:\d\d")
 _STRONG: Final = re.compile(
     r"Fatal Python error|Segmentation fault|Bus error|terminate called|core dumped"
-    r"|An error occurred in MPI_|Signal: \w+|\S+\.py: error: |can't open file|: command not found"
+    r"|An error occurred in MPI_|Signal: \w+|\S\.py: error: |can't open file|: command not found"
     r"|could not start rank \d+"
 )
 _WEAK: Final = re.compile(

@@ -162,6 +162,11 @@ def test_one_foreign_line_anywhere_is_refused(tool: str, data: st.DataObject, wo
     assert str(refused.value).count("not understood") == 1
 
 
+@pytest.mark.parametrize("tool", ["npu-smi-info-l", "npu-smi-spod-info"])
+def test_a_warning_with_a_colon_is_no_part_of_the_answer(tool: str) -> None:
+    assert PARSERS[tool](f"Warning : driver is old\n{usual(tool)}") == PARSERS[tool](usual(tool))
+
+
 @pytest.mark.parametrize("tool", WHOLE)
 def test_a_usual_answer_is_understood(tool: str) -> None:
     assert PARSERS[tool](usual(tool))

@@ -1,0 +1,40 @@
+"""What nodes and ranks print, and inventories state, is read in a time that grows with its length.
+
+Each text is small enough to pass all limits in bytes; read in quadratic time it takes minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.launch.cause.said import said_in
+from ascendboot.model.secrets import is_secret_value, without_secrets
+from ascendboot.parse import ip
+from ascendboot.parse.npu_smi import OF_MAPPING
+from ascendboot.parse.reading import around
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(lambda: around("1 \n" * 43_000, OF_MAPPING), id="lines of a vendor tool"),
+        pytest.param(
+            lambda: ip.parse("1: lo: <UP> mtu 1\n" + " inet 192.0.2.1/8 scope host\n" * 36_000),
+            id="addresses of an interface",
+        ),
+        pytest.param(lambda: said_in(4 * (b"a" * 65_536)), id="a log in one line"),
+        pytest.param(lambda: without_secrets("A_" * 50_000), id="a long name"),
+        pytest.param(lambda: without_secrets("TOKEN_" * 20_000), id="a name like many secrets"),
+        pytest.param(lambda: is_secret_value("a+" * 50_000), id="a long value"),
+    ],
+)
+def test_a_large_text_is_read_in_linear_time(read: Callable[[], object]) -> None:
+    before = time.process_time()
+    read()
+    assert time.process_time() - before < 10
