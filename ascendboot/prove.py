@@ -71,8 +71,9 @@ exit 0
 # Of every login, of TCP connections that only look whether it answers, and of its own start.
 _ROUTINE = re.compile(
     "Accepted |Connection (from|closed|reset) |Postponed |Starting session: |Close session: "
-    "|User child|Received (disconnect|signal) |Disconnected from |Transferred: |Server listening "
-    "|kex_exchange_id|Could not load host certificate |banner exchange: "
+    "|User child|Closing connection to |Received (disconnect|signal) |Disconnected from "
+    "|Transferred: |Server listening |kex_exchange_id|Could not load host certificate "
+    "|banner exchange: "
 )
 _SSH_FAILED = 255
 _TIMED_OUT = (124, 137)
@@ -219,6 +220,9 @@ def told(
     if login.exit_code not in _NO_SHELL:
         user = here.user or "the user"
         remedy = f"see what the start-up files of {user} do without a terminal, and {remedy}"
+    elif login.exit_code in _TIMED_OUT:
+        way = f"ping {node.cluster_address} on {cluster.primary_name}"
+        remedy = f"is the way there slow ({way}), or the node overloaded? Else {remedy}"
     return (f"{what}; {remedy}",)
 
 
