@@ -148,15 +148,17 @@ echo "base $b"
 if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
 [ "${real:-$b}" = "$b" ] || echo "leads $real"
 above=()
+# As sshd's StrictModes up to the user's home: who can replace that can do all that this user can.
 up() {
   local d=$1
-  while [ "$d" != / ]; do
+  while [ "$d" != / ] && [ "$d" != "$2" ]; do
     d=${d%/*} d=${d:-/}
     [ ! -d "$d" ] || above+=("$d")
   done
 }
-up "$b"
-[ "${real:-$b}" = "$b" ] || up "$real"
+home=; [ "$EUID" = 0 ] || home=${HOME%/}
+up "$b" "$home"
+[ "${real:-$b}" = "$b" ] || up "$real" "${home:+$(cd -P -- "$home" && pwd)}"
 [ ! -d "$b" ] || { cd -- "$b" && above+=(.); }
 # Nobody else can replace what lies in a folder with the sticky bit. A name with a line end in it is
 # no name of ours, and could say anything here.

@@ -47,6 +47,8 @@ flock -n 9 || {
 [ "$b/lock" -ef /proc/$$/fd/9 ] || { echo "held by a reset that has just ended"; exit 0; }
 # Where others may write, it could lead to a file of the system, now or in a moment.
 [ ! -L "$b/lock" ] || { echo "$b/lock is a link, and not ascendboot's; remove it" >&2; exit 1; }
+# Who may read a file may lock it, for ever.
+chmod 600 /proc/$$/fd/9 || exit 1
 process=${session:-$$}
 start_of "$process"
 TZ=UTC printf '%s, since %(%Y-%m-%d %H:%M:%S UTC)T (process %s %s)' \

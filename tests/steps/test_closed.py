@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,6 +142,43 @@ def test_a_link_on_the_way_hides_no_open_folder(base: Path, tmp_path: Path) -> N
     base.rename(tmp_path / "elsewhere/lab")
     base.symlink_to(tmp_path / "elsewhere/lab")
     assert look(base).open_above == {str(tmp_path / "elsewhere"): Open(0o777)}
+
+
+@as_root
+def test_of_a_user_the_folders_above_the_home_are_not_looked_at() -> None:
+    """A home may lie in the folder of a group: whoever owns that owns the user's start-up files."""
+    team = Path(tempfile.mkdtemp())
+    home, as_user = team / "home", f"setpriv --reuid {OTHER} --regid {OTHER} --clear-groups"
+    (home / ".ascendboot/lab").mkdir(parents=True)
+    (team / "link").symlink_to(home)
+    subprocess.run(["chown", "-R", f"{OTHER}:{OTHER}", home], check=True)
+    os.chown(team, OTHER + 1, OTHER + 1)
+    team.chmod(0o775)
+    seen = []
+    try:
+        for mode, name in ((0o755, "home"), (0o757, "home"), (0o757, "link")):
+            home.chmod(mode)
+            argv = [*as_user.split(), "env", f"HOME={team / name}", *QUESTION.argv]
+            done = subprocess.run(argv, capture_output=True, check=True, timeout=20)
+            answer = Result(
+                node="n",
+                command=QUESTION,
+                exit_code=0,
+                stdout=done.stdout,
+                stderr=b"",
+                duration_s=0,
+            )
+            seen.append({*parse_own(answer).open_above})
+    finally:
+        shutil.rmtree(team)
+    assert seen == [set(), {str(home)}, {str(home), str(team / "link")}]
+
+
+def test_nobody_else_may_open_the_lock(base: Path) -> None:
+    """Who could read it could lock it, and wedge every setup."""
+    (base / "lock").chmod(0o644)
+    assert run(locks("lab", "me").inside.command, base).text == "locked\n"
+    assert (base / "lock").stat().st_mode & 0o777 == 0o600
 
 
 @as_root

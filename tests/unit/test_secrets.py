@@ -11,6 +11,7 @@ import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.facts.launchers import launcher_questions
+from ascendboot.model.cause import CauseKind
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.report import Outcome
 from ascendboot.preflight.program import shown
@@ -58,6 +59,10 @@ def test_what_is_a_secret(name: str, value: str, *, is_secret: bool) -> None:
 def test_words_that_stand_everywhere_are_not_taken_out_of_texts() -> None:
     env = {"A_KEY": "true", "B_KEY": "2048", "C_KEY": "abc", "D_KEY": "abcd"}
     assert replace(CLUSTER, env=env).secrets == ("secret four", "abcd")
+    # `SORT_KEY: rank` must not make the report of a job unreadable.
+    ours = {*JobState, *CauseKind, "mpirun", "horovod", "torchrun"}
+    env = {f"A_KEY_{number}": getattr(word, "value", word) for number, word in enumerate(ours)}
+    assert replace(CLUSTER, env=env).secrets == ("secret four",)
 
 
 def test_the_looking_for_launchers_shows_no_secret_to_who_lists_processes() -> None:
