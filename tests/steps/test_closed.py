@@ -151,7 +151,7 @@ def test_of_a_user_the_folders_above_the_home_are_not_looked_at() -> None:
     home, as_user = team / "home", f"setpriv --reuid {OTHER} --regid {OTHER} --clear-groups"
     (home / ".ascendboot/lab").mkdir(parents=True)
     (team / "link").symlink_to(home)
-    subprocess.run(["chown", "-R", f"{OTHER}:{OTHER}", home], check=True)
+    subprocess.run(["/bin/chown", "-R", f"{OTHER}:{OTHER}", home], check=True)
     os.chown(team, OTHER + 1, OTHER + 1)
     team.chmod(0o775)
     seen = []
