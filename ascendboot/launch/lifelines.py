@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
 """Between two attempts."""
-_ANSWER: Final = Command(
-    argv=("true",),
-    purpose="see whether it still answers",
-    effect=Effect.READ,
-    timeout_s=10.0,
-)
 
 
 class Lifelines:
@@ -52,16 +46,17 @@ class Lifelines:
         self._tell = tell
         self._within_s = within_s
         self._threads: dict[str, threading.Thread] = {}
+        self._away: set[str] = set()
         self._over = threading.Event()
 
     def is_away(self, node: str) -> bool:
         """Whether its connection is being brought back."""
-        thread = self._threads.get(node)
-        return thread is not None and thread.is_alive()
+        return node in self._away
 
     def bring_back(self, node: str) -> None:
         """Begin to, unless that goes on already; a `Back` comes to the job's box."""
         if not self.is_away(node):
+            self._away.add(node)
             thread = threading.Thread(
                 target=self._work, args=(node,), name=f"lifeline {node}", daemon=True
             )
@@ -85,12 +80,14 @@ class Lifelines:
         self._over.set()
 
     def _work(self, node: str) -> None:
+        why: NodeError | None = None
         try:
             self._resume(node)
         except NodeError as error:
-            self._job.box.put(Back(node, error))
-        else:
-            self._job.box.put(Back(node, None))
+            why = error
+        finally:  # before the word of it: whoever reads that waits for no more of them
+            self._away.discard(node)
+            self._job.box.put(Back(node, why))
 
     def _resume(self, node: str) -> None:
         """Follow a node again; where its connection is as it was, over that one.
@@ -101,7 +98,7 @@ class Lifelines:
         lost_at = time.monotonic()
         transport = self._job.transports[node]
         try:
-            transport.run(_ANSWER).checked()
+            self._look(transport)
         except UnreachableError as error:
             if self._connect is None:
                 raise
@@ -112,7 +109,21 @@ class Lifelines:
             words = f"{node}: its connection was lost, and is back after {away_s:.0f} s"
             self._tell(words)
             self._job.course.notes += (f"{words}; the job went on meanwhile",)
+            self._look(transport)
         self._followers.resume(node, transport)
+
+    def _look(self, transport: Transport) -> None:
+        folder = str(self._job.plan.job_folder)
+        look = Command(
+            argv=("test", "-d", folder),
+            purpose="see whether it still answers",
+            effect=Effect.READ,
+            timeout_s=10.0,
+            expect=frozenset({0, 1}),
+        )
+        if transport.run(look).checked().exit_code:
+            seen = f"its folder {folder} is gone; was its container, or the node, made anew?"
+            raise NodeError(transport.node, seen)
 
     def _reached(
         self, node: str, connect: Callable[[str], Transport], *, until: float

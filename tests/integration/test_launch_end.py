@@ -227,6 +227,35 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
 
+def test_a_job_whose_folder_is_gone_is_not_looked_for_without_end(cluster: LocalCluster) -> None:
+    """As of a container that was made anew while its job ran."""
+    plan = cluster.job("import time; print('ready'); time.sleep(600)")
+    folder, elsewhere = Path(plan.job_folder), cluster.runs / "elsewhere"
+    screen = Screenful()
+
+    def cut() -> None:
+        screen.wait_for(b"ready", times=2)
+        folder.rename(elsewhere)
+        cluster.transport.streams[0].close()
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    with pytest.raises(UnreachableError) as lost:
+        run(
+            plan,
+            {"lab-1": cluster.transport},
+            folder=cluster.runs / plan.job_id,
+            sink=screen,
+            limits=Limits(silence_s=600.0),
+            forks=4,
+        )
+    cutter.join()
+    elsewhere.rename(folder)
+    assert f"any longer: its folder {folder} is gone; " in str(lost.value)
+    transports = {"lab-1": cluster.transport}
+    stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
+
+
 STOPPED = (
     "could not see whether it still answers in the container rec-sdk: docker exec ended with"
     " exit 1: Container 1f is not running; start it: docker start rec-sdk"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+from ascendboot.errors import UnreachableError
 from ascendboot.launch.copies import LogCopy, RankOutput
 from ascendboot.launch.follow import NodeFollower
+from ascendboot.launch.lifelines import Lifelines
+from ascendboot.launch.planning import plan
+from tests.unit.launch.wanted import REQUEST
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ascendboot.transport.api import Command, Result
 
 NONCE = "n"
 
@@ -66,3 +74,29 @@ def test_a_log_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
     over.set()
     thread.join()
     follower.close()
+
+
+class Lost:
+    """A node that does not answer any more."""
+
+    node = "a-1"
+
+    def run(self, _command: Command) -> Result:
+        raise UnreachableError(self.node, "could not open a session")
+
+
+def test_a_node_is_not_waited_for_any_more_once_it_is_told_what_became_of_it() -> None:
+    """Else whoever takes that word might wait without an end for another one."""
+    seen = []
+
+    class Box(queue.SimpleQueue):  # type: ignore[type-arg]
+        def put(self, item: Any, *_: Any) -> None:
+            seen.append((item.node, lifelines.is_away("a-1")))
+            super().put(item)
+
+    job: Any = SimpleNamespace(plan=plan(REQUEST), transports={"a-1": Lost()}, box=Box())
+    nothing: Any = None
+    lifelines = Lifelines(job, nothing, connect=None, tell=print, within_s=1)
+    lifelines.bring_back("a-1")
+    assert isinstance(job.box.get(timeout=10).error, UnreachableError)
+    assert seen == [("a-1", False)]
