@@ -180,7 +180,7 @@ def _jump(sheet: Sheet, draft: Draft, drafts: dict[str, Draft]) -> str | None:
         return _through(sheet, draft, drafts[text], spot)
     match = _JUMP.fullmatch(text)
     if match is None or ("@" not in text and "." not in text and ":" not in text):
-        hint = did_you_mean(text, drafts) or "; another machine is written USER@HOST[:PORT]"
+        hint = did_you_mean(text, drafts, sheet) or "; another machine is written USER@HOST[:PORT]"
         hint += ", an IPv6 address in brackets" if ip_of(text) else ""
         sheet.report(spot, f"no node is called {seen(text)}{hint}")
         return None

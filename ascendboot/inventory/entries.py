@@ -115,7 +115,7 @@ def _layers(sheet: Sheet, keys: InventoryKeys, own: Layer) -> Iterator[Layer]:
         elif name not in sheet.spot.at("groups").keys:
             sheet.report(
                 source.spot.at("groups", index),
-                no_such("group", name, keys.groups),
+                no_such("group", name, keys.groups, sheet),
             )
     yield defaults
 

@@ -102,4 +102,4 @@ def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...
     names = [name for entry in entries for name in entry.names]
     all_understood = len(entries) == len(sheet.spot.at("nodes").keys)
     if keys.primary and keys.primary not in names and all_understood:
-        sheet.report(sheet.spot.at("primary"), no_such("node", keys.primary, names))
+        sheet.report(sheet.spot.at("primary"), no_such("node", keys.primary, names, sheet))

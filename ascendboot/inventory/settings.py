@@ -39,7 +39,7 @@ def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool
         if reason:
             sheet.report(sheet.spot.at("env", name), reason)
     for name, value in keys.hccl.items():
-        if reason := _why_not_here(name) or _why_not(name, value, keys.product):
+        if reason := _why_not_here(name, sheet) or _why_not(name, value, keys.product):
             sheet.report(sheet.spot.at("hccl", name), reason)
     # the profile's own are never to blame
     for problem in together(keys, environment(keys), has_meeting_port=has_meeting_port):
@@ -67,7 +67,7 @@ def report_unknown_secrets(
     known = {*environment(keys), *(name for env in of_nodes for name in env)}
     for index, name in enumerate(keys.secret_env):
         if name not in known:
-            hint = did_you_mean(name, known) or "; remove it, or state the variable"
+            hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
             sheet.report(sheet.spot.at("secret_env", index), f"no `env` states {name}{hint}")
 
 
@@ -93,11 +93,11 @@ def _sections(sheet: Sheet, keys: InventoryKeys) -> tuple[Section, Section]:
     return (keys.hccl, sheet.spot.at("hccl")), (keys.env, sheet.spot.at("env"))
 
 
-def _why_not_here(name: str) -> str | None:
+def _why_not_here(name: str, sheet: Sheet) -> str | None:
     if name in VARIABLES:
         return None
     reason = _NOT_HERE.get(name) or why_not_env(name)
-    hint = did_you_mean(name, VARIABLES) or "; other variables belong under `env`"
+    hint = did_you_mean(name, VARIABLES, sheet) or "; other variables belong under `env`"
     return reason or f"no variable of HCCL has this name{hint}"
 
 

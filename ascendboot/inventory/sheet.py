@@ -85,6 +85,8 @@ class Sheet:
     data: dict[str, Value]
     spot: Spot
     problems: list[Problem]
+    compared: int = 0
+    """With how many words others were compared, in search of what was meant."""
 
     def report(self, spot: Spot, text: str) -> None:
         """Note a problem with the value at `spot`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 60
+_MOST_COMPARED = 50_000
 
 
 class _Gone:
@@ -44,21 +45,27 @@ def validate(sheet: Sheet) -> InventoryKeys:
         for problem in problems:
             location = _location(problem)
             if not reported:
-                sheet.report(sheet.spot.at(*location), _sentence(problem, location))
+                sheet.report(sheet.spot.at(*location), _sentence(problem, location, sheet))
             _mark(sheet.data, location)
         _sweep(sheet.data, sheet.spot)
         reported = True  # a list that lost all its items follows from what was reported
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "…"?` when one of `known` is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+def did_you_mean(word: str, known: Collection[str], sheet: Sheet) -> str:
+    """`; did you mean "…"?` when one of `known` is close, else nothing.
+
+    Comparing words takes its time: a sheet with more slips than anybody reads gets no more hints.
+    """
+    if sheet.compared > _MOST_COMPARED:
+        return ""
+    sheet.compared += len(known)
+    close = difflib.get_close_matches(word, known, n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
-def no_such(what: str, word: str, known: Collection[str]) -> str:
+def no_such(what: str, word: str, known: Collection[str], sheet: Sheet) -> str:
     """The sentence that nothing of the kind `what` has the name `word`."""
-    hint = did_you_mean(word, known)
+    hint = did_you_mean(word, known, sheet)
     if not hint:
         hint = f"; write for example {next(iter(known))}" if known else f"; state a {what} first"
     return f'no {what} is called "{word}"{hint}'
@@ -70,24 +77,24 @@ def _location(problem: ErrorDetails) -> Location:
     )
 
 
-def _sentence(problem: ErrorDetails, location: Location) -> str:
+def _sentence(problem: ErrorDetails, location: Location, sheet: Sheet) -> str:
     kind = problem["type"]
     if kind == SAID:
         return str(problem["ctx"]["sentence"])
     if kind == "extra_forbidden":
-        return _unknown(location)
+        return _unknown(location, sheet)
     if kind == "missing":
         return f"{location[-1]} is missing; {_example(location)}"
     return _wrong(problem["input"], location)
 
 
-def _unknown(location: Location) -> str:
+def _unknown(location: Location, sheet: Sheet) -> str:
     key, known = str(location[-1]), shape.at(location[:-1]).get("properties", {})
     if is_secret(key):
         return f"{SECRETS}; ssh uses your keys and your agent (`identity` names a key)"
     if len(location) == 1 and key in NodeKeys.model_fields:
         return "a node has this key; write it under `defaults` or under a node"
-    hint = did_you_mean(key, known)
+    hint = did_you_mean(key, known, sheet)
     if key == "hccl" and "env" in known:
         return "stands at the top level of an inventory; what nodes have by themselves, under `env`"
     if not hint and key in InventoryKeys.model_fields:

@@ -216,6 +216,29 @@ def test_a_hostile_inventory_is_refused_in_few_words(
     assert len(said) < 40_000
 
 
+@pytest.mark.parametrize(
+    ("part", "hostile", "known"),
+    [
+        ("code:", "".join(f"clustr{n}: 1\n" for n in range(6000)) + "code:", 16),
+        (
+            "port: 22}",
+            f"groups: [{', '.join(f'h{n}' for n in range(400))}]}}\ngroups:\n"
+            + "".join(f"  g{n}: {{port: 22}}\n" for n in range(400)),
+            400,
+        ),
+    ],
+    ids=["keys", "groups"],
+)
+def test_22_what_was_meant_is_looked_for_so_often_and_no_more(
+    part: str, hostile: str, known: int
+) -> None:
+    Path("i.yaml").write_text(WELL.replace(part, hostile, 1))
+    with pytest.raises(InventoryError) as caught:
+        load(Path("i.yaml"))
+    hinted = sum("did you mean" in problem for problem in caught.value.problems)
+    assert 100 < hinted < 60_000 / known
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS | GOOD | VALUES)
 def test_any_document_loads_or_is_refused_in_words(document: Any) -> None:
