@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -9,13 +10,22 @@ if TYPE_CHECKING:
 
 
 _EXCERPT = 200
+_LINE_ENDS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _MOST_TOLD = 200
 _LONGEST_TOLD = 600
 
 
 def excerpt(text: str) -> str:
-    """So much of what a node or a file says as belongs into a message: its beginning."""
+    """So much of what a node or a file says as belongs into a message: its beginning, on one line.
+
+    Whatever ends a line is shown by its number: what follows would look like a message of ours.
+    """
+    text = _LINE_ENDS.sub(_by_number, text[: _EXCERPT + 1])
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+
+
+def _by_number(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 class AscendbootError(Exception):

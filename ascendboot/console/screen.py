@@ -60,7 +60,8 @@ class Screen:
         self.rest()
         self._out.line((title, "bold"))
         for nodes, sample in folded(results):
-            words = sample.detail or sample.step
+            # What a node says may have several lines: none of them shall look like one of ours.
+            words = (sample.detail or sample.step).replace("\n", "\n      ")
             label = (f"{_label(sample):<12}", _style(sample))
             self._out.line(f"  {nodes}  ", label, f" {words}")
             if sample.diff:

@@ -53,7 +53,9 @@ def settle(
 
 def refused(*problems: str) -> LaunchError:
     """The error that says why nothing is started."""
-    return LaunchError("\n".join((*problems, "The job was not started.")))
+    # What a node says may have several lines: none of them shall look like one of ours.
+    told = (problem.replace("\n", "\n      ") for problem in problems)
+    return LaunchError("\n".join((*told, "The job was not started.")))
 
 
 def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:

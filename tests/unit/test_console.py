@@ -9,9 +9,11 @@ import sys
 import pytest
 
 from ascendboot.console import Screen, folded
+from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.model.cause import CauseKind, Followed, JobCause
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.report import Cause, Outcome, Report, StepResult
+from ascendboot.tasks.before_start import refused
 
 
 def result(node: str, outcome: Outcome, detail: str = "", diff: str = "") -> StepResult:
@@ -51,6 +53,24 @@ def test_a_phase_is_shown_with_its_diff(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == (
         "Write rank table and hostfile\n  a[1-2]  would change hostfile is missing\n      +a\n"
     )
+
+
+ENDS = "\n\r\x0b\x0c\x85\u2028"
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: f"{ord(end):04x}")
+def test_06_no_line_of_a_node_looks_like_one_of_ours(
+    end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = f"odd{end}  lab-1  ok           connected{end}lab-1: as well"
+    screen = Screen()
+    not_understood = NotUnderstoodError("npu-smi", 1, forged, "a table")
+    screen.error(str(NodeError("lab-2", str(not_understood))))
+    screen.phase("Reach the nodes", [result("lab-2", Outcome.BLOCKED, f"lab-2: {forged}")])
+    screen.error(str(refused(f"lab-2: not ready: {forged}")))
+    lines = "".join(capsys.readouterr()).splitlines()
+    assert sum(line.startswith(("  lab-1", "lab-1")) for line in lines) == 0, lines
+    assert len([line for line in lines if "not understood" in line and "a table" in line]) == 1
 
 
 def test_in_json_mode_standard_output_is_the_document_alone(
