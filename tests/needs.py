@@ -10,6 +10,12 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+LONG = pytest.mark.skipif(
+    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1",
+    reason="the same in another way, for which CI has no time; ASCENDBOOT_LONG_TESTS=1 asks for it",
+)
+"""What takes long and is shown in one way by a test that always runs."""
+
 
 def missing(what: str) -> NoReturn:
     """Skip a test; with CI=true it fails, for what is skipped there is shown by nobody."""

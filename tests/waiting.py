@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def wait_until(true: Callable[[], bool], *, seconds: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], *, seconds: float = 300.0) -> None:
     """Return as soon as it is true; an error where it is not in time."""
     end = time.monotonic() + seconds
     while not true():

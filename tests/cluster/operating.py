@@ -76,7 +76,7 @@ def ascendboot(directory: Path, *words: str, stdin: str = "") -> tuple[int, str,
         check=False,
         cwd=directory,
         input=stdin,
-        timeout=60,
+        timeout=300,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -100,7 +100,7 @@ class Operator:
             errors="replace",
         )
 
-    def call(self, *args: str, timeout_s: float = 120.0) -> Ended:
+    def call(self, *args: str, timeout_s: float = 300.0) -> Ended:
         """Call ascendboot and wait for its end."""
         process = self.start(*args)
         try:

@@ -159,7 +159,7 @@ def test_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own_code(
     over = f"grep -c '^rank . exit 0' {BASE}/jobs/{match[1]}/events; :"
     wait_until(lambda: operator.sh(node, over).strip() == "2")
     operator.sh(node, "kill -CONT $(cat /run/sshd.pid)")
-    out, errors = train.communicate(timeout=100)
+    out, errors = train.communicate(timeout=300)
 
     assert train.returncode == 0, errors
     assert f"{node}: its connection was lost, and is back after " in errors
@@ -217,7 +217,7 @@ def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
     operator.lab.fault(node, "disk-full")
     for name in ("lab-1", "lab-2"):
         operator.sh(name, f"rm {BASE}/hold")
-    out, said = train.communicate(timeout=60)
+    out, said = train.communicate(timeout=300)
     report = json.loads(out)
     assert (train.returncode, report["state"], report["exit_code"]) == (1, "failed", 1)
     failure = report["first_failure"]
@@ -244,7 +244,7 @@ def test_a_disk_of_the_operator_that_gets_full_ends_no_job_and_logs_goes_on(
         mount("-o", "remount,size=2m", str(runs))
         for node in operator.lab.nodes:
             operator.sh(node.name, f"rm {BASE}/hold")
-        out, said = train.communicate(timeout=60)
+        out, said = train.communicate(timeout=300)
         assert (train.returncode, json.loads(out)["state"]) == (0, "succeeded"), said
         full = r"^rank\.[0-3]\.log: could not keep the whole output: .*No space left on device$"
         assert re.search(full, said, re.MULTILINE), said

@@ -113,7 +113,7 @@ def test_row_18_no_colours_where_a_terminal_has_or_is_to_have_none(
 def test_row_18_no_colours_in_a_pipe_unless_somebody_asks_for_them(operator: Operator) -> None:
     for env, prefixes in (({}, PLAIN), ({"FORCE_COLOR": "1"}, COLOURED)):
         process = operator.start("train", "job.py", "--", "0", env={"NO_COLOR": "", **env})
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         # `text` of the pipe makes one line end of each \r, too
         assert sorted(out.splitlines()) == sorted("\n".join(lines(prefixes)).splitlines())

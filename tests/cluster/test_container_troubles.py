@@ -174,7 +174,7 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     wait_until(lambda: operator.inside("lab-1", IS_FREE).startswith("held by run "))
     killed.kill()
     killed.communicate()
-    wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n", seconds=30)
+    wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n")
     setup = operator.start(*words)
     seen = set()
     while setup.poll() is None:
@@ -187,7 +187,7 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     assert f"held by run of {whoami()}" in seen
     assert operator.inside("lab-1", IS_FREE) == "free\n"
 
-    hold = f"echo run 7 of someone >{BASE}/lock; exec flock {BASE}/lock sleep 60"
+    hold = f"echo run 7 of someone >{BASE}/lock; exec flock {BASE}/lock sleep 1000"
     operator.sh("lab-1", f"podman exec --detach rec-sdk bash -c '{hold}'")
     held = (
         "lab-1: could not lock the cluster: another setup or reset holds it: run 7 of someone; wait"
@@ -200,7 +200,7 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
         == by_reset
         == held + (" until it has ended, or take the lock from it with --break-lock")
     )
-    operator.inside("lab-1", "pkill -f 'sleep 6[0]'")
+    operator.inside("lab-1", "pkill -f 'sleep 100[0]'")
     again = operator.setup()
     assert (again.code, again.outcomes("changed")) == (0, [])
     assert operator.call("reset", "--yes").code == 0
@@ -335,13 +335,13 @@ def test_an_image_may_have_a_user_of_its_own(operator: Operator) -> None:
 def test_a_container_that_is_killed_in_the_middle_of_a_job_is_named(operator: Operator) -> None:
     assert operator.setup().code == 0
     job = operator.lab.directory / "job.py"
-    job.write_text("import time\nprint('ready', flush=True)\ntime.sleep(100)\n")
+    job.write_text("import time\nprint('ready', flush=True)\ntime.sleep(1000)\n")
     process = operator.start("train", "job.py", "--json")
     assert process.stderr is not None
     ready = (line for line in iter(process.stderr.readline, "") if "ready" in line)
     assert len(list(islice(ready, 4))) == 4
     operator.sh("lab-2", "podman kill rec-sdk")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     report = json.loads(out)
     assert (report["state"], report["first_failure"]) == ("failed", None)
     assert process.returncode == report["exit_code"] != 0

@@ -56,7 +56,7 @@ def start(operator: Operator, *, min_nodes: str) -> subprocess.Popen[str]:
 def test_with_too_few_nodes_left_it_ends_and_names_the_one_that_is_lost(operator: Operator) -> None:
     job = start(operator, min_nodes="2")
     assert operator.sh("lab-2", "pkill -KILL -f 'torc[h].distributed.run' && echo killed")
-    _, err = job.communicate(timeout=60)
+    _, err = job.communicate(timeout=300)
     assert job.returncode != 0
     assert "lab-2: torchrun ended with 137; nodes left: 1, needed: 2" in err, err
     assert operator.job_processes() == {}

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Operator, set_up
+from tests.needs import LONG
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ KILLS = int(
         "ASCENDBOOT_KILLS", "30" if os.environ.get("ASCENDBOOT_LONG_TESTS") == "1" else "6"
     )
 )
-WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(1000)\n"
 # Ends when the test says so; the last line is no text and has no end.
 # Who fails ends the others: they are to have said their last before.
 ENDS = f"""\
@@ -51,7 +52,7 @@ def say(text):
     print(now, "ERROR:", text, flush=True)
 if rank == 2: say("no more data"); time.sleep(4)
 elif rank == 0: time.sleep(3); say("no more partners"); time.sleep(1)
-else: time.sleep(60)
+else: time.sleep(1000)
 sys.exit(4)
 """
 # In the middle of its steps, which all ranks take together.
@@ -66,7 +67,7 @@ BAR = """\
 import sys, time
 for n in range(400): sys.stderr.write(f'\\r{n:3d} of 400 ')
 print('ready')
-time.sleep(120)
+time.sleep(1000)
 """
 # As people write it: nothing is flushed, so Python itself must not hold it back.
 PLAIN = f"""\
@@ -98,7 +99,7 @@ def operator(cluster: Operator) -> Iterator[Operator]:
         cluster.sh(node.name, f"rm -f {BASE}/go")
     yield cluster
     # The followers of an operator that was killed end once its connections have.
-    wait_until(lambda: left_of_jobs(cluster) == {}, seconds=30)
+    wait_until(lambda: left_of_jobs(cluster) == {})
 
 
 def left_of_jobs(operator: Operator) -> dict[str, str]:
@@ -254,7 +255,7 @@ def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operat
 
     viewer = operator.start("logs", "--follow", "--rank", "1-3")
     go(operator)
-    out, err = viewer.communicate(timeout=60)
+    out, err = viewer.communicate(timeout=300)
     assert viewer.returncode == 0, err
     lines = [f"lab-{1 + r // 2}:{r} | " for r in (1, 2, 3)]
     assert sorted(out.splitlines()) == sorted(
@@ -315,7 +316,7 @@ def test_logs_since_a_moment_the_last_of_them_and_with_some_words(operator: Oper
     assert follower.stdout is not None
     assert follower.stdout.readline() == "lab-2:2 | loss 1\n"
     go(operator)
-    assert follower.communicate(timeout=60)[0] == "lab-2:2 | LOSS 2\nlab-2:2 | done\n"
+    assert follower.communicate(timeout=300)[0] == "lab-2:2 | LOSS 2\nlab-2:2 | done\n"
     nodes = ("logs", "--node", "lab-[1-2]")
     assert operator.call(*nodes, "--since", moment, "--grep", "(?i)loss").out == "".join(
         f"lab-{1 + rank // 2}:{rank} | LOSS 2\n" for rank in range(4)
@@ -332,7 +333,7 @@ def test_logs_beside_a_train_that_follows_write_nothing(operator: Operator) -> N
     assert (ended.code, ended.out) == (0, "lab-1:0 | ready\n")
     assert "another ascendboot follows this job" in ended.err
     go(operator)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 0
     assert (folder(operator, job_id) / "rank.1.log").read_bytes() == b"ready\n\xff\0 last of 1"
 
@@ -340,7 +341,7 @@ def test_logs_beside_a_train_that_follows_write_nothing(operator: Operator) -> N
 def test_a_train_that_follows_is_told_of_a_stop(operator: Operator) -> None:
     process, job_id = followed(operator, "waits.py")
     assert operator.call("stop", "--job", job_id, "--grace", "1").code == 0
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 143
     report = json.loads((folder(operator, job_id) / "job.json").read_text())
     assert (report["state"], report["message"]) == ("stopped", "somebody stopped the job")
@@ -444,12 +445,22 @@ def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: 
         operator.sh(node.name, f"read -r pid _ <{BASE}/sshd/started && kill -9 $pid")
     assert status(operator)["state"] == "running"
     operator.lab.fault("lab-2", "node-down")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 205
     assert "lab-2: was lost in the middle of the job, with ranks 2-3\n" in err
     operator.lab.undo("lab-2", "node-down")
     assert_setup_is_asked_for(operator, "lab-[1-2]")
 
+
+def assert_setup_is_asked_for(operator: Operator, nodes: str) -> None:
+    refused = operator.call("train", "waits.py")
+    assert refused.code == 125
+    assert f"{nodes}: not ready: the cluster's sshd does not run; run setup\n" in refused.err
+    assert operator.setup().code == 0
+
+
+@LONG
+def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Operator) -> None:
     process = operator.start("train", "steps.py", "--json")
     wait_until(lambda: operator.call("status", "--json").json["state"] == "running")
     job_id = status(operator)["job_id"]
@@ -467,13 +478,6 @@ def test_a_job_outlives_the_clusters_sshd_but_not_the_power_of_a_node(operator: 
     assert operator.call("logs", "--rank", "2").out == "lab-2:2 | ready\n"
     assert operator.call("stop").code == 0
     assert_setup_is_asked_for(operator, "lab-1")
-
-
-def assert_setup_is_asked_for(operator: Operator, nodes: str) -> None:
-    refused = operator.call("train", "waits.py")
-    assert refused.code == 125
-    assert f"{nodes}: not ready: the cluster's sshd does not run; run setup\n" in refused.err
-    assert operator.setup().code == 0
 
 
 @pytest.mark.parametrize(
@@ -553,5 +557,5 @@ def test_nothing_is_left_when_something_was_killed(operator: Operator, seed: int
     if victim in OUTLIVED:
         ended = operator.call("stop", "--grace", "1")
         assert ended.code == 0, ended.err
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert (process.returncode != 0, operator.job_processes()) == (True, {}), said

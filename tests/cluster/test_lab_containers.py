@@ -198,7 +198,7 @@ def test_where_they_cannot_be_the_default_is_none_and_says_why(
         text=True,
         check=False,
         cwd=tmp_path,
-        timeout=60,
+        timeout=300,
     )
     reply = json.loads(done.stdout)
     assert reply["containers"] is False

@@ -184,7 +184,7 @@ def test_a_connection_outlives_the_slow_wire(practice_cluster: Lab, fault: Break
         assert child.stdout is not None
         assert child.stdout.readline() == b"\n"
         fault("lab-1", "delay", milliseconds=5)
-        answer, _ = child.communicate(b"\n", timeout=30)
+        answer, _ = child.communicate(b"\n", timeout=300)
         assert answer == b"Invalid SSH identification string.\r\n"
     assert round_trip_ms(practice_cluster, "lab-1") >= 10
 
@@ -267,7 +267,7 @@ def certified_login(lab: Lab, folder: Path) -> Callable[[], int]:
     argv = ["ssh", "-F", "none", *words, f"root@{lab.node('lab-1').address}", "true"]
 
     def login() -> int:
-        return subprocess.run(argv, capture_output=True, check=False, timeout=30).returncode
+        return subprocess.run(argv, capture_output=True, check=False, timeout=300).returncode
 
     return login
 
@@ -328,7 +328,7 @@ def test_the_verb(
         text=True,
         check=False,
         cwd=practice_cluster.directory,
-        timeout=60,
+        timeout=300,
     )
     said_of_clock = effects.note(Fault("clock", seconds=90)) if words[0] == "clock" else None
     note = f"{said_of_clock}\n" if said_of_clock and code == 0 else ""

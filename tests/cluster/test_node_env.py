@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, Ended, Operator
-from tests.needs import with_torch
+from tests.needs import LONG, with_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def seen(job: Ended) -> dict[str, list[list[str | None]]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["mpirun", "horovod", "torchrun"])
+@pytest.mark.parametrize("kind", ["mpirun", pytest.param("horovod", marks=LONG), "torchrun"])
 def test_row_15_a_node_has_values_of_its_own_under_every_launcher(
     operator: Operator, pytestconfig: pytest.Config, kind: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_row_15_a_node_has_values_of_its_own_under_every_launcher(
         changes["code"] = {"python": str(with_torch(pytestconfig))}
     ended = operator.setup(inventory=wish(operator, OWN, **changes))
     assert ended.code == 0, ended.err + ended.out
-    job = operator.call("train", "job.py", "--preflight", timeout_s=240)
+    job = operator.call("train", "job.py", "--preflight")
     assert seen(job) == {name: [values, values] for name, values in SEEN.items()}
     assert re.search(r"^preflight: passed: 4 ranks met by ", job.err, re.MULTILINE), job.err
 

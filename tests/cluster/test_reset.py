@@ -131,7 +131,7 @@ def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operat
 
 def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Operator) -> None:
     assert operator.setup().code == 0
-    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(100)\n")
+    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
     job_id = operator.call("train", "job.py", "--detach").out.strip()
     has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job_id}/events; do sleep 0.1; done"
     operator.sh("lab-2", f'timeout 60 bash -c "{has_begun}"')
@@ -161,7 +161,7 @@ def test_a_job_that_is_started_while_reset_asks_is_left_alone(
     operator: Operator, typed: bytes
 ) -> None:
     assert operator.setup().code == 0
-    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(100)\n")
+    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
     ours, theirs = os.openpty()
     with subprocess.Popen(
         [PROGRAM, "reset"],

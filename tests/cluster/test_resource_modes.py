@@ -57,7 +57,7 @@ def without_table(operator: Operator) -> Path:
 def families(operator: Operator) -> dict[str, dict[str, str]]:
     (operator.lab.directory / "families.py").write_text(FAMILIES)
     process = operator.start("train", "families.py", env=BOTH)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     ended = Ended(process.returncode, out, err)
     assert ended.code == 0, ended.err
     return dict(json.loads(line) for line in re.findall(r"lab-\d:\d+ \| (\[.*)", ended.out))
@@ -120,7 +120,7 @@ def test_a_chief_port_that_is_taken_stops_setup_and_a_job(operator: Operator) ->
     assert operator.setup(inventory=inventory).code == 0
     listen = (
         'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",61000));'
-        ' print("up",flush=True); time.sleep(60)\' </dev/null >/tmp/up 2>&1 & echo $!;'
+        ' print("up",flush=True); time.sleep(1000)\' </dev/null >/tmp/up 2>&1 & echo $!;'
         " until grep -q up /tmp/up; do sleep 0.05; done"
     )
     pid = operator.sh("lab-1", listen).split()[0]

@@ -125,7 +125,7 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
     plan = operator.call("train", "good.py", "--plan", "--json")
     after_plan = operator.sh("lab-1", f"ls {BASE}/jobs 2>/dev/null; true")
     process = operator.start("train", "good.py", env={"OF_THE_OPERATOR": "x"})
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     good = Ended(process.returncode, out, err)
     failed = operator.call("train", "fails.py")
     left_by_failed = operator.job_processes()
@@ -135,7 +135,7 @@ def story(bring_up_once: Callable[..., Lab]) -> Story:
     for _ in range(4):
         assert "up" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    process.communicate(timeout=300)
     left_by_stopped = operator.job_processes()
     alive = "tr '\\0' ' ' </proc/{0}/cmdline; kill {0}"
     bystanders = [operator.sh(node, alive.format(pid)) for node, pid in others.items()]

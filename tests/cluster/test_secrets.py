@@ -65,7 +65,7 @@ class Listed:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._is_over.wait(0.02):
+        while not self._is_over.wait(0.2):
             for line in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     words = line.read_bytes()

@@ -163,7 +163,7 @@ def listener(operator: Operator) -> str:
     """Pid of what takes the first choice of a port on the second node."""
     listen = (
         'python3 -c \'import socket,time; s=socket.create_server(("0.0.0.0",12345));'
-        ' print("up",flush=True); time.sleep(60)\' </dev/null >/tmp/up 2>&1 & echo $!;'
+        ' print("up",flush=True); time.sleep(1000)\' </dev/null >/tmp/up 2>&1 & echo $!;'
         " until grep -q up /tmp/up; do sleep 0.05; done"
     )
     return operator.sh("lab-2", listen).split()[0]
@@ -614,7 +614,7 @@ def test_ctrl_c_lets_the_nodes_finish_and_reports(
     process = operator.start("setup", "--inventory", str(operator.lab.inventory), "--json")
     operator.sh("lab-2", "until [ -e /run/asked ]; do sleep 0.02; done; rm /run/asked")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     report = json.loads(out)
     assert report["exit_code"] == 130
@@ -646,7 +646,7 @@ def is_finished_by_the_next(operator: Operator) -> None:
 def test_ctrl_c_while_files_are_written_is_finished_by_the_next(operator: Operator) -> None:
     process = writing(operator)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, json.loads(out)["exit_code"]) == (130, 130), err
     outcomes = {r["outcome"] for r in json.loads(out)["results"] if r["node"] == "lab-2"}
     assert "changed" in outcomes
@@ -662,7 +662,7 @@ def test_a_setup_that_is_killed_while_it_writes_is_finished_by_the_next(
     for _ in range(3):  # each of them gets further
         process = writing(operator)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL
     is_finished_by_the_next(operator)
 
@@ -673,7 +673,7 @@ def test_a_setup_holds_the_lock_until_its_end_and_frees_it_when_killed(ready: Op
     taken = f"until ! flock -n {BASE}/lock true; do sleep 0.02; done; cat {BASE}/lock"
     assert "run " in ready.sh("lab-1", taken)
     first.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=300)
     ready.sh("lab-1", f"timeout 10 flock {BASE}/lock true")
     assert ready.setup().code == 0
 
@@ -688,7 +688,7 @@ def test_a_setup_that_waited_for_another_does_not_act_on_what_was_there_before(
     ready.sh("lab-1", hold)
     waiting = ready.start("setup", "--inventory", str(ready.lab.inventory), "--json")
     ready.sh("lab-2", f"sleep 1.5; cp /run/kept {BASE}/env/node.env")
-    out, _ = waiting.communicate(timeout=60)
+    out, _ = waiting.communicate(timeout=300)
     assert waiting.returncode == 0
     changed = [r["step"] for r in json.loads(out)["results"] if r["outcome"] == "changed"]
     assert changed == []
@@ -697,7 +697,7 @@ def test_a_setup_that_waited_for_another_does_not_act_on_what_was_there_before(
 def test_two_operators_cannot_set_up_at_once(ready: Operator) -> None:
     hold = (
         f"printf 'run X of ann@ops' >{BASE}/lock; exec 9>>{BASE}/lock; flock 9;"
-        " sleep 60 </dev/null >/dev/null 2>&1 & echo $!"
+        " sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
     )
     pid = ready.sh("lab-1", hold).strip()
     try:

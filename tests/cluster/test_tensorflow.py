@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.cluster.operating import Operator
-from tests.needs import missing
+from tests.needs import LONG, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 SCRIPT = "main_tf.py"
+SIDES, KINDS, MODES = ("host", "container"), ("horovod", "mpirun"), ("rank-table", "no-rank-table")
+ALWAYS = [("host", "mpirun", "rank-table"), ("container", "horovod", "no-rank-table")]
+"""Each launcher, side and mode once; TensorFlow takes long to begin."""
 LOSS = re.compile(r"^lab-1:0 \| step .* held-out loss (\S+)", re.MULTILINE)
 DIGEST = re.compile(r"^lab-(\d):(\d) \| weights sha256 (\w+)$", re.MULTILINE)
 
@@ -35,7 +39,7 @@ def python(pytestconfig: pytest.Config) -> Path:
     return built / "bin/python"
 
 
-@pytest.fixture(scope="module", params=["host", "container"])
+@pytest.fixture(scope="module")
 def operator(
     python: Path, bring_up_once: Callable[..., Lab], request: pytest.FixtureRequest
 ) -> Operator:
@@ -55,17 +59,23 @@ def set_up(operator: Operator, python: Path, *, mode: str, kind: str) -> None:
     path = operator.lab.directory / "rec-sdk.yaml"
     path.write_text(yaml.safe_dump(document))
     # Horovod imports TensorFlow several times to say what it was built with.
-    ended = operator.call("setup", "--inventory", str(path), "--json", timeout_s=240)
+    ended = operator.call("setup", "--inventory", str(path), "--json")
     assert ended.code == 0, ended.err
 
 
-@pytest.mark.parametrize("mode", ["rank-table", "no-rank-table"])
-@pytest.mark.parametrize("kind", ["horovod", "mpirun"])
+@pytest.mark.parametrize(
+    ("operator", "kind", "mode"),
+    [
+        pytest.param(side, kind, mode, marks=() if (side, kind, mode) in ALWAYS else LONG)
+        for side, kind, mode in product(SIDES, KINDS, MODES)
+    ],
+    indirect=["operator"],
+)
 def test_a_recommender_trains_on_all_ranks(
     operator: Operator, python: Path, mode: str, kind: str
 ) -> None:
     set_up(operator, python, mode=mode, kind=kind)
-    job = operator.call("train", SCRIPT, "--", "--steps", "60", timeout_s=240)
+    job = operator.call("train", SCRIPT, "--", "--steps", "60")
     assert job.code == 0, job.err + job.out
     losses = [float(text) for text in LOSS.findall(job.out)]
     assert len(losses) == 10
@@ -79,6 +89,7 @@ def test_a_recommender_trains_on_all_ranks(
     assert "lab-1:0 | Demo done! held-out loss " in job.out
 
 
+@LONG
 @pytest.mark.parametrize("operator", ["host"], indirect=True)
 def test_ranks_that_are_told_of_another_number_of_ranks_refuse(
     operator: Operator, python: Path

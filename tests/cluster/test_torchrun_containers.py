@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.cluster.operating import Operator
-from tests.needs import with_torch
+from tests.needs import LONG, with_torch
 
 if TYPE_CHECKING:
     from ascendboot.lab import Lab
@@ -24,11 +23,6 @@ if "fail" in sys.argv and os.environ["RANK"] == "3":
 if "fail" in sys.argv:
     time.sleep(600)
 """
-
-
-LONG = pytest.mark.skipif(
-    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
-)
 
 
 @pytest.mark.parametrize("via", [pytest.param("sshd", marks=LONG), "engine"])

@@ -272,7 +272,7 @@ def test_a_script_that_exits_3_ends_the_job_with_3(operator: Operator) -> None:
         operator,
         "import os, sys, time\n"
         "if os.environ['RANK'] == '11': print('cannot go on', flush=True); sys.exit(3)\n"
-        "time.sleep(60)\n",
+        "time.sleep(1000)\n",
     )
     report = ended.json
     assert (ended.code, report["state"]) == (3, "failed")

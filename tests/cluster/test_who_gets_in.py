@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.cluster.operating import BASE, PROGRAM, Ended, Operator
+from tests.needs import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -337,13 +338,13 @@ OF_NODE = ("owner", "sshd/host_key-cert.pub", "trust/authorized_keys")
 RECORD = "not known before the keys of this control folder are made"
 
 
-@pytest.mark.parametrize("trust", ["ca", "pinned"])
+@pytest.mark.parametrize("trust", ["ca", pytest.param("pinned", marks=LONG)])
 def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     operator: Operator, tmp_path: Path, trust: str
 ) -> None:
     path = inventory(operator, ssh={"trust": trust})
     changed(operator, path)
-    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(100)\n")
+    (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
     job = operator.call("train", "job.py", "--inventory", str(path), "--detach").out.strip()
     has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job}/events; do sleep 0.1; done"
     operator.sh("lab-1", f'timeout 60 bash -c "{has_begun}"')
@@ -491,7 +492,7 @@ def assert_no_trust(operator: Operator) -> None:
     assert operator.sh("lab-1", to_other).splitlines()[-1] == "in"
 
 
-@pytest.mark.parametrize("trust", ["ca", "pinned"])
+@pytest.mark.parametrize("trust", ["ca", pytest.param("pinned", marks=LONG)])
 def test_hostile_7_a_node_that_left_is_named_and_taken_back(operator: Operator, trust: str) -> None:
     two = left_the_inventory(operator, trust)
     done = operator.call("reset", "--node", "lab-3", "--inventory", str(two), "--yes", "--json")

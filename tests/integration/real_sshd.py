@@ -82,7 +82,7 @@ class Sshd:
             self._process = subprocess.Popen(
                 [str(SSHD), "-D", "-e", "-f", str(self.folder / "config")], stderr=log
             )
-        wait_until(self._answers, seconds=15)
+        wait_until(self._answers)
         return self
 
     def _settings(self, keys: tuple[str, ...]) -> list[str]:

@@ -213,10 +213,10 @@ def test_a_reply_that_does_not_end_is_given_up(
     monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 2.0)
     transport = bench.open(bench.node(server))
     pid_file = server.folder / "left"
-    left = f"setsid bash -c 'echo $$ >{pid_file}; exec sleep 60' & sleep 0.3"
+    left = f"setsid bash -c 'echo $$ >{pid_file}; exec sleep 1000' & sleep 0.3"
     with pytest.raises(CommandError, match=r"no end within \d+ s.*leave a process"):
         transport.run_all([bash(left, timeout_s=1.0), bash("true", timeout_s=3600.0)])
-    wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()), seconds=15)
+    wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
     os.kill(int(pid_file.read_text()), 9)
 
 
@@ -228,7 +228,7 @@ def test_holding_lasts_until_the_close(bench: Bench, server: Sshd) -> None:
     assert transport.run(read("echo", "meanwhile")).text == "meanwhile\n"
     assert not end.exists()
     transport.close()
-    wait_until(end.exists, seconds=15)
+    wait_until(end.exists)
 
 
 def test_what_cannot_be_held_says_why(transport: SshTransport) -> None:

@@ -123,10 +123,10 @@ def test_holding_and_following_end_with_the_host_side(box: Box) -> None:
     held = inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
     inside.stream(bash(f"echo heard; cat; touch '{box.server.folder}/closed'"), heard.append)
     assert held.text == "held\n"
-    wait_until(lambda: b"".join(heard) == b"heard\n", seconds=15)
+    wait_until(lambda: b"".join(heard) == b"heard\n")
     box.host.close()
-    wait_until((box.server.folder / "let_go").exists, seconds=15)
-    wait_until((box.server.folder / "closed").exists, seconds=15)
+    wait_until((box.server.folder / "let_go").exists)
+    wait_until((box.server.folder / "closed").exists)
     with pytest.raises(UnreachableError, match="the connection was lost: it was closed"):
         inside.run(read("true"))
 
@@ -135,7 +135,7 @@ def test_closing_the_inside_leaves_the_host_side_open(box: Box) -> None:
     inside = box.inside()
     inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
     inside.close()
-    wait_until((box.server.folder / "let_go").exists, seconds=15)
+    wait_until((box.server.folder / "let_go").exists)
     assert box.host.run(read("echo", "open")).text == "open\n"
 
 
@@ -145,7 +145,7 @@ def test_a_lost_connection_ends_what_waits_inside_and_is_told_as_one(box: Box) -
     kill_sessions = f"kill -9 {' '.join(str(pid) for pid in box.server.sessions())}"
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
         inside.run(bash(f"{kill_sessions}; sleep 60"))
-    wait_until((box.server.folder / "let_go").exists, seconds=15)
+    wait_until((box.server.folder / "let_go").exists)
 
 
 @pytest.mark.parametrize(

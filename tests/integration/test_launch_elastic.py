@@ -15,7 +15,7 @@ from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
-from tests.needs import with_torch
+from tests.needs import LONG, with_torch
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
 ]
-LONG = pytest.mark.skipif(
-    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
-)
 HEAD = """\
 import os, sys, time
 rank, size, place = int(os.environ["RANK"]), os.environ["WORLD_SIZE"], os.environ["DEVICE_ID"]
@@ -118,12 +115,12 @@ def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
     made = job(two, python, WAITS_FOR_FEWER, min_nodes=1)
     start_detached(made, two.transports, forks=4)
     events = f"cat {made.job_folder}/events"
-    wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4, seconds=120)
+    wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4)
     assert (
         on(two, "lab-2", f"pkill -KILL -f 'torc[h].distributed.run .*{made.job_id}' && echo killed")
         == "killed\n"
     )
-    wait_until(lambda: "launcher - exit" in on(two, "lab-1", events), seconds=120)
+    wait_until(lambda: "launcher - exit" in on(two, "lab-1", events))
     seen = on(two, "lab-1", events)
     assert re.search(r"^agent 1 left at [\d.]+: torchrun ended with 137$", seen, re.MULTILINE)
     assert seen.count(" of 2 from ") == 2

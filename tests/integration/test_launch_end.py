@@ -201,7 +201,7 @@ def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
 
 def wait_for_line(events: Path, beginning: str) -> None:
     """What records the end is no process of the job: it may write after the last one is gone."""
-    wait_until(lambda: f"\n{beginning}" in events.read_text(), seconds=30)
+    wait_until(lambda: f"\n{beginning}" in events.read_text())
 
 
 def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:

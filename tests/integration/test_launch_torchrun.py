@@ -23,7 +23,7 @@ from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import LocalTransport, Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
-from tests.needs import with_torch
+from tests.needs import LONG, with_torch
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
 ]
-LONG = pytest.mark.skipif(
-    os.environ.get("ASCENDBOOT_LONG_TESTS") != "1", reason="ASCENDBOOT_LONG_TESTS=1 asks for it"
-)
 SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
 FOR_EVER = "print('up', flush=True)\ntime.sleep(600)\n"

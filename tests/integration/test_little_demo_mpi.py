@@ -43,7 +43,7 @@ def mpirun(
     rank = ["bash", "-c", GIVE_EACH_RANK.format(spoil=spoil), "rank", sys.executable]
     argv = ["mpirun", "--oversubscribe", "-np", str(ranks), *rank, str(LITTLE_DEMO), *options]
     return subprocess.run(
-        argv, env=environ, capture_output=True, text=True, timeout=60, check=False
+        argv, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
 
 

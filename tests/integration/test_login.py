@@ -397,7 +397,7 @@ def ssh_agent(bench: Bench, monkeypatch: pytest.MonkeyPatch, *keys: Path) -> Ite
     with subprocess.Popen([agent, "-D", "-a", str(place)], stdout=subprocess.DEVNULL) as process:
         try:
             monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
-            wait_until(place.exists, seconds=15)
+            wait_until(place.exists)
             subprocess.run([add, "-q", *map(str, keys)], check=True)
             yield
         finally:

@@ -45,7 +45,7 @@ def test_hostile_16_the_line_is_what_mpirun_sends(tmp_path: Path, shell: str) ->
         apart = ["/usr/bin/unshare", "--mount", "bash", "-c", AS_USER_OF, "-", str(passwd), *argv]
         env = {"PATH": os.environ["PATH"], "SHELL": shell}
         done = subprocess.run(
-            apart, capture_output=True, text=True, check=False, timeout=60, env=env
+            apart, capture_output=True, text=True, check=False, timeout=300, env=env
         )
         return done.stdout
 

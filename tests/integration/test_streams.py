@@ -75,7 +75,7 @@ def test_what_nobody_takes_stays_on_the_node(bench: Bench) -> None:
     sizes: list[int] = []
 
     def slow(data: bytes) -> None:
-        wait_until(lambda: told.exists() and told.read_text() != "", seconds=60)
+        wait_until(lambda: told.exists() and told.read_text() != "")
         sizes.append(len(data))
 
     stream = transport.stream(bash(f"TOLD={told} exec python3 -c '{FILLS}'"), slow)
@@ -89,7 +89,7 @@ def test_the_close_of_the_connection_ends_its_streams(bench: Bench) -> None:
     end = server.folder / "ended"
     transport.stream(bash(f"cat >/dev/null; echo >{end}"), Sink())
     transport.close()
-    wait_until(end.exists, seconds=15)
+    wait_until(end.exists)
 
 
 def test_a_lot_of_output_comes_whole_and_fast(bench: Bench) -> None:

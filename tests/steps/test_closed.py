@@ -29,7 +29,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fil
 def run(command: Command, base: Path) -> Result:
     script = command.argv[2].replace(base_script("lab"), f"b={base}\n")
     argv = ["/bin/bash", "-c", script, *command.argv[3:]]
-    done = subprocess.run(argv, input=command.stdin, capture_output=True, check=False, timeout=20)
+    done = subprocess.run(argv, input=command.stdin, capture_output=True, check=False, timeout=300)
     return Result(
         node="lab-1",
         command=command,

@@ -110,7 +110,7 @@ class SlowToClose(FakeTransport):
         self.all_close = all_close
 
     def close(self) -> None:
-        self.all_close.wait(timeout=10)
+        self.all_close.wait(timeout=300)
         super().close()
 
 

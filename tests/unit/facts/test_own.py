@@ -68,7 +68,7 @@ read() {
 def test_a_process_that_ends_as_its_command_is_read(functions: str, call: str, told: str) -> None:
     script = f"{functions}{_ENDS_AS_IT_IS_READ}{call}"
     argv = ["/bin/bash", "-c", script]
-    done = subprocess.run(argv, capture_output=True, check=True, text=True, timeout=20)
+    done = subprocess.run(argv, capture_output=True, check=True, text=True, timeout=300)
     assert done.stdout == told
 
 

@@ -84,7 +84,7 @@ class Node:
             text=True,
             check=False,
             env=env,
-            timeout=10,
+            timeout=300,
             user=self.user,
         )
         return done.returncode, done.stdout, done.stderr

@@ -26,7 +26,7 @@ class SlowStream:
         self.all_end = all_end
 
     def close(self) -> None:
-        self.all_end.wait(timeout=10)
+        self.all_end.wait(timeout=300)
 
 
 class Streaming:

@@ -25,7 +25,7 @@ def sent(folder: Path, marks: str, here: int) -> list[tuple[str, int]]:
         log.truncate(SIZE)
     (folder / "rank.0.marks").write_text(marks)
     argv = ["/bin/bash", "-c", FETCH, "fetch", str(folder), "0", "rank.0.log", str(here)]
-    done = subprocess.run(argv, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
     parts: list[tuple[str, int]] = []
 

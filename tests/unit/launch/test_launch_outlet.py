@@ -104,7 +104,7 @@ def test_a_program_ends_in_order_whatever_became_of_its_reader(
         [sys.executable, "-c", PROGRAM],
         stdout=write,
         stderr=subprocess.PIPE,
-        timeout=20,
+        timeout=300,
         check=False,
     )
     os.close(write)

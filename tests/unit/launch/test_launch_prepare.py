@@ -33,7 +33,7 @@ def test_nothing_is_left_where_there_is_room_for_the_folder_alone(tmp_path: Path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")

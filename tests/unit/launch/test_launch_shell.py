@@ -21,7 +21,7 @@ KEEP = Path(__file__).parents[3] / "templates/env/keep.sh"
 
 def run(script: str, folder: Path) -> None:
     words = ("bash", "-c", script)
-    subprocess.run(words, cwd=folder, check=True, timeout=60)
+    subprocess.run(words, cwd=folder, check=True, timeout=300)
 
 
 def test_a_node_that_is_lost_is_sent_no_more_beats(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_clock_that_is_set_back_puts_off_no_sample(tmp_path: Path) -> None:
         wait_until(lambda: beat.exists() and samples() > 0)
         follower.send_signal(signal.SIGUSR1)
         before = samples()
-        wait_until(lambda: samples() >= before + 2, seconds=20)
+        wait_until(lambda: samples() >= before + 2)
 
 
 def test_what_keeps_a_log_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def run(attempts: Attempts, *path: Path) -> Result:
         input=asked.stdin,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=300,
         env={"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"])},
     )
     return result(attempts, done.stdout, done.returncode, done.stderr)
