@@ -73,4 +73,8 @@ def _is_there(path: Path) -> bool:
 
 def _offer(cwd: Path) -> str:
     names = sorted(path.stem for path in (cwd / FOLDER).glob("*.yaml"))
-    return f"; {FOLDER}/ holds {', '.join(names)}" if names else "; use --inventory FILE"
+    return (
+        f"; {FOLDER}/ holds {', '.join(names)}: use --inventory NAME"
+        if names
+        else "; use --inventory FILE"
+    )

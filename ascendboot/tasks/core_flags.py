@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from invoke.exceptions import Exit, ParseError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from invoke.parser.context import ParserContext
 
+_UNKNOWN: Final = re.compile(r"No idea what '(.+)' is!")
 _NO_COMMANDS: Final = "it is for commands that Invoke runs, and here it runs none"
 _REFUSED: Final = {
     "dry": "the verb would be run all the same; what it would change is shown by --plan behind a "
@@ -82,7 +85,7 @@ class CarefulProgram(Program):
         Raises:
             Exit: a flag, or an argument behind `--`, would be ignored.
         """
-        with _numbers():
+        with _numbers(), self._remedies():
             super().parse_tasks()
         if not self.tasks:
             return
@@ -101,6 +104,25 @@ class CarefulProgram(Program):
                 "these words; leave -- out",
                 self.tasks,
             )
+
+    @contextmanager
+    def _remedies(self) -> Iterator[None]:
+        """Invoke says what it does not know, or misses, and not what to do."""
+        try:
+            yield
+        except ParseError as error:
+            verb = error.context.name if error.context else None
+            word = _UNKNOWN.fullmatch(str(error))
+            known = error.context.flags if error.context and verb else self.collection.task_names
+            near = get_close_matches(word[1], known, 1) if word else []
+            remedy = f"{self.called_as} {verb} --help shows what it takes"
+            if near:
+                remedy = f"did you mean {near[0]}?"
+            elif word and verb == "train":  # that its script's words stand elsewhere is said
+                raise
+            elif not verb:
+                remedy = f"{self.called_as} --list shows the verbs"
+            raise ParseError(f"{str(error).rstrip('!')}; {remedy}", error.context) from error
 
     def parse_core(self, argv: list[str] | None) -> None:
         """Read Invoke's flags; some of them are answered at once."""

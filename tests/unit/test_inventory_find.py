@@ -80,7 +80,7 @@ def test_what_was_tried_is_said(tmp_path: Path) -> None:
     touch("inventories/lab.yaml", "inventories/two-node.yaml", ".ascendboot/current")
     assert not_found(None, tmp_path, ASCENDBOOT_INVENTORY="x.yaml") == (
         "$ASCENDBOOT_INVENTORY: could not find the inventory x.yaml: tried x.yaml, "
-        "inventories/x.yaml; inventories/ holds lab, two-node"
+        "inventories/x.yaml; inventories/ holds lab, two-node: use --inventory NAME"
     )
     assert not_found(None, tmp_path) == (
         ".ascendboot/current: names the inventory (nothing), which is not there; "

@@ -453,7 +453,13 @@ def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
     [
         (("--steps", "3"), f"{AFTER_DASHES}No idea what '--steps' is!\n"),
         (("--plan", "3"), f"{AFTER_DASHES}No idea what '3' is!\n"),
-        (("--elastic",), "Flag <Argument: elastic> needed value and was not given one!\n"),
+        (
+            ("--elastic",),
+            (
+                "Flag <Argument: elastic> needed value and was not given one; -c train --help shows "
+                "what it takes\n"
+            ),
+        ),
     ],
 )
 def test_arguments_of_a_script_without_dashes_are_told_apart(
@@ -462,6 +468,29 @@ def test_arguments_of_a_script_without_dashes_are_told_apart(
     argv = [sys.executable, "-c", program, "train", "main.py", *words]
     done = subprocess.run(argv, capture_output=True, check=False, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("setupp", "No idea what 'setupp' is; did you mean setup?"),
+        ("lab.upp", "No idea what 'lab.upp' is; did you mean lab.up?"),
+        ("nothing-like-it", "No idea what 'nothing-like-it' is; {} --list shows the verbs"),
+        ("setup --invenotry x", "No idea what '--invenotry' is; did you mean --inventory?"),
+        ("check lab-2", "No idea what 'lab-2' is; {} check --help shows what it takes"),
+        (
+            "train",
+            (
+                "'train' did not receive required positional arguments: 'script'; {} train --help "
+                "shows what it takes"
+            ),
+        ),
+    ],
+)
+def test_a_word_that_is_not_known_gets_a_remedy(words: str, said: str) -> None:
+    argv = [sys.executable, "-c", _AS_INVOKE, *words.split()]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said.format("-c") + "\n")
 
 
 def test_flags_that_invoke_knows_are_not_taken_for_arguments_of_a_script(
