@@ -456,8 +456,8 @@ def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
         (
             ("--elastic",),
             (
-                "Flag <Argument: elastic> needed value and was not given one; -c train --help shows "
-                "what it takes\n"
+                "Flag <Argument: elastic> needed value and was not given one; -c train --help "
+                "shows what it takes\n"
             ),
         ),
     ],
