@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.model.cluster import Cluster, Node
+
+_OR_FORGET = (
+    "{node}: nothing was changed; if the server is gone for good: reset --node {node} --forget, "
+    "which makes the other nodes distrust it"
+)
 
 
 @task(
@@ -94,34 +100,30 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     run = state.new_run("reset", hidden=cluster.secrets)
     ask = _Ask(screen, yes=yes, is_possible=not json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
+    opened = partial(
+        Session.opened, state=state, run=run, accept_new=False, forks=workers, screen=screen
+    )
     if not forget:
         here = () if node else state.setup_left_here(cluster.name, path)
         guard = nullcontext() if plan else state.locked(cluster.name, run.run_id)
         # A jump host may be another node that left.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
-        with (
-            guard,
-            Session.opened(
-                everyone, state, run, accept_new=False, forks=workers, screen=screen
-            ) as session,
-        ):
+        with guard, opened(everyone) as session:
             report = _take_back(session, target, here, ask, planning=plan, break_lock=break_lock)
     elif not plan:
         ask.agreed(f"Forget {node}, without taking back what is on it, and replace the keys?", ())
-    is_well = report.exit_code == 0 and not report.interrupted
-    if node in {each.name for each in left} and is_well and not plan:
-        with Session.opened(
-            read_cluster(path), state, run, accept_new=False, forks=workers, screen=screen
-        ) as session:
+    if node in {each.name for each in left} and _is_well(report) and not plan:
+        with opened(read_cluster(path)) as session:
             report = _distrust(session, screen, path, node, report, break_lock=break_lock)
     if report.count(Outcome.UNREACHABLE) and target.primary in left:
-        screen.error(
-            f"{node}: nothing was changed; if the server is gone for good: reset --node {node} "
-            "--forget, which makes the other nodes distrust it"
-        )
+        screen.error(_OR_FORGET.format(node=node))
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
     end(screen, report.exit_code, report.to_json() if json else None)
+
+
+def _is_well(report: Report) -> bool:
+    return report.exit_code == 0 and not report.interrupted
 
 
 def _distrust(
@@ -137,7 +139,7 @@ def _distrust(
         rekeys=True,
     )
     report = replace(rekeyed, results=(*report.results, *rekeyed.results))
-    if report.exit_code == 0 and not report.interrupted:
+    if _is_well(report):
         state, cluster = session.state, session.cluster.name
         known = state.nodes(cluster)
         state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
