@@ -225,12 +225,6 @@ def test_a_tool_that_says_something_new_is_quoted(
     assert 'line 1 not understood: "all is well, trust me"' in detail(ended, "mesh-unknown")
 
 
-def test_a_busy_tool_is_asked_again(operator: Operator) -> None:
-    operator.lab.fault("lab-1", "busy", times=9)
-    ended = check(operator)
-    assert (ended.code, findings(ended)) == (0, {})
-
-
 @pytest.fixture
 def other_hccn_tool(
     on_node: Callable[[str, str, str], None], operator: Operator

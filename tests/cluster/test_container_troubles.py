@@ -12,6 +12,7 @@ import pytest
 
 from ascendboot.state import whoami
 from tests.cluster.operating import BASE, Operator
+from tests.needs import LONG
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -37,15 +38,21 @@ def start(change: str = "") -> str:
     return f"{REMOVE} && sed '{SLEEPS}; {change}' {START} | bash -s"
 
 
-@pytest.fixture
-def operator(container_cluster: Lab) -> Iterator[Operator]:
-    """Servers and containers that ascendboot has never seen."""
+@pytest.fixture(scope="module")
+def servers(container_cluster: Lab) -> Iterator[Operator]:
+    """Whatever is in the way on them is gone when a test makes containers."""
     operator = Operator(container_cluster)
-    for node in NODES:
-        operator.sh(node, start())
     yield operator
     for node in NODES:
         operator.sh(node, f"{REMOVE} && {START}")
+
+
+@pytest.fixture
+def operator(servers: Operator) -> Operator:
+    """Servers and containers that ascendboot has never seen."""
+    for node in NODES:
+        servers.sh(node, start())
+    return servers
 
 
 def refused(operator: Operator, inventory: Path | None = None) -> list[str]:
@@ -232,16 +239,8 @@ def test_a_container_that_the_inventory_no_longer_names_keeps_no_sshd(operator: 
     operator.call("reset", "--yes", *with_it)
 
 
-def test_a_former_container_that_is_gone_is_nobodys_concern(operator: Operator) -> None:
-    assert operator.setup().code == 0
-    plain = operator.inventory_with("plain.yaml", NO_CONTAINER)
-    operator.sh("lab-1", REMOVE)
-    operator.sh("lab-2", "podman stop --time 0 rec-sdk")
-    assert operator.setup(inventory=plain).code == 0
-    assert operator.call("reset", "--yes", "--inventory", str(plain)).code == 0
-
-
-def test_what_ranks_cannot_have_of_the_image_is_said(operator: Operator) -> None:
+def test_what_ranks_cannot_have_of_the_image_is_said(servers: Operator) -> None:
+    operator = servers
     given = "s/--network host/& --env OF_THE_IMAGE=seen/"
     other_user = "s/sleep infinity$/setpriv --reuid 1234 --clear-groups sleep infinity/"
     operator.sh("lab-1", start(given))
@@ -274,8 +273,9 @@ print(os.environ["DEVICE_ID"], limits)
 """
 
 
-@pytest.mark.parametrize("via", ["sshd", "engine"])
-def test_ranks_get_the_devices_and_limits_of_their_container(operator: Operator, via: str) -> None:
+@pytest.mark.parametrize("via", ["sshd", pytest.param("engine", marks=LONG)])
+def test_ranks_get_the_devices_and_limits_of_their_container(servers: Operator, via: str) -> None:
+    operator = servers
     for node in NODES:
         operator.sh(node, start(f"{LIMITED}; {SECOND_ONLY.format('1')}"))
     [why] = {detail.partition(": ")[2] for detail in refused(operator)}
@@ -312,7 +312,8 @@ PYTHON = "/usr/bin/python3"
 
 
 @pytest.mark.skipif(not Path(PYTHON).exists(), reason=f"there is no {PYTHON}")
-def test_an_image_may_have_a_user_of_its_own(operator: Operator) -> None:
+def test_an_image_may_have_a_user_of_its_own(servers: Operator) -> None:
+    operator = servers
     home = "install -d -o 1234 -g 1234 /srv/trainer"
     for node in NODES:
         operator.sh(node, f"{home}; {start(IS_TRAINER)}")

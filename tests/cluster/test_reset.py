@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.operating import BASE, PROGRAM, Operator
+from tests.needs import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,9 @@ def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Op
     assert operator.sh("lab-1", "ls /var/lib | grep ascendboot; true") == ""
 
 
-@pytest.mark.parametrize("typed", [b"\x04", b"y\n"], ids=["end of input", "yes"])
+@pytest.mark.parametrize(
+    "typed", [pytest.param(b"\x04", marks=LONG), b"y\n"], ids=["end of input", "yes"]
+)
 def test_a_job_that_is_started_while_reset_asks_is_left_alone(
     operator: Operator, typed: bytes
 ) -> None:

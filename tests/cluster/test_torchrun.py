@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,7 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ascendboot.lab import Lab
 
@@ -28,7 +28,12 @@ names = ["MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "HCCL_IF_IP", "RANK
 names += ["DEVICE_ID", "LOCAL_RANK", "WORLD_SIZE", "RANK_TABLE_FILE", "CM_CHIEF_IP"]
 print(*(f"{name}={os.environ.get(name)}" for name in names))
 """
-ODD_PYTHON = "/usr/local/bin/odd-python"
+ODD_PYTHON, ASLEEP = "/usr/local/bin/odd-python", "/run/asleep"
+ODD = f"""\
+#!/bin/sh
+[ ! -e {ASLEEP} ] || case $RANK$1 in 3*/preflight.py) exec sleep 600 ;; esac
+exec {{python}} "$@"
+"""
 KILLS = int(os.environ.get("ASCENDBOOT_KILLS", "5"))
 # Not flushed: it is seen at once all the same.
 WAITS = "import time\nprint('up')\ntime.sleep(600)\n"
@@ -47,7 +52,9 @@ def operator(
     """Two nodes of two devices whose jobs are torchrun's; their NICs have different names."""
     operator = Operator(bring_up_once(nodes=2, devices=2))
     operator.sh("lab-1", "ip link set dev eth0 name roce7")
-    ended = operator.setup(inventory=wish(operator, python, launcher={"kind": "torchrun"}))
+    for node in operator.lab.nodes:
+        operator.put(node.name, ODD_PYTHON, ODD.format(python=python))
+    ended = operator.setup(inventory=wish(operator))
     assert ended.code == 0, ended.err
     why = [r["detail"] for r in ended.json["results"] if r["step"] == "launcher"]
     assert why == ["torchrun starts jobs: the inventory states it"]
@@ -57,9 +64,9 @@ def operator(
     return operator
 
 
-def wish(operator: Operator, python: Path, **changes: object) -> Path:
+def wish(operator: Operator, **changes: object) -> Path:
     document = yaml.safe_load(operator.lab.inventory.read_text())
-    document["code"] = {"python": str(python)}
+    document |= {"code": {"python": ODD_PYTHON}, "launcher": {"kind": "torchrun"}}
     path = operator.lab.directory / "torchrun.yaml"
     path.write_text(yaml.safe_dump({**document, **changes}))
     return path
@@ -96,18 +103,11 @@ def test_what_each_rank_is_told(operator: Operator) -> None:
 
 
 def test_row_29_a_rank_that_never_comes_is_named_and_not_those_that_waited(
-    operator: Operator, python: Path
+    operator: Operator,
 ) -> None:
-    asleep = "case $RANK$1 in 3*/preflight.py) exec sleep 600 ;; esac"
-    for node in operator.lab.nodes:
-        operator.put(node.name, ODD_PYTHON, f'#!/bin/sh\n{asleep}\nexec {python} "$@"\n')
-    odd = wish(operator, Path(ODD_PYTHON), launcher={"kind": "torchrun"})
-    try:
-        assert operator.setup(inventory=odd).code == 0
-        ended = operator.call("check", "--collective", "--json")
-    finally:
-        usual = wish(operator, python, launcher={"kind": "torchrun"})
-        assert operator.setup(inventory=usual).code == 0
+    operator.sh("lab-2", f"touch {ASLEEP}")
+    ended = operator.call("check", "--collective", "--json")
+    operator.sh("lab-2", f"rm {ASLEEP}")
     assert ended.code == 1, ended.out
     found = [r for r in ended.json["results"] if r.get("level") == "error"]
     assert [r["node"] for r in found] == ["lab-2"]
@@ -145,31 +145,6 @@ def test_nothing_is_left_of_a_detached_job_of_which_something_was_killed(
     wait_until(lambda: operator.job_processes() == {})
 
 
-READS = """\
-import json, os
-table = json.load(open(os.environ["RANK_TABLE_FILE"]))
-print(*((server["server_id"], device["device_id"], os.environ["DEVICE_ID"])
-        for server in table["server_list"] for device in server["device"]
-        if device["rank_id"] == os.environ["RANK_ID"]))
-"""
-
-
-def test_a_rank_reads_its_place_in_the_rank_table(operator: Operator, python: Path) -> None:
-    kind = {"launcher": {"kind": "torchrun"}}
-    with_table = wish(operator, python, resources={"mode": "rank-table"}, **kind)
-    try:
-        assert operator.setup(inventory=with_table).code == 0
-        (operator.lab.directory / "reads.py").write_text(READS)
-        job = operator.call("train", "reads.py")
-    finally:
-        assert operator.setup(inventory=wish(operator, python, **kind)).code == 0
-    addresses = [str(node.address) for node in operator.lab.nodes]
-    assert sorted(job.out.splitlines()) == [
-        f"lab-{1 + rank // 2}:{rank} | {(addresses[rank // 2], str(rank % 2), str(rank % 2))}"
-        for rank in range(4)
-    ], job.err
-
-
 def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operator) -> None:
     """In the middle of the steps of DDP."""
     process = operator.start("train", "ddp.py", "--", "--steps", "1000000")
@@ -184,6 +159,27 @@ def test_row_29_a_node_without_power_ends_the_job_on_the_others(operator: Operat
         assert operator.sh("lab-1", left) == ""
     finally:
         operator.lab.undo("lab-2", "node-down")
+
+
+READS = """\
+import json, os
+table = json.load(open(os.environ["RANK_TABLE_FILE"]))
+print(*((server["server_id"], device["device_id"], os.environ["DEVICE_ID"])
+        for server in table["server_list"] for device in server["device"]
+        if device["rank_id"] == os.environ["RANK_ID"]))
+"""
+
+
+def test_a_rank_reads_its_place_in_the_rank_table(operator: Operator) -> None:
+    ended = operator.setup(inventory=wish(operator, resources={"mode": "rank-table"}))
+    assert ended.code == 0, ended.err
+    (operator.lab.directory / "reads.py").write_text(READS)
+    job = operator.call("train", "reads.py")
+    addresses = [str(node.address) for node in operator.lab.nodes]
+    assert sorted(job.out.splitlines()) == [
+        f"lab-{1 + rank // 2}:{rank} | {(addresses[rank // 2], str(rank % 2), str(rank % 2))}"
+        for rank in range(4)
+    ], job.err
 
 
 def test_reset_leaves_nothing_of_all_that(operator: Operator) -> None:

@@ -14,7 +14,7 @@ from tests.cluster.operating import BASE, PROGRAM, Ended, Operator
 from tests.needs import LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from ascendboot.lab import Lab
@@ -50,12 +50,11 @@ def set_up(lab: Lab) -> Operator:
 
 
 @pytest.fixture
-def ready(set_up: Operator) -> Iterator[Operator]:
-    """A cluster that is set up with certificates, and is so again afterwards."""
+def ready(set_up: Operator) -> Operator:
+    """A cluster that is set up with certificates, or mended."""
     ended = set_up.setup()
     assert ended.code == 0, ended.err
-    yield set_up
-    assert set_up.setup().code == 0
+    return set_up
 
 
 def inventory(operator: Operator, *, nodes: int = 3, **keys: Any) -> Path:
@@ -147,45 +146,6 @@ def test_private_ca_keys_are_on_the_operator_s_side_alone(ready: Operator) -> No
     assert [path for path in kept if b"PRIVATE KEY" in path.read_bytes()] == []
 
 
-def test_a_plan_says_when_certificates_expire(ready: Operator) -> None:
-    plan = ready.setup("--plan")
-    assert plan.code == 0, plan.err
-    told = {
-        (r["node"], r["step"]): r["detail"]
-        for r in plan.json["results"]
-        if r["step"].endswith("-cert.pub")
-    }
-    assert told == {
-        ("lab-1", "sshd/host_key-cert.pub"): "expires in 399 days",
-        ("lab-1", "trust/cluster_key-cert.pub"): "expires in 399 days",
-        ("lab-2", "sshd/host_key-cert.pub"): "expires in 399 days",
-        ("lab-3", "sshd/host_key-cert.pub"): "expires in 399 days",
-    }
-    shown = ready.call("setup", "--plan", "--inventory", str(ready.lab.inventory)).out
-    assert "sshd/host_key-cert.pub (expires in 399 days)" in shown
-
-
-def test_a_plan_makes_no_ca(operator: Operator) -> None:
-    plan = operator.setup("--plan")
-    assert plan.code == 0
-    later = {r["step"]: r["detail"] for r in plan.json["results"] if r["phase"] == "trust"}
-    assert later["trust/known_hosts"] == "not known before the cluster's CA is made"
-    assert not ca_folder(operator).exists()
-
-
-def test_a_ca_key_that_others_may_read_is_refused_before_anything_is_asked(
-    ready: Operator,
-) -> None:
-    key = ca_folder(ready) / "user_ca"
-    key.chmod(0o644)
-    try:
-        ended = ready.setup()
-    finally:
-        key.chmod(0o600)
-    assert (ended.code, ended.json["exit_code"]) == (1, 1)
-    assert "user_ca: could not use the CA key: others may read it (mode 0644)" in ended.err
-
-
 # ------------------------------------------------------------------------------ who is refused
 
 
@@ -238,21 +198,23 @@ def test_a_forged_host_is_refused_by_the_primary(ready: Operator, prepare: str, 
     assert ready.sh("lab-1", LOGIN.format(address=where)) == "in\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["-I", "x", "-n", "mpi-lab"], "in"),
-        (None, DENIED),
-        (["-I", "x", "-n", "mpi-other"], DENIED),
-        (["-I", "x", "-n", "mpi-lab", "-V", PAST], DENIED),
-        (["-I", "x", "-n", "mpi-lab", "-O", "source-address=198.51.100.0/24"], DENIED),
-        (["-I", "x"], DENIED),
-    ],
-    ids=["right", "no-certificate", "other-cluster", "expired", "other-source", "no-principal"],
-)
-def test_only_a_certificate_for_this_cluster_opens_a_node(
-    ready: Operator, options: list[str] | None, says: str
-) -> None:
+def test_only_a_certificate_for_this_cluster_opens_a_node(ready: Operator) -> None:
+    said = {
+        name: with_certificate(ready, options)
+        for name, options in {
+            "right": ["-I", "x", "-n", "mpi-lab"],
+            "none": None,
+            "other cluster": ["-I", "x", "-n", "mpi-other"],
+            "expired": ["-I", "x", "-n", "mpi-lab", "-V", PAST],
+            "other source": ["-I", "x", "-n", "mpi-lab", "-O", "source-address=198.51.100.0/24"],
+            "no principal": ["-I", "x"],
+        }.items()
+    }
+    assert said == {**dict.fromkeys(said, DENIED), "right": "in"}
+
+
+def with_certificate(ready: Operator, options: list[str] | None) -> str:
+    """What a login with the cluster's key says, with such a certificate."""
     ready.sh(
         "lab-1", f"rm -rf /run/k; install -d -m 700 /run/k; cp {BASE}/trust/cluster_key /run/k"
     )
@@ -266,7 +228,7 @@ def test_only_a_certificate_for_this_cluster_opens_a_node(
     )
     where = address(ready, "lab-2")
     answer = ready.sh("lab-1", f"ssh -F /run/k/config {where} echo in 2>&1; true")
-    assert answer.splitlines()[-1].rpartition(": ")[2] == says
+    return answer.splitlines()[-1].rpartition(": ")[2]
 
 
 # --------------------------------------------------------------------- expired, lost, changed
@@ -305,37 +267,6 @@ def test_an_expired_host_certificate_is_refused_and_renewed(ready: Operator) -> 
     assert answer.splitlines()[-1] == "Host key verification failed."
     assert changed(ready) == [("lab-2", "sshd/host_key-cert.pub")]
     assert changed(ready) == []
-
-
-def test_a_lost_ca_is_told_in_the_plan_replaced_and_everything_signed_again(
-    ready: Operator,
-) -> None:
-    shutil.rmtree(ca_folder(ready))
-    refused = ready.setup()
-    assert (refused.code, refused.outcomes("changed")) == (1, [])
-    assert {step for _, step, _ in refused.outcomes("blocked")} == {"set-up-elsewhere"}
-    plan = ready.setup("--plan", "--take-over")
-    again = (
-        "not known before a new CA signs everything again; "
-        "the keys of the present one are not on this side"
-    )
-    assert set(plan.details("would_change")) == {again, RECORD}
-    assert not ca_folder(ready).exists()
-    taken = ready.setup("--take-over")
-    assert taken.code == 0, taken.err
-    assert sorted((node, step) for node, step, _ in taken.outcomes("changed")) == [
-        ("lab-1", "owner"),
-        ("lab-1", "sshd/host_key-cert.pub"),
-        ("lab-1", "trust/authorized_keys"),
-        ("lab-1", "trust/cluster_key-cert.pub"),
-        ("lab-1", "trust/known_hosts"),
-        *((f"lab-{n}", step) for n in (2, 3) for step in OF_NODE),
-    ]
-    assert changed(ready) == []
-
-
-OF_NODE = ("owner", "sshd/host_key-cert.pub", "trust/authorized_keys")
-RECORD = "not known before the keys of this control folder are made"
 
 
 @pytest.mark.parametrize("trust", ["ca", pytest.param("pinned", marks=LONG)])
@@ -402,32 +333,21 @@ def test_another_primary_leaves_no_key_on_the_former(operator: Operator) -> None
     assert changed(operator, other) == []
 
 
-def test_pinned_trust_sets_up_settles_and_trains(operator: Operator) -> None:
-    pinned = inventory(operator, ssh={"trust": "pinned"})
-    changed(operator, pinned)
-    assert changed(operator, pinned) == []
-    assert not ca_folder(operator).exists()
-    assert ours(operator, "lab-1") == [
-        "sshd/host_key",
-        *(f"trust/{f}" for f in ("authorized_keys", "cluster_key", "known_hosts", "ssh_config")),
-    ]
-    assert ours(operator, "lab-2") == ["sshd/host_key", "trust/authorized_keys"]
-    known = operator.sh("lab-1", f"cut -d' ' -f1 {BASE}/trust/known_hosts").split()
-    assert known == [f"[{address(operator, f'lab-{n}')}]:12345" for n in (1, 2, 3)]
-    (operator.lab.directory / "job.py").write_text("print('hello')\n")
-    job = operator.call("train", "job.py")
-    assert (job.code, job.out.count("| hello")) == (0, 3), job.err
-
-
 def test_from_pinned_to_certificates_and_back_leaves_nothing_of_the_former(
     operator: Operator,
 ) -> None:
     names = [node.name for node in operator.lab.nodes]
     pinned = inventory(operator, ssh={"trust": "pinned"})
     changed(operator, pinned)
+    assert not ca_folder(operator).exists()
     before = {name: ours(operator, name) for name in names}
-    assert ("lab-2", "sshd") in changed(operator)
+    assert before["lab-2"] == ["sshd/host_key", "trust/authorized_keys"]
+    known = operator.sh("lab-1", f"cut -d' ' -f1 {BASE}/trust/known_hosts").split()
+    assert known == [f"[{address(operator, name)}]:12345" for name in names]
     (operator.lab.directory / "job.py").write_text("print('hello')\n")
+    job = operator.call("train", "job.py")
+    assert (job.code, job.out.count("| hello")) == (0, 3), job.err
+    assert ("lab-2", "sshd") in changed(operator)
     job = operator.call("train", "job.py")
     assert (job.code, job.out.count("| hello")) == (0, 3), job.err
     assert changed(operator) == []

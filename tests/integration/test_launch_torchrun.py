@@ -276,8 +276,8 @@ def test_a_node_that_goes_down(two: TwoNodes, python: Path) -> None:
 @pytest.mark.parametrize(
     ("node", "who"),
     [
-        ("lab-1", "launcher"),
-        ("lab-2", "torchrun"),
+        pytest.param("lab-1", "launcher", marks=LONG),
+        pytest.param("lab-2", "torchrun", marks=LONG),
         # All that would end its ranks: they see it themselves.
         ("lab-1", "launcher|supervisor"),
         pytest.param("lab-2", "agent|supervisor", marks=LONG),
