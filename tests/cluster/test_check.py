@@ -117,23 +117,6 @@ def test_what_differs_from_setup_is_a_warning_and_setup_mends_it(operator: Opera
     assert findings(check(operator), "error", "warning") == {}
 
 
-def test_before_setup_one_line_says_so(lab: Lab) -> None:
-    operator = Operator(lab)
-    operator.wipe()
-    try:
-        ended = check(operator)
-        assert (ended.code, findings(ended, "error", "warning")) == (
-            0,
-            {"not-set-up": ["lab-1", "lab-2"]},
-        )
-        assert {r["node"] for r in ended.json["results"] if r["phase"] == "network"} == {
-            "lab-1",
-            "lab-2",
-        }
-    finally:
-        assert operator.setup().code == 0
-
-
 # -------------------------------------------------------------------------------- the NPUs' network
 
 
@@ -281,7 +264,7 @@ def test_a_port_of_hccl_that_is_taken_is_a_warning(
         "s=socket.socket(); s.bind(('',60003)); s.listen(); time.sleep(600)"
     )
     start = f'setsid python3 -c "{listen}" >/dev/null 2>&1 </dev/null & echo $! >/run/listener'
-    wait = "timeout 30 bash -c 'until ss -Hltn | grep -q :60003; do sleep 0.05; done'"
+    wait = "timeout 300 bash -c 'until ss -Hltn | grep -q :60003; do sleep 0.05; done'"
     on_node("lab-2", f"{start}; {wait}", 'kill "$(cat /run/listener)"; rm /run/listener')
     ended = check(operator)
     assert (ended.code, findings(ended, "error", "warning")) == (0, {"hccl-port-taken": ["lab-2"]})
@@ -433,14 +416,6 @@ def test_what_a_killed_preflight_left_is_ended_before_a_job(
 
 
 # -------------------------------------------------------------------------------------- exit codes
-
-
-def test_a_node_that_is_down_is_named_and_the_others_are_checked(operator: Operator) -> None:
-    operator.lab.fault("lab-2", "node-down")
-    ended = check(operator)
-    assert ended.code == 4
-    assert ended.outcomes("unreachable") == [("lab-2", "connect", "unreachable")]
-    assert ("lab-1", "facts", "ok") in ended.outcomes("ok")
 
 
 def test_a_wrong_inventory_is_refused(operator: Operator) -> None:

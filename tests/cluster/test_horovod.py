@@ -143,7 +143,7 @@ def test_a_horovodrun_that_is_killed_ends_the_job(ready: Operator, when: str) ->
     for node in ready.lab.nodes:
         ready.sh(node.name, f"rm -rf {BASE}/jobs/*")
     process = ready.start("train", "waits.py", "--grace", "1")
-    kill = f"timeout 60 bash -c {shlex.quote(KILL_IT % when)} 2>/dev/null"
+    kill = f"timeout 300 bash -c {shlex.quote(KILL_IT % when)} 2>/dev/null"
     assert ready.sh("lab-1", kill) == "killed\n"
     _, said = process.communicate(timeout=300)
     assert (process.returncode, ready.job_processes()) == (137, {}), said

@@ -135,7 +135,7 @@ def test_a_job_that_runs_stands_in_the_way_and_files_of_others_stay(operator: Op
     (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
     job_id = operator.call("train", "job.py", "--detach").out.strip()
     has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job_id}/events; do sleep 0.1; done"
-    operator.sh("lab-2", f'timeout 60 bash -c "{has_begun}"')
+    operator.sh("lab-2", f'timeout 300 bash -c "{has_begun}"')
     refused = operator.call("reset", "--yes", "--json")
     assert refused.code == 1
     assert refused.details("blocked") == [

@@ -631,7 +631,7 @@ def writing(operator: Operator) -> subprocess.Popen[str]:
     before = operator.sh("lab-2", count).strip()
     process = operator.start("setup", "--inventory", str(operator.lab.inventory), "--json")
     more = f"until [ $({count}) -gt {before} ]; do sleep 0.01; done"
-    operator.sh("lab-2", f"timeout 30 bash -c {shlex.quote(more)}")
+    operator.sh("lab-2", f"timeout 300 bash -c {shlex.quote(more)}")
     return process
 
 
@@ -674,7 +674,7 @@ def test_a_setup_holds_the_lock_until_its_end_and_frees_it_when_killed(ready: Op
     assert "run " in ready.sh("lab-1", taken)
     first.kill()
     first.communicate(timeout=300)
-    ready.sh("lab-1", f"timeout 10 flock {BASE}/lock true")
+    ready.sh("lab-1", f"timeout 300 flock {BASE}/lock true")
     assert ready.setup().code == 0
 
 
@@ -682,12 +682,17 @@ def test_a_setup_that_waited_for_another_does_not_act_on_what_was_there_before(
     ready: Operator,
 ) -> None:
     release = f"echo mended >>{BASE}/env/node.env"
-    hold = f"exec 9>>{BASE}/lock; flock 9; sleep 2.5 </dev/null >/dev/null 2>&1 & echo $!"
+    until = "until [ -e /run/go ]; do sleep 0.05; done"
+    hold = (
+        f"rm -f /run/go; exec 9>>{BASE}/lock; flock 9;"
+        f" timeout 300 bash -c '{until}' </dev/null >/dev/null 2>&1 & echo $!"
+    )
     plan = ready.sh("lab-2", f"cp {BASE}/env/node.env /run/kept; {release}")
     assert plan == ""
     ready.sh("lab-1", hold)
     waiting = ready.start("setup", "--inventory", str(ready.lab.inventory), "--json")
     ready.sh("lab-2", f"sleep 1.5; cp /run/kept {BASE}/env/node.env")
+    ready.sh("lab-1", "touch /run/go")
     out, _ = waiting.communicate(timeout=300)
     assert waiting.returncode == 0
     changed = [r["step"] for r in json.loads(out)["results"] if r["outcome"] == "changed"]

@@ -133,15 +133,17 @@ def test_one_line_lets_in_and_one_line_knows_all(ready: Operator) -> None:
 def test_private_ca_keys_are_on_the_operator_s_side_alone(ready: Operator) -> None:
     folder = ca_folder(ready)
     assert folder.stat().st_mode & 0o777 == 0o700
+    private = []
     for kind in ("user_ca", "host_ca"):
         assert (folder / kind).stat().st_mode & 0o777 == 0o600
-        private = (folder / kind).read_text().splitlines()[2]
+        private.append((folder / kind).read_text().splitlines()[2])
         public = (folder / f"{kind}.pub").read_text().split()[1]
-        for node in ready.lab.nodes:
-            search = "grep -rlF -- {} /var/lib/ascendboot /root /run /etc 2>/dev/null; true"
-            assert ready.sh(node.name, search.format(private)) == ""
-        found = ready.sh("lab-1", f"grep -rlF -- {public} {BASE}/trust; true")
-        assert found != ""
+        assert ready.sh("lab-1", f"grep -rlF -- {public} {BASE}/trust; true") != ""
+    either = " ".join(f"-e {line}" for line in private)
+    for node in ready.lab.nodes:
+        # What a machine keeps of Python below /root is much, and no place of ours.
+        places = "--exclude-dir=.pyenv --exclude-dir=.cache /var/lib/ascendboot /root /run /etc"
+        assert ready.sh(node.name, f"grep -rlF {either} {places} 2>/dev/null; true") == ""
     kept = (ready.lab.directory / ".ascendboot" / "runs").rglob("*.*")
     assert [path for path in kept if b"PRIVATE KEY" in path.read_bytes()] == []
 
@@ -278,7 +280,7 @@ def test_hostile_7_a_second_control_folder_changes_nothing_unless_it_takes_over(
     (operator.lab.directory / "job.py").write_text("import time\ntime.sleep(1000)\n")
     job = operator.call("train", "job.py", "--inventory", str(path), "--detach").out.strip()
     has_begun = f"until grep -q ' pid ' {BASE}/jobs/{job}/events; do sleep 0.1; done"
-    operator.sh("lab-1", f'timeout 60 bash -c "{has_begun}"')
+    operator.sh("lab-1", f'timeout 300 bash -c "{has_begun}"')
     content = f"cd {BASE} && find owner sshd trust env resources -type f ! -name '*.log'"
     question = f"{content} | sort | xargs sha256sum"
     before = {node.name: operator.sh(node.name, question) for node in operator.lab.nodes}
