@@ -13,7 +13,8 @@ from tests.needs import LONG, with_torch
 if TYPE_CHECKING:
     from ascendboot.lab import Lab
 
-pytestmark = pytest.mark.cluster
+# test_secrets.py runs torchrun in containers, too.
+pytestmark = [pytest.mark.cluster, LONG]
 SCRIPT = """\
 import os, sys, time
 print("host", os.uname().nodename, "nic", os.environ["GLOO_SOCKET_IFNAME"], flush=True)
@@ -25,7 +26,7 @@ if "fail" in sys.argv:
 """
 
 
-@pytest.mark.parametrize("via", [pytest.param("sshd", marks=LONG), "engine"])
+@pytest.mark.parametrize("via", ["sshd", "engine"])
 def test_ranks_in_containers(container_cluster: Lab, pytestconfig: pytest.Config, via: str) -> None:
     python = with_torch(pytestconfig)
     operator = Operator(container_cluster)
