@@ -25,6 +25,8 @@ pytestmark = pytest.mark.integration
 
 ONCE = "press Ctrl-C again to stop at once"
 PATIENT = """\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in background
 from ascendboot.transport import reach
 reach.HANDSHAKE_S = 6000
 from ascendboot.tasks.program import main; main()

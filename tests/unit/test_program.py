@@ -113,6 +113,8 @@ sys.exit(os.open("/dev/null", os.O_RDONLY) + 4)
 """Ends with 7 where the next file is not one of the three streams."""
 _PRESSED = """\
 import atexit, os, signal, sys, threading, time
+# Where the tests run in a shell's background it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from invoke.executor import Executor
 from invoke.program import Program
