@@ -96,22 +96,6 @@ class State:
         named = os.path.relpath(inventory, self.root.parent)
         _write(self.current, os.fsencode(f"{named}\n"))
 
-    def remember_read(self, record: Mapping[str, object]) -> None:
-        """Keep what the inventory last set up was read as; other verbs need not read it again."""
-        write_text(self._read, json.dumps(record) + "\n")
-
-    def read_before(self) -> dict[str, object]:
-        """What `remember_read` kept; empty where there is nothing to rely on."""
-        try:
-            record = json.loads(self._read.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return record if isinstance(record, dict) else {}
-
-    @property
-    def _read(self) -> Path:
-        return self.root / "read.json"
-
     def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
         """Keep what a setup left on the nodes, for `train` to hold the nodes against."""
         write_text(self.cluster(cluster) / "applied.json", json.dumps(applied, indent=2) + "\n")
@@ -139,7 +123,7 @@ class State:
         if self.current.exists():
             named = self.root.parent / os.fsdecode(self.current.read_bytes()).strip()
             if named.resolve() == inventory.resolve():
-                found += [self.current, self._read]
+                found.append(self.current)
         return [path for path in found if path.is_file()]
 
     def forget_setup(self, cluster: str, inventory: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.inventory.build import build_nodes
 from ascendboot.inventory.contradictions import report_contradictions, resource_mode
 from ascendboot.inventory.entries import read_entries
-from ascendboot.inventory.kept import shown
 from ascendboot.inventory.kinds import size_of
 from ascendboot.inventory.node_env import report_node_settings
 from ascendboot.inventory.reader import read
@@ -17,8 +17,6 @@ from ascendboot.inventory.words import no_such, validate
 from ascendboot.model.cluster import Cluster
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ascendboot.inventory.entries import Entry
     from ascendboot.inventory.keys import InventoryKeys
     from ascendboot.inventory.sheet import Sheet
@@ -76,6 +74,14 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         env=environment(keys),
         secret_env=tuple(keys.secret_env),
     )
+
+
+def shown(path: Path) -> str:
+    """`path` as messages show it: from the working directory where it lies below."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
 
 
 def _own_table(

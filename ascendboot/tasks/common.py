@@ -14,14 +14,12 @@ from invoke.exceptions import Exit
 from ascendboot.errors import (
     AscendbootError,
     InterruptedRunError,
-    InventoryError,
     OutputError,
     UsageError,
 )
 from ascendboot.inventory.find import locate
-from ascendboot.inventory.kept import cluster_of, digest, record_of
+from ascendboot.inventory.load import load
 from ascendboot.model.spans import parse_span
-from ascendboot.state import State
 from ascendboot.tasks.ending import exit_with
 from ascendboot.tasks.interrupts import ctrl_c_raised
 
@@ -137,39 +135,7 @@ def wanted_inventory(inventory: str | None) -> Path:
 def wanted_cluster(inventory: str | None, *, with_own_table: bool = True) -> tuple[Path, Cluster]:
     """The inventory file that a verb works with, and the cluster in it."""
     path = wanted_inventory(inventory)
-    known = _known_cluster(path)
-    return path, known or read_cluster(path, with_own_table=with_own_table)
-
-
-def read_cluster(path: Path, *, with_own_table: bool = True) -> Cluster:
-    """The cluster in an inventory, every key of which is checked."""
-    from ascendboot.inventory.load import load  # noqa: PLC0415 - takes longer than to reach a node
-
-    return load(path, with_own_table=with_own_table)
-
-
-def remember_inventory(path: Path, cluster: Cluster) -> None:
-    """From now on verbs work with the inventory at `path` when they are given none."""
-    state = State.here()
-    state.remember_current(path)
-    of = digest(path)
-    # Of what a file beside it says, or what it said when the verb began, the digest knows nothing.
-    # Nor is a secret kept twice.
-    is_whole = cluster.own_table is None and not cluster.secrets
-    if of is not None and is_whole and _still_says(path, cluster):
-        state.remember_read(record_of(cluster, of))
-
-
-def _still_says(path: Path, cluster: Cluster) -> bool:
-    try:
-        return read_cluster(path) == cluster
-    except InventoryError:  # somebody is at work on it: no trouble of what was set up
-        return False
-
-
-def _known_cluster(path: Path) -> Cluster | None:
-    of = digest(path)
-    return None if of is None else cluster_of(State.here().read_before(), of)
+    return path, load(path, with_own_table=with_own_table)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from invoke.exceptions import Exit
 from ascendboot.console import Screen
 from ascendboot.engine.progress import Progress
 from ascendboot.errors import UsageError
+from ascendboot.inventory.load import load
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
 from ascendboot.state import State
@@ -28,7 +29,6 @@ from ascendboot.tasks.common import (
     JSON_HELP,
     forks_of,
     on_interrupt,
-    read_cluster,
     reports_errors,
     wanted_cluster,
 )
@@ -113,7 +113,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     elif not plan:
         ask.agreed(f"Forget {node}, without taking back what is on it, and replace the keys?", ())
     if node in {each.name for each in left} and _is_well(report) and not plan:
-        with opened(read_cluster(path)) as session:
+        with opened(load(path)) as session:
             report = _distrust(session, screen, path, node, report, break_lock=break_lock)
     if report.count(Outcome.UNREACHABLE) and target.primary in left:
         screen.error(_OR_FORGET.format(node=node))

@@ -12,6 +12,7 @@ from ascendboot.applying import applied_by
 from ascendboot.console import Screen
 from ascendboot.engine.progress import Stopped
 from ascendboot.engine.setup import plan_setup, set_up
+from ascendboot.inventory.load import load
 from ascendboot.model.report import Outcome
 from ascendboot.phases import wished_names
 from ascendboot.state import State
@@ -22,8 +23,6 @@ from ascendboot.tasks.common import (
     JSON_HELP,
     forks_of,
     on_interrupt,
-    read_cluster,
-    remember_inventory,
     reports_errors,
     wanted_inventory,
 )
@@ -83,7 +82,7 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     """
     workers = forks_of(forks)
     path = wanted_inventory(inventory)
-    cluster = read_cluster(path)
+    cluster = load(path)
     state, screen = State.here(), Screen(json_mode=json)
     hidden = cluster.secrets
     run = run_to_look(state, "plan", hidden) if plan else state.new_run("setup", hidden=hidden)
@@ -143,7 +142,7 @@ def walk_setup(
                 wished = {node.name: wished_names(context, node) for node in cluster.nodes}
                 applied = applied_by(cluster, context.decisions, context.seen, wished)
                 state.remember_applied(cluster.name, applied.to_json())
-                remember_inventory(inventory, cluster)
+                State.here().remember_current(inventory)
         except Stopped:
             pass
         finally:

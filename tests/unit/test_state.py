@@ -38,8 +38,6 @@ run.write_json("report.json", words)
 run.log_command("n-1", 1, str(words))
 state.remember_applied("lab", words)
 assert state.applied("lab") == words
-state.remember_read(words)
-assert state.read_before() == words
 state.remember_current(inventory)
 assert locate(None, cwd=root, environ={}) == inventory
 assert state.current in state.setup_left_here("lab", inventory)
@@ -130,7 +128,6 @@ def test_of_nodes_that_are_no_more_only_the_runs_are_kept(tmp_path: Path) -> Non
     state.remember_applied("lab", {})
     state.remember_applied("atlas", {})
     state.remember_current(inventory)
-    state.remember_read({})
     for name in ("user_ca", "host_ca.pub", ".gitignore"):
         write_text(state.authority("lab") / name, "")
     with state.locked("lab", "one"):
