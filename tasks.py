@@ -5,8 +5,9 @@ import sys
 
 from invoke.main import program
 
-from ascendboot.tasks.core_flags import CarefulExecutor, CarefulProgram
-from ascendboot.tasks.program import (
+from ascendboot.cli.program import (
+    CarefulExecutor,
+    CarefulProgram,
     namespace,
     prepare,
     say_where_dashes_lack,

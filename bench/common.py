@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ascendboot.lab import Lab, RangeInUseError, Shape, down, up
+from ascendboot.lab.cluster import Lab, down, up
+from ascendboot.lab.host import RangeInUseError
+from ascendboot.lab.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,7 +245,7 @@ def _up_somewhere(nodes: int, devices: int, directory: Path) -> Lab:
 
 
 def _up(nodes: int, devices: int, networks: str, directory: Path) -> Lab:
-    return up(Shape.asked(nodes, devices, networks), directory=directory, project=PROJECT)
+    return up(Shape.requested(nodes, devices, networks), directory=directory, project=PROJECT)
 
 
 @contextmanager

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """From the death of one rank to the last process gone on all nodes, ours and the launchers' own."""
 
 from __future__ import annotations
@@ -16,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from common import BASE, CODE, PROGRAM, PROJECT, options, practice, show, timed
 
+from ascendboot.lab.host import ProcessId, kill_all
 from ascendboot.lab.node import entry
-from ascendboot.lab.processes import ProcessId, kill_all
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Sequence
 
     from common import Practice
+
+#!/usr/bin/env python3
+
 
 PROMISE = "with ascendboot, watched or not, at most 3 s, and the grace where ranks ignore SIGTERM"
 LIMIT_S = 3.0

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """SSH connections and executions per node, as the nodes' own sshd counts them."""
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ from common import BASE, options, practice, show
 
 if TYPE_CHECKING:
     from common import Practice
+
+#!/usr/bin/env python3
+
 
 PROMISE = (
     "per node at most 2 connections and 4 executions for a first setup, 1 and 2 for a second, "

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What a job that prints very much does to its ranks, and to the `train` that follows it."""
 
 from __future__ import annotations
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from common import Practice
+
+#!/usr/bin/env python3
+
 
 PROMISE = "every byte here, ranks not held up, memory far below what is printed"
 JOB = "flood.py"

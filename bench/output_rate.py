@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """How fast the lines of a job come through `train`, against `mpirun … | cat` by hand."""
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from common import Practice
+
+#!/usr/bin/env python3
+
 
 PROMISE = "at least 70 % of the lines per second of mpirun … | cat"
 LEAST = 0.70

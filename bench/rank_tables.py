@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Rank tables of a very large cluster: build, write and validate, against Python's JSON writer."""
 
 from __future__ import annotations
@@ -11,14 +10,17 @@ from typing import TYPE_CHECKING
 
 from common import Verdict, in_pairs, options, show
 
-from ascendboot.ranktable import jsontext
-from ascendboot.ranktable.servers import RankedDevice, RankTable, Server
-from ascendboot.ranktable.source import Source
-from ascendboot.ranktable.validate import validate
+from ascendboot.ranktable import text as text_module
+from ascendboot.ranktable.formats import RankedDevice, RankTable, Server
+from ascendboot.ranktable.text import Source
+from ascendboot.ranktable.validate import validate_table
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
+
+#!/usr/bin/env python3
+
 
 PROMISE = "build and write 1.5 x, validate 4 x json.dumps(indent=2); memory 3 x the parsed table"
 WRITE, VALIDATE, MEMORY = 1.5, 4.0, 3.0
@@ -31,13 +33,13 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=8, help="devices per server (8)")
     asked = parser.parse_args()
     text = _table(asked).to_json()
-    document = jsontext.parse(text).document
+    document = text_module.parse(text).document
     source = Source(name="table.json", text="", document=document)
     dumps = _timed(lambda: json.dumps(document, indent=2))
     rows = []
     for what, limit, ours in (
         ("build and write", WRITE, _timed(lambda: _table(asked).to_json())),
-        ("validate", VALIDATE, _timed(lambda: validate(source, product="a2"))),
+        ("validate", VALIDATE, _timed(lambda: validate_table(source, product="a2"))),
     ):
         verdict = Verdict(in_pairs(asked, ours, dumps), truediv, limit)
         seconds = verdict.seconds()
@@ -95,7 +97,7 @@ def _memory(text: str) -> float:
     document = json.loads(text)
     own, _ = tracemalloc.get_traced_memory()
     tracemalloc.reset_peak()
-    validate(Source(name="table.json", text="", document=document), product="a2")
+    validate_table(Source(name="table.json", text="", document=document), product="a2")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak / own

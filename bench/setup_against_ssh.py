@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """`setup`, the whole process, against its own scripts sent by bare parallel OpenSSH."""
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from unittest.mock import patch
 from common import BASE, Verdict, in_pairs, options, practice, show
 from invoke.program import Program
 
-from ascendboot.tasks.program import namespace
+from ascendboot.cli.program import namespace
 from ascendboot.transport.script import compile_script, launch_line, parse_reply
 from ascendboot.transport.session import SshTransport
 
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from common import Practice
 
     from ascendboot.transport.api import Command, Result
+
+#!/usr/bin/env python3
+
 
 PROMISE = "at most 2 times as long as the same scripts over one shared connection per node"
 LIMIT = 2.0

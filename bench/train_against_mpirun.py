@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """`train`, the whole process, against the very mpirun command that it prints."""
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from common import Practice
+
+#!/usr/bin/env python3
+
 
 PROMISE = "at most 1.0 s more than the mpirun command that train --plan prints"
 LIMIT_S = 1.0

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from ascendboot import errors
+from ascendboot.cli.program import namespace
 from ascendboot.inventory.load import load
-from ascendboot.launch.verdict import HUNG
+from ascendboot.jobs.report import HUNG
 from ascendboot.model.job import JobState
 from ascendboot.model.report import Outcome
-from ascendboot.phases import SETUP
-from ascendboot.tasks.program import namespace
+from ascendboot.setup.phases import SETUP
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs/reference/commands.md").read_text()
@@ -68,10 +68,10 @@ def test_every_finding_is_in_the_list_and_every_id_there_exists() -> None:
 def finding_ids() -> set[str]:
     """Every text of the form of an id in the modules that make findings."""
     folder = ROOT / "ascendboot"
-    rooms = [
-        file for room in ("judge", "network", "preflight") for file in folder.glob(f"{room}/*.py")
+    modules = [
+        *folder.glob("checks/**/*.py"),
+        *(folder / "setup/plan.py", folder / "setup/check.py"),
     ]
-    modules = [*rooms, folder / "decide.py", folder / "checkup.py"]
     texts = {
         node.value
         for module in modules

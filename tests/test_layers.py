@@ -12,59 +12,20 @@ ROOT = Path(__file__).parent.parent / "ascendboot"
 
 BELOW = {
     "errors": set(),
-    "model": set(),
     "hccl": set(),
-    "profiles": {"hccl"},
-    "inventory": {"errors", "model", "profiles", "ranktable", "hccl"},
-    "parse": {"errors", "model"},
-    "render": set(),
+    "model": set(),
+    "ranktable": {"errors"},
+    "console": {"errors", "model"},
+    "lab": {"errors", "model"},
     "state": {"errors", "model"},
     "transport": {"errors", "model"},
-    "facts": {"errors", "model", "parse", "transport", "profiles"},
-    "judge": {"errors", "model", "parse", "facts", "ranktable", "hccl", "profiles"},
-    "ranktable": {"errors"},
-    "resources": {"model"},
-    "steps": {"errors", "model", "transport", "facts"},
-    "decide": {"model", "facts", "judge", "parse", "profiles"},
-    "laid_out": set(),
-    "applied": {"errors", "model", "facts", "laid_out"},
-    "applying": {"errors", "model", "facts", "decide", "applied", "laid_out"},
-    "code": {"errors", "model", "facts", "transport"},
-    "before": {
-        *("errors", "model", "parse", "transport", "facts", "judge", "hccl", "launch", "applied"),
-        "code",
-    },
-    "ready": {"errors", "model", "parse", "applied", "transport", "judge", "code", "before"},
-    "authority": {"errors", "model"},
-    "context": {"model", "facts", "steps", "decide", "render", "resources"},
-    "trust": {"model", "facts", "steps", "context"},
-    "phases": {"model", "facts", "steps", "context", "trust", "judge", "profiles"},
-    "prove": {"errors", "model", "transport"},
-    "network": {"errors", "model", "parse", "transport", "facts", "judge"},
-    "outcomes": {"errors", "model", "facts", "judge", "phases", "steps"},
-    "proofs": {"errors", "model", "transport", "prove", "network", "outcomes"},
-    "checkup": {
-        *("model", "facts", "judge", "decide", "context", "phases", "prove", "proofs"),
-        *("network", "outcomes", "engine", "steps", "settling", "transport", "code"),
-    },
-    "asking": {"errors", "model", "transport", "facts", "steps"},
-    "settling": {
-        *("errors", "model", "transport", "facts", "steps", "context", "phases"),
-        *("outcomes", "asking"),
-    },
-    "engine": {
-        *("errors", "model", "transport", "facts", "steps", "judge", "render"),
-        *("decide", "context", "phases", "prove", "outcomes"),
-        *("network", "proofs", "asking", "settling", "code", "launch"),
-    },
+    "inventory": {"errors", "hccl", "model", "ranktable"},
+    "facts": {"errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "transport"},
-    "preflight": {"errors", "model", "launch", "transport", "judge"},
-    "takeback": {
-        *("errors", "model", "transport", "facts", "steps", "judge", "launch"),
-        *("code", "outcomes", "engine"),
-    },
-    "lab": {"errors", "model"},
-    "console": {"errors", "model"},
+    "jobs": {"errors", "model", "transport", "launch"},
+    "checks": {"errors", "hccl", "model", "ranktable", "transport", "facts", "launch", "jobs"},
+    "setup": {"errors", "hccl", "model", "transport", "facts", "jobs", "checks"},
+    "readiness": {"errors", "hccl", "model", "transport", "facts", "launch", "checks", "setup"},
 }
 
 
@@ -91,7 +52,7 @@ def imported_rooms(path: Path) -> set[str]:
 
 
 EVERY_MODULE = sorted(ROOT.rglob("*.py"))
-MODULES = [path for path in EVERY_MODULE if room(path) not in ("__init__", "tasks")]
+MODULES = [path for path in EVERY_MODULE if room(path) not in ("__init__", "cli")]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -108,7 +69,7 @@ def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
     libraries |= {
         (n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)
     }
-    if path.parent != ROOT / "transport/ssh":
+    if path not in (ROOT / "transport/ssh.py", ROOT / "transport/login.py"):
         assert not libraries & {"fabric", "paramiko"}
     if room(path) != "console":
         assert "rich" not in libraries
@@ -120,7 +81,7 @@ def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
 
 def test_imports_run_one_way() -> None:
     order = list(TopologicalSorter(BELOW).static_order())
-    assert order.index("model") < order.index("facts") < order.index("engine")
+    assert order.index("model") < order.index("facts") < order.index("setup")
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -1,23 +1,100 @@
-"""What people see: folded results on the screen, JSON on request."""
+"""Prints results and progress; control characters from nodes are removed."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ascendboot.console.controls import escaped_json, legible, legible_lines
-from ascendboot.console.folding import folded
-from ascendboot.console.streams import pass_on, pass_on_to_terminal, write_document
-from ascendboot.console.writers import has_every_character, writer_to
+from ascendboot.console.streams import (
+    escaped_json,
+    has_every_character,
+    legible,
+    legible_lines,
+    pass_on,
+    pass_on_to_terminal,
+    write_document,
+    writer_to,
+)
+from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ascendboot.model.job import FirstFailure, JobReport
     from ascendboot.model.report import Report, StepResult
+
+_TOLD_BY_DETAIL = {
+    "reach",
+    "ask",
+    "judge",
+    "compare",
+    "code",
+    "network",
+    "prove",
+    "reset",
+    "collective",
+}
+"""Phases without wishes: what was seen says more than the name of a step."""
+
+
+def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
+    """Equal outcomes under one name for their nodes; problems first, the majority last."""
+    groups: dict[tuple[Outcome, str, str, str], list[StepResult]] = defaultdict(list)
+    for result in _satisfied_together(results):
+        step = "" if result.outcome is Outcome.OK else result.step
+        detail = _own_words(result)
+        groups[result.outcome, step, detail, result.diff].append(result)
+    order = list(Outcome)[::-1]
+    lines = [
+        (
+            order.index(key[0]),
+            not group[0].is_warning,
+            len({r.node for r in group}),
+            position,
+            group,
+        )
+        for position, (key, group) in enumerate(groups.items())
+    ]
+    lines.sort(key=lambda line: line[:4])
+    named = [(fold({r.node for r in group}), group[0]) for *_, group in lines]
+    return [(who, replace(first, detail=_own_words(first, who))) for who, first in named]
+
+
+def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
+    """The wishes of a phase that were true already, as one result per node that names them."""
+    told: list[StepResult] = []
+    wishes: dict[tuple[str, str], list[StepResult]] = defaultdict(list)
+    for result in results:
+        is_wish = result.phase not in _TOLD_BY_DETAIL and result.cause is None
+        if result.outcome is Outcome.OK and is_wish:
+            wishes[result.node, result.phase].append(result)
+        else:
+            told.append(result)
+    return told + [
+        replace(group[0], detail=", ".join(_satisfied(result) for result in group))
+        for group in wishes.values()
+    ]
+
+
+def _satisfied(result: StepResult) -> str:
+    """A wish that was true already; with the detail where its truth comes to an end."""
+    ends = result.detail.startswith("expires in ")
+    return f"{result.step} ({result.detail})" if ends else result.step
+
+
+def _own_words(result: StepResult, who: str = "") -> str:
+    """The detail without what stands before it on the line: node or nodes, and outcome."""
+    words = result.detail
+    if result.is_warning:
+        words = words.removeprefix("warning: ")
+    words = words.removeprefix(f"{result.node}: ").removeprefix(f"{who}: ")
+    return words.removeprefix(f"{result.outcome.value}: ")
+
 
 _STYLE = {
     Outcome.OK: "green",
@@ -118,7 +195,7 @@ class Screen:
             for line in rest:
                 self.say(line)
             if failure := report.first_failure:
-                self._last_words(failure)
+                self._last_lines(failure)
             elif words := report.beside_cause:
                 self.say(_indented(words))
         elif failure := report.first_failure:
@@ -128,7 +205,7 @@ class Screen:
                 f"{end.node}: rank {end.rank} on device {end.device} failed first, with {how}",
                 "red",
             )
-            self._last_words(failure)
+            self._last_lines(failure)
         elif report.message:
             self.say(report.message, "red")
         style = "green" if report.exit_code == 0 else "red"
@@ -136,7 +213,7 @@ class Screen:
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
         self.say(f"{words} {took}. Logs in {folder}", style)
 
-    def _last_words(self, failure: FirstFailure) -> None:
+    def _last_lines(self, failure: FirstFailure) -> None:
         if not failure.message:
             self.say(f"  it wrote nothing into its log ({failure.log})")
             return

@@ -1,1 +1,1 @@
-"""Questions to the nodes: what is asked, and what the answers mean."""
+"""Queries to nodes, and the facts in their answers."""

@@ -1,29 +1,30 @@
-"""The question to the host side which engine knows a node's container, and in what state."""
+"""The job container of a node, and the training code on it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ascendboot.errors import ToolError
-from ascendboot.facts.api import ENDED_BY_TIMEOUT, Fact, part_of, sections_of, value_of
+from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts.parsers import system
+from ascendboot.facts.parsers.base import ToolMissingError
+from ascendboot.facts.parsers.system import FORMAT, RUNNING, Engines, parse_inspect, parse_names
+from ascendboot.facts.query import ENDED_BY_TIMEOUT, Fact, output_of, part_of, sections_of, value_of
 from ascendboot.facts.scripts import COMMON
-from ascendboot.model.container import Inside, is_absent
-from ascendboot.parse import system
-from ascendboot.parse.container import FORMAT, RUNNING, Engines, parse_inspect, parse_names
-from ascendboot.parse.reading import ToolMissingError
+from ascendboot.model.cluster import ContainerExec, is_absent
+from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.transport.api import HANGS, Command, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.api import Answer
-    from ascendboot.model.cluster import Engine, Node
-    from ascendboot.parse.container import Container
-    from ascendboot.parse.sections import Section
+    from ascendboot.facts.parsers.base import Section
+    from ascendboot.facts.parsers.system import Container
+    from ascendboot.facts.query import Answer
+    from ascendboot.model.cluster import Cluster, Engine, Node
     from ascendboot.transport.api import Result
 
-_SCRIPT: Final = "the script that looks for the container"
+_CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20
 
 ENGINES: Final[Mapping[Engine, tuple[str, ...]]] = {
@@ -86,7 +87,7 @@ _OF_SSHD: Final = sum(1 << number for number in (6, 7, 18))
 """CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: without one of them an sshd of root lets nobody in."""
 
 
-def container_question(node: Node) -> dict[str, Fact[Engines]]:
+def container_query(node: Node) -> dict[str, Fact[Engines]]:
     """The question about the node's container, if it has one, under the name of its fact."""
     if node.container is None:
         return {}
@@ -101,24 +102,24 @@ def container_question(node: Node) -> dict[str, Fact[Engines]]:
     return {"container": Fact("container", command, _parse)}
 
 
-def way_into(node: Node, answer: Answer[Engines]) -> Inside | None:
+def container_exec(node: Node, answer: Answer[Engines]) -> ContainerExec | None:
     """The way into the node's container; None where nothing can be run in it."""
     engines = value_of(answer)
     container = engines.container if engines else None
     if node.container is None or container is None or not container.is_ready:
         return None
-    return Inside(container.engine, node.container)
+    return ContainerExec(container.engine, node.container)
 
 
 def _parse(result: Result) -> Engines:
-    sections = sections_of(result, _SCRIPT)
+    sections = sections_of(result, _CONTAINER_SCRIPT)
     names: set[str] = set()
     refused: dict[str, str] = {}
     known = [engine for engine in ENGINES["auto"] if engine in sections]
     for engine in known:
         if sections[engine].exit_code:
             continue
-        path = system.parse_path(part_of(sections, engine, _SCRIPT), f"path of {engine}")
+        path = system.parse_path(part_of(sections, engine, _CONTAINER_SCRIPT), f"path of {engine}")
         said = sections[f"{engine}/inspect"]
         if said.exit_code == 0:
             return Engines(container=_container(path, said.text, sections.get(f"{engine}/bash")))
@@ -155,3 +156,160 @@ def _words(said: Section) -> str:
     if said.exit_code in ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"
     return words or f"it ended with code {said.exit_code} and said nothing"
+
+
+_TOOL = "the script that looks at the code"
+_TIMEOUT_S = 120.0
+_MOST_ANSWER = 16 << 20
+_MOST_RECORDS = 250_000
+"""With these the answer takes some 100 MB here: names of files that are no code are many."""
+LARGE_BYTES = 32 * 1024**2
+"""Larger files are data: checkpoints that a job left, say."""
+
+# Records end with a NUL, so that any name passes; sha256sum escapes names in its own way.
+_CODE_SCRIPT = rf"""
+export LC_ALL=C
+ways=$1 path=$2; shift 2
+state() {{ printf '%s\0' "$1"; }}
+files=() count=0 bytes=0
+show='f %m %s %p\0'
+take() {{
+  local record rest kind
+  while IFS= read -r -d '' record; do
+    kind=${{record%% *}} rest=${{record#* * }}
+    if [ "$ways" = light ] && [ "${{rest%% *}}" -gt {LARGE_BYTES} ]; then
+      case $rest in
+        *.py | *.sh | *.so) ;;
+        *) kind=b record=b${{record#f}} rest="0 ${{rest#* }}" ;;
+      esac
+    fi
+    count=$((count + 1)) bytes=$((bytes + ${{rest%% *}}))
+    if [ "$count" -gt {MOST_FILES} ] || [ "$bytes" -gt {MOST_BYTES} ]; then
+      printf 'excess %s %s\0' "$count" "$bytes"; return 1
+    fi
+    [ "$kind" != f ] || files+=("${{rest#* }}")
+    printf '%s\0' "$record"
+  done
+}}
+if [ -d "$path" ]; then
+  cd -P -- "$path" 2>/dev/null || {{ state unreadable; exit 0; }}
+elif [ -f "$path" ]; then ways=; cd -P -- "${{path%/*}}/" && files=("./${{path##*/}}")
+else state absent; exit 0; fi
+state present
+prune=(-name .git)
+for pattern; do
+  case $pattern in */*) prune+=(-o -path "./$pattern") ;; *) prune+=(-o -name "$pattern") ;; esac
+done
+case $ways in
+  '') find "${{files[@]}}" -printf "$show" ;;
+  all | light) take < <(find . -mindepth 1 \( "${{prune[@]}}" \) -prune -o -type f -printf "$show" \
+    -o -type l -printf 'l 0 0 %p\0t 0 0 %l\0') || exit 0 ;;
+  *)
+    take < <(while IFS= read -r name; do
+      [ ! -L "$name" ] && [ ! -f "$name" ] || printf './%s\0' "$name"
+    done | xargs -0 -r bash -c 'find "$@" -maxdepth 0 \( -type f -printf "$0" \
+      -o -type l -printf "l 0 0 %p\0t 0 0 %l\0" \)' "$show") || exit 0
+    [ "$ways" != names ] || find . -mindepth 1 \( "${{prune[@]}}" \) -prune \
+      -o \( -type f -o -type l \) -printf 'n 0 0 %p\0' ;;
+esac
+state sums
+[ "${{#files[@]}}" = 0 ] || printf '%s\0' "${{files[@]}}" | xargs -0 sha256sum -- 2>/dev/null
+echo end
+"""
+"""Arguments: what to tell, the root, patterns to be left out. `all` and `light` tell the tree,
+`light` large files by size alone; `wished` the files whose paths stand on stdin, one a line;
+`names` these and, of all others, the names."""
+
+
+def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
+    """What lies below the code's path, unless this side knows what should."""
+    if cluster.code_path is None or cluster.code_folder is not None:
+        return {}
+    is_light = cluster.code_source is None
+    return {"code_tree": code_query(cluster.code_path, cluster.code_exclude, light=is_light)}
+
+
+def code_query(path: str, exclude: Sequence[str], *, light: bool) -> Fact[CodeTree]:
+    """Asks for the whole tree at `path`; `light` tells large files, unless programs, by size."""
+    return _fact("light" if light else "all", path, exclude, b"")
+
+
+def files_query(
+    path: str, exclude: Sequence[str], wished: Iterable[str], *, with_others: bool
+) -> Fact[CodeTree]:
+    """Asks for the wished files alone; `with_others` for the names of all others as well."""
+    stdin = "".join(f"{name}\n" for name in wished).encode()
+    return _fact("names" if with_others else "wished", path, exclude, stdin)
+
+
+def _fact(ways: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[CodeTree]:
+    words = (ways, path, *ALWAYS_LEFT_OUT, *exclude)
+    command = Command(
+        argv=("bash", "-c", _CODE_SCRIPT, "ascendboot", *words),
+        purpose=f"look at the files of {path}",
+        effect=Effect.READ,
+        timeout_s=_TIMEOUT_S,
+        most_bytes=_MOST_ANSWER,
+        stdin=stdin,
+    )
+    return Fact("code_tree", command, parse_code)
+
+
+def parse_code(result: Result) -> CodeTree:
+    """What the question found.
+
+    Raises:
+        ToolError: the script itself failed.
+        NotUnderstoodError: its answer has an unknown form or no end.
+    """
+    output_of(result)
+    if result.stdout.count(b"\0") > _MOST_RECORDS:
+        raise ToolError(
+            f"there are more than {_MOST_RECORDS} files; leave out those that are no code with "
+            "`code.exclude`"
+        )
+    state, *records = result.stdout.decode(errors="surrogateescape").split("\0")
+    if state in {"absent", "unreadable"}:
+        return CodeTree(exists=state != "absent")
+    if records[-2:-1] and records[-2].startswith("excess "):
+        _, files, size = records[-2].split(" ")
+        return CodeTree(excess=(int(files), int(size)))
+    if state != "present" or "sums" not in records:
+        raise NotUnderstoodError(_TOOL, 1, state, "a state, records and sums")
+    at = records.index("sums")
+    sums = dict(_sums("\0".join(records[at + 1 :])))
+    entries: dict[str, Entry] = {}
+    others = []
+    for kind, mode, size, name in _read(records[:at]):
+        if kind == "n":
+            others.append(name)
+        elif kind == "l":
+            entries[name] = Entry(target=mode)
+        elif kind == "b":
+            entries[name] = Entry(f"{size} bytes", int(mode, 8), size=int(size))
+        else:
+            entries[name] = Entry(sums.get(name, ""), int(mode, 8), size=int(size))
+    ordered = dict(sorted(entries.items()))
+    return CodeTree(entries=ordered, others=tuple(sorted({*others} - {*entries})))
+
+
+def _read(records: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Kind, mode, size and name; of a link its target in place of the mode."""
+    rest = iter(records)
+    for number, record in enumerate(rest, 1):
+        kind, *numbers, name = record.split(" ", 3)
+        if kind not in {"f", "b", "l", "n"} or len(numbers) != 2:  # noqa: PLR2004 - mode and size
+            raise NotUnderstoodError(_TOOL, number, record, "f, b, l or n, mode, size and name")
+        target = next(rest, "").split(" ", 3)[-1] if kind == "l" else ""
+        yield kind, target or numbers[0], numbers[1], name.removeprefix("./")
+
+
+def _sums(text: str) -> Iterator[tuple[str, str]]:
+    lines = text.split("\n")
+    if lines[-2:] != ["end", ""]:
+        raise NotUnderstoodError(_TOOL, len(lines), lines[-1], "end")
+    for line in lines[:-2]:
+        sha256, _, name = line.removeprefix("\\").partition("  ")
+        if line.startswith("\\"):
+            name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
+        yield name.removeprefix("./"), sha256

@@ -1,43 +1,173 @@
-"""NodeFacts: the questions to a node, and its answers, each with its own success or failure."""
+"""What a node is and has: system, ports, software, launchers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.api import NOT_ASKED, Answer, Clock, Fact, part_of, sections_of
-from ascendboot.facts.code import code_questions
-from ascendboot.facts.container import container_question
-from ascendboot.facts.launchers import launcher_questions
-from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_questions
-from ascendboot.facts.own import base_script
-from ascendboot.facts.scripts import SERVICES, SYSTEM, WORK
-from ascendboot.facts.surroundings import confinement_question, surroundings_question
-from ascendboot.parse import disk, hccn_conf, ip, kernel_ports, openmpi, python, ss, sshd, system
-from ascendboot.parse.openmpi import OpenMpi
-from ascendboot.parse.python import Python
-from ascendboot.parse.sshd import Ssh, Sshd
-from ascendboot.parse.system import System
+from ascendboot.facts.container import code_queries, container_query
+from ascendboot.facts.environment import confinement_query, environment_query
+from ascendboot.facts.installed import base_script
+from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
+from ascendboot.facts.parsers import hccn_tool, software, system
+from ascendboot.facts.parsers import system as system_parser
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress
+from ascendboot.facts.parsers.npu_smi import Npu, NpuMap
+from ascendboot.facts.parsers.software import (
+    Horovod,
+    OpenMpi,
+    Python,
+    Ssh,
+    Sshd,
+    parse_sshd_version,
+)
+from ascendboot.facts.parsers.system import System
+from ascendboot.facts.query import (
+    NOT_ASKED,
+    Answer,
+    Answered,
+    Clock,
+    Fact,
+    Unanswered,
+    part_of,
+    sections_of,
+    value_of,
+)
+from ascendboot.facts.scripts import COMMON, SERVICES, SYSTEM, WORK
+from ascendboot.hccl.profiles import profile_paths
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.facts.surroundings import Confinement, Surroundings
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.model.code import CodeTree
-    from ascendboot.parse.container import Engines
-    from ascendboot.parse.disk import FileSystem
-    from ascendboot.parse.hccn_conf import HccnConf
-    from ascendboot.parse.horovod import Horovod
-    from ascendboot.parse.ip import Interface
-    from ascendboot.parse.kernel_ports import KernelPorts
-    from ascendboot.parse.npu_smi import NpuList, NpuMap
-    from ascendboot.parse.spod_info import SuperPodPlace
-    from ascendboot.parse.ss import Listener
-    from ascendboot.parse.torch import Torch
+    from ascendboot.facts.environment import Confinement, NodeEnvironment
+    from ascendboot.facts.parsers.hccn_tool import HccnConf
+    from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
+    from ascendboot.facts.parsers.software import Torch
+    from ascendboot.facts.parsers.system import (
+        Engines,
+        FileSystem,
+        Interface,
+        KernelPorts,
+        Listener,
+    )
+    from ascendboot.model.cluster import Cluster, Device, Node
+    from ascendboot.model.files import CodeTree
     from ascendboot.transport.api import Result
+
+_LAUNCHERS_SCRIPT = "the script that looks for launchers"
+
+TORCH = r"""
+import importlib.util, os, sys
+def version(name):
+    found = importlib.util.find_spec(name)
+    if found is None or not found.origin:
+        return "-"
+    said = {}
+    with open(os.path.join(os.path.dirname(found.origin), "version.py")) as file:
+        exec(file.read(), said)
+    return said["__version__"]
+if version("torch") == "-":
+    sys.stderr.write("there is no torch for " + sys.executable)
+    sys.exit(127)
+print(version("torch"), version("torch_npu"))
+"""
+"""The versions of torch and torch_npu, `-` without one; neither is imported: that takes seconds."""
+
+LAUNCHERS = (
+    COMMON
+    + r"""
+if locate ssh /usr/bin/ssh; then section ssh 0 "$found"; ask_both ssh_version "$found" -V
+else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
+locate "$1"
+run=${found%/*}/horovodrun python=$1 try=$2 torch=$3; shift 3
+packages=
+for setting; do
+  case $setting in
+    %*)
+      [ -n "$packages" ] || packages=${found%/*/*}/lib/python$(
+        "${found:-false}" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/site-packages
+      setting=${setting#%}
+      export "${setting//'{packages}'/$packages}" ;;
+    *) export "$setting" ;;
+  esac
+done
+if [ -n "$torch" ] && [ -n "$found" ]; then ask torch timeout -k 1 30 "$found" -c "$torch"
+else section torch 127 "there is no $python"; fi
+if [ -n "$found" ] && [ -x "$run" ]; then
+  section horovodrun 0 "$run"
+  ask horovod_version timeout -k 1 30 "$run" --version
+  # It loads whole frameworks: asked only where it decides something.
+  [ -z "$try" ] || ask horovod_build timeout -k 1 90 "$run" --check-build
+else
+  section horovodrun 127 "there is no horovodrun beside $python"
+fi
+section end 0 ''
+"""
+)
+"""Arguments: the interpreter, something where Horovod is to be tried as well, a Python program that
+tells of torch where that is to be asked, NAME=VALUE ...
+
+In a %NAME=VALUE `{packages}` stands for the folder of the interpreter's packages.
+"""
+
+
+def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+    """The questions about launchers, by name; they share one run of one script.
+
+    It runs with the environment of the inventory and the profile: Horovod may need their
+    LD_LIBRARY_PATH to load.
+    """
+    is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
+    asks_torch = cluster.is_for_torch
+    env = cluster.env_of(node)
+    # Whoever is on the node sees these words; no launcher needs a secret to be found.
+    stated = (f"{n}={value}" for n, value in env.items() if not cluster.is_secret(n, value))
+    paths = profile_paths(cluster.profile, "{packages}").items()
+    of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
+    wanted = ("try" if is_tried else "", TORCH if asks_torch else "")
+    words = (cluster.python, *wanted, *stated, *of_profile)
+    command = Command(
+        argv=("bash", "-c", LAUNCHERS, "ascendboot", *words),
+        purpose="look for launchers",
+        effect=Effect.READ,
+        timeout_s=150.0,
+    )
+    facts: dict[str, Fact[Any]] = {
+        "ssh": Fact("ssh", command, _ssh, "find ssh"),
+        "horovod": Fact("horovod", command, _horovod, "find Horovod"),
+    }
+    if asks_torch:
+        facts["torch"] = Fact("torch", command, _torch, "find torch")
+    return facts
+
+
+def _ssh(result: Result) -> Ssh:
+    sections = sections_of(result, _LAUNCHERS_SCRIPT)
+    path = system.parse_path(part_of(sections, "ssh", _LAUNCHERS_SCRIPT), "path of ssh")
+    return Ssh(path, parse_sshd_version(part_of(sections, "ssh_version", _LAUNCHERS_SCRIPT)))
+
+
+def _horovod(result: Result) -> Horovod:
+    sections = sections_of(result, _LAUNCHERS_SCRIPT)
+    path = system.parse_path(
+        part_of(sections, "horovodrun", _LAUNCHERS_SCRIPT), "path of horovodrun"
+    )
+    version = software.parse_horovod_version(
+        part_of(sections, "horovod_version", _LAUNCHERS_SCRIPT)
+    )
+    if "horovod_build" not in sections:
+        return Horovod(path, version)
+    build = part_of(sections, "horovod_build", _LAUNCHERS_SCRIPT)
+    return Horovod(path, version, software.parse_has_mpi(build))
+
+
+def _torch(result: Result) -> Torch:
+    return software.parse(
+        part_of(sections_of(result, _LAUNCHERS_SCRIPT), "torch", _LAUNCHERS_SCRIPT)
+    )
+
 
 _SYSTEM = Command(
     argv=("bash", "-c", SYSTEM), purpose="look at the system", effect=Effect.READ, timeout_s=30.0
@@ -48,7 +178,7 @@ _SERVICES = Command(
     effect=Effect.READ,
     timeout_s=30.0,
 )
-_SCRIPT = "the script that asks the node"
+_NODE_SCRIPT = "the script that asks the node"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +214,7 @@ class NodeFacts:
     """The same for the container: equal to the host's where it shares the host's network."""
     first_process: Answer[str] = NOT_ASKED
     """Of the container: answered where its environment can be read, from which ranks get theirs."""
-    surroundings: Answer[Surroundings] = NOT_ASKED
+    surroundings: Answer[NodeEnvironment] = NOT_ASKED
     confinement: Answer[Confinement] = NOT_ASKED
     """Of a node with a container."""
     clock: Answer[Clock] = NOT_ASKED
@@ -126,12 +256,12 @@ class NodeFacts:
         return cls(node=node, **known)
 
 
-def questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """Everything that setup wants to know of a node whose ranks run on the host itself."""
-    return {**host_questions(cluster, node), **work_questions(cluster, node)}
+    return {**host_queries(cluster, node), **work_queries(cluster, node)}
 
 
-def host_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """What is asked of the host side, by the names of NodeFacts' fields."""
     sshd = Fact("sshd", _SERVICES, _sshd, "find the OpenSSH server")
     return {
@@ -140,15 +270,15 @@ def host_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "machine": Fact("machine", _SYSTEM, _machine, "tell the machine from others"),
         "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
         "kernel_ports": Fact("kernel_ports", _SYSTEM, _kernel_ports, "read the kernel's ports"),
-        **container_question(node),
-        **confinement_question(node),
+        **container_query(node),
+        **confinement_query(node),
         "listeners": Fact("listeners", _SERVICES, _listeners, "list the ports in use"),
-        "hccn_conf": Fact("hccn_conf", _SERVICES, _hccn_conf, f"read {hccn_conf.FILE}"),
-        **npu_questions(),
+        "hccn_conf": Fact("hccn_conf", _SERVICES, _hccn_conf, f"read {hccn_tool.FILE}"),
+        **npu_queries(),
     }
 
 
-def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """What is asked of the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
     script = base_script(cluster.name) + WORK
@@ -164,9 +294,9 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "openmpi": Fact("openmpi", work, _openmpi, f"find Open MPI{place}"),
         "disk": Fact("disk", work, _disk, f"measure the free disk space{place}"),
         "place": Fact("place", work, _place, f"use the cluster's folder{place}"),
-        **code_questions(cluster),
-        **launcher_questions(cluster, node),
-        **surroundings_question(cluster, node),
+        **code_queries(cluster),
+        **launcher_queries(cluster, node),
+        **environment_query(cluster, node),
     }
     if not cluster.serves_from_host(node):
         purpose = f"find the OpenSSH server{place}"
@@ -183,65 +313,69 @@ def work_questions(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 
 
 def _system(result: Result) -> System:
-    sections = sections_of(result, _SCRIPT)
+    sections = sections_of(result, _NODE_SCRIPT)
 
-    def said(name: str) -> str:
-        return part_of(sections, name, _SCRIPT)
+    def printed(name: str) -> str:
+        return part_of(sections, name, _NODE_SCRIPT)
 
     return System(
-        hostname=system.parse_hostname(said("hostname")),
-        arch=system.parse_uname(said("uname")),
-        user=system.parse_user(said("user")),
-        uid=system.parse_uid(said("uid")),
-        home=system.parse_home(said("home")),
+        hostname=system.parse_hostname(printed("hostname")),
+        arch=system.parse_uname(printed("uname")),
+        user=system.parse_user(printed("user")),
+        uid=system.parse_uid(printed("uid")),
+        home=system.parse_home(printed("home")),
     )
 
 
 def _machine(result: Result) -> str:
-    sections = sections_of(result, _SCRIPT)
-    boot_id = system.parse_boot_id(part_of(sections, "boot_id", _SCRIPT))
-    return f"{boot_id} {system.parse_namespace(part_of(sections, 'namespace', _SCRIPT))}"
+    sections = sections_of(result, _NODE_SCRIPT)
+    boot_id = system.parse_boot_id(part_of(sections, "boot_id", _NODE_SCRIPT))
+    return f"{boot_id} {system.parse_namespace(part_of(sections, 'namespace', _NODE_SCRIPT))}"
 
 
 def _interfaces(result: Result) -> tuple[Interface, ...]:
-    return ip.parse(_part(result, "interfaces"))
+    return system_parser.parse_ip(_part(result, "interfaces"))
 
 
 def _kernel_ports(result: Result) -> KernelPorts:
-    return kernel_ports.parse(_part(result, "port_range"), _part(result, "reserved_ports"))
+    return system_parser.parse_kernel_ports(
+        _part(result, "port_range"), _part(result, "reserved_ports")
+    )
 
 
 def _listeners(result: Result) -> tuple[Listener, ...]:
-    return ss.parse(_part(result, "listeners"))
+    return system_parser.parse_ss(_part(result, "listeners"))
 
 
 def _hccn_conf(result: Result) -> HccnConf:
-    return hccn_conf.parse(_part(result, "hccn_conf"))
+    return hccn_tool.parse_conf(_part(result, "hccn_conf"))
 
 
 def _sshd(result: Result) -> Sshd:
-    sections = sections_of(result, _SCRIPT)
-    path = system.parse_path(part_of(sections, "sshd", _SCRIPT), "path of sshd")
+    sections = sections_of(result, _NODE_SCRIPT)
+    path = system.parse_path(part_of(sections, "sshd", _NODE_SCRIPT), "path of sshd")
     # both exit with an error on a sound server too: an unknown option, no host key yet
     version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
     if version is None or complaints is None:
-        raise NotUnderstoodError(_SCRIPT, len(sections), "", "sections sshd_version, sshd_test")
+        raise NotUnderstoodError(
+            _NODE_SCRIPT, len(sections), "", "sections sshd_version, sshd_test"
+        )
     return Sshd(
         path,
-        sshd.parse_version(version.text),
-        sshd.missing_folder(complaints.text),
-        lets_us_in=part_of(sections, "account", _SCRIPT) != "locked",
+        software.parse_sshd_version(version.text),
+        software.missing_folder(complaints.text),
+        lets_us_in=part_of(sections, "account", _NODE_SCRIPT) != "locked",
     )
 
 
 def _python(result: Result) -> Python:
     path = system.parse_path(_part(result, "python"), "path of Python")
-    return Python(path, python.parse_version(_part(result, "python_version")))
+    return Python(path, software.parse_python_version(_part(result, "python_version")))
 
 
 def _openmpi(result: Result) -> OpenMpi:
     path = system.parse_path(_part(result, "mpirun"), "path of mpirun")
-    return OpenMpi(path, openmpi.parse_version(_part(result, "mpirun_version")))
+    return OpenMpi(path, software.parse_openmpi_version(_part(result, "mpirun_version")))
 
 
 def _place(result: Result) -> str:
@@ -253,23 +387,84 @@ def _first_process(result: Result) -> str:
 
 
 def _disk(result: Result) -> Disk:
-    found = disk.parse(_part(result, "disk"))
+    found = system_parser.parse_disk(_part(result, "disk"))
     match found:
         case (base, tmp):
             return Disk(base=base, tmp=tmp)
         case _:
-            raise NotUnderstoodError(disk.TOOL, len(found) + 1, "", "two rows")
+            raise NotUnderstoodError(system_parser.DISK_TOOL, len(found) + 1, "", "two rows")
 
 
 def _code(path: str) -> Callable[[Result], Code]:
     def parse(result: Result) -> Code:
         state = _part(result, "code")
         if state not in ("absent", "unreadable", "readable"):
-            raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
+            raise NotUnderstoodError(_NODE_SCRIPT, 1, state, "absent, unreadable or readable")
         return Code(path=path, exists=state != "absent", readable=state == "readable")
 
     return parse
 
 
 def _part(result: Result, name: str) -> str:
-    return part_of(sections_of(result, _SCRIPT), name, _SCRIPT)
+    return part_of(sections_of(result, _NODE_SCRIPT), name, _NODE_SCRIPT)
+
+
+_UNKNOWN_MASK = ""
+
+
+def with_stated(cluster: Cluster, node: Node, seen: NodeFacts) -> NodeFacts:
+    """The facts, in which what the inventory states stands for what the tools do not tell.
+
+    What a tool does tell counts: it is compared with the inventory as ever.
+    """
+    if cluster.facts != "stated" or not node.devices:
+        return seen
+    reasons: list[str] = []
+    npus = seen.npus
+    if isinstance(npus, Unanswered):
+        reasons.append(npus.message)
+        npus = Answered(NpuMap(tuple(_npu(device) for device in node.devices)))
+    known = {network.device_id: network for network in value_of(seen.device_networks) or ()}
+    if isinstance(seen.device_networks, Unanswered):
+        reasons.append(seen.device_networks.message)
+    networks = [_network(device, known.get(device.device_id), reasons) for device in node.devices]
+    others = [n for i, n in known.items() if i not in {device.device_id for device in node.devices}]
+    if not reasons:
+        return seen
+    return replace(
+        seen,
+        npus=npus,
+        npu_list=seen.npu_list if npus is seen.npus else NOT_ASKED,
+        device_networks=Answered((*networks, *others)),
+        stated=tuple(dict.fromkeys(reasons)),
+    )
+
+
+def _npu(device: Device) -> Npu:
+    return Npu(
+        npu_id=device.device_id,
+        chip_id=0,
+        device_id=device.device_id,
+        device_id_assumed=False,
+        logic_id=None,
+        chip_name="",
+    )
+
+
+def _network(device: Device, seen: DeviceNetwork | None, reasons: list[str]) -> DeviceNetwork:
+    stated = tuple(
+        DeviceAddress(ip, _UNKNOWN_MASK) for ip in (device.device_ip or "").split(",") if ip
+    )
+    if seen is None:
+        return DeviceNetwork(
+            device_id=device.device_id,
+            addresses=Answered(stated),
+            link_up=NOT_ASKED,
+            tls_enabled=NOT_ASKED,
+        )
+    if not isinstance(seen.addresses, Unanswered) or not stated:
+        return seen
+    reasons.append(seen.addresses.message)
+    link: Answer[bool] = NOT_ASKED if isinstance(seen.link_up, Unanswered) else seen.link_up
+    tls: Answer[bool] = NOT_ASKED if isinstance(seen.tls_enabled, Unanswered) else seen.tls_enabled
+    return replace(seen, addresses=Answered(stated), link_up=link, tls_enabled=tls)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
-from ascendboot.facts.api import (
+from ascendboot.facts.parsers import hccn_tool, npu_smi
+from ascendboot.facts.parsers import npu_smi as npu_smi_parser
+from ascendboot.facts.parsers.base import ToolBusyError, around
+from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
     NOT_ASKED,
     Answer,
@@ -17,17 +20,14 @@ from ascendboot.facts.api import (
     value_of,
 )
 from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
-from ascendboot.parse import hccn_tool, npu_smi, npu_table, spod_info
-from ascendboot.parse.reading import ToolBusyError, around
 from ascendboot.transport.api import HANGS, Command, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.parse.hccn_tool import DeviceAddress
-    from ascendboot.parse.npu_smi import NpuList, NpuMap
-    from ascendboot.parse.sections import Section
-    from ascendboot.parse.spod_info import SuperPodPlace
+    from ascendboot.facts.parsers.base import Section
+    from ascendboot.facts.parsers.hccn_tool import DeviceAddress
+    from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap, SuperPodPlace
     from ascendboot.transport.api import Result
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ _FORMS = {
     "mapping": ("npu-smi info -m", npu_smi.OF_MAPPING),
     "list": ("npu-smi info -l", npu_smi.OF_LIST),
     "spod": ("npu-smi info -t spod-info", npu_smi.OF_LIST),
-    **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN.items()},
+    **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN_LINES.items()},
 }
 """By section, or what follows the device's id in its name: the call, and how its lines begin."""
 
@@ -74,7 +74,7 @@ class RootInfo:
     """The topology file that it names, where that is not there."""
 
 
-def npu_questions() -> dict[str, Fact[Any]]:
+def npu_queries() -> dict[str, Fact[Any]]:
     """The questions about NPUs, by name; they share one run of one script."""
     return {
         "npus": Fact("npus", COMMAND, _npus, "list the NPUs"),
@@ -90,19 +90,19 @@ def npu_questions() -> dict[str, Fact[Any]]:
 
 
 def _npus(result: Result) -> NpuMap:
-    return npu_smi.parse_mapping(_npu_smi_said(result, "mapping", npu_smi.MAPPING))
+    return npu_smi.parse_mapping(_npu_smi_output(result, "mapping", npu_smi.MAPPING))
 
 
 def _npu_list(result: Result) -> NpuList:
-    return npu_smi.parse_list(_npu_smi_said(result, "list", npu_smi.LIST))
+    return npu_smi.parse_list(_npu_smi_output(result, "list", npu_smi.LIST))
 
 
 def _health(result: Result) -> Mapping[int, str]:
-    table = _npu_smi_said(result, "table", npu_table.TOOL)
-    return npu_table.parse_health(table, _npus(result).device_ids)
+    table = _npu_smi_output(result, "table", npu_smi_parser.TOOL)
+    return npu_smi_parser.parse_health(table, _npus(result).device_ids)
 
 
-def _npu_smi_said(result: Result, name: str, tool: str) -> str:
+def _npu_smi_output(result: Result, name: str, tool: str) -> str:
     sections = sections_of(result, _SCRIPT)
     if name in sections:
         npu_smi.refuse_failure(sections[name].text, tool)
@@ -128,12 +128,12 @@ def _super_pods(result: Result) -> Mapping[int, Answer[SuperPodPlace | None]]:
 
 def _place(device_id: int, section: Section) -> Answer[SuperPodPlace | None]:
     def place() -> SuperPodPlace | None:
-        npu_smi.refuse_failure(section.text, spod_info.TOOL)
+        npu_smi.refuse_failure(section.text, npu_smi_parser.SPOD_TOOL)
         if section.exit_code in ENDED_BY_TIMEOUT:
             said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
-            raise ToolError(f"{spod_info.TOOL}: {said}")
+            raise ToolError(f"{npu_smi_parser.SPOD_TOOL}: {said}")
         # what it does not support it says with an exit code of its own
-        return spod_info.parse(section.text)
+        return npu_smi_parser.parse_spod_info(section.text)
 
     return attempt(f"tell the super pod of device {device_id}", place)
 
@@ -161,7 +161,7 @@ def _device_network(device_id: int, sections: Mapping[str, Section]) -> DeviceNe
         tool = f"hccn_tool -i {device_id} -{what} -g"
         section = sections.get(f"{device_id}/{what}")
         purpose = f"{purpose} of device {device_id}"
-        return attempt(purpose, lambda: parse(hccn_tool_said(section, tool), tool))
+        return attempt(purpose, lambda: parse(hccn_tool_output(section, tool), tool))
 
     return DeviceNetwork(
         device_id=device_id,
@@ -174,7 +174,7 @@ def _device_network(device_id: int, sections: Mapping[str, Section]) -> DeviceNe
     )
 
 
-def hccn_tool_said(section: Section | None, tool: str) -> str:
+def hccn_tool_output(section: Section | None, tool: str) -> str:
     """What one call of hccn_tool printed, failures that its parser knows included.
 
     Raises:

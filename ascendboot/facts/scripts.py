@@ -1,11 +1,11 @@
-"""The bash that asks a node; each answers in sections (`ascendboot.parse.sections`).
+"""The bash that asks a node; each answers in sections (`ascendboot.facts.parsers.base`).
 
 They run on bash 4.2 and fork little: setup runs them on every node every time.
 """
 
 from __future__ import annotations
 
-from ascendboot.transport.shell import UPTIME
+from ascendboot.transport.api import UPTIME
 
 COMMON = r"""
 export LC_ALL=C

@@ -1,1 +1,1 @@
-"""The inventory: the YAML that the operator writes, read into a Cluster or refused with reasons."""
+"""The inventory: the YAML of the operator, loaded into a Cluster or refused with reasons."""

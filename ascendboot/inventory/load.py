@@ -5,21 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascendboot.inventory.build import build_nodes
-from ascendboot.inventory.contradictions import report_contradictions, resource_mode
-from ascendboot.inventory.entries import read_entries
-from ascendboot.inventory.kinds import size_of
-from ascendboot.inventory.node_env import report_node_settings
-from ascendboot.inventory.reader import read
-from ascendboot.inventory.settings import environment, report_one_address, report_unknown_secrets
-from ascendboot.inventory.sheet import Problem
-from ascendboot.inventory.words import no_such, validate
+from ascendboot.inventory.messages import no_such, validate
+from ascendboot.inventory.nodes import build_nodes, read_entries
+from ascendboot.inventory.rules import (
+    environment,
+    report_contradictions,
+    report_node_settings,
+    report_one_address,
+    report_unknown_secrets,
+    resource_mode,
+)
+from ascendboot.inventory.values import size_of
+from ascendboot.inventory.yaml import Problem, read
 from ascendboot.model.cluster import Cluster
 
 if TYPE_CHECKING:
-    from ascendboot.inventory.entries import Entry
-    from ascendboot.inventory.keys import InventoryKeys
-    from ascendboot.inventory.sheet import Sheet
+    from ascendboot.inventory.nodes import Entry
+    from ascendboot.inventory.schema import InventoryKeys
+    from ascendboot.inventory.yaml import Sheet
     from ascendboot.model.cluster import Node, OwnTable
 
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}

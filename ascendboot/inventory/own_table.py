@@ -8,25 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
-from ascendboot.hccl import INTRA_ROCE
-from ascendboot.inventory.settings import environment
+from ascendboot.hccl.variables import INTRA_ROCE
+from ascendboot.inventory.rules import environment
 from ascendboot.model.cluster import Device, OwnTable
-from ascendboot.ranktable.jsontext import lines_of
-from ascendboot.ranktable.reading import table_of
-from ascendboot.ranktable.rows import rows_of
-from ascendboot.ranktable.source import read
-from ascendboot.ranktable.validate import generation_of, table_in, validate
+from ascendboot.ranktable.read import rows_of, table_of
+from ascendboot.ranktable.text import lines_of, read
+from ascendboot.ranktable.validate import generation_of, table_in, validate_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.inventory.keys import InventoryKeys
-    from ascendboot.inventory.sheet import Sheet
+    from ascendboot.inventory.schema import InventoryKeys
+    from ascendboot.inventory.yaml import Sheet
     from ascendboot.model.cluster import Node
-    from ascendboot.ranktable.rows import Row
-    from ascendboot.ranktable.rule import Job
-    from ascendboot.ranktable.source import Source
-
+    from ascendboot.ranktable.read import Row
+    from ascendboot.ranktable.rules import Job
+    from ascendboot.ranktable.text import Source
 
 LEVELS = "2.0"
 
@@ -90,7 +87,7 @@ def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
     # our copy on the nodes has a name, an owner and a mode of its own
     content = replace(source, absolute="", is_symlink=False, mode=0o644)
     roce = environment(keys).get(INTRA_ROCE) == "1"
-    found = validate(content, product=product, job=job, intra_roce=roce)
+    found = validate_table(content, product=product, job=job, intra_roce=roce)
     problems = [problem for problem in found if problem.level == "error"]
     at = lines_of(source.text, [problem.path for problem in problems]) if problems else {}
     for problem in problems:

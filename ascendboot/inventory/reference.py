@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from ascendboot.inventory import shape
-from ascendboot.inventory.find import LIMIT
-from ascendboot.inventory.refused import ENV_SET_BY_US
+from ascendboot.inventory import messages
+from ascendboot.inventory.messages import ENV_SET_BY_US
+from ascendboot.inventory.yaml import LIMIT
 
 _ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -17,7 +17,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schema() -> dict[str, Any]:
     """The JSON schema of an inventory (draft 2020-12), every key with title and description."""
-    return {"$schema": _DIALECT, **_for_editors(copy.deepcopy(shape.whole()))}
+    return {"$schema": _DIALECT, **_for_editors(copy.deepcopy(messages.whole()))}
 
 
 def _for_editors(value: Any) -> Any:  # noqa: ANN401 (any part of a JSON schema)
@@ -38,9 +38,9 @@ def _for_editors(value: Any) -> Any:  # noqa: ANN401 (any part of a JSON schema)
 
 def reference_markdown() -> str:
     """The page `docs/reference/inventory.md`."""
-    top = shape.whole()
+    top = messages.whole()
     sections = {
-        name: shape.resolve(inner)
+        name: messages.resolve(inner)
         for name, inner in top["properties"].items()
         if name in ("ssh", "resources", "launcher", "code", "logs")
     }
@@ -60,7 +60,7 @@ def reference_markdown() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _flat(sections: dict[str, shape.Shape]) -> dict[str, shape.Shape]:
+def _flat(sections: dict[str, messages.Shape]) -> dict[str, messages.Shape]:
     return {
         f"{name}.{key}": inner
         for name, section in sections.items()
@@ -68,10 +68,10 @@ def _flat(sections: dict[str, shape.Shape]) -> dict[str, shape.Shape]:
     }
 
 
-def _table(properties: dict[str, shape.Shape]) -> str:
+def _table(properties: dict[str, messages.Shape]) -> str:
     rows = ["| key | value | default | meaning | example |", "|---|---|---|---|---|"]
     for name, given in properties.items():
-        inner = shape.resolve(given)
+        inner = messages.resolve(given)
         default = inner.get("x-default") or (f"`{inner['default']}`" if "default" in inner else "")
         example = _flow(inner["examples"][0])
         cells = (f"`{name}`", inner["x-kind"], default or "none", given["description"])

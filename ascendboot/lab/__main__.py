@@ -6,7 +6,7 @@ import json
 import sys
 
 from ascendboot.errors import AscendbootError, InterruptedRunError
-from ascendboot.lab.door import answer, enter
+from ascendboot.lab.client import answer, enter
 
 
 def main(verb: str, text: str) -> int:

@@ -1,25 +1,139 @@
-"""A practice cluster that was brought up: ask it, break it, mend it."""
+"""Brings a practice cluster up and down."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from ascendboot.errors import CommandError, NodeError, UsageError
-from ascendboot.lab import effects, records, wiring
+from ascendboot.lab import faults, network, records
+from ascendboot.lab import node as node_module
+from ascendboot.lab import records as records_module
 from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.handover import Handover
-from ascendboot.lab.node import boot, end_all, execute, wait_until_up
-from ascendboot.lab.programs import LabError
+from ascendboot.lab.host import LabError, RangeInUseError, need_programs, run
+from ascendboot.lab.node import (
+    Surroundings,
+    boot,
+    end_all,
+    execute,
+    host_keys,
+    make_key,
+    mount_disk,
+    ssh_answers,
+    stage,
+    wait_until_up,
+)
+from ascendboot.lab.records import Record
+from ascendboot.lab.shape import Shape, prefix_of
+from ascendboot.model.files import fingerprint
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
-    from ascendboot.lab.processes import ProcessId
-    from ascendboot.lab.records import Record
+    from ascendboot.lab.host import ProcessId
     from ascendboot.lab.shape import LabNode
+
+CLUSTER = "lab"
+_FOLDER = Path(".ascendboot")
+INVENTORY = _FOLDER / "lab.yaml"
+_IDENTITY = _FOLDER / "lab/id_ed25519"
+_KNOWN_HOSTS = _FOLDER / "clusters" / CLUSTER / "known_hosts"
+_HEAD = """\
+# The practice cluster that runs on this machine. Written by lab.up, removed by lab.down.
+"""
+
+
+@dataclass(frozen=True)
+class OperatorFiles:
+    """The operator's copies: inventory, private key, known host keys."""
+
+    directory: Path
+    uid: int
+    gid: int
+
+    @classmethod
+    def of(cls, record: Record) -> OperatorFiles:
+        """The files of this lab."""
+        return cls(record.directory, record.uid, record.gid)
+
+    @property
+    def inventory(self) -> Path:
+        """The inventory of what runs."""
+        return self.directory / INVENTORY
+
+    @property
+    def identity(self) -> Path:
+        """The private key that every node lets in."""
+        return self.directory / _IDENTITY
+
+    @property
+    def known_hosts(self) -> Path:
+        """The host keys of all nodes."""
+        return self.directory / _KNOWN_HOSTS
+
+    def write(self, shape: Shape, private_key: str, host_keys: Mapping[str, Sequence[str]]) -> None:
+        """Write all three, owned by the operator; `host_keys` by node, preferred first."""
+        self._put(self.identity, private_key, mode=0o600)
+        self._put(self.known_hosts, known_hosts_text(shape, host_keys))
+        self._put(self.inventory, inventory_text(shape, self.identity, host_keys))
+
+    def remove(self) -> None:
+        """Remove all three, and the folders that are empty then."""
+        for path in (self.inventory, self.identity, self.known_hosts):
+            path.unlink(missing_ok=True)
+        folders = (self.identity.parent, self.known_hosts.parent, self.known_hosts.parent.parent)
+        for folder in (*folders, self.directory / _FOLDER):
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _put(self, path: Path, text: str, *, mode: int = 0o644) -> None:
+        missing = [p for p in path.parents if not p.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o755)
+            os.chown(folder, self.uid, self.gid)
+        beside = path.with_name(f"{path.name}.new")
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        beside.chmod(mode)
+        os.chown(beside, self.uid, self.gid)
+        beside.replace(path)
+
+
+def inventory_text(shape: Shape, identity: Path, host_keys: Mapping[str, Sequence[str]]) -> str:
+    """The inventory of a lab whose nodes have these host keys."""
+    nodes = {
+        node.name: {
+            "address": str(node.address),
+            "fingerprint": fingerprint(host_keys[node.name][0]),
+        }
+        for node in shape.nodes
+    }
+    defaults = {"user": "root", "identity": str(identity), "devices": shape.device_count}
+    if shape.containers:
+        defaults["container"] = node_module.NAME
+    wish = {
+        "cluster": CLUSTER,
+        "nodes": nodes,
+        "defaults": defaults,
+        "code": {"path": "/workspace/little_demo"},
+        # Open MPI polls: without this, 16 ranks on two processors take minutes.
+        "env": {"OMPI_MCA_mpi_yield_when_idle": 1},
+    }
+    return _HEAD + yaml.safe_dump(wish, sort_keys=False, width=1000)
+
+
+def known_hosts_text(shape: Shape, host_keys: Mapping[str, Sequence[str]]) -> str:
+    """The host keys in the format of OpenSSH's known_hosts, by address."""
+    lines = (f"{node.address} {key}\n" for node in shape.nodes for key in host_keys[node.name])
+    return "".join(lines)
+
 
 _MENDED_FIRST = {"node-down": -2, "disk-full": -1}
 """Of these, the others may need to be mended, the least first."""
@@ -33,7 +147,7 @@ class Lab:
         self.shape = record.shape
         self.nodes = record.shape.nodes
         self.directory = record.directory
-        self._handover = Handover.of(record)
+        self._handover = OperatorFiles.of(record)
 
     @property
     def lab_id(self) -> str:
@@ -124,7 +238,7 @@ class Lab:
                 f"lab.fault: {kind} is a fault of a container, and this lab has none; say"
                 " invoke lab.down, then invoke lab.up --containers"
             )
-        fault = Fault.asked(
+        fault = Fault.requested(
             target, kind, device=device, times=times, milliseconds=milliseconds, seconds=seconds
         )
         with records.locked():
@@ -133,7 +247,7 @@ class Lab:
                 self._power_off(target)
                 return fault
             try:
-                effects.begin(self._record, target, fault)
+                faults.begin(self._record, target, fault)
             except LabError:
                 self._marks(target).clear(fault)
                 raise
@@ -147,7 +261,7 @@ class Lab:
             NodeError: the node did not boot again.
         """
         target = self.node(node)
-        fault = Fault.asked(target, kind, device=device)
+        fault = Fault.requested(target, kind, device=device)
         with records.locked():
             marks = self._marks(target)
             before = marks.present()
@@ -156,7 +270,7 @@ class Lab:
             if kind == "node-down":
                 self._power_on(target)
             elif marks.present() != before:
-                effects.end(self._record, target, fault)
+                faults.end(self._record, target, fault)
         return fault
 
     def heal(self) -> None:
@@ -183,21 +297,279 @@ class Lab:
         process = self._record.process(node.name)
         if process:
             end_all([process])
-        wiring.set_node_power(self.shape, node, on=False, links_down=())
+        network.set_node_power(self.shape, node, on=False, links_down=())
 
     def _power_on(self, node: LabNode) -> None:
         marks = self._marks(node)
-        wiring.set_node_power(self.shape, node, on=True, links_down=marks.links_down(node))
+        network.set_node_power(self.shape, node, on=True, links_down=marks.links_down(node))
         if self._record.process(node.name):
             return
-        effects.make_room(self._record, node)
+        faults.make_room(self._record, node)
         boot(self._record, node)
         wait_until_up(self._record, node, ssh=not marks.of_kind("no-sshd"))
-        effects.wait_for_links(self._record, node)
-        effects.after_boot(self._record, node)
+        faults.wait_for_links(self._record, node)
+        faults.after_boot(self._record, node)
 
 
 def find(directory: Path, lab_id: str | None = None) -> Lab | None:
     """The lab with this id, or else the one of this working directory."""
     record = records.of_id(lab_id) if lab_id else records.of_directory(directory.resolve())
     return Lab(record) if record else None
+
+
+_KEY = "operator_key"
+_MADE_NAMESPACE_FOLDER = "made-run-netns"
+
+
+def up(
+    shape: Shape,
+    *,
+    directory: Path,
+    project: Path | None = None,
+    owner: tuple[int, int] | None = None,
+    instead: Sequence[Shape] = (),
+) -> Lab:
+    """Bring a lab up for a working directory; one that runs there in the same shape is kept.
+
+    `project` is the checkout that the nodes see, `owner` gets the files written in `directory`.
+    Where ranges of the shape are in use, the first shape of `instead` counts whose are free.
+
+    Raises:
+        LabError: a program is missing, a range is in use, another shape runs, or a part failed;
+            then nothing of it is left.
+        NodeError: a node did not boot; then nothing of the lab is left.
+    """
+    need_programs()
+    if shape.containers:
+        node_module.need_containers(Path("/proc/self/mounts").read_text())
+    directory = directory.resolve()
+    uid, gid = owner or (os.getuid(), os.getgid())
+    with records.locked():
+        running = records.of_directory(directory)
+        if running and not _is_whole(running):
+            _take_down(running.shape.lab_id)
+        elif running:
+            return _same_again(running, shape, instead)
+        shape = _free_one(shape, instead)
+        record = Record(shape, directory, uid, gid, records.current_boot_id())
+        try:
+            _build(record, Surroundings.of_this_process(directory, project))
+        except BaseException:
+            with suppress(LabError):
+                _take_down(shape.lab_id)
+            raise
+        record = replace(record, ready=True)
+        record.save()
+    return Lab(record)
+
+
+def down(lab_id: str) -> None:
+    """Take a lab down, whole or in parts; none at all is fine.
+
+    Raises:
+        LabError: something of it would not go.
+    """
+    with records.locked():
+        _take_down(lab_id)
+
+
+def remains(lab_id: str) -> bool:
+    """Whether anything is left of a lab, be it without its record."""
+    return (records.ROOT / lab_id).exists() or bool(network.existing(prefix_of(lab_id)))
+
+
+def _is_whole(record: Record) -> bool:
+    return record.ready and record.boot_id == records.current_boot_id()
+
+
+def _same_again(running: Record, shape: Shape, instead: Sequence[Shape]) -> Lab:
+    if running.shape not in (shape, *instead):
+        raise LabError(
+            f"lab: could not bring up {shape.described()}: a lab of {running.shape.described()}"
+            f" runs for {running.directory}; say invoke lab.down first"
+        )
+    _hand_over(running)
+    return Lab(running)
+
+
+def _free_one(shape: Shape, instead: Sequence[Shape]) -> Shape:
+    try:
+        _refuse_what_is_used(shape)
+    except RangeInUseError:
+        for other in instead:
+            with suppress(RangeInUseError):
+                _refuse_what_is_used(other)
+                return other
+        raise
+    return shape
+
+
+def _refuse_what_is_used(shape: Shape) -> None:
+    labs = records.recorded()
+    known = any(record.shape.lab_id == shape.lab_id for record in labs)
+    if not known and network.existing(shape.prefix):
+        raise RangeInUseError(
+            f"lab: could not bring up {shape.described()}: {shape.prefix}* is there, and"
+            f" {records.ROOT} has no record of its lab, which may run in another container or mount"
+            " namespace; take other ranges with --network MANAGEMENT,NPU"
+        )
+    interfaces = [record.shape.prefix for record in labs]
+    problems = records_module.conflicts(shape, records_module.claims_of_machine(interfaces))
+    problems += [
+        f"{shape.management} or {shape.npu} is used by the lab {record.shape.lab_id} of"
+        f" {record.directory} ({record.shape.described()})"
+        for record in labs
+        if records_module.labs_collide(record.shape, shape)
+    ]
+    if problems:
+        raise RangeInUseError(
+            f"lab: could not bring up {shape.described()}: {'; '.join(problems)};"
+            " take other ranges with --network MANAGEMENT,NPU"
+        )
+
+
+def _build(record: Record, surroundings: Surroundings) -> None:
+    _note_namespace_folder()
+    record.save()
+    make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
+    public = (record.folder / f"{_KEY}.pub").read_text()
+    network.build(record.shape)
+    for node in record.shape.nodes:
+        mount_disk(record, node)
+        disk = record.disk(node.name)
+        stage(disk, record.shape, node, operator_key=public, surroundings=surroundings)
+    _hand_over(record)  # before the boot: a node hides this folder if it sees the directory
+    for node in record.shape.nodes:
+        boot(record, node)
+    for node in record.shape.nodes:
+        wait_until_up(record, node)
+        network.wait_for_links(record.shape, node)
+
+
+def _hand_over(record: Record) -> None:
+    keys = {node.name: host_keys(record.disk(node.name)) for node in record.shape.nodes}
+    private = (record.folder / _KEY).read_text()
+    handover = OperatorFiles.of(record)
+    try:
+        handover.write(record.shape, private, keys)
+    except OSError as error:
+        raise LabError(
+            f"lab: could not write {handover.inventory.parent}: {error.strerror}:"
+            f" {error.filename}; make room for it or work in another directory"
+        ) from error
+
+
+def _take_down(lab_id: str) -> None:
+    record = records.of_id(lab_id)
+    if record:
+        processes = (record.process(node.name) for node in record.shape.nodes)
+        end_all([process for process in processes if process])
+        for node in record.shape.nodes:
+            network.end_wire(record, node)
+            node_module.remove_cgroups(record.disk(node.name))
+    network.take_down(prefix_of(lab_id))
+    for place in records.mounts_below(records.ROOT / lab_id):
+        run(["umount", "-n", "-l", str(place)], purpose=f"unmount {place}")
+    if record:
+        with suppress(NotADirectoryError):
+            OperatorFiles.of(record).remove()
+    records.forget(lab_id)
+    _remove_namespace_folder()
+
+
+def _note_namespace_folder() -> None:
+    """Remember that /run/netns was not there, to remove it with the last lab."""
+    if not network.NAMESPACES.exists():
+        (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()
+
+
+def _remove_namespace_folder() -> None:
+    note = records.ROOT / _MADE_NAMESPACE_FOLDER
+    if records.recorded() or not note.exists():
+        return
+    note.unlink()
+    if not network.NAMESPACES.is_dir() or any(network.NAMESPACES.iterdir()):
+        return
+    while records.is_mounted(network.NAMESPACES):
+        run(["umount", "-n", str(network.NAMESPACES)], purpose="unmount /run/netns")
+    network.NAMESPACES.rmdir()
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """One node, as it was found."""
+
+    node: LabNode
+    up: bool
+    ssh: bool
+    links: dict[int, bool]
+    faults: tuple[Fault, ...]
+    container: str | None = None
+    """The state of its container, as the engine says; None where nodes have none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The node as `lab.status --json` shows it."""
+        return {
+            "name": self.node.name,
+            "address": str(self.node.address),
+            "state": "up" if self.up else "down",
+            "ssh": self.ssh,
+            "container": self.container,
+            "devices": [
+                {
+                    "device_id": device.device_id,
+                    "device_ip": device.device_ip,
+                    "link": "UP" if self.links[device.device_id] else "DOWN",
+                }
+                for device in self.node.devices
+            ],
+            "faults": [
+                {
+                    "kind": fault.kind,
+                    "device": fault.device,
+                    "times": fault.times,
+                    "milliseconds": fault.milliseconds,
+                    "seconds": fault.seconds,
+                }
+                for fault in self.faults
+            ],
+        }
+
+
+def status_of(lab: Lab) -> tuple[NodeStatus, ...]:
+    """What each node is like now."""
+    return tuple(_node_status(lab, node) for node in lab.nodes)
+
+
+def lab_json(lab: Lab) -> dict[str, Any]:
+    """What does not change about a lab, as `--json` shows it."""
+    return {
+        "lab": lab.lab_id,
+        "cluster": "lab",
+        "directory": str(lab.directory),
+        "inventory": str(lab.inventory),
+        "networks": {"management": str(lab.shape.management), "npu": str(lab.shape.npu)},
+        "device_count": lab.shape.device_count,
+        "containers": lab.shape.containers,
+    }
+
+
+def _node_status(lab: Lab, node: LabNode) -> NodeStatus:
+    up = lab.process(node.name) is not None
+    return NodeStatus(
+        node=node,
+        up=up,
+        ssh=up and ssh_answers(node),
+        links=network.links_up(lab.shape, node),
+        faults=tuple(lab.faults(node.name)),
+        container=container_state(lab, node) if lab.shape.containers else None,
+    )
+
+
+def container_state(lab: Lab, node: LabNode) -> str:
+    """As the node's engine says: `running`, `exited` …; or `absent`, or `node down`."""
+    if lab.process(node.name) is None:
+        return "node down"
+    argv = ["podman", "container", "inspect", "--format", "{{.State.Status}}", node_module.NAME]
+    done = lab.exec(node.name, argv, check=False)
+    return done.stdout.decode().strip() if done.returncode == 0 else "absent"

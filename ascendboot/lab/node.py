@@ -1,25 +1,171 @@
-"""Booting a practice node, running programs in it, ending it."""
+"""One node of a practice cluster: its file system, its containers, its processes."""
 
 from __future__ import annotations
 
+import os
+import resource
+import shlex
+import shutil
 import socket
 import subprocess
+import sys
 import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError
-from ascendboot.lab.files import ours
-from ascendboot.lab.processes import kill_all
-from ascendboot.lab.programs import LabError, environment, run
-from ascendboot.lab.wiring import NAMESPACES
+from ascendboot.lab import shape as shape_module
+from ascendboot.lab.host import (
+    SEARCH_PATH,
+    LabError,
+    directory,
+    environment,
+    kill_all,
+    missing_packages,
+    ours,
+    put,
+    run,
+)
+from ascendboot.lab.network import NAMESPACES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ascendboot.lab.processes import ProcessId
+    from ascendboot.lab.host import ProcessId
     from ascendboot.lab.records import Record
-    from ascendboot.lab.shape import LabNode
+    from ascendboot.lab.shape import LabNode, Shape
+
+NAME = "rec-sdk"
+
+_PACKAGES = {"podman": "podman", "runc": "runc", "conmon": "conmon"}
+_CGROUPS = Path("/sys/fs/cgroup")
+_PARENT = "libpod_parent"
+"""The cgroup in which podman puts all containers of a machine."""
+
+_EMPTY = {
+    "etc/ssh": 0o755,
+    "root": 0o700,
+    "run": 0o755,
+    "tmp": 0o1777,
+    "var/lib/containers": 0o755,
+    "var/tmp": 0o1777,
+}
+"""Directories of which the image has nothing of the machine's."""
+
+_OPAQUE = "trusted.overlay.opaque"
+_MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
+_LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_NPROC, 10000)}
+_STORAGE = """\
+[storage]
+driver = "overlay"
+graphroot = "/var/lib/containers/storage"
+runroot = "/var/lib/containers/run"
+"""
+_ENGINE = """\
+[containers]
+netns = "host"
+default_ulimits = [{limits}]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"""
+_DOCKER = '#!/bin/sh\nexec podman "$@"\n'
+
+
+def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
+    """Return when containers can run in practice nodes; `mount_table` is /proc/self/mounts.
+
+    Raises:
+        LabError: they cannot; says why and what to do.
+    """
+    reason = hindrance(mount_table, search_path)
+    if reason:
+        raise LabError(
+            f"lab.up: --containers: could not start: {reason}; say invoke lab.up --no-containers,"
+            " where ranks run on the servers themselves"
+        )
+
+
+def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
+    """What keeps containers from running in practice nodes, as far as that shows from outside."""
+    kinds = [line.split()[2] for line in mount_table.splitlines() if line.split()[1] == "/"]
+    if kinds and kinds[-1] == "overlay":
+        return (
+            "this machine's / is an overlay already (a container?), and the kernel stacks no more"
+            " than two"
+        )
+    return missing_packages(_PACKAGES, search_path) or None
+
+
+def stage_engine(files: Path) -> None:
+    """Put podman's settings onto the node: it finds its storage, and starts where limits are low.
+
+    podman raises limits to values of its own, which a machine may not permit.
+    """
+    limits = ", ".join(f'"{name}={n}:{n}"' for name, n in _limits().items())
+    put(files / "etc/containers/containers.conf", _ENGINE.format(limits=limits))
+    put(files / "etc/containers/storage.conf", _STORAGE)
+    put(files / "usr/local/bin/docker", _DOCKER, mode=0o755)
+
+
+def stage_image(image: Path, texts: Mapping[str, str]) -> None:
+    """Lay out, in the empty directory `image`, what the container has over the machine's root."""
+    directory(image)
+    for place, mode in _EMPTY.items():
+        directory(image / place, mode=mode)
+        os.setxattr(image / place, _OPAQUE, b"y")
+    for path, text in texts.items():
+        put(image / path, text)
+
+
+def start_script(
+    hostname: str, binds: Iterable[Path], overlays: Iterable[str], devices: Iterable[int]
+) -> str:
+    """The program that starts the node's container, whether or not it was there before."""
+    options = [f"--volume={place}:{place}:ro" for place in binds]
+    options += [f"--volume=/run/ascendboot-lab/image{place}:{place}:O" for place in overlays]
+    nodes = (*(f"davinci{device}" for device in devices), *_MANAGERS)
+    # Programs look whether they are there; what opens one finds nothing in it.
+    options += [f"--device=/dev/null:/dev/{node}" for node in nodes]
+    return (
+        ours("start-container")
+        .replace("@NAME@", NAME)
+        .replace("@HOSTNAME@", hostname)
+        .replace("@OPTIONS@", shlex.join(options))
+    )
+
+
+def remove_cgroups(disk: Path, cgroups: Path = _CGROUPS) -> None:
+    """Remove the empty cgroups that the containers on a node's disk had on this machine."""
+    storage = disk / "containers/storage/overlay-containers"
+    ours_here = [path.name for path in storage.glob("*") if path.is_dir()]
+    for parent in (*cgroups.glob(f"*/{_PARENT}"), *cgroups.glob(_PARENT)):
+        for container in ours_here:
+            for place in sorted(parent.glob(f"libpod*{container}")):
+                _remove_tree(place)
+        for place in (parent / "conmon", parent):
+            with suppress(OSError):
+                place.rmdir()  # only when no container of anybody is left
+
+
+def _limits() -> dict[str, int]:
+    hard = {name: resource.getrlimit(which)[1] for name, (which, _) in _LIMITS.items()}
+    wanted = {name: value for name, (_, value) in _LIMITS.items()}
+    return {
+        n: v if hard[n] == resource.RLIM_INFINITY else min(v, hard[n]) for n, v in wanted.items()
+    }
+
+
+def _remove_tree(place: Path) -> None:
+    for folder in sorted((p for p in place.rglob("*") if p.is_dir()), reverse=True):
+        with suppress(OSError):
+            folder.rmdir()
+    with suppress(OSError):
+        place.rmdir()
+
 
 # A node's root is root: without these it could set the machine's clock or load modules into it.
 _LESS_POWER = ("setpriv", "--bounding-set", "-sys_time,-sys_module")
@@ -76,10 +222,10 @@ def wait_until_up(
         booted = (record.disk(node.name) / "lab/booted").exists()
         if process and booted and (not ssh or ssh_answers(node)):
             return process
-        if not process and _last_words(record, node):
+        if not process and _last_lines(record, node):
             break
         pause(_POLL_S)
-    said = _last_words(record, node) or f"no answer on port 22 within {_BOOT_TIMEOUT_S:g} s"
+    said = _last_lines(record, node) or f"no answer on port 22 within {_BOOT_TIMEOUT_S:g} s"
     raise NodeError(node.name, f"could not boot: {said}; try invoke lab.down, then invoke lab.up")
 
 
@@ -159,7 +305,220 @@ def _mount_tmpfs(place: Path, options: str) -> None:
     run(argv, purpose=f"mount {place}")
 
 
-def _last_words(record: Record, node: LabNode) -> str:
+def _last_lines(record: Record, node: LabNode) -> str:
     log = record.log(node.name)
     lines = log.read_text().strip().splitlines() if log.exists() else []
     return lines[-1] if lines else ""
+
+
+DEMO = "examples/little_demo"
+HOST_KEY_TYPES = ("ed25519", "ecdsa")
+"""The types of a node's host keys; RSA would take most of the time of `lab.up`."""
+
+_DEMO_ON_NODE = "workspace/little_demo"
+_STOCK_HOME = Path("/usr/share/base-files")
+_OWN_FILE_SYSTEMS = ("/usr", "/usr/local", "/opt", "/srv", "/var")
+"""Where a machine may have mounted something that a node must see, too."""
+_OWN_PLACES = ("dev", "etc/ssh", "proc", "root", "run", "tmp", "usr")
+"""What every node has for itself, so that no directory holding it can be bound."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What of the operator's machine every node sees at the same path, read-only."""
+
+    directory: Path
+    """The operator's working directory; its `.ascendboot` is hidden from the nodes."""
+    project: Path | None
+    """The checkout, or None when there is none."""
+    interpreter: Path
+    prefixes: tuple[Path, ...]
+
+    @classmethod
+    def of_this_process(cls, directory: Path, project: Path | None) -> Surroundings:
+        """The surroundings in which this interpreter runs, and those beside it in the checkout."""
+        prefixes = (Path(sys.prefix), Path(sys.base_prefix), *_other_interpreters(project))
+        return cls(directory, project, Path(sys.executable), prefixes)
+
+    def binds(self) -> tuple[Path, ...]:
+        """The directories to bind, outermost first; none holds a place that a node has its own."""
+        wanted = {p for prefix in self.prefixes for p in (prefix, prefix.resolve())}
+        if self.project is not None:
+            wanted.add(self.project)
+        usable = sorted(place for place in wanted if _can_be_bound(place))
+        return tuple(p for p in usable if not any(other in p.parents for other in usable))
+
+    def masks(self) -> tuple[Path, ...]:
+        """Directories to hide: the operator's own files would else be seen through the binds."""
+        homes = {self.directory, self.project or self.directory}
+        hidden = sorted(home / ".ascendboot" for home in homes)
+        return tuple(p for p in hidden if any(bind in p.parents for bind in self.binds()))
+
+
+def stage(
+    disk: Path, shape: Shape, node: LabNode, *, operator_key: str, surroundings: Surroundings
+) -> None:
+    """Put onto the empty `disk` everything that `boot.sh` and the node need.
+
+    Raises:
+        LabError: a host key could not be made.
+    """
+    files = disk / "files"
+    for path, text in _texts(shape, node).items():
+        put(files / path, text)
+    for name in ("npu-smi", "date"):
+        put(files / "usr/local/bin" / name, ours(name), mode=0o755)
+    put(files / "usr/local/Ascend/driver/tools/hccn_tool", ours("hccn_tool"), mode=0o555)
+    _stage_workload(files, surroundings)
+    _stage_home(disk / "home", operator_key)
+    _stage_ssh(disk / "ssh", node)
+    put(disk / "lab/world", shape_module.world_text(shape, node))
+    put(disk / "lab/lock", "")
+    put(disk / "lab/start-sshd", ours("start-sshd"), mode=0o755)
+    for name in ("faults", "npu"):
+        directory(disk / "lab" / name)
+    if shape.containers:
+        _stage_container(disk, node, surroundings)
+    put(disk / "boot.conf", _boot_conf(shape, node, surroundings))
+
+
+def host_keys(disk: Path) -> tuple[str, ...]:
+    """The node's public host keys, `TYPE BASE64` each, the one that clients prefer first."""
+    files = (disk / "ssh" / f"ssh_host_{kind}_key.pub" for kind in HOST_KEY_TYPES)
+    return tuple(" ".join(path.read_text().split()[:2]) for path in files)
+
+
+def make_key(path: Path, kind: str, comment: str) -> None:
+    """Make a key pair without a passphrase: `path` and `path.pub`."""
+    argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", comment, "-f", str(path)]
+    run(argv, purpose=f"make the key {path.name}")
+
+
+def separate_file_systems(mount_table: str) -> tuple[str, ...]:
+    """Which of the places that a node needs are file systems of their own, outermost first.
+
+    `mount_table` is the text of /proc/self/mounts.
+    """
+    mounted = {line.split()[1] for line in mount_table.splitlines() if line.strip()}
+    return tuple(place for place in _OWN_FILE_SYSTEMS if place in mounted)
+
+
+def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
+    texts = {
+        "etc/hostname": f"{node.name}\n",
+        "etc/hosts": shape_module.hosts_text(shape),
+        "etc/hccn.conf": shape_module.hccn_conf_text(shape, node),
+        "etc/environment": "",
+        "etc/resolv.conf": "",
+        "usr/local/Ascend/driver/version.info": shape_module.version_text(),
+    }
+    if shape.product == "a5":
+        texts[shape_module.ROOT_INFO] = shape_module.root_info_text(node)
+        texts[shape_module.TOPOLOGY] = shape_module.topology_text()
+    pam = Path("/etc/pam.d/sshd")
+    if pam.is_file():
+        # Where the audit system has fixed the login id of `lab.up`, a required one lets nobody in.
+        text = pam.read_text()
+        lines = [
+            line.replace("required", "optional") if "loginuid" in line else line
+            for line in text.splitlines()
+        ]
+        texts["etc/pam.d/sshd"] = "\n".join(lines) + "\n"
+    return texts
+
+
+def _stage_workload(root: Path, surroundings: Surroundings) -> None:
+    """What ranks need, on a node or in its container: a python3 and something to train."""
+    run_python = f'#!/bin/sh\nexec {shlex.quote(str(surroundings.interpreter))} "$@"\n'
+    put(root / "usr/local/bin/python3", run_python, mode=0o755)
+    place = root / _DEMO_ON_NODE
+    directory(place)
+    source = surroundings.project / DEMO if surroundings.project else None
+    if source and source.is_dir():
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, place, dirs_exist_ok=True, ignore=ignore)
+
+
+def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> None:
+    image = disk / "image"
+    stage_image(image, {"etc/environment": "", "etc/resolv.conf": ""})
+    _stage_workload(image, surroundings)
+    for name, text in _home_texts().items():
+        put(image / "root" / name, text)
+    overlays = _separate_file_systems_here()
+    for place in overlays:
+        directory(image / place.lstrip("/"))
+    stage_engine(disk / "files")
+    directory(disk / "containers")
+    script = start_script(
+        f"{node.name}-{NAME}",
+        surroundings.binds(),
+        overlays,
+        (device.device_id for device in node.devices),
+    )
+    put(disk / "lab/start-container", script, mode=0o755)
+
+
+def _stage_home(home: Path, operator_key: str) -> None:
+    directory(home, mode=0o700)
+    for name, text in _home_texts().items():
+        put(home / name, text)
+    directory(home / ".ssh", mode=0o700)
+    put(home / ".ssh/authorized_keys", operator_key, mode=0o600)
+
+
+def _home_texts() -> dict[str, str]:
+    stock = {f".{name}": _STOCK_HOME / f"dot.{name}" for name in ("bashrc", "profile")}
+    return {name: path.read_text() if path.is_file() else "" for name, path in stock.items()}
+
+
+def _stage_ssh(place: Path, node: LabNode) -> None:
+    for name in ("sshd_config.d", "ssh_config.d"):
+        directory(place / name)
+    for name in ("sshd_config", "ssh_config"):
+        put(place / name, ours(name))
+    for kind in HOST_KEY_TYPES:
+        make_key(place / f"ssh_host_{kind}_key", kind, f"root@{node.name}")
+
+
+def _boot_conf(shape: Shape, node: LabNode, surroundings: Surroundings) -> str:
+    npus = (NAMESPACES / shape.device_namespace(node, device) for device in node.devices)
+    return "".join(
+        (
+            f"name={node.name}\n",
+            f"disk_options={DISK_OPTIONS}\n",
+            f"container={NAME if shape.containers else ''}\n",
+            _array("overlays", _separate_file_systems_here()),
+            _array("binds", surroundings.binds()),
+            _array("masks", surroundings.masks()),
+            _array("npus", npus),
+        )
+    )
+
+
+def _separate_file_systems_here() -> tuple[str, ...]:
+    return separate_file_systems(Path("/proc/self/mounts").read_text())
+
+
+def _array(name: str, values: Iterable[object]) -> str:
+    return f"{name}=({shlex.join(str(value) for value in values)})\n"
+
+
+def _other_interpreters(project: Path | None) -> tuple[Path, ...]:
+    """Where the interpreters of the checkout's other virtual environments are installed."""
+    if project is None:
+        return ()
+    lines = (
+        line.partition("=")
+        for record in sorted(project.glob(".venv*/pyvenv.cfg"))
+        for line in record.read_text(errors="replace").splitlines()
+    )
+    return tuple(Path(home.strip()).parent for key, _, home in lines if key.strip() == "home")
+
+
+def _can_be_bound(place: Path) -> bool:
+    inside_usr = Path("/usr") in place.parents
+    holds_node_places = any(
+        place in (own, *own.parents) for own in map(Path("/").joinpath, _OWN_PLACES)
+    )
+    return place.is_dir() and not inside_usr and not holds_node_places

@@ -1,1 +1,1 @@
-"""Starting jobs: the plan of a launch, its start, what it says, its end."""
+"""From a job request to a plan: ranks, command lines, environment, scripts."""

@@ -1,13 +1,17 @@
-"""What the nodes record about a job, line by line, as values."""
+"""Events of a job, as its nodes record them."""
 
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
 _LATE = re.compile(
@@ -228,7 +232,7 @@ def _ended(line: str) -> Event | None:
     if match := _LOST.fullmatch(line):
         return AgentEnded(int(match[1]), None)
     if match := _TOLD.fullmatch(line):
-        return _told(match)
+        return _rank_message_event(match)
     return _ended_at(line)
 
 
@@ -269,8 +273,46 @@ def _zone_s(match: re.Match[str]) -> int | None:
     return -seconds if match[5] == "-" else seconds
 
 
-def _told(match: re.Match[str]) -> Event | None:
+def _rank_message_event(match: re.Match[str]) -> Event | None:
     try:
         return RankTold(int(match[1]), base64.b64decode(match[2], validate=True))
     except ValueError:
         return None
+
+
+log = logging.getLogger(__name__)
+
+
+class EventReader:
+    """Gives the events that a node writes; a line that is none is told in the log and left out."""
+
+    def __init__(self, node: str, on_event: Callable[[Event], None]) -> None:
+        self._node = node
+        self._on_event = on_event
+        self._rest = b""
+        self._lines = 0
+        self.size = 0
+        """How many bytes have come."""
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.size += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+
+    def end_line(self) -> None:
+        """What came last is a whole line, whose end may be on its way."""
+        line, self._rest = self._rest, b""
+        self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        if not line:
+            return
+        self._lines += 1
+        try:
+            event = parse_event(line.decode(errors="replace"), self._lines)
+        except NotUnderstoodError as error:
+            log.warning("%s: %s", self._node, error)
+        else:
+            self._on_event(event)

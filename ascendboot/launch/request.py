@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.deadline import WITHIN_S
-from ascendboot.model.launcher import LAUNCHER_NAMES, MPIRUN, LauncherChoice
+from ascendboot.launch.supervise import WITHIN_S
+from ascendboot.model.cluster import LAUNCHER_NAMES, MPIRUN, LauncherChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import PurePosixPath
 
-    from ascendboot.model.placement import Placement, Slot
+    from ascendboot.model.cluster import Placement, Slot
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -135,7 +135,7 @@ def _refuse_names(request: LaunchRequest) -> None:
 
 
 def _refuse_elastic(request: LaunchRequest, min_nodes: int) -> None:
-    from ascendboot.launch.elastic import why_not_elastic  # noqa: PLC0415 - only if asked for
+    from ascendboot.launch.launchers.torchrun import why_not_elastic  # noqa: PLC0415 - only if asked for
 
     nodes, with_table = len(request.placement.nodes), request.rank_table is not None
     why_not = why_not_elastic(min_nodes, nodes, request.launcher, with_table=with_table)

@@ -1,1 +1,1 @@
-"""Frozen values that describe the cluster, the job and the results; nothing here does I/O."""
+"""Frozen values that describe the cluster, the job and the results; no I/O."""

@@ -1,11 +1,13 @@
-"""What the operator wants: Device, Node and Cluster as the inventory states them."""
+"""The cluster of an inventory: nodes, devices, containers, launcher, placement, clock offsets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from ascendboot.model.code import PRIMARY
+from ascendboot.model.files import PRIMARY
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
 if TYPE_CHECKING:
@@ -190,3 +192,159 @@ class Cluster:
             if node.name == name:
                 return node
         raise KeyError(name)
+
+
+OWN_ONLY = "podman shows each user nothing but his own containers"
+
+
+@dataclass(frozen=True)
+class ContainerExec:
+    """From a node's host side into one of its containers."""
+
+    engine: str
+    """The program `docker` or `podman`, as it is called on the host side."""
+    container: str
+
+    @property
+    def engine_name(self) -> str:
+        """The engine as people say it."""
+        return PurePosixPath(self.engine).name
+
+    def argv(self, *words: str) -> tuple[str, ...]:
+        """What to run on the host side so that `words` run in the container, stdin passed on.
+
+        BASH_ENV: some images set it, and bash would read that file before any of our scripts.
+        """
+        return (self.engine, "exec", "-i", "-e", "BASH_ENV=", self.container, *words)
+
+    def remedy(self, words: str) -> str:
+        """What an operator can do when the engine refuses with these words."""
+        said = words.lower()
+        engine, name = self.engine_name, self.container
+        for marks, remedy in (
+            (_DENIED, f"let this user use {engine} (group {engine}), or log in as root"),
+            (_NO_SERVICE, f"start the engine: systemctl start {engine}"),
+            (_PAUSED, f"let it go on: {engine} unpause {name}"),
+            (_STOPPED, f"start it: {engine} start {name}"),
+            (_ABSENT, "start it, or correct `container`"),
+            (_ROOTLESS, f"log in as the user who started it; {OWN_ONLY}"),
+            (_NO_FOLDER, f"make its working directory again: {engine} exec -w / {name} mkdir -p …"),
+            (_NO_BASH, "install bash in its image"),
+            (_NO_ENGINE, f"is {engine} still on the host side? Run setup, which looks again"),
+        ):
+            if any(mark in said for mark in marks):
+                return remedy
+        return f"look at it: {engine} ps -a"
+
+
+# docker 20.10 to 28 and podman 4.3 say it in these words
+_DENIED = ("permission denied while trying to connect",)
+_NO_SERVICE = ("cannot connect to the docker daemon", "is the docker daemon running")
+_PAUSED = ("is paused", "state paused", "unpause")
+_STOPPED = ("is not running", "running containers", "state improper", "is restarting")
+_ABSENT = ("no such container", "no container with name or id", "no such object")
+_ROOTLESS = ("rootless",)
+_NO_FOLDER = ('workdir "', "chdir to cwd", "chdir `", "current working directory")
+_NO_BASH = ('"bash": executable file', "executable file `bash`")
+_NO_ENGINE = ("no such file or directory", "not found")
+
+
+def is_absent(words: str) -> bool:
+    """Whether an engine says by these words that it has no such container."""
+    return any(mark in words.lower() for mark in _ABSENT)
+
+
+LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
+"""What horovodrun and torchrun may need to load their libraries; no other variable of the ranks
+reaches a launcher."""
+
+
+@dataclass(frozen=True)
+class LauncherChoice:
+    """The program: mpirun, unless one of the others is named."""
+
+    why: str
+    horovodrun: str | None = None
+    """Its absolute path on the primary."""
+    torchrun: bool = False
+    """One of it runs on every node: `-m torch.distributed.run` of the job's own Python."""
+
+    @property
+    def name(self) -> str:
+        """As people call the program."""
+        if self.torchrun:
+            return "torchrun"
+        return "horovodrun" if self.horovodrun else "mpirun"
+
+    @property
+    def words(self) -> str:
+        """A sentence for reports and plans."""
+        return f"{self.name} starts jobs: {self.why}"
+
+
+MPIRUN = LauncherChoice("nothing else was asked for")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A device of a node where one rank can run."""
+
+    node: Node
+    device_id: int
+    device_ip: str | None
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The slots of a job in rank order: a slot's rank is its index."""
+
+    slots: tuple[Slot, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self.slots)
+
+    @property
+    def primary(self) -> Node:
+        """The node of rank 0."""
+        return self.slots[0].node
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that hold ranks, in rank order."""
+        return tuple({slot.node.name: slot.node for slot in self.slots}.values())
+
+    def on(self, node: Node) -> tuple[Slot, ...]:
+        """The slots of one node, by local rank."""
+        return tuple(self.slots[rank] for rank in self.ranks_on(node))
+
+    def ranks_on(self, node: Node) -> tuple[int, ...]:
+        """The ranks of one node, ascending."""
+        return self._ranks.get(node.name, ())
+
+    @cached_property
+    def _ranks(self) -> dict[str, tuple[int, ...]]:
+        ranks: dict[str, list[int]] = {}
+        for rank, slot in enumerate(self.slots):
+            ranks.setdefault(slot.node.name, []).append(rank)
+        return {name: tuple(of_node) for name, of_node in ranks.items()}
+
+
+@dataclass(frozen=True)
+class NodeClocks:
+    """By how much each node's clock is ahead; one that is not named goes as the operator's."""
+
+    offsets: Mapping[str, float] = field(default_factory=dict)
+    """In seconds; below 0 where it is behind."""
+    uncertainty_s: float = 0.0
+    """By how much each of them may be wrong."""
+
+    def here(self, node: str, at: float) -> float:
+        """What the operator's clock shows when that of a node shows `at`."""
+        return at - self.offsets.get(node, 0.0)
+
+    def there(self, node: str, at: float) -> float:
+        """What a node's clock shows when the operator's shows `at`."""
+        return at + self.offsets.get(node, 0.0)

@@ -1,1 +1,1 @@
-"""Rank tables of every generation: read, judged, written, converted, compared and shown; pure."""
+"""Rank tables of every generation: read, validated, written, converted, shown; no I/O."""

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.convert import convert, in_order, numbered
-from ascendboot.ranktable.levels import LevelTable
-from ascendboot.ranktable.rule import CALLED
-from ascendboot.ranktable.servers import RankedDevice, RankTable, Server, SuperPod
+from ascendboot.ranktable.formats import LevelTable, RankedDevice, RankTable, Server, SuperPod
+from ascendboot.ranktable.rules import CALLED
 from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.ranktable.convert import Order
-    from ascendboot.ranktable.levels import LevelRank
-    from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.rule import Product
+    from ascendboot.ranktable.formats import LevelRank
+    from ascendboot.ranktable.read import Table
+    from ascendboot.ranktable.rules import Product
     from ascendboot.ranktable.validate import Generation
 
 

@@ -1,26 +1,144 @@
-"""One generation from another, several tables as one, a table from a hostfile.
-
-Nothing is made up: where the information is not there, the error names what is missing.
-"""
+"""Converts, compares and shows rank tables."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.compare import version_of
-from ascendboot.ranktable.groups import Group, GroupDevice, GroupTable, Instance
-from ascendboot.ranktable.levels import LevelTable
-from ascendboot.ranktable.rows import rows_of
-from ascendboot.ranktable.servers import RankedDevice, RankTable, Server, SuperPod
+from ascendboot.ranktable.formats import (
+    Group,
+    GroupDevice,
+    GroupTable,
+    Instance,
+    LevelTable,
+    RankedDevice,
+    RankTable,
+    Server,
+    SuperPod,
+)
+from ascendboot.ranktable.read import Row, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.ranktable.reading import Table
+    from ascendboot.ranktable.formats import Extra
+    from ascendboot.ranktable.read import Table
     from ascendboot.ranktable.validate import Generation
+
+_CALLED = {"addresses": "device_ip", "server": "server_id", "super_pod": "super_pod_id"}
+"""What the files call what rows have."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two tables differ; None stands for what one of them does not have."""
+
+    where: str
+    """A rank, a server, or the table."""
+    what: str
+    first: str | None
+    second: str | None
+
+    @property
+    def text(self) -> str:
+        """As one line: `rank 3: device_ip: 192.0.2.3 -> 192.0.2.4`."""
+        first, second = (("nothing" if v is None else v) for v in (self.first, self.second))
+        return f"{self.where}: {self.what}: {first} -> {second}"
+
+
+def differences(first: Table, second: Table) -> tuple[Difference, ...]:
+    """Everything in which the two differ, rank by rank; nothing where they mean the same."""
+    return (*_table(first, second), *_ranks(first, second), *_servers(first, second))
+
+
+def version_of(table: Table) -> str:
+    """The generation of a table, in words."""
+    if isinstance(table, GroupTable):
+        return "group list"
+    return "2.0" if isinstance(table, LevelTable) else table.version
+
+
+def _table(first: Table, second: Table) -> Iterator[Difference]:
+    if version_of(first) != version_of(second):
+        yield Difference("table", "version", version_of(first), version_of(second))
+    if first.world_size != second.world_size:
+        yield Difference("table", "ranks", str(first.world_size), str(second.world_size))
+    yield from _members("table", first.extra, second.extra)
+
+
+def _ranks(first: Table, second: Table) -> Iterator[Difference]:
+    ones = {row.rank: row for row in rows_of(first)}
+    others = {row.rank: row for row in rows_of(second)}
+    for rank in sorted({*ones, *others}):
+        one, other = ones.get(rank), others.get(rank)
+        if one is None or other is None:
+            yield Difference(f"rank {rank}", "device", _place(one), _place(other))
+        elif one != other:
+            yield from _row(one, other)
+
+
+def _row(one: Row, other: Row) -> Iterator[Difference]:
+    for name in (field.name for field in fields(Row) if field.name != "extra"):
+        values = getattr(one, name), getattr(other, name)
+        if values[0] != values[1]:
+            texts = [_text(value) for value in values]
+            what = _CALLED.get(name, name)
+            yield Difference(f"rank {one.rank}", what, texts[0], texts[1])
+    yield from _members(f"rank {one.rank}", one.extra, other.extra)
+
+
+def _servers(first: Table, second: Table) -> Iterator[Difference]:
+    ones, others = (_extras(table) for table in (first, second))
+    for name in sorted(ones.keys() & others.keys()):
+        yield from _members(name, ones[name], others[name])
+
+
+def _extras(table: Table) -> dict[str, Extra]:
+    """What else is said of servers, super pods, instances, by name."""
+    if isinstance(table, LevelTable):
+        return {
+            f"rank {rank.rank_id} layer {level.net_layer}": (
+                ("net_instance_id", level.net_instance_id),
+                *level.extra,
+                *(
+                    (address.addr, (address.addr_type, address.ports, *address.extra))
+                    for address in level.addresses
+                ),
+            )
+            for rank in table.ranks
+            for level in rank.levels
+        }
+    if isinstance(table, GroupTable):
+        return {
+            f"instance {instance.pod_name}": instance.extra
+            for group in table.groups
+            for instance in group.instances
+        }
+    servers = {f"server {server.server_id}": server.extra for server in table.servers}
+    return servers | {f"super pod {pod.super_pod_id}": pod.extra for pod in table.super_pods}
+
+
+def _members(where: str, first: Extra, second: Extra) -> Iterator[Difference]:
+    one, other = dict(first), dict(second)
+    for name in sorted(one.keys() | other.keys()):
+        if one.get(name) != other.get(name):
+            yield Difference(where, name, _text(one.get(name)), _text(other.get(name)))
+
+
+def _place(row: Row | None) -> str | None:
+    return None if row is None else f"{row.server} device {row.device_id}"
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or None
+    return None if value is None or value == "" else str(value)
+
+
+# Nothing is made up: where the information is not there, the error names what is missing.
 
 Order: TypeAlias = Literal["given", "server-id"]
 ORDERS: tuple[Order, ...] = ("given", "server-id")
@@ -241,3 +359,62 @@ def _lacks(own: str, generation: str, what: str) -> RankTableError:
     return RankTableError(
         f"could not be converted from {own} to {generation}: what is missing is {what}"
     )
+
+
+def lines_of(version: str, rows: Sequence[Row]) -> Iterator[str]:
+    """The ranks of a table as text: a head line, then server by server one line per rank."""
+    kind = version if version == "group list" else f"version {version}"
+    where = "net instance" if version == "2.0" else "server"
+    count = len({row.server for row in rows})
+    yield f"{kind}, {_plural(len(rows), 'rank')} on {_plural(count, where)}"
+    for name, group in groupby(rows, key=lambda row: row.server):
+        yield ""
+        ranks = list(group)
+        yield f"{name}{_pod(ranks)}  {_ranks_shown(ranks)}"
+        yield from _grid(ranks)
+
+
+def rows_json(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The same for programs."""
+    return [
+        {
+            "rank": row.rank,
+            "server": row.server,
+            "device": row.device_id,
+            "addresses": list(row.addresses),
+            "super_pod": row.super_pod or None,
+            "super_device_id": row.super_device_id,
+            "local_id": row.local_id,
+        }
+        for row in rows
+    ]
+
+
+def _grid(rows: Sequence[Row]) -> Iterator[str]:
+    cells = [["rank", "device", "address"]]
+    with_pods = any(row.super_device_id is not None for row in rows)
+    with_local = any(row.local_id is not None for row in rows)
+    cells[0] += ["super device"] * with_pods + ["local id"] * with_local
+    for row in rows:
+        line = [str(row.rank), str(row.device_id), " ".join(row.addresses) or "-"]
+        line += ["-" if row.super_device_id is None else str(row.super_device_id)] * with_pods
+        line += ["-" if row.local_id is None else str(row.local_id)] * with_local
+        cells.append(line)
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    for line in cells:
+        first = [text.rjust(width) for text, width in zip(line[:2], widths[:2], strict=True)]
+        rest = [text.ljust(width) for text, width in zip(line[2:], widths[2:], strict=True)]
+        yield f"  {'  '.join(first + rest)}".rstrip()
+
+
+def _ranks_shown(rows: Sequence[Row]) -> str:
+    first, last = rows[0].rank, rows[-1].rank
+    return f"rank {first}" if first == last else f"ranks {first}-{last}"
+
+
+def _pod(rows: Sequence[Row]) -> str:
+    return f"  super pod {rows[0].super_pod}" if rows[0].super_pod else ""
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable import grouplist, ranklist, serverlist
+from ascendboot.ranktable import validate_groups, validate_v1, validate_v2
 from ascendboot.ranktable.fields import cut, kind
-from ascendboot.ranktable.problem import Judging, Problem
-from ascendboot.ranktable.rule import CALLED, Job, Level, Product
+from ascendboot.ranktable.rules import CALLED, Job, Level, Problem, Product, TableCheck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.ranktable.source import Source
+    from ascendboot.ranktable.text import Source
 
 Generation: TypeAlias = Literal["1.0", "1.2", "2.0", "group list"]
 
@@ -46,7 +45,7 @@ _OTHERS: dict[str, str] = {
 """By the member that gives them away, what is often taken for a rank table."""
 
 
-def validate(
+def validate_table(
     source: Source,
     *,
     product: Product | None = None,
@@ -64,16 +63,16 @@ def validate(
     found = generation_of(document)
     readers = PRODUCTS_OF[found]
     implied = product or (readers[0] if len(readers) == 1 else None)
-    judging = Judging(product=implied, job=job, intra_roce=intra_roce, is_v2=found == "2.0")
+    judging = TableCheck(product=implied, job=job, intra_roce=intra_roce, is_v2=found == "2.0")
     _file(source, judging)
     _version(document, found, product, judging)
     _status(source, document, found, judging)
     if found == "2.0":
-        ranklist.judge(document, judging)
+        validate_v2.check_rank_list(document, judging)
     elif found == "group list":
-        grouplist.judge(document, judging)
+        validate_groups.check_group_list(document, judging)
     else:
-        serverlist.judge(document, judging)
+        validate_v1.check_server_list(document, judging)
     if job == "rec-sdk-tf" and found in ("2.0", "group list"):
         _no_server_list(found, judging)
     return tuple(sorted(judging.problems, key=lambda problem: problem.level))
@@ -109,7 +108,7 @@ def generation_of(document: Mapping[str, object]) -> Generation:
     return "2.0" if "rank_list" in document else "group list"
 
 
-def _file(source: Source, judging: Judging) -> None:
+def _file(source: Source, judging: TableCheck) -> None:
     path, job = source.absolute, judging.job
     if path and path.find(".json") + len(".json") != len(path):
         judging.say("file-name", (), f'the path "{cut(path)}" is refused', path=path)
@@ -126,7 +125,7 @@ def _file(source: Source, judging: Judging) -> None:
 
 
 def _version(
-    document: Mapping[str, object], found: Generation, product: Product | None, judging: Judging
+    document: Mapping[str, object], found: Generation, product: Product | None, judging: TableCheck
 ) -> None:
     version = document.get("version")
     if version is None and found == "group list":
@@ -175,7 +174,7 @@ def _wrong_version(version: str, found: Generation) -> str:
 
 
 def _status(
-    source: Source, document: Mapping[str, object], found: Generation, judging: Judging
+    source: Source, document: Mapping[str, object], found: Generation, judging: TableCheck
 ) -> None:
     status = document.get("status")
     if status == "completed" or (status is None and found == "2.0" and "status" not in document):
@@ -195,7 +194,7 @@ def _status(
         )
 
 
-def _no_server_list(found: Generation, judging: Judging) -> None:
+def _no_server_list(found: Generation, judging: TableCheck) -> None:
     judging.say(
         "rec-sdk-form",
         (),

@@ -1,1 +1,1 @@
-"""The one seam to machines."""
+"""The one way to machines."""

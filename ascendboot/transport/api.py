@@ -1,11 +1,11 @@
-"""Command, Result and Transport: how everything else talks to one side of one node."""
+"""Commands, results and the protocol of a transport: how the rest of the code talks to a node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ascendboot.errors import CommandError, excerpt
 
@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import PurePosixPath
 
-    from ascendboot.model.container import Inside
+    from ascendboot.model.cluster import ContainerExec
 
+UPTIME: Final = r"""
+look_up() { read -r up _ </proc/uptime; up=${up%.*}; }
+"""
+"""Shell function: sets `up`, seconds that only pass. Bash's SECONDS follow the clock of the day:
+one that is set would end a job, or put off what is due."""
 
 MOST_OF_ERRORS = 1 << 16
 """So many bytes of a command's standard error are taken."""
@@ -102,9 +107,9 @@ class Result:
         """
         if self.as_expected:
             return self
-        raise CommandError(self.node, f"could not {self.command.purpose}: {self.said()}")
+        raise CommandError(self.node, f"could not {self.command.purpose}: {self.outcome()}")
 
-    def said(self) -> str:
+    def outcome(self) -> str:
         """`npu-smi info -m exited 127: command not found`, for messages."""
         if self.is_cut:
             return flood(self.command)
@@ -198,7 +203,7 @@ class HostSide(Transport, Protocol):
         """Whether its sshd refused a second session on the connection (`MaxSessions 1`)."""
         ...
 
-    def inside(self, way: Inside) -> Transport:
+    def inside(self, way: ContainerExec) -> Transport:
         """The side behind `way`, over the same connection; closing this one closes it, too."""
         ...
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from ascendboot.model.container import Inside
+    from ascendboot.model.cluster import ContainerExec
     from ascendboot.transport.script import Script
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class FloodError(Exception):
     """A channel printed more than anything is waited for in; the text is how it began."""
 
 
-def start(channel: Channel, script: Script, inside: Inside | None = None) -> None:
+def start(channel: Channel, script: Script, inside: ContainerExec | None = None) -> None:
     """Start `script`, in a container where one is given; stdin then belongs to its commands."""
     channel.exec_command(launch_line(script.program, inside))
     for at in range(0, len(script.program), _WRITE):

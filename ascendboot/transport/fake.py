@@ -11,7 +11,7 @@ from ascendboot.transport.api import WRITE_SCRIPT, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ascendboot.model.container import Inside
+    from ascendboot.model.cluster import ContainerExec
     from ascendboot.transport.api import Command
 
 
@@ -69,10 +69,10 @@ class FakeTransport:
     is_closed: bool = False
     containers: dict[str, FakeTransport] = field(default_factory=dict)
     """What is behind this host side, by name."""
-    entered: list[Inside] = field(default_factory=list)
+    entered: list[ContainerExec] = field(default_factory=list)
     has_one_session: bool = False
 
-    def inside(self, way: Inside) -> FakeTransport:
+    def inside(self, way: ContainerExec) -> FakeTransport:
         """The container that `way` names."""
         self.entered.append(way)
         return self.containers[way.container]

@@ -13,7 +13,7 @@ from ascendboot.transport.api import Command, Effect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ascendboot.model.container import Inside
+    from ascendboot.model.cluster import ContainerExec
     from ascendboot.transport.api import HostSide, Result, Stream, Transport
 
 Allow: TypeAlias = Callable[[str, Command], None]
@@ -74,7 +74,7 @@ class GuardedHost(Guarded):
         """As its host side found."""
         return self._host.has_one_session
 
-    def inside(self, way: Inside) -> Guarded:
+    def inside(self, way: ContainerExec) -> Guarded:
         """The side behind `way`."""
         return Guarded(self._host.inside(way), self._allow)
 
@@ -140,7 +140,7 @@ class Fence:
         """The lock will be taken through this."""
         self._holder = holder
 
-    def heard(self, result: Result) -> None:
+    def answered(self, result: Result) -> None:
         """A node has answered; with the answer to the command that takes the lock this begins."""
         if result.command is self._lock:
             self._primary = result.node

@@ -1,4 +1,4 @@
-"""One bash script for many commands, and the reader of its reply, which no node can make large."""
+"""Several commands in one script, run on a host, in its container, or in both."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, excerpt
-from ascendboot.transport.api import MOST_OF_ERRORS, Result, amount, flood
+from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, Result, amount, flood
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ascendboot.model.container import Inside
-    from ascendboot.transport.api import Command
+    from ascendboot.model.cluster import ContainerExec
+    from ascendboot.transport.api import HostSide
 
 KILL_AFTER_S = 5.0
 """How long a command that ignores SIGTERM lives on after its timeout."""
@@ -107,7 +107,7 @@ class Script:
         return self.commands[min(results, len(self.commands) - 1)].purpose
 
 
-def launch_line(program: bytes, inside: Inside | None = None) -> str:
+def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
     """What to execute on the host side so that `program`, sent over stdin, runs, and nothing else.
 
     It runs there, or in a container. Exactly the program is read: what follows on stdin belongs to
@@ -391,7 +391,7 @@ def _why_nothing_ran(said: str, user: str) -> str:
 
 
 def not_whole_inside(
-    node: str, inside: Inside, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
+    node: str, inside: ContainerExec, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
 ) -> CommandError:
     """The error for a reply from a container that has no end marker."""
     where = f"the container {inside.container}"
@@ -410,3 +410,46 @@ def not_whole_inside(
     return CommandError(
         node, f"could not {script.purpose_after(0)} in {where}: {seen.rstrip('.')}; {remedy}"
     )
+
+
+class HostAndContainer:
+    """The workload side behind `way`; what is asked of it takes the host's `commands` along."""
+
+    def __init__(self, host: HostSide, way: ContainerExec, commands: Sequence[Command]) -> None:
+        self.on_host: tuple[Result, ...] = ()
+        """What the host side said, once the workload side was asked."""
+        self._host = host
+        self._way = way
+        self._commands = tuple(commands)
+
+    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """Run all commands in the container, and the host's beside it, in one execution.
+
+        Raises:
+            UnreachableError: the connection is gone.
+            CommandError: a reply is not whole.
+        """
+        script = compile_script(commands)
+        shell = f'eval "$(head -c {len(script.program)})"'
+        reads = all(command.effect is Effect.READ for command in commands)
+        way_in = Command(
+            argv=self._way.argv("bash", "--noprofile", "--norc", "-c", shell),
+            purpose=commands[0].purpose,
+            effect=Effect.READ if reads else Effect.WRITE,
+            timeout_s=script.longest_s,
+            most_bytes=script.most_bytes,
+            stdin=script.program,
+        )
+        framed, *said = self._host.run_all((way_in, *self._commands))
+        self.on_host = tuple(said)
+        reply = parse_reply(framed.node, script, framed.stdout)
+        if not reply.ended:
+            raise not_whole_inside(
+                framed.node,
+                self._way,
+                script,
+                reply,
+                exit_code=framed.exit_code,
+                stderr=framed.stderr,
+            )
+        return reply.results

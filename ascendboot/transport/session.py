@@ -1,17 +1,19 @@
-"""The transport to one node over one connection that is logged in."""
+"""Runs commands in one login session of a node, each with a time limit and a size limit."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 import time
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Protocol
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ascendboot.errors import CommandError
 from ascendboot.transport.api import HANGS, Result
 from ascendboot.transport.channel import ChannelStream, FloodError, Limit, Raw, Reading, start
-from ascendboot.transport.reach import Cause, ConnectError, lost
+from ascendboot.transport.connect import KEEPALIVE_S, PEER_SILENT_S, Cause, ConnectError, lost
 from ascendboot.transport.script import (
     ReplyReader,
     compile_open,
@@ -21,19 +23,143 @@ from ascendboot.transport.script import (
     not_whole_inside,
     parse_reply,
 )
-from ascendboot.transport.waits import Waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ascendboot.errors import NodeError
-    from ascendboot.model.cluster import Node
-    from ascendboot.model.container import Inside
+    from ascendboot.model.cluster import ContainerExec, Node
     from ascendboot.transport.api import Command
     from ascendboot.transport.channel import Channel
-    from ascendboot.transport.keepalive import Keepalive
     from ascendboot.transport.script import Reply, Script
-    from ascendboot.transport.waits import Wait
+
+TOLD_AFTER_S = 30.0
+"""How long something may take, without any progress, before it is told of."""
+
+
+class Wait:
+    """One node that is waited for."""
+
+    def __init__(self, node: str, purpose: str, now: Callable[[], float]) -> None:
+        self.node = node
+        self._now = now
+        self.goes_on(purpose)
+
+    def goes_on(self, purpose: str) -> None:
+        """Say that there was progress; what is waited for now completes "still waiting to …"."""
+        self.purpose = purpose
+        self.since = self._now()
+        self.is_told = False
+
+
+class Waits:
+    """All that is waited for now, by the threads that work on the nodes."""
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._open: dict[Wait, None] = {}
+
+    @contextmanager
+    def of(self, node: str, purpose: str) -> Iterator[Wait]:
+        """Waiting for one node, until the block ends."""
+        wait = Wait(node, purpose, self._now)
+        with self._lock:
+            self._open[wait] = None
+        try:
+            yield wait
+        finally:
+            with self._lock:
+                del self._open[wait]
+
+    def late(self) -> Mapping[str, list[str]]:
+        """By purpose: the nodes without progress for a while of which nobody was told yet."""
+        found: dict[str, list[str]] = {}
+        with self._lock:
+            for wait in self._open:
+                if not wait.is_told and self._now() - wait.since >= TOLD_AFTER_S:
+                    wait.is_told = True
+                    found.setdefault(wait.purpose, []).append(wait.node)
+        return found
+
+
+# TCP asks the other kernel, which answers for a frozen sshd too, and Paramiko's own keepalive
+# wants no reply. What is asked here is OpenSSH's `keepalive@openssh.com`, which every server
+# answers, be it that it does not know it. Any byte counts as an answer, as it does for
+# `ServerAliveInterval`.
+
+REQUEST = "keepalive@openssh.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keepalive:
+    """How a connection is watched, in seconds."""
+
+    every_s: float = KEEPALIVE_S
+    """How long nothing is sent before the server is asked whether it is there; what is held hears
+    an empty line as often."""
+    silent_s: float = PEER_SILENT_S
+    """How long the server may leave that unanswered before the connection counts as lost."""
+
+
+class Socket(Protocol):
+    """A socket, or what is as good as one."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Some bytes; TimeoutError when none came in time."""
+
+    def send(self, data: bytes, /) -> int:
+        """How many bytes went; TimeoutError when none did in time."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Watched:
+    """A socket whose peer has to answer what it is asked; without a question it may be silent.
+
+    `recv` and `send` raise ConnectionError once it has not, which ends the connection.
+    """
+
+    def __init__(
+        self, sock: Socket, silent_s: float, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sock = sock
+        self._silent_s = silent_s
+        self._now = now
+        self._asked: float | None = None
+
+    def note_request(self) -> None:
+        """Say that from now on there is something to be answered."""
+        if self._asked is None:
+            self._asked = self._now()
+
+    def recv(self, size: int) -> bytes:
+        """As a socket's."""
+        try:
+            data = self._sock.recv(size)
+        except TimeoutError:
+            self._refuse_silence()
+            raise
+        self._asked = None
+        return data
+
+    def send(self, data: bytes) -> int:
+        """As a socket's."""
+        try:
+            return self._sock.send(data)
+        except TimeoutError:
+            self._refuse_silence()
+            raise
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a socket has
+        return getattr(self._sock, name)
+
+    def _refuse_silence(self) -> None:
+        if self._asked is not None and self._now() - self._asked > self._silent_s:
+            seen = f"the server answered no keepalive within {self._silent_s:g} s"
+            raise ConnectionError(errno.ETIMEDOUT, seen)
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,7 +223,7 @@ class SshTransport:
         link: Link,
         on_result: Callable[[Result], None] | None = None,
         *,
-        way: Inside | None = None,
+        way: ContainerExec | None = None,
         waits: Waits | None = None,
     ) -> None:
         self.executions = 0
@@ -113,7 +239,7 @@ class SshTransport:
         self._insides: list[SshTransport] = []
         self._closed = threading.Event()
 
-    def inside(self, way: Inside) -> SshTransport:
+    def inside(self, way: ContainerExec) -> SshTransport:
         """The side behind `way`; its `close` ends what runs there and leaves the connection."""
         found = SshTransport(self._link, self._on_result, way=way, waits=self._waits)
         with self._lock:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.lab import Lab, LabError, RangeInUseError, Shape, down, up
-from ascendboot.lab.containers import need_containers
-from ascendboot.lab.processes import ProcessId
+from ascendboot.lab.cluster import Lab, down, up
+from ascendboot.lab.host import LabError, ProcessId, RangeInUseError
+from ascendboot.lab.node import need_containers
 from ascendboot.lab.records import recorded
+from ascendboot.lab.shape import Shape
 from tests.needs import missing
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _up_somewhere(
     (directory / _KEEPER).write_text(f"{own.pid} {own.started}")
     ranges = _ranges(nodes)
     for networks in ranges:
-        shape = Shape.asked(nodes, devices, networks, containers=containers)
+        shape = Shape.requested(nodes, devices, networks, containers=containers)
         try:
             return up(shape, directory=directory, project=project)
         except RangeInUseError:

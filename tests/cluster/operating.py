@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 PROGRAM = str(Path(sys.executable).with_name("ascendboot"))
 BASE = "/var/lib/ascendboot/lab"

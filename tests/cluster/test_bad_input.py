@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ascendboot.parse import openmpi
+from ascendboot.facts.parsers import software
 from tests.cluster.operating import BASE, Operator, measured, set_up
 from tests.waiting import wait_until
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 
@@ -367,7 +367,7 @@ def test_another_open_mpi_and_another_horovod_on_one_node_are_named(operator: Op
         operator.sh("lab-2", "rm /usr/local/bin/mpirun")
     assert (setup.code, setup.outcomes("changed")) == (1, [])
     install = "Install the same version on all nodes."
-    here = openmpi.parse_version(operator.sh("lab-1", "mpirun --version"))
+    here = software.parse_openmpi_version(operator.sh("lab-1", "mpirun --version"))
     assert set(setup.details("blocked")) == {
         f"lab-[1-2]: lab-1 has Horovod 0.28.1, lab-2 has 0.27.0. {install}",
         f"lab-[1-2]: lab-1 has Open MPI {here}, lab-2 has 4.0.5. {install}",

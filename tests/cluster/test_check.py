@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

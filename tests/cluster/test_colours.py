@@ -17,7 +17,7 @@ from tests.cluster.operating import PROGRAM, Operator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

@@ -12,7 +12,7 @@ from tests.cluster.operating import BASE, Operator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("containers_possible")]
 

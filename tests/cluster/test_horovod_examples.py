@@ -20,7 +20,7 @@ from tests.cluster.operating import BASE, Ended, Operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 EXAMPLES = os.environ.get("ASCENDBOOT_HOROVOD_EXAMPLES", "")
 """The folder `examples` of Horovod's repository; no package of Horovod has them."""

@@ -13,12 +13,12 @@ import pytest
 
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.inventory.load import load
-from ascendboot.lab import Lab, LabError, RangeInUseError, Shape, down, find, up
+from ascendboot.lab.cluster import Lab, down, find, status_of, up
 from ascendboot.lab.faults import KINDS
-from ascendboot.lab.processes import kill_all
+from ascendboot.lab.host import LabError, RangeInUseError, kill_all
 from ascendboot.lab.records import ROOT, of_id
-from ascendboot.lab.status import status_of
-from ascendboot.model.certificate import fingerprint
+from ascendboot.lab.shape import Shape
+from ascendboot.model.files import fingerprint
 from tests.cluster.operating import ascendboot
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ascendboot.lab.faults import Fault
 
+if TYPE_CHECKING:
     Break = Callable[..., Fault]
     BringUp = Callable[..., Lab]
 

@@ -11,14 +11,16 @@ import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
-from ascendboot.lab import Lab, LabError, Shape, down, up
+from ascendboot.lab.cluster import Lab, down, status_of, up
+from ascendboot.lab.host import LabError
 from ascendboot.lab.records import of_id
-from ascendboot.lab.status import status_of
+from ascendboot.lab.shape import Shape
 from tests.cluster.operating import PROGRAM, ascendboot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+if TYPE_CHECKING:
     BringUp = Callable[..., Lab]
 
 pytestmark = pytest.mark.cluster

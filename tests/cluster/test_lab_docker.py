@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.lab.files import directory, put
+from ascendboot.lab.host import directory, put
 from tests.needs import missing
 from tests.waiting import wait_until
 

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import UsageError
-from ascendboot.lab import Lab, LabError, down, effects
+from ascendboot.facts.parsers import hccn_tool
+from ascendboot.facts.parsers import hccn_tool as hccn_tool_parser
+from ascendboot.lab import faults
+from ascendboot.lab.cluster import Lab, down, status_of
 from ascendboot.lab.faults import Fault
+from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import ssh_answers
-from ascendboot.lab.processes import ProcessId
 from ascendboot.lab.records import of_id
-from ascendboot.lab.status import status_of
-from ascendboot.parse import hccn_conf, hccn_tool
 from tests.needs import missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+if TYPE_CHECKING:
     Break = Callable[..., Fault]
     BringUp = Callable[..., Lab]
 
@@ -85,7 +87,7 @@ def test_a_stale_address_is_of_one_device(practice_cluster: Lab, fault: Break) -
     seen, wanted = addresses(lab, "lab-1"), right(lab, "lab-1")
     assert [i for i in range(8) if seen[i] != wanted[i]] == [2]
     assert seen[2] not in {device.device_ip for node in lab.nodes for device in node.devices}
-    hccn_conf.parse(said(lab, "lab-1", "cat", "/etc/hccn.conf"))
+    hccn_tool_parser.parse_conf(said(lab, "lab-1", "cat", "/etc/hccn.conf"))
     lab.undo("lab-1", "stale-hccn-conf", device=2)
     assert addresses(lab, "lab-1") == wanted
 
@@ -229,7 +231,7 @@ def test_sshd_lives_by_the_clock_of_its_node(
     practice_cluster: Lab, fault: Break, tmp_path: Path
 ) -> None:
     """A certificate that is not yet valid is valid where it is later already."""
-    if effects.note(Fault("clock", seconds=1)):
+    if faults.note(Fault("clock", seconds=1)):
         missing("libfaketime is not installed (Debian package libfaketime)")
     lab = practice_cluster
     login = certified_login(lab, tmp_path)
@@ -330,6 +332,6 @@ def test_the_verb(
         cwd=practice_cluster.directory,
         timeout=300,
     )
-    said_of_clock = effects.note(Fault("clock", seconds=90)) if words[0] == "clock" else None
+    said_of_clock = faults.note(Fault("clock", seconds=90)) if words[0] == "clock" else None
     note = f"{said_of_clock}\n" if said_of_clock and code == 0 else ""
     assert (done.returncode, done.stdout, done.stderr) == (code, out + note, err)

@@ -19,7 +19,7 @@ from tests.needs import LONG
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ascendboot.lab.world import ROOT_INFO, TOPOLOGY, root_info_text, topology_text, world_text
+from ascendboot.lab.shape import ROOT_INFO, TOPOLOGY, root_info_text, topology_text, world_text
 from tests.cluster.operating import BASE, Ended, Operator
 from tests.needs import LONG
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
     from ascendboot.lab.shape import Product
 
 pytestmark = pytest.mark.cluster

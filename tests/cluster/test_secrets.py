@@ -14,7 +14,7 @@ from tests.cluster.operating import BASE, Operator
 from tests.needs import with_torch
 
 if TYPE_CHECKING:
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ from tests.cluster.operating import Operator
 from tests.needs import LONG, with_torch
 
 if TYPE_CHECKING:
-    from ascendboot.lab import Lab
+    from ascendboot.lab.cluster import Lab
 
 # test_secrets.py runs torchrun in containers, too.
 pytestmark = [pytest.mark.cluster, LONG]

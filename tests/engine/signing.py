@@ -6,10 +6,10 @@ import base64
 import time
 from typing import TYPE_CHECKING
 
-from ascendboot.model.certificate import DAY_S, Authority, fingerprint
+from ascendboot.model.files import DAY_S, Authority, fingerprint
 
 if TYPE_CHECKING:
-    from ascendboot.model.certificate import Claims
+    from ascendboot.model.files import Claims
 
 
 def public_key(name: str) -> str:

@@ -11,30 +11,28 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ascendboot.checkup import check_up
-from ascendboot.engine.progress import Progress, Stopped
-from ascendboot.engine.setup import plan_setup, set_up
-from ascendboot.engine.survey import Survey
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.facts.api import Answered, answer_to
-from ascendboot.laid_out import installed_templates
-from ascendboot.parse.container import Container, Engines
-from ascendboot.prove import Expectation, daemon_of, rank_wrapper, wanted_answer
-from ascendboot.render import Templates
+from ascendboot.facts.parsers.system import Container, Engines
+from ascendboot.facts.query import Answered, answer_to
+from ascendboot.setup.apply import apply_setup, plan_setup
+from ascendboot.setup.check import check_cluster
+from ascendboot.setup.context import Templates, installed_templates
+from ascendboot.setup.results import Progress, Stopped
+from ascendboot.setup.survey import Survey
+from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper, wanted_answer
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnlyHost
 from tests.engine.signing import authority, public_key
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ascendboot.checks.probes import Coverage
     from ascendboot.facts.node import NodeFacts
-    from ascendboot.model.certificate import Authority
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.model.owner import Control
+    from ascendboot.model.files import Authority, Control
     from ascendboot.model.report import Report, StepResult
-    from ascendboot.network import Coverage
     from ascendboot.transport.api import Command, HostSide, Transport
     from ascendboot.transport.fake import Rule
 
@@ -199,14 +197,14 @@ class Simulation:
             if planning:
                 plan_setup(survey, self._connect_to_look)
             else:
-                set_up(survey, self._connect)
+                apply_setup(survey, self._connect)
         return survey.progress.report("run")
 
     def check(self, coverage: Coverage = "ring") -> Report:
         """`check`."""
         survey = self._begun()
         with suppress(Stopped):
-            check_up(survey, self._connect_to_look, coverage)
+            check_cluster(survey, self._connect_to_look, coverage)
         return survey.progress.report("run")
 
     def _begun(self) -> Survey:

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from ascendboot.facts.api import Answered
+from ascendboot.facts.parsers.system import Listener
+from ascendboot.facts.query import Answered
 from ascendboot.model.report import Outcome, Report
-from ascendboot.parse.ss import Listener
 from ascendboot.transport.api import Effect
 from ascendboot.transport.fake import Answer
 from tests.engine.simulated import Simulation, network
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 TITLES = [
     "Reach the nodes",

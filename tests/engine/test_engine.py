@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ascendboot.facts.api import Answered, Unanswered
+from ascendboot.facts.parsers.software import Horovod, Ssh
+from ascendboot.facts.parsers.system import Listener
+from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.report import Outcome
-from ascendboot.parse.horovod import Horovod
-from ascendboot.parse.ss import Listener
-from ascendboot.parse.sshd import Ssh
-from ascendboot.phases import SETUP
+from ascendboot.setup.phases import SETUP
 from ascendboot.transport.api import Effect
 from ascendboot.transport.fake import Answer
 from tests.engine.simulated import Simulation
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 TITLES = [
     "Reach the nodes",

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.applied import Applied, OnNode
-from ascendboot.before.checks import SKIPPABLE
-from ascendboot.before.leftovers import Leftover
-from ascendboot.before.scripts import HOST, WORK
-from ascendboot.model.launcher import LauncherChoice
-from ascendboot.model.own_file import OwnFile
-from ascendboot.parse.disk import FileSystem
-from ascendboot.ready import Readiness, look
+from ascendboot.facts.parsers.system import FileSystem
+from ascendboot.model.cluster import LauncherChoice
+from ascendboot.model.files import OwnFile
+from ascendboot.readiness.checks import SKIPPABLE
+from ascendboot.readiness.probe import HOST, WORK
+from ascendboot.readiness.ready import Readiness, check_readiness
+from ascendboot.readiness.requirements import Leftover
+from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnlyHost
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 if TYPE_CHECKING:
     from ascendboot.transport.api import Command
@@ -77,8 +77,8 @@ def servers() -> tuple[Server, Server]:
     return Server(1), Server(2)
 
 
-def applied() -> Applied:
-    on_node = OnNode(
+def applied() -> SetupRecord:
+    on_node = NodeRecord(
         files={"env/node": OwnFile("aa", 0o644)},
         sshd="digest",
         uid=0,
@@ -86,7 +86,7 @@ def applied() -> Applied:
         home="/root",
         expires={},
     )
-    return Applied(
+    return SetupRecord(
         cluster="lab",
         version="1",
         inventory_digest="",
@@ -111,7 +111,7 @@ def looked(
 ) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
     sides = {name: ReadOnlyHost(host) for name, host in hosts.items()} if guarded else hosts
-    return look(TWO, applied(), sides, script, hosts=hosts, forks=2, **given)
+    return check_readiness(TWO, applied(), sides, script, hosts=hosts, forks=2, **given)
 
 
 def test_nodes_that_are_ready(servers: tuple[Server, Server]) -> None:

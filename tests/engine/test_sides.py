@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ascendboot.facts.api import Answered
-from ascendboot.model.container import Inside
+from ascendboot.facts.parsers.system import Engines, Listener
+from ascendboot.facts.query import Answered
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.model.report import Outcome, Report
-from ascendboot.parse.container import Engines
-from ascendboot.parse.ss import Listener
 from ascendboot.transport.fake import Answer
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 OF_EVERY_NODE = {
     *("sshd/host_key", "sshd/sshd_config", "sshd", "trust/authorized_keys"),
@@ -33,7 +32,7 @@ def test_everything_goes_into_the_containers_and_nothing_to_the_hosts() -> None:
     assert [node.daemon for node in cluster.nodes] == ["", ""]
     assert all(f"{BASE}/env/rank-exec" in n.work.transport.files for n in cluster.nodes)
     assert all(node.work.daemon for node in cluster.nodes)
-    assert cluster.nodes[0].transport.entered == [Inside("/usr/bin/docker", "rec-sdk")]
+    assert cluster.nodes[0].transport.entered == [ContainerExec("/usr/bin/docker", "rec-sdk")]
 
 
 def test_each_side_is_asked_once_and_a_second_setup_changes_nothing() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ascendboot.facts.api import Answered
-from ascendboot.facts.surroundings import Surroundings
+from ascendboot.facts.environment import NodeEnvironment
+from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Device
 from tests.engine.simulated import BASE, Simulation
 
@@ -118,7 +118,7 @@ def test_open_mpi_makes_no_single_copy_where_the_kernel_refuses_it(
 ) -> None:
     cluster = Simulation.of(2)
     cluster.cluster = replace(cluster.cluster, **wish)  # type: ignore[arg-type]
-    cluster.change("lab-2", surroundings=Answered(Surroundings(single_copy=refused)))
+    cluster.change("lab-2", surroundings=Answered(NodeEnvironment(single_copy=refused)))
     assert cluster.walk().exit_code == 0
     texts = [
         node.transport.files[f"{BASE}/env/node.env"].content.decode() for node in cluster.nodes

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.facts.api import Answered, Clock
-from ascendboot.model.owner import Control
+from ascendboot.facts.query import Answered, Clock
+from ascendboot.model.files import Control
 from ascendboot.model.report import Outcome
 from tests.engine.signing import authority
 from tests.engine.simulated import BASE, SimulatedNode, Simulation
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Trust

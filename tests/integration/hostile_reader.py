@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from ascendboot.errors import NodeError
-from ascendboot.facts.api import Unanswered, ask
-from ascendboot.facts.npus import npu_questions
+from ascendboot.facts.npus import npu_queries
+from ascendboot.facts.query import Unanswered, query
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.hostkeys import HostKeys
@@ -25,9 +25,9 @@ def main(user: str, port: str, identity: str, fingerprint: str, folder: str) -> 
     transport = SshOpener(HostKeys(Path(folder) / "known", user_files=[]))(node)
     try:
         plain, after = transport.run_all([flood, WHO])
-        told["plain"] = "as expected" if plain.as_expected else plain.said()
+        told["plain"] = "as expected" if plain.as_expected else plain.outcome()
         told["after"] = after.exit_code
-        npus = ask(transport, npu_questions())["npus"]
+        npus = query(transport, npu_queries())["npus"]
         told["npus"] = npus.message if isinstance(npus, Unanswered) else str(npus.value)
     except NodeError as error:
         told["error"] = str(error)

@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.laid_out import installed_templates
-from ascendboot.launch.planning import plan
+from ascendboot.launch.build import plan
 from ascendboot.launch.request import LaunchRequest, Login
-from ascendboot.model.cluster import Node, SshAccess
-from ascendboot.model.placement import Placement, Slot
-from ascendboot.render import Templates
+from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
+from ascendboot.setup.context import Templates, installed_templates
 from ascendboot.transport.api import Command, Result
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.connect import ConnectError
 from ascendboot.transport.hostkeys import HostKeys
-from ascendboot.transport.reach import ConnectError
 from ascendboot.transport.ssh import SshOpener
 from tests.waiting import wait_until
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError, UnreachableError
-from ascendboot.facts.own import Own
-from ascendboot.steps.daemon import Daemon
+from ascendboot.facts.installed import Installed
+from ascendboot.setup.trust import Daemon
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, Command, Effect, Result
 from tests.integration.real_sshd import SSHD, keygen, needs_bash
@@ -97,7 +97,7 @@ def test_four_megabytes_come_back_and_the_last_errors(transport: SshTransport) -
 
 def test_an_absent_program_is_said_to_be_absent(transport: SshTransport) -> None:
     result = transport.run(read("npu-smi-of-nowhere", "info"))
-    assert result.said() == "npu-smi-of-nowhere info exited 127: No such file or directory"
+    assert result.outcome() == "npu-smi-of-nowhere info exited 127: No such file or directory"
     with pytest.raises(CommandError, match=r"^n1: could not try it: npu-smi-of-nowhere info"):
         result.checked()
 
@@ -119,7 +119,7 @@ def test_a_timeout_ends_the_remote_process(transport: SshTransport) -> None:
         [bash("echo $$; exec sleep 4321", timeout_s=1.5), bash("echo still here")]
     )
     assert late.exit_code == 124
-    assert late.said() == f"a script gave no answer within 1.5 s; {HANGS}"
+    assert late.outcome() == f"a script gave no answer within 1.5 s; {HANGS}"
     assert after.text == "still here\n"
     assert process_is_gone(int(late.text))
 
@@ -130,7 +130,7 @@ def test_a_process_that_ignores_the_timeout_is_killed(
     monkeypatch.setattr(script, "KILL_AFTER_S", 0.3)
     late = transport.run(bash("trap '' TERM; echo $$; while :; do sleep 0.1; done", timeout_s=1.5))
     assert late.exit_code == 137
-    assert late.said() == f"a script gave no answer within 1.5 s; {HANGS}"
+    assert late.outcome() == f"a script gave no answer within 1.5 s; {HANGS}"
     assert process_is_gone(int(late.text))
 
 
@@ -289,7 +289,7 @@ def test_19_an_sshd_that_does_not_start_is_quoted_with_its_reason(
             f"PidFile {folder}/sshd.pid\nUsePAM no\n"
         )
         (folder / "sshd_config").write_text(config)
-        start = Daemon(SSHD or "", config).start(Own(base=PurePosixPath(tmp_path)))
-        said = transport.run(start).said()
+        start = Daemon(SSHD or "", config).start(Installed(base=PurePosixPath(tmp_path)))
+        said = transport.run(start).outcome()
     assert f"Bind to port {port} on 127.0.0.1 failed: Address already in use" in said
     assert "Cannot bind any address" in said

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NodeError
-from ascendboot.facts.api import Answered, answer_to
-from ascendboot.steps.lock import Lock, locks
+from ascendboot.facts.query import Answered, answer_to
+from ascendboot.setup.lock import Lock, locks
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.guard import Fence, GuardedHost
-from ascendboot.transport.keepalive import Keepalive
+from ascendboot.transport.session import Keepalive
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ascendboot.facts.api import Answer
+    from ascendboot.facts.query import Answer
     from ascendboot.transport.session import SshTransport
     from tests.integration.real_sshd import Bench
 
@@ -70,7 +70,7 @@ def take(request: pytest.FixtureRequest, bench: Bench, cluster: str) -> Callable
             fact, result = wish.inside, transport.hold(wish.inside.command)
         fence = Fence(fact.command, wish.still_ours, 3600.0)
         fence.held_by(transport)
-        fence.heard(result)
+        fence.answered(result)
         other = GuardedHost(bench.open(bench.node(bench.servers[0], "n2")), fence.allow)
         return Taken(transport, other, answer_to(fact, result))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError, UnreachableError
-from ascendboot.model.container import Inside
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, Command, Effect
 from tests.waiting import wait_until
@@ -65,7 +65,7 @@ class Box:
     folder: Path
 
     def inside(self, name: str = "box") -> SshTransport:
-        return self.host.inside(Inside(str(self.folder / "docker"), name))
+        return self.host.inside(ContainerExec(str(self.folder / "docker"), name))
 
     def refusal(self, name: str) -> str:
         with pytest.raises(CommandError) as caught:
@@ -113,7 +113,7 @@ def test_the_engine_gets_its_argv_and_nothing_more(box: Box) -> None:
 
 def test_a_limit_ends_what_runs_inside(box: Box) -> None:
     late, after = box.inside().run_all([bash("exec sleep 4321", timeout_s=1.0), bash("echo on")])
-    assert late.said() == f"a script gave no answer within 1 s; {HANGS}"
+    assert late.outcome() == f"a script gave no answer within 1 s; {HANGS}"
     assert after.text == "on\n"
 
 

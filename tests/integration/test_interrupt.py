@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot import laid_out
-from ascendboot.applied import Applied, digest
 from ascendboot.inventory.load import load
-from ascendboot.model.launcher import LauncherChoice
+from ascendboot.model.cluster import LauncherChoice
+from ascendboot.setup import context
+from ascendboot.setup.record import SetupRecord, digest
 from ascendboot.state import State
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in background
 from ascendboot.transport import reach
 reach.HANDSHAKE_S = 6000
-from ascendboot.tasks.program import main; main()
+from ascendboot.cli.program import main; main()
 """
 """Gives a server far longer to greet than a test waits for the end: so it ended by Ctrl-C alone."""
 
@@ -87,11 +87,11 @@ def test_train_has_started_nothing_yet_and_ends_at_the_first(
     inventory: Path, mute: socket.socket
 ) -> None:
     cluster = load(inventory)
-    applied = Applied(
+    applied = SetupRecord(
         cluster=cluster.name,
         version="0",
         inventory_digest=digest(cluster),
-        templates=laid_out.digest(),
+        templates=context.digest(),
         base=PurePosixPath("/var/lib/ascendboot/mute"),
         port=12345,
         networks=("127.0.0.0/8",),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.transport.reach import Cause
+from ascendboot.transport.connect import Cause
 from tests.integration.real_sshd import USER, connections_seen, free_port, know, refusal, works
 
 if TYPE_CHECKING:

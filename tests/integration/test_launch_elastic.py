@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.detached import start_detached
+from ascendboot.jobs.start import start_detached
+from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
-from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes

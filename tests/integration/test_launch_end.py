@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError, NodeError, UnreachableError
-from ascendboot.launch.patience import Limits
+from ascendboot.jobs.follow import Timeouts
+from ascendboot.jobs.run import run
+from ascendboot.jobs.start import discard, prepare, start
+from ascendboot.jobs.stop import (
+    Survivor,
+    Terminated,
+    stop_job,
+    terminate_launcher,
+    terminate_processes,
+)
 from ascendboot.launch.plan import rank_log
-from ascendboot.launch.prepare import discard, prepare, start
-from ascendboot.launch.run import run
 from ascendboot.launch.scripts import FOLLOW
-from ascendboot.launch.sweep import Survivor, Swept, stop_job, sweep, terminate_launcher
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 from tests.waiting import wait_until
 
@@ -83,9 +89,11 @@ def command_of(pid: int) -> str:
     return words.replace(b"\n", b" ").decode().strip()
 
 
-def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Swept:
-    found = sweep({"n": LocalTransport("n")}, folder, linger_s=0, grace_s=grace_s, forks=4)["n"]
-    assert isinstance(found, Swept)
+def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Terminated:
+    found = terminate_processes(
+        {"n": LocalTransport("n")}, folder, linger_s=0, grace_s=grace_s, forks=4
+    )["n"]
+    assert isinstance(found, Terminated)
     return found
 
 
@@ -108,12 +116,12 @@ def test_a_follower_ends_with_its_stdin_and_leaves_nothing(folder: PurePosixPath
 
 def test_nothing_is_left(folder: PurePosixPath) -> None:
     Path(folder, "rank.0.log").write_bytes(b"12345")
-    assert swept(folder) == Swept(sizes={"rank.0.log": 5, "events": 0})
+    assert swept(folder) == Terminated(sizes={"rank.0.log": 5, "events": 0})
     assert not Path(folder, "open").exists()
 
 
 def test_a_job_without_a_folder(tmp_path: Path) -> None:
-    assert swept(PurePosixPath(tmp_path / "jobs" / "none")) == Swept()
+    assert swept(PurePosixPath(tmp_path / "jobs" / "none")) == Terminated()
 
 
 def test_by_job_id(folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]) -> None:
@@ -193,7 +201,7 @@ def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
     )
 
     swept_here = found["lab-1"]
-    assert isinstance(swept_here, Swept)
+    assert isinstance(swept_here, Terminated)
     assert swept_here.left == ()
     assert set(swept_here.sizes) == {"events", "launcher.log", rank_log(0), rank_log(1)}
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
@@ -213,7 +221,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
             transports,
             folder=cluster.runs / plan.job_id,
             sink=lambda _: None,
-            limits=Limits(beat_s=60, silence_s=1.0),
+            limits=Timeouts(beat_s=60, silence_s=1.0),
             forks=4,
         )
     assert re.fullmatch(
@@ -223,7 +231,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     )
     assert "exit" not in Path(plan.job_folder, "events").read_text()
     found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
-    assert isinstance(found["lab-1"], Swept)
+    assert isinstance(found["lab-1"], Terminated)
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
 
@@ -246,7 +254,7 @@ def test_a_job_whose_folder_is_gone_is_not_looked_for_without_end(cluster: Local
             {"lab-1": cluster.transport},
             folder=cluster.runs / plan.job_id,
             sink=screen,
-            limits=Limits(silence_s=600.0),
+            limits=Timeouts(silence_s=600.0),
             forks=4,
         )
     cutter.join()
@@ -296,7 +304,7 @@ def test_a_job_goes_on_when_what_follows_it_ends(
             {"lab-1": cluster.transport},
             folder=cluster.runs / plan.job_id,
             sink=screen,
-            limits=Limits(silence_s=600.0),
+            limits=Timeouts(silence_s=600.0),
             forks=4,
         )
     cutter.join()
@@ -329,7 +337,7 @@ def test_a_job_is_followed_on_where_the_stream_alone_has_ended(cluster: LocalClu
         {"lab-1": cluster.transport},
         folder=cluster.runs / plan.job_id,
         sink=screen,
-        limits=Limits(silence_s=600.0),
+        limits=Timeouts(silence_s=600.0),
         forks=4,
     )
     cutter.join()

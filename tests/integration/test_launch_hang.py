@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.follow import NodeFollower
-from ascendboot.launch.patience import Interrupts
-from ascendboot.launch.run import run
+from ascendboot.jobs.follow import Interrupts, NodeFollower
+from ascendboot.jobs.hang import HangRules
+from ascendboot.jobs.run import run
 from ascendboot.launch.scripts import FOLLOW
-from ascendboot.launch.watch import HangRules
 from ascendboot.model.job import JobState
 from ascendboot.transport.api import Command, Effect
 from tests.integration.launch_cluster import LocalCluster, Screenful
@@ -24,7 +23,7 @@ from tests.integration.launch_cluster import LocalCluster, Screenful
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ascendboot.launch.usage import NodeSample
+    from ascendboot.launch.scripts import NodeSample
 
 pytestmark = pytest.mark.integration
 

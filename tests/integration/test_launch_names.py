@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.run import run
+from ascendboot.jobs.run import run
 from tests.integration.launch_cluster import LocalCluster, Screenful
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.detached import start_detached
-from ascendboot.launch.run import run
+from ascendboot.jobs.run import run
+from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
 from tests.integration.two_nodes import SECOND, TwoNodes, alive, two_nodes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.prepare import prepare
+from ascendboot.jobs.start import prepare
 from tests.integration.launch_cluster import LocalCluster, LocalTransport
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import UnreachableError
-from ascendboot.launch.patience import Interrupts, Limits
-from ascendboot.launch.run import run
-from ascendboot.model.cause import Followed
-from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
+from ascendboot.jobs.follow import Interrupts, Timeouts
+from ascendboot.jobs.run import run
+from ascendboot.model.job import FirstFailure, Followed, JobReport, JobState, RankEnd
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 
 if TYPE_CHECKING:
@@ -431,7 +430,7 @@ def test_a_launcher_that_says_nothing(cluster: LocalCluster) -> None:
         {"lab-1": cluster.transport},
         folder=cluster.runs / plan.job_id,
         sink=Screenful(),
-        limits=Limits(start_s=0.5),
+        limits=Timeouts(start_s=0.5),
         forks=4,
     )
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
@@ -456,7 +455,7 @@ def test_a_launcher_that_is_killed_with_its_supervisor(cluster: LocalCluster) ->
         {"lab-1": cluster.transport},
         folder=cluster.runs / plan.job_id,
         sink=sink,
-        limits=Limits(beat_s=0.2),
+        limits=Timeouts(beat_s=0.2),
         forks=4,
     )
     assert report.state is JobState.FAILED

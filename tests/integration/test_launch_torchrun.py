@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import UnreachableError
-from ascendboot.launch.detached import start_detached
-from ascendboot.launch.run import run
-from ascendboot.launch.watch import HangRules
+from ascendboot.jobs.hang import HangRules
+from ascendboot.jobs.run import run
+from ascendboot.jobs.start import start_detached
+from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
-from ascendboot.model.launcher import LauncherChoice
 from tests.integration.launch_cluster import LocalTransport, Screenful
 from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes

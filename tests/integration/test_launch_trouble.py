@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.outlet import ROOM
-from ascendboot.launch.patience import Interrupts
-from ascendboot.launch.run import run
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.output import ROOM
+from ascendboot.jobs.run import run
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 

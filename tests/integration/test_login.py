@@ -15,9 +15,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import CommandError
+from ascendboot.transport.connect import Cause
 from ascendboot.transport.hostkeys import Accepted
 from ascendboot.transport.pool import connect_all
-from ascendboot.transport.reach import Cause
 from tests.integration.real_sshd import (
     KEYGEN,
     USER,
@@ -481,7 +481,7 @@ def test_no_answer_is_told_after_the_time_limit(bench: Bench) -> None:
 def test_a_server_that_never_greets_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascendboot.transport.reach.HANDSHAKE_S", 0.3)
+    monkeypatch.setattr("ascendboot.transport.connect.HANDSHAKE_S", 0.3)
     node = bench.node(bench.server())
     with socket.create_server(("127.0.0.1", 0)) as mute:
         node = replace(node, ssh=replace(node.ssh, port=mute.getsockname()[1]))

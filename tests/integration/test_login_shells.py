@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.prove import mpirun_shell
+from ascendboot.setup.verify import mpirun_shell
 from tests.integration.launch_cluster import MPIRUN
 from tests.needs import missing
 

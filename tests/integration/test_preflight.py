@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.patience import Interrupts
-from ascendboot.launch.run import run
-from ascendboot.preflight.run import Preflight, judged, meet, preflight_plan
+from ascendboot.checks.collective.run import Preflight, meet, preflight_plan, preflight_result
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.run import run
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes)
         sink=lambda _: None,
         forks=4,
     )
-    return judged(asked, report, cluster.runs, by="mpi")
+    return preflight_result(asked, report, cluster.runs, by="mpi")
 
 
 def test_row_29_a_rank_that_never_comes_is_named_when_time_is_up(

@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
-from ascendboot.launch.detached import start_detached
-from ascendboot.launch.look import JobLook, look_at
-from ascendboot.launch.planning import plan
-from ascendboot.launch.record import PLAN_FILE, read_record, record_of
-from ascendboot.launch.run import run
-from ascendboot.launch.status import status_of
-from ascendboot.model.clocks import NodeClocks
+from ascendboot.jobs.probe import JobProbe, probe_jobs
+from ascendboot.jobs.run import run
+from ascendboot.jobs.start import start_detached
+from ascendboot.jobs.status import status_of
+from ascendboot.launch.build import plan
+from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
+from ascendboot.model.cluster import NodeClocks, Placement, Slot
 from ascendboot.model.job import JobState
-from ascendboot.model.placement import Placement, Slot
-from tests.integration.launch_cluster import (
-    LocalCluster,
-    LocalTransport,
-    furnish,
-    node_named,
-)
+from tests.integration.launch_cluster import LocalCluster, LocalTransport, furnish, node_named
 from tests.integration.real_sshd import SSHD, free_port
 from tests.waiting import wait_until
 
@@ -84,9 +78,9 @@ class TwoNodes:
         wait_until(is_over)
         return told[-1]
 
-    def _looks(self, made: LaunchPlan) -> dict[str, JobLook]:
+    def _looks(self, made: LaunchPlan) -> dict[str, JobProbe]:
         found = {}
-        for node, answer in look_at(
+        for node, answer in probe_jobs(
             self.transports, made.base / "jobs", [made.job_id], forks=4
         ).items():
             assert not isinstance(answer, NodeError), answer

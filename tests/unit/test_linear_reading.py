@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.launch.cause.said import said_in
+from ascendboot.facts.parsers import system
+from ascendboot.facts.parsers.base import around
+from ascendboot.facts.parsers.npu_smi import OF_MAPPING
+from ascendboot.jobs.evidence import error_in
 from ascendboot.model.secrets import is_secret_value, without_secrets
-from ascendboot.parse import ip
-from ascendboot.parse.npu_smi import OF_MAPPING
-from ascendboot.parse.reading import around
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     [
         pytest.param(lambda: around("1 \n" * 43_000, OF_MAPPING), id="lines of a vendor tool"),
         pytest.param(
-            lambda: ip.parse("1: lo: <UP> mtu 1\n" + " inet 192.0.2.1/8 scope host\n" * 36_000),
+            lambda: system.parse_ip(
+                "1: lo: <UP> mtu 1\n" + " inet 192.0.2.1/8 scope host\n" * 36_000
+            ),
             id="addresses of an interface",
         ),
-        pytest.param(lambda: said_in(4 * (b"a" * 65_536)), id="a log in one line"),
+        pytest.param(lambda: error_in(4 * (b"a" * 65_536)), id="a log in one line"),
         pytest.param(lambda: without_secrets("A_" * 50_000), id="a long name"),
         pytest.param(lambda: without_secrets("TOKEN_" * 20_000), id="a name like many secrets"),
         pytest.param(lambda: is_secret_value("a+" * 50_000), id="a long value"),

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.facts.launchers import TORCH
-from ascendboot.preflight import program
+from ascendboot.checks.collective import rank
+from ascendboot.facts.node import TORCH
 
 DEMO = Path(__file__).parents[2] / "examples/little_demo"
 PROGRAMS = {
     "the question about torch": TORCH,
-    "the preflight": Path(program.__file__).read_text(),
+    "the preflight": Path(rank.__file__).read_text(),
     **{path.name: path.read_text() for path in sorted(DEMO.glob("*.py"))},
 }
 

@@ -26,7 +26,7 @@ def test_the_current_inventory_is_kept_relative_to_the_working_directory(tmp_pat
 _IN_A_LOCALE = """
 import os, sys
 from pathlib import Path
-from ascendboot.inventory.find import locate
+from ascendboot.inventory.yaml import locate
 from ascendboot.state import State
 root = Path(sys.argv[1])
 inventory = root / os.fsdecode(b"\\xe4.yaml")

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.api import (
+from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolMissingError
+from ascendboot.facts.query import (
     CLOCK_COMMAND,
     Answered,
     Clock,
     Fact,
     Unanswered,
-    ask,
     output_of,
     part_of,
+    query,
     sections_of,
     value_of,
 )
-from ascendboot.parse.reading import ToolBusyError, ToolMissingError
-from ascendboot.parse.sections import Section
 from ascendboot.transport.api import HANGS, Command, Effect, Result
 from ascendboot.transport.fake import Answer, FakeTransport
 
@@ -55,7 +54,7 @@ def test_all_questions_travel_in_one_execution_and_equal_commands_run_once() -> 
         answers={("whoami",): "root\n"},
         rules=[Clocks("1000000000.000000000\n", "1000000004.000000000\n")],
     )
-    answers = ask(
+    answers = query(
         transport,
         {
             "user": Fact("user", WHO, lambda r: r.text.strip()),
@@ -77,7 +76,7 @@ def test_all_questions_travel_in_one_execution_and_equal_commands_run_once() -> 
 )
 def test_a_clock_that_is_not_understood_leaves_the_other_answers(texts: tuple[str, str]) -> None:
     transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[Clocks(*texts)])
-    answers = ask(transport, {"user": Fact("user", WHO, output_of)})
+    answers = query(transport, {"user": Fact("user", WHO, output_of)})
     assert answers == {
         "user": Answered("root\n"),
         "clock": Unanswered(
@@ -114,7 +113,7 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Una
     transport = FakeTransport(
         answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
     )
-    said = ask(transport, {"a": Fact("a", WHO, output_of), "b": Fact("b", WHO, raising(error))})
+    said = query(transport, {"a": Fact("a", WHO, output_of), "b": Fact("b", WHO, raising(error))})
     assert (said["a"], said["b"]) == (Answered("root\n"), answer)
     assert value_of(answer) is None
     assert answer.why == str(error)
@@ -125,7 +124,7 @@ def test_a_bug_in_a_parser_is_not_an_answer() -> None:
         answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
     )
     with pytest.raises(ZeroDivisionError):
-        ask(transport, {"a": Fact("a", WHO, raising(ZeroDivisionError()))})
+        query(transport, {"a": Fact("a", WHO, raising(ZeroDivisionError()))})
 
 
 def test_a_fact_may_complete_the_sentence_itself() -> None:
@@ -135,7 +134,7 @@ def test_a_fact_may_complete_the_sentence_itself() -> None:
             CLOCK_COMMAND.argv: "1000000000.000000000\n",
         }
     )
-    said = ask(transport, {"a": Fact("a", WHO, output_of, "tell the user")})
+    said = query(transport, {"a": Fact("a", WHO, output_of, "tell the user")})
     assert said["a"] == Unanswered(
         "missing", "could not tell the user: whoami exited 127: whoami: command not found"
     )

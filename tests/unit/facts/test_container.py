@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.api import Answered, Unanswered, answer_to
-from ascendboot.facts.container import PROGRAMS, container_question, way_into
-from ascendboot.model.container import Inside
-from ascendboot.parse.container import Container, Engines, parse_inspect, parse_names
+from ascendboot.facts.container import PROGRAMS, container_exec, container_query
+from ascendboot.facts.parsers.system import Container, Engines, parse_inspect, parse_names
+from ascendboot.facts.query import Answered, Unanswered, answer_to
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport.fake import Answer, FakeTransport
-from tests.unit.judge.well import node
+from tests.unit.checks.well import node
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ class Here:
         return Answer(done.stdout, done.stderr, done.returncode)
 
     def ask(self, engine: Engine = "auto") -> Answered[Engines] | Unanswered:
-        fact = container_question(node(1, container="rec-sdk", engine=engine))["container"]
+        fact = container_query(node(1, container="rec-sdk", engine=engine))["container"]
         return answer_to(fact, FakeTransport(rules=[self]).run(fact.command))
 
 
@@ -68,7 +68,7 @@ def told(status: str, image: str = "") -> str:
 
 
 def test_a_node_without_a_container_is_not_asked() -> None:
-    assert container_question(node(1)) == {}
+    assert container_query(node(1)) == {}
 
 
 def test_docker_is_asked_first_and_its_running_container_is_tried(here: Here) -> None:
@@ -77,7 +77,7 @@ def test_docker_is_asked_first_and_its_running_container_is_tried(here: Here) ->
     answer = here.ask()
     found = Container(engine=docker, id=ID, status="running", image="rec_sdk:7.1")
     assert answer == Answered(Engines(container=found))
-    assert way_into(node(1, container="rec-sdk"), answer) == Inside(docker, "rec-sdk")
+    assert container_exec(node(1, container="rec-sdk"), answer) == ContainerExec(docker, "rec-sdk")
 
 
 def test_podman_is_taken_where_docker_has_no_such_container(here: Here) -> None:
@@ -92,7 +92,7 @@ def test_the_engine_that_is_stated_is_asked_alone(here: Here) -> None:
     podman = here.put("podman", inspect=told("exited"))
     answer = here.ask("podman")
     assert answer == Answered(Engines(container=Container(engine=podman, id=ID, status="exited")))
-    assert way_into(node(1, container="rec-sdk"), answer) is None
+    assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
 def test_what_stops_bash_is_quoted(here: Here) -> None:
@@ -102,7 +102,7 @@ def test_what_stops_bash_is_quoted(here: Here) -> None:
     assert isinstance(answer, Answered)
     assert answer.value.container is not None
     assert answer.value.container.obstacle == words
-    assert way_into(node(1, container="rec-sdk"), answer) is None
+    assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
 def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: Here) -> None:
@@ -121,7 +121,7 @@ def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: H
         docker,
         ("find", "setsid"),
     )
-    assert way_into(node(1, container="rec-sdk"), answer) is None
+    assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_an_engine_that_refuses_is_quoted(here: Here) -> None:
     docker = here.put("docker", inspect=f"echo '{DENIED}' >&2; exit 1")
     answer = here.ask("docker")
     assert answer == Answered(Engines(refused={docker: DENIED}))
-    assert way_into(node(1, container="rec-sdk"), answer) is None
+    assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
 def test_no_engine_is_said_by_name() -> None:
-    fact = container_question(node(1, container="rec-sdk"))["container"]
+    fact = container_query(node(1, container="rec-sdk"))["container"]
     absent = [f"@@ {name} 127 2\nno\n" for name in ("docker", "podman")]
     said = FakeTransport(answers={fact.command.argv: "".join((*absent, "@@ end 0 0\n\n"))})
     assert answer_to(fact, said.run(fact.command)) == Unanswered(

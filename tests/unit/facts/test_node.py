@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.facts.api import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, ask
-from ascendboot.facts.node import (
-    Code,
-    Disk,
-    NodeFacts,
-    host_questions,
-    questions,
-    work_questions,
-)
+from ascendboot.facts.node import Code, Disk, NodeFacts, host_queries, queries, work_queries
+from ascendboot.facts.parsers import system as system_parser
+from ascendboot.facts.parsers.software import OpenMpi, Python, Sshd
+from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, query
 from ascendboot.model.cluster import Cluster, Node, SshAccess
-from ascendboot.parse import disk
-from ascendboot.parse.openmpi import OpenMpi
-from ascendboot.parse.python import Python
-from ascendboot.parse.sshd import Sshd
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.fake import Answer, FakeTransport
 
@@ -81,25 +72,25 @@ def here(tmp_path: Path) -> Here:
 
 
 def facts(here: Here, cluster: Cluster = CLUSTER) -> NodeFacts:
-    answers = ask(FakeTransport(rules=[here]), questions(cluster, NODE))
+    answers = query(FakeTransport(rules=[here]), queries(cluster, NODE))
     return NodeFacts.from_answers(NODE.name, answers)
 
 
 def canned(sections: Mapping[str, tuple[int, str]], fact: str) -> Any:
     frames = {**sections, "end": (0, "")}.items()
     text = "".join(f"@@ {name} {code} {len(said)}\n{said}\n" for name, (code, said) in frames)
-    asked = questions(CLUSTER, NODE)[fact]
+    asked = queries(CLUSTER, NODE)[fact]
     transport = FakeTransport(
         answers={
             asked.command.argv: text,
             CLOCK_COMMAND.argv: "1000000000.000000000\n",
         }
     )
-    return ask(transport, {fact: asked})[fact]
+    return query(transport, {fact: asked})[fact]
 
 
 def test_all_questions_only_read_and_have_an_end() -> None:
-    commands = {fact.command for fact in questions(CLUSTER, NODE).values()}
+    commands = {fact.command for fact in queries(CLUSTER, NODE).values()}
     assert len(commands) == 7
     assert {command.effect for command in commands} == {Effect.READ}
     assert all(0 < command.timeout_s <= 200 for command in commands)
@@ -109,18 +100,18 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
     fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock", "stated"}
     wish = replace(CLUSTER, launcher="torchrun")
     in_container = replace(NODE, container="rec-sdk")
-    both = {**host_questions(CLUSTER, in_container), **work_questions(wish, in_container)}
+    both = {**host_queries(CLUSTER, in_container), **work_queries(wish, in_container)}
     assert set(both) == fields
     fields -= {"container", "work_machine", "first_process", "confinement"}
-    assert set(questions(wish, NODE)) == fields
-    assert set(questions(CLUSTER, NODE)) == fields - {"torch"}
-    assert set(questions(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
-    assert set(questions(replace(wish, code_source="."), NODE)) == fields - {"code_tree"}
+    assert set(queries(wish, NODE)) == fields
+    assert set(queries(CLUSTER, NODE)) == fields - {"torch"}
+    assert set(queries(replace(wish, code_path=None), NODE)) == fields - {"code", "code_tree"}
+    assert set(queries(replace(wish, code_source="."), NODE)) == fields - {"code_tree"}
 
 
 def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     node = replace(NODE, container="rec-sdk")
-    host, work = host_questions(CLUSTER, node), work_questions(CLUSTER, node)
+    host, work = host_queries(CLUSTER, node), work_queries(CLUSTER, node)
     assert set(host) == {
         *("host", "machine", "container", "interfaces", "kernel_ports", "listeners"),
         *("hccn_conf", "npus", "npu_list", "health", "device_networks", "super_pods", "root_info"),
@@ -134,9 +125,9 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
 
 def test_the_sshd_is_looked_for_where_it_is_to_run() -> None:
     node, cluster = replace(NODE, container="rec-sdk"), replace(CLUSTER, ssh_via="engine")
-    assert "sshd" in host_questions(cluster, node)
-    assert "sshd" not in work_questions(cluster, node)
-    assert set(questions(cluster, NODE)) == set(questions(CLUSTER, NODE))
+    assert "sshd" in host_queries(cluster, node)
+    assert "sshd" not in work_queries(cluster, node)
+    assert set(queries(cluster, NODE)) == set(queries(CLUSTER, NODE))
 
 
 def test_answers_that_are_no_facts_of_a_node_are_left_out() -> None:
@@ -283,7 +274,7 @@ SCRIPT = "the script that asks the node: line"
         (
             "disk",
             {"disk": (0, "Avail Inodes IFree Mounted on\n1 1 1 /\n")},
-            f'{disk.TOOL}: line 2 not understood: ""; expected two rows',
+            f'{system_parser.DISK_TOOL}: line 2 not understood: ""; expected two rows',
         ),
         (
             "python",
@@ -295,7 +286,7 @@ SCRIPT = "the script that asks the node: line"
 def test_what_the_scripts_do_not_say_is_not_understood(
     fact: str, sections: dict[str, tuple[int, str]], message: str
 ) -> None:
-    purpose = questions(CLUSTER, NODE)[fact].purpose
+    purpose = queries(CLUSTER, NODE)[fact].purpose
     assert canned(sections, fact) == Unanswered("not-understood", f"could not {purpose}: {message}")
 
 

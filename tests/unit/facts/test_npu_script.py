@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.api import Answer, Answered, Unanswered, answer_to
-from ascendboot.facts.npus import COMMAND, DeviceNetwork, RootInfo, npu_questions
-from ascendboot.parse.hccn_tool import DeviceAddress
-from ascendboot.parse.npu_smi import NpuList
-from ascendboot.parse.spod_info import SuperPodPlace
+from ascendboot.facts.npus import COMMAND, DeviceNetwork, RootInfo, npu_queries
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress
+from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
+from ascendboot.facts.query import Answer, Answered, Unanswered, answer_to
 from ascendboot.transport.api import HANGS, Effect, Result
 
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
@@ -95,7 +94,7 @@ class Stage:
     def answers(self, **changes: str) -> dict[str, Answer[Any]]:
         result = self.result(**changes)
         assert result.stderr == b""
-        return {name: answer_to(fact, result) for name, fact in npu_questions().items()}
+        return {name: answer_to(fact, result) for name, fact in npu_queries().items()}
 
 
 @pytest.fixture
@@ -471,7 +470,7 @@ def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
     result = Result(
         node="n1", command=COMMAND, exit_code=0, stdout=stdout, stderr=b"", duration_s=0.1
     )
-    networks = answer_to(npu_questions()["device_networks"], result)
+    networks = answer_to(npu_queries()["device_networks"], result)
     assert isinstance(networks, Answered)
     assert networks.value[0].link_up == Unanswered(
         "not-understood",

@@ -7,12 +7,18 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from ascendboot.before.scripts import WORDS_OF
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.own import SSHD_FUNCTIONS, Own, base_script, own_question, parse_own
+from ascendboot.facts.installed import (
+    SSHD_FUNCTIONS,
+    Installed,
+    base_script,
+    installed_query,
+    parse_installed,
+)
+from ascendboot.readiness.probe import WORDS_OF
 from ascendboot.transport.api import Result
 
-QUESTION = own_question("lab", with_public_keys=False, with_certificates=False)
+QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
 
 
 def answer(stdout: bytes) -> Result:
@@ -21,11 +27,11 @@ def answer(stdout: bytes) -> Result:
     )
 
 
-def seen_in(folder: Path) -> Own:
+def seen_in(folder: Path) -> Installed:
     """The script for real, with another folder for that of the cluster."""
     script = QUESTION.argv[2].replace(base_script("lab"), f"b={folder}\n")
     done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
-    return parse_own(answer(done.stdout))
+    return parse_installed(answer(done.stdout))
 
 
 @pytest.mark.parametrize(
@@ -74,13 +80,13 @@ def test_a_process_that_ends_as_its_command_is_read(functions: str, call: str, t
 
 def test_where_nothing_is_nothing_is_seen(tmp_path: Path) -> None:
     folder = tmp_path / "absent"
-    assert seen_in(folder) == Own(base=PurePosixPath(folder))
+    assert seen_in(folder) == Installed(base=PurePosixPath(folder))
 
 
 @pytest.mark.parametrize("line", ["mode 9 ./x", "port http", "stray me", "sshd x sha -", "word"])
 def test_a_line_of_another_form_is_named(line: str) -> None:
     with pytest.raises(NotUnderstoodError, match=rf'own files: line 2 not understood: "{line}"'):
-        parse_own(answer(f"base /b\n{line}\nend\n".encode()))
+        parse_installed(answer(f"base /b\n{line}\nend\n".encode()))
 
 
 @pytest.mark.parametrize("name", ["a\rb", "a\x0bb", "a\x0cb", "a\u2028b", "a\x85b"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ascendboot.facts.api import NOT_ASKED, Answered, Unanswered
-from ascendboot.facts.stated import with_stated
-from ascendboot.judge.devices import devices_of
+from ascendboot.checks.devices import devices_of
+from ascendboot.facts.node import with_stated
+from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered
 from ascendboot.model.cluster import Device
-from tests.unit.judge.well import cluster, facts, judged, network, node
+from tests.unit.checks.well import cluster, facts, judged, network, node
 
 DEVICES = (Device(0, "192.0.2.20"), Device(1, "192.0.2.21"))
 NODE = node(2, devices=DEVICES)

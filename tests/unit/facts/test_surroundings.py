@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.api import Answered, Unanswered, answer_to
-from ascendboot.facts.surroundings import (
+from ascendboot.facts.environment import (
     CONFINEMENT,
     SINGLE_COPY,
     SURROUNDINGS,
     Confinement,
-    Surroundings,
-    confinement_question,
+    NodeEnvironment,
+    confinement_query,
+    environment_query,
     granted_devices,
-    surroundings_question,
 )
+from ascendboot.facts.query import Answered, Unanswered, answer_to
 from ascendboot.transport.api import Result
-from tests.unit.judge import well
+from tests.unit.checks import well
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ascendboot.facts.api import Fact
+    from ascendboot.facts.query import Fact
 
 NODE = well.node(1, container="rec-sdk")
 REFUSED = "print('refused Operation not permitted')"
@@ -35,8 +35,8 @@ SEARCHED = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def understood(stdout: bytes, *, host: bool = False) -> Any:
-    facts: Mapping[str, Fact[Any]] = surroundings_question(well.cluster(NODE), NODE)
-    (fact,) = (confinement_question(NODE) if host else facts).values()
+    facts: Mapping[str, Fact[Any]] = environment_query(well.cluster(NODE), NODE)
+    (fact,) = (confinement_query(NODE) if host else facts).values()
     result = {"exit_code": 0, "stdout": stdout, "stderr": b"", "duration_s": 0.1}
     return answer_to(fact, Result(node="lab-1", command=fact.command, **result))  # type: ignore[arg-type]
 
@@ -101,7 +101,7 @@ def test_all_of_it_is_read() -> None:
         )
     )
     assert answer == Answered(
-        Surroundings(
+        NodeEnvironment(
             device_nodes=frozenset({"davinci5", "davinci10", "davinci_manager"}),
             visible="5,10",
             label="docker-default (enforce)",

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.lab import LabError, Shape
-from ascendboot.lab.containers import need_containers, remove_cgroups, stage_engine, start_script
-from ascendboot.lab.handover import inventory_text
+from ascendboot.lab.cluster import inventory_text
+from ascendboot.lab.host import LabError
+from ascendboot.lab.node import need_containers, remove_cgroups, stage_engine, start_script
+from ascendboot.lab.shape import Shape
 
 EXT4 = "/dev/a / ext4 rw 0 0\nproc /proc proc rw 0 0\noverlay /mnt overlay rw 0 0\n"
 PROGRAMS = ("podman", "runc", "conmon")
@@ -91,6 +92,6 @@ def test_cgroups_of_our_containers_go_and_those_of_others_stay(tmp_path: Path) -
 
 @pytest.mark.parametrize("containers", [True, False])
 def test_only_a_lab_with_containers_states_one(*, containers: bool) -> None:
-    shape = Shape.asked(1, 1, "198.18.64.0/20,198.19.64.0/20", containers=containers)
+    shape = Shape.requested(1, 1, "198.18.64.0/20,198.19.64.0/20", containers=containers)
     text = inventory_text(shape, Path("/k"), {"lab-1": ("ssh-ed25519 AAAA",)})
     assert ("  container: rec-sdk" in text.splitlines()) is containers

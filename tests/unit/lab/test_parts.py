@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import NodeError, UsageError
-from ascendboot.lab import LabError, Shape, effects
-from ascendboot.lab.door import answer, ask_through
+from ascendboot.lab import faults as faults_module
+from ascendboot.lab.client import answer, send_request_through
 from ascendboot.lab.faults import KINDS, OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.node import wait_until_up
-from ascendboot.lab.processes import ProcessId, kill_all
-from ascendboot.lab.programs import need_programs, run
+from ascendboot.lab.host import LabError, ProcessId, kill_all, need_programs, run
+from ascendboot.lab.node import Surroundings, separate_file_systems, wait_until_up
 from ascendboot.lab.records import Record, current_boot_id
-from ascendboot.lab.staging import Surroundings, separate_file_systems
+from ascendboot.lab.shape import Shape
 
-SHAPE = Shape.asked(2, 4, "198.18.64.0/20,198.19.64.0/20")
+SHAPE = Shape.requested(2, 4, "198.18.64.0/20,198.19.64.0/20")
 NODE = SHAPE.nodes[0]
 
 
@@ -83,14 +82,14 @@ SECONDS = (
 )
 def test_faults_that_cannot_be(kind: str, options: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Fault.asked(NODE, kind, **options)
+        Fault.requested(NODE, kind, **options)
     assert str(caught.value) == message
 
 
 def test_how_much_has_a_default_where_it_is_needed() -> None:
-    asked = [Fault.asked(NODE, kind) for kind in ("delay", "clock", "busy")]
+    asked = [Fault.requested(NODE, kind) for kind in ("delay", "clock", "busy")]
     assert asked == [Fault("delay", milliseconds=25), Fault("clock", seconds=90), Fault("busy")]
-    behind = Fault.asked(NODE, "clock", seconds=-7)
+    behind = Fault.requested(NODE, "clock", seconds=-7)
     assert (behind.seconds, behind.amount) == (-7, -7)
 
 
@@ -119,14 +118,17 @@ def test_the_faults_are_all_those_of_the_contract() -> None:
 
 def test_a_clock_without_libfaketime_is_said_to_be_half_a_fault(tmp_path: Path) -> None:
     fault = Fault("clock", seconds=90)
-    assert effects.note(fault, tmp_path) == (
+    assert faults_module.note(fault, tmp_path) == (
         "Only `date` is off: the node's sshd keeps the machine's clock, because libfaketime is not"
         " installed (Debian package libfaketime)."
     )
     library = tmp_path / "lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
     library.parent.mkdir(parents=True)
     library.touch()
-    assert (effects.note(fault, tmp_path), effects.note(Fault("busy"), tmp_path)) == (None, None)
+    assert (faults_module.note(fault, tmp_path), faults_module.note(Fault("busy"), tmp_path)) == (
+        None,
+        None,
+    )
 
 
 def test_a_process_is_known_by_number_and_start() -> None:
@@ -253,7 +255,7 @@ def fake_sudo(tmp_path: Path, script: str) -> list[str]:
 def test_sudo_gets_one_request_and_its_reply_comes_back(tmp_path: Path) -> None:
     script = f'printf "%s\\n" "$@" >{tmp_path}/argv; echo \'{{"lab": null}}\''
     sudo = fake_sudo(tmp_path, script)
-    assert ask_through(sudo, "down", {"lab": None, "directory": "/a b"}) == {"lab": None}
+    assert send_request_through(sudo, "down", {"lab": None, "directory": "/a b"}) == {"lab": None}
     *argv, request = (tmp_path / "argv").read_text().splitlines()
     assert argv == ["-n", "--", sys.executable, "-B", "-m", "ascendboot.lab", "down"]
     assert json.loads(request) == {"lab": None, "directory": "/a b"}
@@ -263,7 +265,7 @@ def test_an_error_behind_sudo_is_raised_before_it(tmp_path: Path) -> None:
     sudo = fake_sudo(tmp_path, 'shift 2; exec "$@"')
     request = {"nodes": 0, "devices": 8, "network": "x", "containers": False}
     with pytest.raises(UsageError) as caught:
-        ask_through(sudo, "up", request)
+        send_request_through(sudo, "up", request)
     assert str(caught.value) == "--nodes: 0 cannot be; from 1 to 254 can"
     assert json.loads(answer("up", json.dumps(request))) == {
         "error": "--nodes: 0 cannot be; from 1 to 254 can",
@@ -273,7 +275,7 @@ def test_an_error_behind_sudo_is_raised_before_it(tmp_path: Path) -> None:
 
 def test_a_sudo_that_refuses_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(LabError) as caught:
-        ask_through(fake_sudo(tmp_path, "exit 1"), "status", {})
+        send_request_through(fake_sudo(tmp_path, "exit 1"), "status", {})
     assert str(caught.value) == (
         "lab.status: could not be done as root: sudo exited 1 and said no more than the lines"
         " above; run it as root"

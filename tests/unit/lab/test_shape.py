@@ -11,27 +11,29 @@ import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
-from ascendboot.lab import LabError, Shape, records
-from ascendboot.lab.claims import (
-    Claim,
-    address_claims,
-    conflicts,
-    labs_collide,
-    route_claims,
+from ascendboot.lab import records
+from ascendboot.lab.cluster import inventory_text, known_hosts_text
+from ascendboot.lab.host import LabError
+from ascendboot.lab.network import management_lines, namespaces, npu_lines, port_lines
+from ascendboot.lab.records import Claim, address_claims, conflicts, labs_collide, route_claims
+from ascendboot.lab.shape import (
+    DEFAULT_NETWORKS,
+    Shape,
+    hccn_conf_text,
+    hosts_text,
+    lab_called,
+    root_info_text,
+    world_text,
 )
-from ascendboot.lab.handover import inventory_text, known_hosts_text
-from ascendboot.lab.shape import DEFAULT_NETWORKS, lab_called
-from ascendboot.lab.wiring import management_lines, namespaces, npu_lines, port_lines
-from ascendboot.lab.world import hccn_conf_text, hosts_text, root_info_text, world_text
-from ascendboot.model.certificate import fingerprint
 from ascendboot.model.cluster import Device
-from ascendboot.ranktable.levels import LevelTable
-from ascendboot.ranktable.rootinfo import device_places
-from ascendboot.ranktable.source import from_text
-from ascendboot.ranktable.validate import validate
+from ascendboot.model.files import fingerprint
+from ascendboot.ranktable.formats import LevelTable
+from ascendboot.ranktable.read import device_places
+from ascendboot.ranktable.text import from_text
+from ascendboot.ranktable.validate import validate_table
 
-DEFAULT = Shape.asked(2, 8, DEFAULT_NETWORKS)
-SMALL = Shape.asked(1, 2, "198.18.64.0/20,198.19.64.0/20")
+DEFAULT = Shape.requested(2, 8, DEFAULT_NETWORKS)
+SMALL = Shape.requested(1, 2, "198.18.64.0/20,198.19.64.0/20")
 ED25519 = (
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO5A5kx/FM8+kBrKd+V8fcOquVY7F2j5ZnOO1nZyxQd4",
     "SHA256:3MM6Ywxw+UegnRl6qO57GfyPyYfYTaSmJANW9c4tYYM",
@@ -133,7 +135,7 @@ def test_names_fit_the_kernel_and_carry_the_lab() -> None:
 )
 def test_what_cannot_be_is_refused(nodes: int, devices: int, networks: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Shape.asked(nodes, devices, networks)
+        Shape.requested(nodes, devices, networks)
     assert str(caught.value) == message
 
 
@@ -146,13 +148,13 @@ def test_what_cannot_be_is_refused(nodes: int, devices: int, networks: str, mess
 )
 def test_products_that_cannot_be(product: str, devices: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Shape.asked(2, devices, DEFAULT_NETWORKS, product=product)
+        Shape.requested(2, devices, DEFAULT_NETWORKS, product=product)
     assert str(caught.value) == message
 
 
 def test_a_record_keeps_the_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "ROOT", tmp_path)
-    shape = Shape.asked(1, 2, DEFAULT_NETWORKS, product="a3")
+    shape = Shape.requested(1, 2, DEFAULT_NETWORKS, product="a3")
     record = records.Record(shape, tmp_path, 0, 0, "boot")
     record.save()
     assert records.recorded() == [record]
@@ -255,7 +257,7 @@ def test_conflicts_name_who_uses_a_range() -> None:
     ],
 )
 def test_labs_collide_where_somebody_lives(other: str, collide: bool) -> None:  # noqa: FBT001
-    shape = Shape.asked(2, 8, other)
+    shape = Shape.requested(2, 8, other)
     assert (labs_collide(DEFAULT, shape), labs_collide(shape, DEFAULT)) == (collide, collide)
 
 
@@ -265,8 +267,8 @@ def test_a_lab_finds_room_beside_others() -> None:
     labs = [DEFAULT, *DEFAULT.elsewhere()]
     assert [(a, b) for a in labs for b in labs if a is not b and labs_collide(a, b)] == []
     assert (last.node_count, last.device_count) == (2, 8)
-    assert Shape.asked(15, 16, DEFAULT_NETWORKS).elsewhere()
-    assert Shape.asked(16, 8, DEFAULT_NETWORKS).elsewhere() == ()
+    assert Shape.requested(15, 16, DEFAULT_NETWORKS).elsewhere()
+    assert Shape.requested(16, 8, DEFAULT_NETWORKS).elsewhere() == ()
 
 
 def test_the_wires_of_a_small_lab() -> None:
@@ -332,7 +334,7 @@ def test_what_nodes_of_other_products_know() -> None:
     ]
     places = device_places(root_info_text(SMALL.nodes[0]), "root info")
     table = LevelTable(tuple(replace(p, rank_id=rank) for rank, p in places.items()))
-    assert validate(from_text("table", table.to_json()), product="a5") == ()
+    assert validate_table(from_text("table", table.to_json()), product="a5") == ()
 
 
 def test_the_inventory_that_is_handed_over(tmp_path: Path) -> None:

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.lab import Shape
+from ascendboot.facts.parsers import hccn_tool, npu_smi
+from ascendboot.facts.parsers import npu_smi as npu_smi_parser
+from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
-from ascendboot.lab.world import world_text
-from ascendboot.parse import hccn_tool, npu_smi, spod_info
-from ascendboot.parse.npu_smi import NpuList
-from ascendboot.parse.spod_info import SuperPodPlace
+from ascendboot.lab.shape import Shape, world_text
 
 if TYPE_CHECKING:
     from ascendboot.lab.shape import Product
 
 DATA = Path(__file__).parents[2] / "data/lab"
-SHAPE = Shape.asked(2, 8, "198.18.0.0/16,198.19.0.0/16")
+SHAPE = Shape.requested(2, 8, "198.18.0.0/16,198.19.0.0/16")
 
 FAKE_NSENTER = """\
 #!/bin/bash
@@ -435,7 +434,7 @@ def test_a_chip_of_a3_tells_its_super_pod_in_the_recorded_rows(node: Node) -> No
     of_product(node, "a3")
     asked = ("-t", "spod-info", "-i", "1", "-c", "1")
     place = SuperPodPlace(super_device_id=1 << 22 | 1 << 18 | 1 << 16 | 3, super_pod_id=0)
-    assert spod_info.parse(understood(node, *asked)) == place
+    assert npu_smi_parser.parse_spod_info(understood(node, *asked)) == place
     recorded = (DATA.parent / "npu-smi-spod-info/A3-25.3/usual.txt").read_text()
     assert [row[:34] for row in understood(node, *asked).splitlines()] == [
         row[:34] for row in recorded.splitlines()

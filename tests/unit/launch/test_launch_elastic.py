@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.checks.collective.run import preflight_plan
 from ascendboot.errors import LaunchError
-from ascendboot.launch.course import Course
-from ascendboot.launch.elastic import refuse_clocks_apart
+from ascendboot.jobs.progress import Progress, lifecycle_of
+from ascendboot.jobs.report import report_on
+from ascendboot.launch.build import plan
 from ascendboot.launch.events import (
     EndingBegan,
     LauncherEnded,
@@ -21,14 +23,11 @@ from ascendboot.launch.events import (
     RankTold,
     StopAsked,
 )
-from ascendboot.launch.minding import ENDING
-from ascendboot.launch.planning import plan
-from ascendboot.launch.signs import signs_of
-from ascendboot.launch.verdict import report_on
-from ascendboot.model.clocks import NodeClocks
+from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
+from ascendboot.launch.supervise import ENDING
+from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
-from ascendboot.preflight.run import preflight_plan
-from tests.unit.launch.wanted import BASE, REQUEST, TORCHRUN
+from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,14 +58,14 @@ WENT_ON = (*SECOND_GONE, *begun(0, 2, 61.0, 400), *begun(1, 2, 61.0, 400))
 THROUGH = (*WENT_ON, RankEnded(0, 0, 70.0), RankEnded(1, 0, 70.0), LauncherEnded(0, 71.0))
 
 
-def seen(*events: Event) -> Course:
-    course = Course()
+def seen(*events: Event) -> Progress:
+    course = Progress()
     for event in events:
         course.note(event)
     return course
 
 
-def report(course: Course, folder: Path) -> JobReport:
+def report(course: Progress, folder: Path) -> JobReport:
     return report_on(
         PLAN, course, folder=folder, started="", duration_s=1.0, clocks=NodeClocks({"a-1": 2.0})
     )
@@ -197,7 +196,7 @@ def test_what_a_rank_said_before_it_began_again_is_no_cause(tmp_path: Path) -> N
 
 
 def test_when_it_has_begun_and_when_it_will_end() -> None:
-    signs = signs_of(PLAN)
+    signs = lifecycle_of(PLAN)
     assert not signs.has_begun(seen(*begun(2, 4, 1.0)))
     assert signs.has_begun(seen(*begun(0, 4, 1.0)))
     for number, event in enumerate(THROUGH[:-1]):
@@ -210,7 +209,7 @@ def test_when_it_has_begun_and_when_it_will_end() -> None:
 
 
 def test_a_job_that_needs_all_ends_with_any() -> None:
-    signs = signs_of(plan(TORCHRUN))
+    signs = lifecycle_of(plan(TORCHRUN))
     assert not signs.has_begun(seen(*ALL[:-1]))
     assert signs.has_begun(seen(*ALL))
     for event in (RankEnded(1, 3, 1.0), EndingBegan(1, 1.0), RankEndingBegan(2, 1.0)):

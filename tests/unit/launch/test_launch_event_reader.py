@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.launch.event_reader import EventReader
-from ascendboot.launch.events import Event, LauncherEnded, RankStarted
+from ascendboot.launch.events import Event, EventReader, LauncherEnded, RankStarted
 
 SAID = b"rank 1 pid 7 start 8\n\nrank 2 pid 9 start 8\nlauncher - lost\n"
 EVENTS = [RankStarted(1, 7, 8), RankStarted(2, 9, 8), LauncherEnded(None)]

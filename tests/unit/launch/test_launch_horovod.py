@@ -11,10 +11,9 @@ import pytest
 
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
-from ascendboot.launch.planning import plan
-from ascendboot.model.launcher import LauncherChoice
-from ascendboot.model.placement import Placement, Slot
-from tests.unit.launch.wanted import BASE, REQUEST, command_of, node
+from ascendboot.launch.build import plan
+from ascendboot.model.cluster import LauncherChoice, Placement, Slot
+from tests.unit.launch.request import BASE, REQUEST, command_of, node
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 import pytest
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.mpirun import protected
+from ascendboot.launch.build import plan
+from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import PlannedRank
-from ascendboot.launch.planning import plan
 from ascendboot.launch.request import Login
-from ascendboot.model.placement import Placement
-from tests.unit.launch.wanted import BASE, REQUEST, SLOTS, command_of
+from ascendboot.model.cluster import Placement
+from tests.unit.launch.request import BASE, REQUEST, SLOTS, command_of
 
 PATH = "/usr/local/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.minding import MIND, NEEDS_ALL, WATCH
 from ascendboot.launch.scripts import FOLLOW
+from ascendboot.launch.supervise import MIND, NEEDS_ALL, WATCH
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.planning import plan
-from ascendboot.launch.torchrun import literal
-from tests.unit.launch.wanted import BASE, REQUEST, TORCHRUN
+from ascendboot.launch.build import plan
+from ascendboot.launch.launchers.torchrun import literal
+from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 if TYPE_CHECKING:
     from ascendboot.launch.request import LaunchRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ascendboot.model.clocks import NodeClocks
+from ascendboot.model.cluster import NodeClocks
 
 
 def test_a_clock_that_is_ahead_or_behind_or_not_known() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.model.spans import parse_span, span
+from ascendboot.model.names import parse_span, span
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from ascendboot.ranktable.source import Source, from_text
+from ascendboot.ranktable.text import Source, from_text
 
 Document = dict[str, Any]
 DROP = object()

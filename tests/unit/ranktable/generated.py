@@ -6,9 +6,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ascendboot.ranktable.groups import Group, GroupDevice, GroupTable, Instance
-from ascendboot.ranktable.levels import Address, LevelRank, LevelTable, NetLevel
-from ascendboot.ranktable.servers import RankedDevice, RankTable, Server, SuperPod
+from ascendboot.ranktable.formats import (
+    Address,
+    Group,
+    GroupDevice,
+    GroupTable,
+    Instance,
+    LevelRank,
+    LevelTable,
+    NetLevel,
+    RankedDevice,
+    RankTable,
+    Server,
+    SuperPod,
+)
 
 NAMES = st.text("abcxyz019-._é字", min_size=1, max_size=12).filter(
     lambda name: "..." not in name and "xx" not in name and "x.x" not in name

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ascendboot.judge.members import made_table
-from ascendboot.ranktable.against import DeviceSeen, ServerSeen, against
-from ascendboot.tasks.npus import servers_seen
-from tests.unit.judge import well
+from ascendboot.checks.rank_table import made_table
+from ascendboot.cli.progress import servers_seen
+from ascendboot.ranktable.check import DeviceSeen, ServerSeen, against
+from tests.unit.checks import well
 from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
 
 DEVICE = "server_list/0/device/0"

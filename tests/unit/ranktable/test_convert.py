@@ -9,20 +9,10 @@ import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.convert import Host, convert, from_hostfile, in_order, merge
-from ascendboot.ranktable.reading import table_of
-from ascendboot.ranktable.rows import rows_of
-from ascendboot.ranktable.servers import RankTable
-from ascendboot.ranktable.validate import Generation, validate
-from tests.unit.ranktable.examples import (
-    ALL,
-    DROP,
-    changed,
-    groups,
-    source_of,
-    v10,
-    v12,
-    v20,
-)
+from ascendboot.ranktable.formats import RankTable
+from ascendboot.ranktable.read import rows_of, table_of
+from ascendboot.ranktable.validate import Generation, validate_table
+from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
 
 
 def table(document: dict[str, Any]) -> Any:
@@ -66,7 +56,7 @@ def test_a_group_list_that_would_move_ranks_is_not_made() -> None:
 def test_a_table_with_super_pods_under_another_version_becomes_1_2() -> None:
     mislabelled = changed(v12(), "version", "1.0")
     made = convert(table(mislabelled), "1.2").table
-    assert validate(source_of(json.loads(made.to_json()))) == ()
+    assert validate_table(source_of(json.loads(made.to_json()))) == ()
 
 
 def test_tables_of_single_servers_become_one_with_ranks_as_strings() -> None:
@@ -86,7 +76,7 @@ def test_tables_of_single_servers_become_one_with_ranks_as_strings() -> None:
         (2, "198.51.100.9", 0, "192.0.2.10"),
         (3, "198.51.100.9", 1, "192.0.2.11"),
     ]
-    assert validate(source_of(json.loads(merged.to_json())), job="mindspore") == ()
+    assert validate_table(source_of(json.loads(merged.to_json())), job="mindspore") == ()
 
 
 def test_super_pods_of_parts_are_joined() -> None:
@@ -128,7 +118,7 @@ def test_tables_of_single_servers_of_950_become_one() -> None:
         (2, "az0-rack0b", 0),
         (3, "az0-rack0b", 1),
     ]
-    assert validate(source_of(json.loads(merged.to_json()))) == ()
+    assert validate_table(source_of(json.loads(merged.to_json()))) == ()
 
 
 def test_servers_of_some_generations_have_no_order_to_change() -> None:

@@ -10,21 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ascendboot.ranktable.compare import differences
-from ascendboot.ranktable.convert import convert, in_order
-from ascendboot.ranktable.jsontext import lines_of
-from ascendboot.ranktable.reading import table_of
-from ascendboot.ranktable.rows import rows_of
-from ascendboot.ranktable.source import from_text
-from ascendboot.ranktable.validate import validate
+from ascendboot.ranktable.convert import convert, differences, in_order
+from ascendboot.ranktable.read import rows_of, table_of
+from ascendboot.ranktable.text import from_text, lines_of
+from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.generated import TABLES, level_tables, server_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.ranktable.reading import Table
-    from ascendboot.ranktable.rule import Product
-    from ascendboot.ranktable.servers import RankTable
+    from ascendboot.ranktable.formats import RankTable
+    from ascendboot.ranktable.read import Table
+    from ascendboot.ranktable.rules import Product
 
 SOME = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -92,7 +89,7 @@ def test_what_is_written_is_read_as_the_same_and_is_without_a_word(table: Table)
     assert read == table
     assert read.to_json() == text
     product: Product | None = "a2" if json.loads(text).get("version") == "1.0" else None
-    assert validate(source, product=product, job="torch") == ()
+    assert validate_table(source, product=product, job="torch") == ()
     assert differences(read, table) == ()
 
 
@@ -140,7 +137,7 @@ def test_one_broken_member_is_named_by_its_rule(
         len(servers) == 1 or (table.version == "1.2" and len(table.super_pods) == 1)
     )
     text = json.dumps(document)
-    problems = validate(from_text("t.json", text), product="a3" if table.super_pods else "a2")
+    problems = validate_table(from_text("t.json", text), product="a3" if table.super_pods else "a2")
     named = {problem.id for problem in problems}
     assert (rule in named) == (is_a_change and not only_between_pods)
     lines = lines_of(text, [problem.path for problem in problems])
@@ -175,7 +172,7 @@ def test_one_broken_rank_of_version_2_is_named_by_its_rule(
     part[name] = value
     if value is None:
         del part[name]
-    problems = validate(from_text("t.json", json.dumps(document)))
+    problems = validate_table(from_text("t.json", json.dumps(document)))
     assert rule in {problem.id for problem in problems}
 
 
@@ -186,7 +183,7 @@ def test_conversions_keep_every_rank_where_it_is(table: RankTable) -> None:
     places = [(row.rank, row.server, row.device_id, row.addresses) for row in rows_of(table)]
     assert [(r.rank, r.server, r.device_id, r.addresses) for r in rows_of(plain)] == places
     sorted_by_text = in_order(plain, "server-id")
-    problems = validate(from_text("t.json", sorted_by_text.to_json()), job="mindspore")
+    problems = validate_table(from_text("t.json", sorted_by_text.to_json()), job="mindspore")
     assert "mindspore-order" not in {problem.id for problem in problems}
 
 
@@ -201,4 +198,4 @@ def test_any_json_is_judged_or_refused_and_nothing_breaks(depth: int, value: obj
         for version in ("1.0", "1.2", "2.0"):
             for held in (inner, value, [{"device": value, "instance_list": inner}]):
                 document = {"server_list": [], name: held, "version": version}
-                assert validate(from_text("t.json", json.dumps(document)))
+                assert validate_table(from_text("t.json", json.dumps(document)))

@@ -10,12 +10,11 @@ import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.rules import RULES, reference_markdown
-from ascendboot.ranktable.validate import validate
+from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
 
 if TYPE_CHECKING:
-    from ascendboot.ranktable.problem import Problem
-    from ascendboot.ranktable.rule import Job, Product
+    from ascendboot.ranktable.rules import Job, Problem, Product
     from tests.unit.ranktable.examples import Document
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -329,14 +328,14 @@ def ids(problems: tuple[Problem, ...]) -> set[str]:
 
 @pytest.mark.parametrize("generation", ALL)
 def test_a_sound_table_has_no_problem(generation: str) -> None:
-    assert validate(source_of(ALL[generation])) == ()
+    assert validate_table(source_of(ALL[generation])) == ()
 
 
 @pytest.mark.parametrize(("generation", "path", "value", "rules"), CASES)
 def test_one_wrong_field_is_named_by_its_rule(
     generation: str, path: str, value: object, rules: str
 ) -> None:
-    problems = validate(source_of(changed(ALL[generation], path, value)))
+    problems = validate_table(source_of(changed(ALL[generation], path, value)))
     assert ids(problems) == set(rules.split())
 
 
@@ -344,7 +343,7 @@ def test_one_wrong_field_is_named_by_its_rule(
 def test_products_and_jobs_decide_how_much_a_rule_weighs(
     document: dict[str, Any], product: Product | None, job: Job | None, said: str
 ) -> None:
-    problems = validate(source_of(document), product=product, job=job)
+    problems = validate_table(source_of(document), product=product, job=job)
     assert {f"{problem.level[0]}:{problem.id}" for problem in problems} == set(said.split())
 
 
@@ -360,7 +359,7 @@ def test_products_and_jobs_decide_how_much_a_rule_weighs(
     ],
 )
 def test_hccl_s_words_are_quoted_where_hccl_refuses(text: str, words: str) -> None:
-    (problem,) = validate(source_of(changed(v10(), f"{RANK0}/rank_id", text)))
+    (problem,) = validate_table(source_of(changed(v10(), f"{RANK0}/rank_id", text)))
     assert (problem.id, problem.hccl) == ("not-digits", words)
 
 
@@ -370,7 +369,7 @@ def test_hccl_s_words_are_quoted_where_hccl_refuses(text: str, words: str) -> No
 )
 def test_what_is_no_object_is_no_rank_table(document: object, what: str) -> None:
     with pytest.raises(RankTableError) as caught:
-        validate(source_of(document))
+        validate_table(source_of(document))
     assert str(caught.value) == (
         f"table.json: not a rank table: the document is {what}, not an object"
     )
@@ -381,7 +380,7 @@ def test_over_roce_every_device_needs_an_address() -> None:
 
     def told(document: Document, product: Product) -> list[str]:
         without = source_of(changed(document, f"{RANK1}/device_ip", DROP))
-        found = validate(without, product=product, intra_roce=True)
+        found = validate_table(without, product=product, intra_roce=True)
         return [problem.text for problem in found if problem.id == "device-ip-missing"]
 
     one_pod = changed(v12(2), "super_pod_list", v12(2)["super_pod_list"][:1])
@@ -392,13 +391,13 @@ def test_over_roce_every_device_needs_an_address() -> None:
     ]
     for document, product in ((v10(1), "a2"), (one_pod, "a3")):
         without = source_of(changed(document, f"{RANK1}/device_ip", DROP))
-        found = validate(without, product="a2" if product == "a2" else "a3")
+        found = validate_table(without, product="a2" if product == "a2" else "a3")
         assert "device-ip-missing" not in {problem.id for problem in found}
 
 
 def test_tables_of_heterogeneous_clusters_are_named() -> None:
     """HCCL reads 1.1 by another reader, which begins with `collective_id` (hcomm, Heterog)."""
-    (problem,) = validate(source_of(changed(v10(), "version", "1.1")))
+    (problem,) = validate_table(source_of(changed(v10(), "version", "1.1")))
     assert (problem.text, problem.hccl) == (
         (
             "tables of 1.1, that of clusters of several kinds of machines, have collective_id and "
@@ -407,7 +406,7 @@ def test_tables_of_heterogeneous_clusters_are_named() -> None:
         "json object has no property called collective_id",
     )
     with pytest.raises(RankTableError) as caught:
-        validate(source_of({"version": "1.1", "collective_id": "c", "node_list": []}))
+        validate_table(source_of({"version": "1.1", "collective_id": "c", "node_list": []}))
     assert str(caught.value) == (
         "table.json: not a rank table, but a table of version 1.1, that of clusters of several "
         "kinds of machines, which ascendboot does not know: it has node_list"
@@ -416,11 +415,11 @@ def test_tables_of_heterogeneous_clusters_are_named() -> None:
 
 def test_an_object_without_any_of_the_lists_is_no_rank_table() -> None:
     with pytest.raises(RankTableError, match="none of server_list, rank_list and group_list is"):
-        validate(source_of({"status": "completed", "version": "1.0"}))
+        validate_table(source_of({"status": "completed", "version": "1.0"}))
 
 
 def test_a_problem_says_where_what_and_in_hccl_s_words() -> None:
-    (problem,) = validate(source_of(changed(v10(), f"{RANK0}/rank_id", "9")))
+    (problem,) = validate_table(source_of(changed(v10(), f"{RANK0}/rank_id", "9")))
     assert (problem.where, problem.text, problem.hccl, problem.remedy) == (
         "server_list[0].device[0].rank_id",
         "rank_id 9 is too high: 4 ranks are numbered 0 to 3; missing: 0",
@@ -439,13 +438,13 @@ def test_the_file_itself_is_judged_too() -> None:
         is_symlink=True,
         has_bom=True,
     )
-    assert [(p.level, p.id) for p in validate(source, job="rec-sdk-tf")] == [
+    assert [(p.level, p.id) for p in validate_table(source, job="rec-sdk-tf")] == [
         ("error", "file-symlink"),
         ("error", "file-writable"),
         ("error", "file-bom"),
         ("error", "doubled-key"),
     ]
-    assert {p.id for p in validate(source) if p.level == "warning"} == {
+    assert {p.id for p in validate_table(source) if p.level == "warning"} == {
         "file-symlink",
         "file-writable",
     }
@@ -456,7 +455,7 @@ def test_the_file_itself_is_judged_too() -> None:
     [("/a/t.json", False), ("/a/t.txt", True), ("/a.json.d/t.json", True), ("/a/json", True)],
 )
 def test_the_path_ends_in_json_once(path: str, is_refused: bool) -> None:  # noqa: FBT001
-    problems = validate(replace(source_of(v10()), absolute=path))
+    problems = validate_table(replace(source_of(v10()), absolute=path))
     assert ids(problems) == ({"file-name"} if is_refused else set())
 
 

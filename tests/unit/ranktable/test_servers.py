@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ascendboot.ranktable.servers import RankedDevice, RankTable, Server
+from ascendboot.ranktable.formats import RankedDevice, RankTable, Server
 
 
 def table(*servers: tuple[str, list[tuple[int, str | None, int]]]) -> RankTable:

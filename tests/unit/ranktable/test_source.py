@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable import jsontext, source
+from ascendboot.ranktable import text as text_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def test_what_is_no_json_is_said_with_its_place(
     path = tmp_path / "t.json"
     path.write_bytes(content)
     with pytest.raises(RankTableError) as caught:
-        source.read(str(path))
+        text_module.read(str(path))
     assert str(caught.value).startswith(f"{path}: could not be read")
     if message == TEXTS[b"{'a': 1}"] or not message.endswith("take it out"):
         assert str(caught.value).endswith(message)
@@ -54,13 +54,13 @@ def test_what_is_no_json_is_said_with_its_place(
 def test_both_halves_of_a_character_are_one(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(b'{"a": "\\ud83d\\ude00 \\\\ud800"}')
-    assert source.read(str(path)).document == {"a": "\U0001f600 \\ud800"}
+    assert text_module.read(str(path)).document == {"a": "\U0001f600 \\ud800"}
 
 
 def test_a_byte_order_mark_and_doubled_members_are_noted_not_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1, "b": [{"x": 1, "x": 2}], "a": 3}')
-    read = source.read(str(path))
+    read = text_module.read(str(path))
     assert (read.document, read.has_bom) == ({"a": 3, "b": [{"x": 2}]}, True)
     assert read.doubled == (("b", 0, "x"), ("a",))
 
@@ -70,8 +70,14 @@ def test_the_file_s_mode_and_link_are_noted(tmp_path: Path) -> None:
     path.write_text("{}")
     path.chmod(0o664)
     link.symlink_to(path)
-    assert (source.read(str(path)).mode, source.read(str(path)).is_symlink) == (0o664, False)
-    assert (source.read(str(link)).mode, source.read(str(link)).is_symlink) == (0o664, True)
+    assert (text_module.read(str(path)).mode, text_module.read(str(path)).is_symlink) == (
+        0o664,
+        False,
+    )
+    assert (text_module.read(str(link)).mode, text_module.read(str(link)).is_symlink) == (
+        0o664,
+        True,
+    )
 
 
 def test_what_is_no_file_is_named_and_nothing_hangs(tmp_path: Path) -> None:
@@ -84,7 +90,7 @@ def test_what_is_no_file_is_named_and_nothing_hangs(tmp_path: Path) -> None:
     }
     for path, message in said.items():
         with pytest.raises(RankTableError) as caught:
-            source.read(str(path))
+            text_module.read(str(path))
         assert str(caught.value) == f"{path}: {message}"
 
 
@@ -96,7 +102,7 @@ def test_no_permission_is_named(tmp_path: Path) -> None:
     os.seteuid(65534)
     try:
         with pytest.raises(RankTableError, match="could not be read: Permission denied"):
-            source.read(str(path))
+            text_module.read(str(path))
     finally:
         os.seteuid(0)
 
@@ -104,9 +110,9 @@ def test_no_permission_is_named(tmp_path: Path) -> None:
 def test_a_huge_file_is_refused_unread_and_the_limit_is_said(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     with path.open("wb") as file:
-        file.truncate((source.LARGEST_MIB + 1) << 20)
+        file.truncate((text_module.LARGEST_MIB + 1) << 20)
     with pytest.raises(RankTableError) as caught:
-        source.read(str(path))
+        text_module.read(str(path))
     assert str(caught.value) == (
         f"{path}: could not be read: it has 257 MiB, and 256 MiB are the most; a table of 131,072 "
         "ranks takes 16 MiB"
@@ -115,9 +121,9 @@ def test_a_huge_file_is_refused_unread_and_the_limit_is_said(tmp_path: Path) -> 
 
 def test_lines_are_those_of_the_values_or_of_what_is_around_them() -> None:
     text = '{"a": 1,\n "b": [\n{"x": "{,",\n"y":\n2},\n 3, {"z": {"w":\n 4}}]}'
-    paths: list[jsontext.Path] = [
+    paths: list[text_module.JsonPath] = [
         *((), ("a",), ("b",), ("b", 0, "x"), ("b", 0, "y"), ("b", 1), ("b", 2, "z", "w")),
         *(("b", 2, "none"), ("none",)),
     ]
-    assert list(jsontext.lines_of(text, paths).values()) == [1, 1, 2, 3, 4, 6, 6, 6, 1]
-    assert [jsontext.shown(path) for path in paths[:4]] == ["$", "a", "b", "b[0].x"]
+    assert list(text_module.lines_of(text, paths).values()) == [1, 1, 2, 3, 4, 6, 6, 6, 1]
+    assert [text_module.shown(path) for path in paths[:4]] == ["$", "a", "b", "b[0].x"]

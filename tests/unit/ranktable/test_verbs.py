@@ -10,8 +10,8 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from ascendboot.tasks import ranktable
-from ascendboot.tasks.ranktable_convert import convert
+from ascendboot.cli import ranktable
+from ascendboot.cli.ranktable import convert
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 GOOD = str(TABLES / "hccl-doc_A2_v1.0.json")

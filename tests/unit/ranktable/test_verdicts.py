@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.ranktable.verdict import judge_file
+from ascendboot.ranktable.check import check_file
 
 if TYPE_CHECKING:
-    from ascendboot.ranktable.rule import Job, Product
+    from ascendboot.ranktable.rules import Job, Product
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 
@@ -67,7 +67,7 @@ NO_TABLE = {
 @pytest.mark.parametrize(("name", "product"), VALID)
 def test_good_tables_are_valid_without_a_word(name: str, product: Product) -> None:
     for asked in (product, None):
-        verdict = judge_file(str(TABLES / f"{name}.json"), product=asked)
+        verdict = check_file(str(TABLES / f"{name}.json"), product=asked)
         assert (verdict.word, verdict.problems, verdict.exit_code) == ("valid", (), 0)
 
 
@@ -75,7 +75,7 @@ def test_good_tables_are_valid_without_a_word(name: str, product: Product) -> No
 def test_bad_tables_are_refused_by_the_right_rule(
     name: str, product: Product | None, job: Job | None, rules: set[str]
 ) -> None:
-    verdict = judge_file(str(TABLES / f"{name}.json"), product=product, job=job)
+    verdict = check_file(str(TABLES / f"{name}.json"), product=product, job=job)
     errors = {problem.id for problem in verdict.problems if problem.level == "error"}
     assert (verdict.word, errors, verdict.exit_code) == ("refused", rules, 1)
 
@@ -84,7 +84,7 @@ def test_bad_tables_are_refused_by_the_right_rule(
 def test_what_only_another_product_refuses_is_a_warning(
     name: str, product: Product | None, rules: set[str]
 ) -> None:
-    verdict = judge_file(str(TABLES / f"{name}.json"), product=product)
+    verdict = check_file(str(TABLES / f"{name}.json"), product=product)
     assert verdict.word == "valid"
     assert {problem.id for problem in verdict.problems} == rules
 
@@ -92,13 +92,13 @@ def test_what_only_another_product_refuses_is_a_warning(
 @pytest.mark.parametrize(("name", "what"), NO_TABLE.items())
 def test_what_is_no_rank_table_is_named(name: str, what: str) -> None:
     path = str(TABLES / f"{name}.json")
-    verdict = judge_file(path)
+    verdict = check_file(path)
     assert (verdict.word, verdict.exit_code) == ("unreadable", 2)
     assert verdict.message == f"{path}: not a rank table, but {what}"
 
 
 def test_every_placeholder_of_the_manual_is_named() -> None:
-    verdict = judge_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
+    verdict = check_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
     named = {problem.text.rpartition(" ")[2] for problem in verdict.problems}
     devices = {f'"{{device_{n}_ip}}"' for n in range(16)}
     assert named == devices | {'"{host_1_ip}"', '"{host_2_ip}"'}
@@ -111,7 +111,7 @@ def test_every_file_has_a_verdict_here() -> None:
 
 def test_the_lines_of_a_verdict_are_those_of_the_file() -> None:
     path = str(TABLES / "NEG_duplicate_rank_id.json")
-    assert list(judge_file(path).told()) == [
+    assert list(check_file(path).report_lines()) == [
         (
             f"{path}:27: error rank-ids: server_list[1].device[0].rank_id: rank_id 1 is there "
             'twice: 4 ranks are numbered 0 to 3; missing: 2. HCCL: "rankList[2] rankId[1] error". '
@@ -122,8 +122,8 @@ def test_the_lines_of_a_verdict_are_those_of_the_file() -> None:
 
 
 def test_many_problems_of_a_rule_are_counted_on_the_screen_and_all_in_the_json() -> None:
-    verdict = judge_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
-    told = list(verdict.told())
+    verdict = check_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
+    told = list(verdict.report_lines())
     assert len(told) == 10
     assert told[8].endswith(": 10 more of placeholder; --json shows all")
     document = verdict.to_json()

@@ -9,18 +9,18 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from ascendboot.checks.rank_table import member
+from ascendboot.cli.ranktable import write
 from ascendboot.errors import RankTableError
 from ascendboot.inventory.load import load
-from ascendboot.judge.members import member
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
-from ascendboot.ranktable.rows import rows_of
-from ascendboot.tasks.ranktable_write import write
-from tests.unit.judge import well
+from ascendboot.ranktable.read import rows_of
+from tests.unit.checks import well
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ascendboot.ranktable.rule import Product
+    from ascendboot.ranktable.rules import Product
     from ascendboot.ranktable.validate import Generation
 
 INVENTORY = """\

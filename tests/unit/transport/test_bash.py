@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascendboot.errors import CommandError
-from ascendboot.model.container import Inside
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport.api import Command, Effect, Result
-from ascendboot.transport.both import Both
 from ascendboot.transport.fake import FakeTransport
 from ascendboot.transport.script import (
+    HostAndContainer,
     Script,
     compile_open,
     compile_script,
@@ -101,7 +101,7 @@ def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
     engine.chmod(0o755)
     host = Here("n1")
     asks = [command("echo", "host"), replace(command("echo", "aside"), aside=True)]
-    both = Both(host, Inside(str(engine), "box"), asks)
+    both = HostAndContainer(host, ContainerExec(str(engine), "box"), asks)
     inside = both.run_all([command("echo", "in it"), command("cat", stdin=b"a\0b")])
     assert [result.stdout for result in both.on_host] == [b"host\n", b"aside\n"]
     assert [result.stdout for result in inside] == [b"in it\n", b"a\0b"]

@@ -6,8 +6,7 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
-from ascendboot.transport.jumps import Shared, jump_node
-from ascendboot.transport.reach import Cause, ConnectError
+from ascendboot.transport.connect import Cause, ConnectError, Shared, jump_node
 
 
 def node(name: str, **access: str) -> Node:

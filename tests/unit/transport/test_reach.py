@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.transport.reach import Cause, ConnectError, pauses, retried
+from ascendboot.transport.connect import Cause, ConnectError, pauses, retried
 
 
 class Server:

@@ -74,7 +74,7 @@ def test_hostile_12_after_a_pause_the_primary_is_asked_before_anything_is_writte
     guarded = Guarded(node, fence.allow)
     time[0] += 3600
     assert guarded.run(SPOIL).as_expected  # the lock is not taken yet, so none is lost
-    fence.heard(primary.run(lock))
+    fence.answered(primary.run(lock))
     time[0] += 29
     guarded.run(SPOIL)
     assert len(primary.executions) == 1

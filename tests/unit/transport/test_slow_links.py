@@ -11,8 +11,7 @@ from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport import session
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.keepalive import Keepalive
-from ascendboot.transport.session import SshTransport
+from ascendboot.transport.session import Keepalive, SshTransport
 
 ASK = Command(argv=("npu-smi",), purpose="list the NPUs", effect=Effect.READ, timeout_s=3600.0)
 

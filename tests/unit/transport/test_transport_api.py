@@ -41,7 +41,7 @@ def result(code: int, stderr: bytes = b"", stdout: bytes = b"", duration_s: floa
     ],
 )
 def test_what_is_said_of_a_result(given: Result, said: str) -> None:
-    assert given.said() == said
+    assert given.outcome() == said
 
 
 def test_an_unexpected_code_is_an_error_when_checked() -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.model.cluster import Node, SshAccess
-from ascendboot.transport.hostkeys import HostKey, HostKeys
-from ascendboot.transport.reach import Cause, ConnectError
-from ascendboot.transport.trust import HostKeyCheck
+from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.transport.hostkeys import HostKey, HostKeyCheck, HostKeys
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,1 +1,0 @@
-"""What is looked at before a job is started, check by check."""

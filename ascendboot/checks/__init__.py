@@ -1,0 +1,1 @@
+"""Findings: facts compared with each other and with the inventory."""

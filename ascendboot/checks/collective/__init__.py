@@ -1,0 +1,1 @@
+"""The collective check: all ranks meet once before a job."""

@@ -1,0 +1,385 @@
+"""Findings from probes between nodes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ascendboot.checks.finding import Finding, devices, in_order
+from ascendboot.checks.probes import KNOCK_TIMEOUT_S
+from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answered, Unanswered
+from ascendboot.model.names import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from ascendboot.checks.probes import Ends, NodeProbes, Npu, ProbeResults, TcpProbe, TcpResult
+    from ascendboot.facts.parsers.hccn_tool import Ping
+    from ascendboot.facts.query import Answer
+
+T = TypeVar("T")
+
+_MOST_TOLD_SINGLY = 3
+_LOOK = "Look at cable, switch port and address: hccn_tool -i {0} -link -g, -ip -g, -link_stat -g"
+
+
+def mesh_findings(
+    wanted: Mapping[str, NodeProbes], tried: Mapping[str, ProbeResults]
+) -> Iterator[Finding]:
+    """Who cannot ping whom, and who could not be asked to."""
+    pings: dict[Ends, Answer[Ping]] = {}
+    for name, found in tried.items():
+        pings |= found.pings
+        yield from _not_tried(name, wanted[name], found)
+        yield from _inconclusive(name, found)
+    yield from _Mesh.of(pings).findings()
+
+
+def _not_tried(name: str, wanted: NodeProbes, found: ProbeResults) -> Iterator[Finding]:
+    left = len(wanted.pings) - len(found.pings)
+    if found.trouble:
+        text, remedy = found.trouble.message, "Is the Ascend driver installed on the host side?"
+    elif left:
+        text = f"{left} of {len(wanted.pings)} pings were not made: those before took too long"
+        remedy = "Look at the failures of those that were made, then check again"
+    else:
+        return
+    yield Finding(id="mesh-untested", level="error", nodes=(name,), text=text, remedy=remedy)
+
+
+def _inconclusive(name: str, found: ProbeResults) -> Iterator[Finding]:
+    """Busy all the time, or an answer that nobody knows: nothing is proved, nothing refuted."""
+    reasons: dict[str, set[int]] = defaultdict(set)
+    first: dict[str, str] = {}
+    on_fabric: dict[str, bool] = {}
+    for ping, answer in found.pings.items():
+        if isinstance(answer, Unanswered) and not _is_refuted(ping, answer):
+            shape = answer.why.replace(ping.target.address, "").replace(
+                f"-i {ping.source.device_id} ", ""
+            )
+            reasons[shape].add(ping.source.device_id)
+            first.setdefault(shape, answer.why)
+            on_fabric[shape] = on_fabric.get(shape, True) and ping.way == "hccs_ping"
+    for shape, ids in reasons.items():
+        yield Finding(
+            id="mesh-unknown",
+            level="warning" if on_fabric[shape] else "error",
+            nodes=(name,),
+            text=f"could not tell what {devices(sorted(ids))} reach{'es' * (len(ids) == 1)}: "
+            f"{first[shape]}",
+        )
+
+
+@dataclass
+class _Mesh:
+    """All pings with a known end; `failed` loses what a finding has explained."""
+
+    well: set[Ends] = field(default_factory=set)
+    bad: dict[Ends, str] = field(default_factory=dict)
+    """What was seen, by ping."""
+    failed: dict[Ends, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pings: Mapping[Ends, Answer[Ping]]) -> _Mesh:
+        mesh = cls()
+        for ping, answer in pings.items():
+            if isinstance(answer, Answered) and answer.value.is_well:
+                mesh.well.add(ping)
+            elif isinstance(answer, Answered):
+                mesh.bad[ping] = answer.value.summary
+            elif _is_refuted(ping, answer):
+                mesh.bad[ping] = _why(answer)
+        mesh.failed = dict(mesh.bad)
+        return mesh
+
+    def findings(self) -> Iterator[Finding]:
+        """From the widest cause to the narrowest."""
+        if self.bad and not self.well and len(self.bad) > _MOST_TOLD_SINGLY:
+            yield self._all_dead()
+            return
+        for name in self._nodes():
+            yield from self._node(name)
+        for npu in self._npus(lambda ping: (ping.source, ping.target)):
+            yield from self._device(npu)
+        for npu in self._npus(lambda ping: (ping.target,)):
+            yield from self._unreached(npu)
+        for npu in self._npus(lambda ping: (ping.source,)):
+            yield from self._reaching_nobody(npu)
+        yield from self._pairs()
+
+    def _nodes(self) -> list[str]:
+        return _most_first(n for p in self.failed for n in (p.source.node, p.target.node))
+
+    def _npus(self, ends: Callable[[Ends], Sequence[Npu]]) -> list[Npu]:
+        return _most_first(npu for ping in self.failed for npu in ends(ping))
+
+    def _all_dead(self) -> Finding:
+        nodes = tuple(dict.fromkeys(n for p in self.bad for n in (p.source.node, p.target.node)))
+        ping, seen = next(iter(self.bad.items()))
+        return Finding(
+            id="mesh-down",
+            level="error",
+            nodes=nodes,
+            text=f"no NPU reaches one of another node: {len(self.bad)} pings failed, the first "
+            f"from {ping.source} to {ping.target}: {seen}",
+            remedy="Look at the switch between the NPUs, their VLAN and their gateways: "
+            f"hccn_tool -i {ping.source.device_id} -gateway -g",
+        )
+
+    def _node(self, name: str) -> Iterator[Finding]:
+        """A node none of whose devices reaches or is reached, while others are well."""
+        its = [p for p in self.failed if name in (p.source.node, p.target.node)]
+        is_dead = not any(name in (p.source.node, p.target.node) for p in self.well)
+        of_others = any(name not in (p.source.node, p.target.node) for p in self.well)
+        if its and is_dead and of_others:
+            yield self._explained(
+                its,
+                "mesh-node-cut-off",
+                (name,),
+                "no NPU of the node reaches another node's or is reached by one",
+                "Look at its switch ports, their VLAN and its gateways",
+            )
+
+    def _device(self, npu: Npu) -> Iterator[Finding]:
+        its = [p for p in self.failed if npu in (p.source, p.target)]
+        is_dead = not any(npu in (p.source, p.target) for p in self.well)
+        both_ways = {npu == p.source for p in its} == {True, False}
+        if is_dead and both_ways and self._is_to_blame(npu, its):
+            yield self._explained(
+                its,
+                "mesh-device-cut-off",
+                (npu.node,),
+                f"device {npu.device_id} ({npu.address}) reaches nobody and is reached by nobody",
+                _LOOK.format(npu.device_id),
+            )
+
+    def _unreached(self, npu: Npu) -> Iterator[Finding]:
+        its = [p for p in self.failed if p.target == npu]
+        is_dead = not any(p.target == npu for p in self.well)
+        if is_dead and self._is_to_blame(npu, its):
+            yield self._explained(
+                its,
+                "mesh-device-unreached",
+                (npu.node,),
+                f"device {npu.device_id} ({npu.address}) is reached by nobody",
+                _LOOK.format(npu.device_id),
+            )
+
+    def _reaching_nobody(self, npu: Npu) -> Iterator[Finding]:
+        its = [p for p in self.failed if p.source == npu]
+        is_dead = not any(p.source == npu for p in self.well)
+        if is_dead and self._is_to_blame(npu, its):
+            yield self._explained(
+                its,
+                "mesh-device-reaches-nobody",
+                (npu.node,),
+                f"device {npu.device_id} ({npu.address}) reaches nobody",
+                _LOOK.format(npu.device_id),
+            )
+
+    def _is_to_blame(self, npu: Npu, its: Sequence[Ends]) -> bool:
+        """Whether its peers are more than one, or are well with others."""
+        peers = {p.target if p.source == npu else p.source for p in its}
+        alive = {npu for p in self.well for npu in (p.source, p.target)}
+        return bool(its) and (len(peers) > 1 or peers <= alive)
+
+    def _explained(
+        self, pings: Sequence[Ends], id_: str, nodes: tuple[str, ...], text: str, remedy: str
+    ) -> Finding:
+        """One finding for all `pings`; they are not told again."""
+        said = [p for p in pings if p.source.node in nodes] or pings
+        seen = self.failed[said[0]]
+        for ping in pings:
+            del self.failed[ping]
+        text = f"{text}: {len(pings)} ping{'s' * (len(pings) > 1)} failed, {seen}"
+        return Finding(id=id_, level="error", nodes=nodes, text=text, remedy=remedy)
+
+    def _pairs(self) -> Iterator[Finding]:
+        """What is left: each failure with both ends, or the first of many between two nodes."""
+        between: dict[tuple[str, str], list[Ends]] = defaultdict(list)
+        for ping in self.failed:
+            between[ping.source.node, ping.target.node].append(ping)
+        for nodes, pings in between.items():
+            told = pings if len(pings) <= _MOST_TOLD_SINGLY else pings[:1]
+            for ping in told:
+                more = (
+                    ""
+                    if len(told) > 1 or len(pings) == 1
+                    else (f"; {len(pings) - 1} more pings from {nodes[0]} to {nodes[1]} failed")
+                )
+                yield Finding(
+                    id="mesh-ping-failed",
+                    level="error",
+                    nodes=nodes,
+                    text=f"{ping.source} cannot reach {ping.target}: {self.failed[ping]}{more}",
+                    remedy=_LOOK.format(ping.source.device_id) + " at both ends",
+                )
+
+
+def _is_refuted(ping: Ends, answer: Unanswered) -> bool:
+    """Whether the tool's failure says that the device is not reached.
+
+    Of `-hccs_ping` only counts say so: which versions know it is documented nowhere.
+    """
+    return answer.kind == "failed" and ping.way == "ping"
+
+
+def _most_first(ends: Iterable[T]) -> list[T]:
+    return [end for end, _ in Counter(ends).most_common()]
+
+
+def _why(answer: Unanswered) -> str:
+    """`Execute failed: Link status is down.`, without the call that said so."""
+    if not answer.why.startswith("hccn_tool "):
+        return answer.why
+    return answer.why.partition(": ")[2] or answer.why
+
+
+if TYPE_CHECKING:
+    _Silent: TypeAlias = dict[str, dict[tuple[tuple[TcpProbe, ...], str], list[str]]]
+    """By target, ports and reason: who gets no answer there."""
+
+_REFUSED = "Connection refused"
+_NO_DEV_TCP = "No such file or directory"
+_MOST_PAIRS_SINGLY = 2
+_LOOK_AT_LINKS = (
+    "Look for a firewall or a missing route on both and between them: `nft list ruleset`, "
+    "`iptables -S`, `firewall-cmd --list-all`, `ip route get`"
+)
+
+
+def connection_findings(tried: Mapping[str, ProbeResults]) -> Iterator[Finding]:
+    """Ports that one node does not reach at another, one finding per node that is not reached."""
+    closed: dict[tuple[str, str], list[str]] = {}
+    silent: _Silent = {}
+    for source, found in tried.items():
+        if any(knocked.reason == _NO_DEV_TCP for knocked in found.knocks.values()):
+            yield _untested(source)
+            continue
+        for target, knocks in _by_target(found).items():
+            for reason, hit in _unreached(knocks).items():
+                where = (tuple(_as_seen_from_anywhere(k) for k in hit), reason)
+                silent.setdefault(target, {}).setdefault(where, []).append(source)
+            for knock, knocked in knocks.items():
+                if knock.is_open and knocked.reason == _REFUSED:
+                    place = (target, f"{knock.address}:{knock.port}")
+                    closed.setdefault(place, []).append(source)
+    yield from _everywhere(silent, tried) or _each(silent)
+    for (target, address), sources in closed.items():
+        yield _refused(target, address, sources)
+
+
+def _each(silent: _Silent) -> list[Finding]:
+    return [
+        _blocked(target, knocks, reason, sources)
+        for target, groups in silent.items()
+        for (knocks, reason), sources in groups.items()
+    ]
+
+
+def _everywhere(silent: _Silent, tried: Mapping[str, ProbeResults]) -> list[Finding]:
+    """One finding where all nodes keep the same ports from each other, else none.
+
+    Not every port is tried at every node.
+    """
+    pairs = {(source, target) for source, found in tried.items() for target in _by_target(found)}
+    reasons = {reason for groups in silent.values() for _, reason in groups}
+    count = sum(len(sources) for groups in silent.values() for sources in groups.values())
+    if len(reasons) != 1 or count != len(pairs) or count <= _MOST_PAIRS_SINGLY:
+        return []
+    asked = Counter((knock.port, knock.use) for found in tried.values() for knock in found.knocks)
+    unheard = Counter(
+        (knock.port, knock.use)
+        for groups in silent.values()
+        for (knocks, _), sources in groups.items()
+        for knock in knocks
+        for _ in sources
+    )
+    ports = sorted(unheard)
+    if any(unheard[port] != asked[port] for port in ports):
+        return []
+    [reason] = reasons
+    return [
+        Finding(
+            id="tcp-blocked",
+            level="error",
+            nodes=tuple(dict.fromkeys(name for pair in sorted(pairs) for name in pair)),
+            text=f"no node reaches another over TCP on {_ports(ports)}: {reason}",
+            remedy=_LOOK_AT_LINKS,
+        )
+    ]
+
+
+def _by_target(found: ProbeResults) -> dict[str, dict[TcpProbe, TcpResult]]:
+    targets: dict[str, dict[TcpProbe, TcpResult]] = defaultdict(dict)
+    for knock, knocked in found.knocks.items():
+        targets[knock.target][knock] = knocked
+    return targets
+
+
+def _unreached(knocks: Mapping[TcpProbe, TcpResult]) -> dict[str, list[TcpProbe]]:
+    reasons: dict[str, list[TcpProbe]] = defaultdict(list)
+    for knock, knocked in sorted(knocks.items(), key=lambda item: item[0].port):
+        if knocked.exit_code and knocked.reason != _REFUSED:
+            reasons[_seen(knocked)].append(knock)
+    return reasons
+
+
+def _seen(knocked: TcpResult) -> str:
+    if knocked.exit_code in ENDED_BY_TIMEOUT:
+        return f"no answer within {KNOCK_TIMEOUT_S} s"
+    return knocked.reason or f"exit code {knocked.exit_code}"
+
+
+def _as_seen_from_anywhere(knock: TcpProbe) -> TcpProbe:
+    return replace(knock, source="")
+
+
+def _blocked(target: str, knocks: tuple[TcpProbe, ...], reason: str, sources: list[str]) -> Finding:
+    ports = _ports([(knock.port, knock.use) for knock in knocks])
+    return Finding(
+        id="tcp-blocked",
+        level="error",
+        nodes=(*sources, target),
+        text=f"{fold(sources)} cannot reach {target} ({knocks[0].address}) over TCP on "
+        f"{ports}: {reason}",
+        remedy=_LOOK_AT_LINKS,
+    )
+
+
+def _ports(ports: Sequence[tuple[int, str]]) -> str:
+    told = ", ".join(f"{port} ({use})" for port, use in ports)
+    return f"port{'s' * (len(ports) > 1)} {told}"
+
+
+def _refused(target: str, place: str, sources: list[str]) -> Finding:
+    return Finding(
+        id="tcp-refused",
+        level="error",
+        nodes=(*sources, target),
+        text=f"{fold(sources)} cannot reach the cluster's sshd of {target} at {place}, which runs: "
+        f"{_REFUSED}",
+        remedy="Look for a firewall that refuses: `nft list ruleset`, `iptables -S`",
+    )
+
+
+def _untested(source: str) -> Finding:
+    return Finding(
+        id="tcp-untested",
+        level="warning",
+        nodes=(source,),
+        text="could not try TCP connections: this bash has no /dev/tcp",
+        remedy="Try by hand that the nodes reach each other on all ports",
+    )
+
+
+def probe_findings(
+    wanted: Mapping[str, NodeProbes], tried: Mapping[str, ProbeResults]
+) -> tuple[Finding, ...]:
+    """What is wrong, errors first; nodes of which nothing came back are not judged here."""
+    mesh = mesh_findings(wanted, tried)
+    if not all(mine.pings_decide for mine in wanted.values()):
+        mesh = (replace(finding, level="warning") for finding in mesh)
+    return in_order([*mesh, *connection_findings(tried)])

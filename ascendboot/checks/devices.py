@@ -1,0 +1,495 @@
+"""Checks of NPUs: number, product, health, super pods, root info."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ascendboot.checks.finding import (
+    Finding,
+    answered_nodes,
+    devices,
+    differences,
+    numbers,
+    unanswered,
+)
+from ascendboot.errors import RankTableError
+from ascendboot.facts.npus import ROOT_INFO
+from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered, value_of
+from ascendboot.ranktable.read import device_places
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from ascendboot.checks.finding import Level
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.npus import RootInfo
+    from ascendboot.facts.parsers.npu_smi import SuperPodPlace
+    from ascendboot.model.cluster import Cluster, Node
+
+_CHIPS = {
+    "a5": re.compile(r"Ascend950.*"),
+    "a3": re.compile(r"Ascend910_93.*"),
+    "a2": re.compile(r"Ascend910B[1-4].*"),
+    "910": re.compile(r"Ascend910(A|Pro[AB]|PremiumA)"),
+}
+"""Names of chips by product. Ascend910B without a digit was a 910 once: it tells nothing."""
+
+
+def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module: what is stated counts, for chips whose names say nothing."""
+    for node, seen in answered_nodes(cluster, facts):
+        told, stated = product_of(seen), cluster.product
+        if stated != "auto" and told not in (None, stated):
+            yield Finding(
+                id="product-contradicts",
+                level="warning",
+                nodes=(node.name,),
+                text=f"the inventory states product {stated}, and the chips are called as those of"
+                f" {told}: rank table and HCCL's variables are judged for {stated}",
+                remedy="Correct `product`, or leave it out",
+            )
+
+
+def product_of(seen: NodeFacts) -> str | None:
+    """The product as the inventory calls it, where the names of the chips tell it.
+
+    `npu-smi info -m` says "Ascend 910A", "Ascend 910B3" (A2), "Ascend910" (A3, two chips a card)
+    and "Ascend950PR".
+    """
+    npus = value_of(seen.npus)
+    if npus is None:
+        return None
+    names = {npu.chip_name.replace(" ", "") for npu in npus.npus}
+    if names == {"Ascend910"} and any(npu.chip_id for npu in npus.npus):
+        return "a3"
+    for product, pattern in _CHIPS.items():
+        if names and all(pattern.fullmatch(name) for name in names):
+            return product
+    return None
+
+
+_WELL = "OK"
+_LEVELS: Mapping[str, Level] = {
+    "Critical": "error",
+    "Alarm": "error",
+    "Warning": "warning",
+    "UNKNOWN": "warning",
+}
+"""UNKNOWN: the device is not there, or not started."""
+
+
+def health_findings(
+    id_: str, node: str, used: Collection[int], health: Mapping[int, str], remedy: str
+) -> Iterator[Finding]:
+    """Which of the used devices of a node are not well, those of one word together."""
+    for word, level in _LEVELS.items():
+        ill = sorted(device_id for device_id in used if health.get(device_id) == word)
+        if ill:
+            yield Finding(
+                id=id_,
+                level=level,
+                nodes=(node,),
+                text=f"npu-smi info calls {devices(ill)} {word}, not OK",
+                remedy=remedy,
+            )
+
+
+def not_understood(
+    id_: str, node: str, used: Collection[int], health: Mapping[int, str], remedy: str
+) -> Iterator[Finding]:
+    """The used devices of a node of which another word is said; the others are judged by theirs."""
+    known = (_WELL, *_LEVELS)
+    words = {i: health[i] for i in sorted(used) if health.get(i, _WELL) not in known}
+    if words:
+        said = " and ".join(f'"{word}"' for word in dict.fromkeys(words.values()))
+        yield Finding(
+            id=id_,
+            level="warning",
+            nodes=(node,),
+            text=f"could not see how {devices(tuple(words))} {'is' if len(words) == 1 else 'are'}: "
+            f"npu-smi info says {said}, none of {', '.join(known)}",
+            remedy=remedy,
+        )
+
+
+DRIVER = "Is the Ascend driver installed on the host side?"
+_OR_STATE = "Mend the tool; or state `devices` with their addresses, and `facts: stated`"
+_MOST_LINES = 4
+_LOOK_AT_DEVICES = "Look at npu-smi info -t health"
+_ILL = (
+    "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
+    "other devices under `devices`"
+)
+
+
+def devices_of(node: Node, facts: NodeFacts) -> tuple[tuple[int, str | None], ...]:
+    """The (device_id, device_ip) that a job uses, in rank order.
+
+    The order is the inventory's where it names devices, else that of the physical ids. The IP is
+    the one that the device has, None where it has none or does not tell.
+    """
+    networks = {n.device_id: n.device_ip for n in value_of(facts.device_networks) or ()}
+    return tuple((device_id, networks.get(device_id)) for device_id in device_ids(node, facts))
+
+
+def device_ids(node: Node, facts: NodeFacts) -> tuple[int, ...]:
+    """The physical ids that a job uses, in rank order."""
+    if node.devices:
+        return tuple(device.device_id for device in node.devices)
+    return _present(facts)
+
+
+def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:
+    """The logic ids of the devices that a job uses, in rank order, as ranks count them."""
+    npus = value_of(seen.npus)
+    by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
+    by_device |= renumbered(node, seen)
+    ids = ((i, by_device.get(i)) for i in device_ids(node, seen))
+    return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
+
+
+def renumbered(node: Node, seen: NodeFacts) -> dict[int, int]:
+    """By physical id the logic ids in a container that has some devices of its node only.
+
+    The driver counts those from 0 there: of 3 to 7 it calls device 5 number 2 (vllm-ascend #16256).
+    """
+    npus, given = value_of(seen.npus), value_of(seen.surroundings)
+    if node.container is None or npus is None or given is None:
+        return {}
+    ordered = sorted(npus.npus, key=lambda npu: (npu.logic_id is None, npu.logic_id, npu.device_id))
+    there = [npu.device_id for npu in ordered if npu.device_id in given.device_ids]
+    if len(there) == len(ordered):
+        return {}
+    return {device_id: number for number, device_id in enumerate(there)}
+
+
+def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module."""
+    complete: dict[str, tuple[int, ...]] = {}
+    usual = _usual_ids(facts)
+    for node, seen in answered_nodes(cluster, facts):
+        yield from _tools(node, seen)
+        if value_of(seen.npus) is None:
+            continue
+        found = [*_unusable(node, seen), *_stated(node, seen, usual)]
+        yield from found or _counted(node, seen)
+        yield from unanswered("device-health-unknown", node, seen.health, level="warning")
+        health = value_of(seen.health) or {}
+        used = device_ids(node, seen)
+        yield from health_findings("device-health", node.name, used, health, _ILL)
+        yield from not_understood(
+            "device-health-unknown", node.name, used, health, _LOOK_AT_DEVICES
+        )
+        if not found:
+            complete[node.name] = device_ids(node, seen)
+    yield from differences(
+        "devices-differ",
+        {name: numbers(ids) for name, ids in complete.items()},
+        has="devices ",
+        # mx_rec takes the device ids of the first node for those of all
+        level="warning"
+        if _all_state_devices(cluster, complete) and not cluster.needs_equal_devices
+        else "error",
+        remedy="State `devices` so that every node uses the same ids in the same order",
+    )
+    yield from differences(
+        "chips-differ",
+        {
+            node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
+            for node, seen in answered_nodes(cluster, facts)
+            if (npus := value_of(seen.npus)) and npus.npus and not seen.stated
+        },
+        has="",
+        level="warning",
+        remedy="Use NPUs of one kind in a cluster",
+    )
+    for node, seen in answered_nodes(cluster, facts):
+        yield from _mixed(node, seen)
+
+
+def _tools(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """How the vendor's tools could be read."""
+    for finding in unanswered("npus-unknown", node, seen.npus, DRIVER):
+        yield replace(finding, remedy=finding.remedy or _OR_STATE)
+    lines = value_of(seen.unknown_lines) or ()
+    if lines:
+        more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
+        yield Finding(
+            id="tool-lines-unknown",
+            level="warning",
+            nodes=(node.name,),
+            text=f"vendor tools print more than their answers: {', '.join(lines[:_MOST_LINES])}"
+            f"{more}",
+            remedy="Read what they warn of",
+        )
+    if seen.stated:
+        yield Finding(
+            id="facts-stated",
+            level="warning",
+            nodes=(node.name,),
+            text=f"{devices(device_ids(node, seen))} and their addresses are what the inventory "
+            f"states (`facts: stated`), not what the node tells: {'; '.join(seen.stated)}. Health, "
+            "links, TLS switches and pings of these devices are not checked",
+            remedy="Mend the tool, then remove `facts: stated`",
+        )
+
+
+def _present(facts: NodeFacts) -> tuple[int, ...]:
+    npus = value_of(facts.npus)
+    return tuple(npu.device_id for npu in npus.npus) if npus else ()
+
+
+def _usual_ids(facts: Mapping[str, NodeFacts]) -> tuple[int, ...]:
+    """The most devices that any node has: what a node with fewer is measured by."""
+    return max((_present(seen) for seen in facts.values()), key=len, default=())
+
+
+def _unusable(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(seen.npus)
+    if npus is not None and npus.unusable:
+        count = "1 NPU" if npus.unusable == 1 else f"{npus.unusable} NPUs"
+        yield Finding(
+            id="npu-unusable",
+            level="error",
+            nodes=(node.name,),
+            text=f"npu-smi info -m lists {count} as not usable (NPU ID -1)",
+            remedy="Look at npu-smi info and dmesg; reset or replace it",
+        )
+
+
+def _stated(node: Node, seen: NodeFacts, usual: tuple[int, ...]) -> Iterator[Finding]:
+    """The inventory's devices, or their number, against those that are there."""
+    present = _present(seen)
+    stated = node.device_count if not node.devices else None
+    if node.devices:
+        missing = [d.device_id for d in node.devices if d.device_id not in present]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            yield Finding(
+                id="device-missing",
+                level="error",
+                nodes=(node.name,),
+                text=f"{devices(sorted(missing))} {verb} missing from npu-smi info -m, "
+                f"which lists {numbers(present) or 'none'}. "
+                f"The inventory names {numbers(device_ids(node, seen))}",
+                remedy="Look at npu-smi info and dmesg, or correct `devices`",
+            )
+    elif not present:
+        yield Finding(
+            id="npus-none",
+            level="error",
+            nodes=(node.name,),
+            text="npu-smi info -m lists no NPU",
+            remedy=DRIVER,
+        )
+    elif stated is not None and stated != len(present):
+        yield _wrong_count(node, present, stated, usual)
+
+
+def _wrong_count(
+    node: Node, present: tuple[int, ...], stated: int, usual: tuple[int, ...]
+) -> Finding:
+    if len(present) > stated:
+        return Finding(
+            id="device-count",
+            level="error",
+            nodes=(node.name,),
+            text=f"{len(present)} devices answer ({numbers(present)}). "
+            f"The inventory states {stated}",
+            remedy="State the ids to use as `devices`, or correct their number",
+        )
+    expected = usual if len(usual) == stated else tuple(range(stated))
+    missing = [device_id for device_id in expected if device_id not in present]
+    verb = "is" if len(missing) == 1 else "are"
+    return Finding(
+        id="device-count",
+        level="error",
+        nodes=(node.name,),
+        text=f"{len(present)} of {stated} devices answer; "
+        f"{devices(missing)} {verb} missing from npu-smi info -m. The inventory states {stated}",
+        remedy="Look at npu-smi info and dmesg, or correct `devices`",
+    )
+
+
+def _counted(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """`info -l` against `info -m`: eight are eight only if both say so."""
+    yield from unanswered("npu-list-unknown", node, seen.npu_list, level="warning")
+    npus, listed = value_of(seen.npus), value_of(seen.npu_list)
+    if npus is None or listed is None:
+        return
+    counts = (
+        (len(npus.npus), listed.chip_count, "chips")
+        if listed.chip_count is not None
+        else (len({npu.npu_id for npu in npus.npus}), len(listed.npu_ids), "cards")
+    )
+    if counts[0] != counts[1]:
+        yield Finding(
+            id="npu-counts-contradict",
+            level="error",
+            nodes=(node.name,),
+            text=f"npu-smi info -m lists {counts[0]} {counts[2]}, npu-smi info -l {counts[1]}",
+            remedy="Look at npu-smi info and dmesg",
+        )
+
+
+def _all_state_devices(cluster: Cluster, names: Mapping[str, object]) -> bool:
+    return all(node.devices or node.device_count for node in cluster.nodes if node.name in names)
+
+
+def _mixed(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(seen.npus)
+    kinds = dict.fromkeys(npu.chip_name for npu in npus.npus) if npus else {}
+    if len(kinds) > 1:
+        yield Finding(
+            id="chips-mixed",
+            level="warning",
+            nodes=(node.name,),
+            text=f"the node has NPUs of {len(kinds)} kinds: {', '.join(kinds)}",
+            remedy="Name the devices of one kind as `devices`",
+        )
+
+
+_MAKE = (
+    "Make it there (mindcluster-tools rootinfo --output FILE, then install -m 0644 FILE "
+    f"{ROOT_INFO}), or name a rank table of yours as `resources: {{file: …}}`"
+)
+
+
+def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """What keeps a table of version 2.0 from being made; of a cluster of 950."""
+    for node, seen in answered_nodes(cluster, facts):
+        yield from unanswered("root-info-missing", node, seen.root_info, _MAKE)
+        info = value_of(seen.root_info)
+        if info is not None:
+            yield from _understood(node, seen, info)
+            yield from _topology(node, info)
+        elif isinstance(seen.root_info, Answered) or seen.root_info == NOT_ASKED:
+            yield Finding(
+                id="root-info-missing",
+                level="error",
+                nodes=(node.name,),
+                text=f"{ROOT_INFO} was not read: npu-smi calls no chip Ascend950",
+                remedy="Correct `product`, or name a rank table of yours as `resources: {file: …}`",
+            )
+
+
+def _understood(node: Node, seen: NodeFacts, info: RootInfo) -> Iterator[Finding]:
+    try:
+        places = device_places(info.text, ROOT_INFO)
+    except RankTableError as error:
+        yield Finding(
+            id="root-info-unfit", level="error", nodes=(node.name,), text=str(error), remedy=_MAKE
+        )
+        return
+    lacking = [i for i in device_ids(node, seen) if i not in places]
+    if lacking:
+        yield Finding(
+            id="root-info-unfit",
+            level="error",
+            nodes=(node.name,),
+            text=f"{ROOT_INFO} says nothing of {devices(sorted(lacking))}",
+            remedy=_MAKE,
+        )
+
+
+def _topology(node: Node, info: RootInfo) -> Iterator[Finding]:
+    if info.missing_topology is not None:
+        yield Finding(
+            id="topology-missing",
+            # a container has files of its own
+            level="error" if node.container is None else "warning",
+            nodes=(node.name,),
+            text=f"{ROOT_INFO} names {info.missing_topology} as topology, which is not there",
+            remedy="Correct topo_file_path; the driver has its topologies in "
+            "/usr/local/Ascend/driver/topo",
+        )
+
+
+_LOOK = "npu-smi info -t spod-info"
+
+
+def places_of(seen: NodeFacts) -> dict[int, SuperPodPlace]:
+    """Where the chips of a node are, by physical id; without those in no super pod."""
+    answers = value_of(seen.super_pods) or {}
+    places = ((device_id, value_of(answer)) for device_id, answer in answers.items())
+    return {device_id: place for device_id, place in places if place is not None}
+
+
+def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[int]]:
+    """The super pods in which the devices of each node are."""
+    return {
+        node.name: {
+            place.super_pod_id
+            for device_id, place in places_of(seen).items()
+            if device_id in device_ids(node, seen)
+        }
+        for node, seen in answered_nodes(cluster, facts)
+    }
+
+
+def super_pod_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """What keeps a table of version 1.2 from being made; of a cluster of A3."""
+    anybody = any(pods_of(cluster, facts).values())
+    for node, seen in answered_nodes(cluster, facts):
+        yield from _unknown(node, seen)
+        yield from _split(node, seen)
+        if anybody:
+            yield from _outside(node, seen)
+
+
+def _unknown(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("super-pod-unknown", node, seen.super_pods)
+    reasons: dict[str, list[int]] = {}
+    used = device_ids(node, seen)
+    for device_id, answer in (value_of(seen.super_pods) or {}).items():
+        if isinstance(answer, Unanswered) and device_id in used:
+            reasons.setdefault(answer.why, []).append(device_id)
+    for reason, ids in reasons.items():
+        yield Finding(
+            id="super-pod-unknown",
+            level="error",
+            nodes=(node.name,),
+            text=f"could not tell the super pod of {devices(ids)}: {reason}",
+            remedy="Without it the rank table cannot be made; `resources: {file: …}` takes one of "
+            "yours",
+        )
+
+
+def _split(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    pods: dict[int, list[int]] = {}
+    places = places_of(seen)
+    for device_id in device_ids(node, seen):
+        if device_id in places:
+            pods.setdefault(places[device_id].super_pod_id, []).append(device_id)
+    if len(pods) > 1:
+        where = ", ".join(f"{devices(sorted(ids))} in {pod}" for pod, ids in pods.items())
+        yield Finding(
+            id="super-pods-several",
+            level="error",
+            nodes=(node.name,),
+            text=f"the devices of one server are in several super pods: {where} ({_LOOK})",
+            remedy="Ask who set up the super pods",
+        )
+
+
+def _outside(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+    """Some devices of the cluster are in a super pod; all must be."""
+    answers = value_of(seen.super_pods) or {}
+    told = places_of(seen)
+    outside = [
+        device_id
+        for device_id in device_ids(node, seen)
+        if device_id not in told and not isinstance(answers.get(device_id), Unanswered)
+    ]
+    if outside and value_of(seen.super_pods) is not None:
+        yield Finding(
+            id="super-pods-mixed",
+            level="error",
+            nodes=(node.name,),
+            text=f"{devices(sorted(outside))} {'is' if len(outside) == 1 else 'are'} in no super "
+            f"pod, other devices of the cluster are ({_LOOK})",
+            remedy="Make the super pods whole, or leave the node out; `resources: {file: …}` takes "
+            "a rank table of yours",
+        )

@@ -1,0 +1,415 @@
+"""TCP and RoCE probes between nodes: which are tried, and what was seen."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from ascendboot.checks.devices import devices_of, places_of, product_of
+from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.npus import hccn_tool_output
+from ascendboot.facts.parsers import hccn_tool
+from ascendboot.facts.parsers.base import lines_of, split
+from ascendboot.facts.query import Unanswered, attempt, output_of, part_of, value_of
+from ascendboot.facts.scripts import CALL_TIMEOUT_S, COMMON, VENDOR_TOOLS
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.parsers.base import Section
+    from ascendboot.facts.parsers.hccn_tool import Ping
+    from ascendboot.facts.query import Answer
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import Result
+
+_GIVEN_OUT: Final = 40000
+"""Inside of what Linux gives to those who ask for any port, unless told otherwise."""
+_FIRST_OF_RANKS: Final = "1024"
+"""Open MPI 4.1.4: each rank takes the first one that is free from here on."""
+
+_DAEMONS_OF_MPIRUN: Final = 64
+"""Open MPI 4.1 (routed radix): so many daemons talk to mpirun alone, further ones through these."""
+
+
+@dataclass(frozen=True)
+class RequiredPort:
+    """A port of a node that is to be tried."""
+
+    port: int
+    use: str
+    """Who needs it."""
+    is_open: bool = False
+    """Whether something of ours listens there now."""
+
+
+def required_ports(
+    cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node
+) -> Iterator[RequiredPort]:
+    """What a job needs of a node, but for the cluster's sshd; one port of each range."""
+    for ports in ports_of_hccl(cluster, node)[:1]:
+        yield RequiredPort(ports[0], "HCCL")
+    if not needs_openmpi(cluster, facts):
+        yield RequiredPort(_given_out(facts[node.name]), "gloo")
+        return
+    if node.name == cluster.primary_name or len(cluster.nodes) > _DAEMONS_OF_MPIRUN + 1:
+        yield RequiredPort(_of_daemons(cluster) or _given_out(facts[node.name]), "Open MPI")
+    first = _parameter(cluster.mpi_args, "btl_tcp_port_min_v4") or cluster.env_of(node).get(
+        "OMPI_MCA_btl_tcp_port_min_v4", _FIRST_OF_RANKS
+    )
+    yield RequiredPort(_first_number(first) or int(_FIRST_OF_RANKS), "Open MPI's ranks")
+
+
+def _of_daemons(cluster: Cluster) -> int | None:
+    """The first port of those that mpirun tells its daemons; what a node states it never sees."""
+    name = "oob_tcp_dynamic_ipv4_ports"
+    stated = _parameter(cluster.mpi_args, name) or cluster.env.get(f"OMPI_MCA_{name}", "")
+    return _first_number(stated)
+
+
+def _given_out(facts: NodeFacts) -> int:
+    kernel = value_of(facts.kernel_ports)
+    if kernel is None or kernel.first <= _GIVEN_OUT <= kernel.last:
+        return _GIVEN_OUT
+    return kernel.first
+
+
+def _parameter(words: Sequence[str], name: str) -> str:
+    """The value of one of Open MPI's parameters among words for mpirun; empty: not stated."""
+    following = (word for before, word in pairwise(words) if before == name)
+    return next(following, "")
+
+
+def _first_number(text: str) -> int | None:
+    found = re.match(r"[0-9]{1,5}", text)
+    return int(found[0]) if found else None
+
+
+Coverage: TypeAlias = Literal["once", "ring", "all-pairs"]
+"""`once`: each device pings one of the next node; `ring`: also one of the node before; both with
+a few more at random. `all-pairs`: every device every device of every other node."""
+
+_SAMPLES: dict[Coverage, int] = {"once": 2, "ring": 4, "all-pairs": 0}
+_DRAWS = 200
+"""So often a sample is drawn at most: some may be there already, or lead nowhere."""
+
+
+@dataclass(frozen=True)
+class Npu:
+    """One end of a ping: a device with one of its addresses."""
+
+    node: str
+    device_id: int
+    address: str
+
+    def __str__(self) -> str:
+        return f"device {self.device_id} of {self.node} ({self.address})"
+
+
+Way: TypeAlias = Literal["ping", "hccs_ping"]
+"""What hccn_tool calls it: over the devices' network, or over the fabric of a super pod (A3)."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A ping from a device to an address of a device of another node."""
+
+    source: Npu
+    target: Npu
+    way: Way = "ping"
+
+
+@dataclass(frozen=True)
+class TcpProbe:
+    """A TCP connection from a node to a port of another; `use` says who needs the port."""
+
+    source: str
+    target: str
+    address: str
+    port: int
+    use: str
+    is_open: bool = False
+    """Something of ours listens there, so that a refusal is a fault too."""
+
+
+@dataclass(frozen=True)
+class NodeProbes:
+    """All that one node tries."""
+
+    pings: tuple[Ends, ...] = ()
+    knocks: tuple[TcpProbe, ...] = ()
+    pings_decide: bool = True
+    """False on A3 where super pods are not known: inside one of them devices reach each other
+    without the network of the plain pings."""
+
+
+def probes_of(
+    cluster: Cluster,
+    facts: Mapping[str, NodeFacts],
+    coverage: Coverage,
+    *,
+    ssh_ports: Mapping[str, int],
+) -> dict[str, NodeProbes]:
+    """What each node that answered tries, by name; equal for equal arguments.
+
+    `ssh_ports` holds the nodes on which the cluster's own sshd runs, with its port.
+    """
+    nodes = [node for node in cluster.nodes if node.name in facts]
+    devices = {node.name: _devices(node, facts[node.name]) for node in nodes}
+    knocks = _knocks(cluster, nodes, facts, coverage, ssh_ports)
+    names = [name for name in devices if devices[name]]
+    pods_known = all(d.super_pod is not None for name in names for d in devices[name])
+    return {
+        node.name: NodeProbes(
+            pings=tuple(_pings(cluster.name, names, node.name, devices, coverage)),
+            knocks=tuple(knock for knock in knocks if knock.source == node.name),
+            pings_decide=pods_known or not _is_a3(cluster, facts[node.name]),
+        )
+        for node in nodes
+    }
+
+
+def _is_a3(cluster: Cluster, facts: NodeFacts) -> bool:
+    return "a3" in (cluster.product, product_of(facts))
+
+
+@dataclass(frozen=True)
+class _Device:
+    """A device with one of its addresses, and where it is in which super pod."""
+
+    node: str
+    device_id: int
+    address: str
+    vnic: str | None
+    super_pod: int | None
+
+    def to(self, other: _Device) -> Ends | None:
+        """The ping to a device of another node; None where no way leads there."""
+        if self.vnic and other.vnic and self.super_pod == other.super_pod is not None:
+            return Ends(self._at(self.vnic), other._at(other.vnic), "hccs_ping")
+        if self.address and other.address:
+            return Ends(self._at(self.address), other._at(other.address))
+        return None
+
+    def _at(self, address: str) -> Npu:
+        return Npu(self.node, self.device_id, address)
+
+
+def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
+    """Without IPv6 addresses: how the tool is told to ping those is documented nowhere."""
+    if facts.stated:
+        return ()  # its tools cannot be read
+    networks = value_of(facts.device_networks) or ()
+    vnics = {network.device_id: value_of(network.vnic) for network in networks}
+    pods = {device_id: place.super_pod_id for device_id, place in places_of(facts).items()}
+    found = (
+        _Device(
+            node.name,
+            device_id,
+            "" if ":" in address else address,
+            vnics.get(device_id),
+            pods.get(device_id),
+        )
+        for device_id, addresses in devices_of(node, facts)
+        for address in (addresses or "").split(",")
+    )
+    return tuple(device for device in found if device.address or device.vnic)
+
+
+def _pings(
+    seed: str,
+    names: Sequence[str],
+    name: str,
+    devices: Mapping[str, tuple[_Device, ...]],
+    coverage: Coverage,
+) -> Iterator[Ends]:
+    """Without doubles; none where no other node has a device with an address."""
+    if name not in names or len(names) == 1:
+        return
+    mine = devices[name]
+    others = [device for other in names if other != name for device in devices[other]]
+    if coverage == "all-pairs":
+        yield from _without_none(source.to(target) for source in mine for target in others)
+        return
+    place = names.index(name)
+    after, before = devices[names[(place + 1) % len(names)]], devices[names[place - 1]]
+    wanted = [source.to(after[i % len(after)]) for i, source in enumerate(mine)]
+    if coverage == "ring":
+        # one device further on: with two nodes both neighbours are the same
+        wanted += [source.to(before[(i + 1) % len(before)]) for i, source in enumerate(mine)]
+    chosen = dict.fromkeys(_without_none(wanted))
+    enough = min(len(chosen) + _SAMPLES[coverage], len(mine) * len(others))
+    chance = random.Random(f"{seed} {name}")  # noqa: S311 - the same again next time, no secret
+    for _ in range(_DRAWS):
+        if len(chosen) >= enough:
+            break
+        ping = chance.choice(mine).to(chance.choice(others))
+        if ping is not None:
+            chosen[ping] = None
+    yield from chosen
+
+
+def _without_none(pings: Iterable[Ends | None]) -> Iterator[Ends]:
+    return (ping for ping in pings if ping is not None)
+
+
+def _knocks(
+    cluster: Cluster,
+    nodes: Sequence[Node],
+    facts: Mapping[str, NodeFacts],
+    coverage: Coverage,
+    ssh_ports: Mapping[str, int],
+) -> list[TcpProbe]:
+    of_jobs = {node.name: tuple(required_ports(cluster, facts, node)) for node in nodes}
+    ours = {
+        name: RequiredPort(port, "the cluster's sshd", is_open=True)
+        for name, port in ssh_ports.items()
+    }
+    return [
+        TcpProbe(
+            source.name, target.name, target.cluster_address, door.port, door.use, door.is_open
+        )
+        for source, target in _pairs(cluster, nodes, coverage)
+        for door in (*filter(None, (ours.get(target.name),)), *of_jobs[target.name])
+    ]
+
+
+def _pairs(cluster: Cluster, nodes: Sequence[Node], coverage: Coverage) -> list[tuple[Node, Node]]:
+    """Everyone and the primary both ways, and a ring; or all pairs."""
+    names = [node.name for node in nodes]
+    pairs = [(source, target) for source in nodes for target in nodes if source != target]
+    if coverage == "all-pairs":
+        return pairs
+    ring = set(zip(names, (*names[1:], *names[:1]), strict=True))
+    return [
+        (source, target)
+        for source, target in pairs
+        if cluster.primary_name in (source.name, target.name) or (source.name, target.name) in ring
+    ]
+
+
+KNOCK_TIMEOUT_S = 3
+_TOOL = "the script that proves the network"
+_AT_ONCE = 32
+_KNOCK = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
+
+# Knocks run beside the pings. A connection needs no program but bash: /dev/tcp is its own.
+_SCRIPT = (
+    COMMON
+    + VENDOR_TOOLS
+    + rf"""
+knock() {{
+  local said code=0
+  said=$(timeout -k 1 {KNOCK_TIMEOUT_S} bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$2" "$3" 2>&1) ||
+    code=$?
+  said=${{said##*$'\n'}}
+  printf '%s %s %s\n' "$1" "$code" "${{said##*: }}"
+}}
+export -f knock
+knocks=; pings=(); until_s=$1; enough=$((until_s + 60))
+while read -r kind rest; do
+  case $kind in *ping) pings+=("$kind $rest") ;; knock) knocks+="$rest"$'\n' ;; esac
+done
+exec 4< <(printf %s "$knocks" | xargs -r -P {_AT_ONCE} -L 1 bash -c 'knock "$@"' _)
+if [ "${{#pings[@]}}" = 0 ]; then section hccn_tool 0 'not needed'
+elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
+  section hccn_tool 0 "$found"
+  for ping in "${{pings[@]}}"; do
+    look_up; [ "$((up - began))" -lt "$until_s" ] || break
+    read -r way number id address <<<"$ping"
+    tell "ping/$number" merged timeout -k 1 {CALL_TIMEOUT_S} \
+      "$found" -i "$id" "-$way" -g address "$address"
+  done
+else
+  section hccn_tool 127 'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
+fi
+section knocks 0 "$(cat <&4)"
+section end 0 ''
+"""
+)
+
+
+@dataclass(frozen=True)
+class TcpResult:
+    """What became of a TCP connection: timeout(1)'s or bash's exit code, and bash's reason."""
+
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ProbeResults:
+    """What came of one node's attempts; what was not tried is in neither mapping."""
+
+    pings: Mapping[Ends, Answer[Ping]] = field(default_factory=dict)
+    knocks: Mapping[TcpProbe, TcpResult] = field(default_factory=dict)
+    trouble: Unanswered | None = None
+    """Why no NPU of the node was asked to ping."""
+
+
+def probe_command(attempts: NodeProbes) -> Command:
+    """The command that tries all of a node's attempts, pings one after the other.
+
+    It ends in time: after about two seconds for each ping the rest is left out.
+    """
+    pings = [
+        f"{ping.way} {number} {ping.source.device_id} {ping.target.address}\n"
+        for number, ping in enumerate(attempts.pings)
+    ]
+    knocks = [
+        f"knock {number} {knock.address} {knock.port}\n"
+        for number, knock in enumerate(attempts.knocks)
+    ]
+    for_pings = 30 + 2 * len(pings)
+    for_knocks = 5 + KNOCK_TIMEOUT_S * (1 + len(knocks) // _AT_ONCE)
+    return Command(
+        argv=("bash", "-c", _SCRIPT, "ascendboot", str(for_pings)),
+        purpose="try the network",
+        effect=Effect.READ,
+        timeout_s=30.0 + max(for_pings, for_knocks),
+        stdin="".join([*pings, *knocks]).encode(),
+    )
+
+
+def read_probes(attempts: NodeProbes, result: Result) -> ProbeResults:
+    """What came of each attempt.
+
+    Raises:
+        ToolError: the script itself did not come to its end.
+        NotUnderstoodError: its answer has an unknown form.
+    """
+    output_of(result)
+    sections = split(result.stdout, _TOOL)
+    found = attempt("ping from the NPUs", partial(part_of, sections, "hccn_tool", _TOOL))
+    return ProbeResults(
+        pings={
+            ping: _pinged(ping, sections[f"ping/{number}"])
+            for number, ping in enumerate(attempts.pings)
+            if f"ping/{number}" in sections
+        },
+        knocks=_tcp_results(attempts, part_of(sections, "knocks", _TOOL)),
+        trouble=found if isinstance(found, Unanswered) else None,
+    )
+
+
+def _pinged(ping: Ends, section: Section) -> Answer[Ping]:
+    tool = f"hccn_tool -i {ping.source.device_id} -{ping.way} -g address {ping.target.address}"
+    return attempt(
+        f"ping {ping.target}", lambda: hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)
+    )
+
+
+def _tcp_results(attempts: NodeProbes, text: str) -> dict[TcpProbe, TcpResult]:
+    found = {}
+    for line in lines_of(text):
+        match = _KNOCK.fullmatch(line.text)
+        if match is None or int(match[1]) >= len(attempts.knocks):
+            raise NotUnderstoodError(_TOOL, line.number, line.text, "NUMBER EXIT_CODE REASON")
+        found[attempts.knocks[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
+    return found

@@ -1,0 +1,230 @@
+"""Checks of the rank table of an inventory against the facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ascendboot.checks.devices import (
+    device_ids,
+    devices_of,
+    places_of,
+    pods_of,
+    product_of,
+    root_info_rules,
+    super_pod_rules,
+)
+from ascendboot.checks.finding import Finding, answered_nodes
+from ascendboot.errors import RankTableError
+from ascendboot.facts.npus import ROOT_INFO
+from ascendboot.facts.query import value_of
+from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
+from ascendboot.ranktable.read import device_places
+from ascendboot.ranktable.rules import BY_PRODUCT, CALLED, LOCAL_ID_TWICE, POD_ORDER, PRODUCTS
+from ascendboot.ranktable.text import from_text
+from ascendboot.ranktable.validate import (
+    NAMED,
+    PRODUCTS_OF,
+    generation_of,
+    table_in,
+    validate_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster, Node, OwnTable
+    from ascendboot.ranktable.formats import LevelRank
+    from ascendboot.ranktable.read import Table
+    from ascendboot.ranktable.rules import Problem, Product
+    from ascendboot.ranktable.text import Source
+
+
+def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Product | None]:
+    """Of which product the NPUs of each node are: as stated, or else as their chips are called."""
+    stated = cluster.product
+    words = {
+        node.name: product_of(seen) if stated == "auto" else stated
+        for node, seen in answered_nodes(cluster, facts)
+    }
+    return {name: next((p for p in PRODUCTS if p == word), None) for name, word in words.items()}
+
+
+def made_table(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Table:
+    """The table that setup writes; rank N is slot N of the placement.
+
+    Raises:
+        RankTableError: the nodes do not tell what it must say.
+    """
+    known = {product for product in products(cluster, facts).values() if product}
+    product = known.pop() if len(known) == 1 else None
+    members = [member(node, facts[node.name]) for node in cluster.rank_order]
+    return build(members, generation_for(product, members), "given", product)
+
+
+def member(node: Node, seen: NodeFacts, ids: Sequence[int] | None = None) -> Member:
+    """A node as a rank table has it, with the devices of a job or with `ids` of them."""
+    addresses = dict(devices_of(node, seen))
+    wanted = tuple(addresses) if ids is None else ids
+    pods, places = places_of(seen), level_places(seen)
+    in_pods = {pods[i].super_pod_id if i in pods else None for i in wanted}
+    pod = in_pods.pop() if len(in_pods) == 1 else None
+    devices = tuple(
+        MemberDevice(i, addresses[i], pods[i].super_device_id if i in pods else None, places.get(i))
+        for i in wanted
+    )
+    return Member(node.server_id, devices, None if pod is None else str(pod))
+
+
+def level_places(seen: NodeFacts) -> Mapping[int, LevelRank]:
+    """What a server of 950 says of its devices; nothing where it says what is not understood."""
+    info = value_of(seen.root_info)
+    try:
+        return device_places(info.text, ROOT_INFO) if info else {}
+    except RankTableError:
+        return {}
+
+
+_DOUBTS = {
+    POD_ORDER: (
+        "super-pods-apart",
+        "Name the nodes of a super pod one after the other in the inventory",
+    ),
+    LOCAL_ID_TWICE: (
+        "net-instances-alike",
+        f"Give each server a net_instance_id of its own in {ROOT_INFO}",
+    ),
+}
+"""Warnings about a table of ours, and what to do against them here; once per node."""
+
+
+def rank_table_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    """All findings of this module."""
+    if cluster.resource_mode != "rank-table":
+        return
+    of_nodes = products(cluster, facts)
+    known = sorted({product for product in of_nodes.values() if product})
+    product = known[0] if len(known) == 1 else None
+    if cluster.own_table is not None:
+        for name, of_node in of_nodes.items():
+            yield from _generation(cluster.own_table, name, of_node)
+        if product == "a3" and cluster.own_table.generation == "1.0":
+            yield from _without_pods(cluster, facts)
+    elif unmade := [*_unmade(cluster, facts, known)]:
+        yield from unmade
+        if any(finding.level == "error" for finding in unmade):
+            return
+    # nodes that do not answer are left out, and there is no table without the primary
+    if len(of_nodes) == len(cluster.nodes) and cluster.primary_name in of_nodes and product:
+        yield from _refused(cluster, facts, product)
+
+
+def rank_table_text(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
+    """The rank table as every node gets it: the operator's own as it is, else ours.
+
+    Raises:
+        RankTableError: the nodes do not tell what it must say.
+    """
+    own = cluster.own_table
+    return made_table(cluster, facts).to_json() if own is None else own.text
+
+
+def rank_table_words(cluster: Cluster, facts: Mapping[str, NodeFacts], text: str) -> str:
+    """What reports say of the rank table that is written: its generation, and for whose HCCL."""
+    kinds = sorted({product for product in products(cluster, facts).values() if product})
+    readers = f", for {' and '.join(CALLED[product] for product in kinds)}" if kinds else ""
+    own = "" if cluster.own_table is None else ", the inventory's own"
+    return f"rank table: {NAMED[generation_of(table_in(from_text('', text)))]}{readers}{own}"
+
+
+def _unmade(
+    cluster: Cluster, facts: Mapping[str, NodeFacts], known: Sequence[Product]
+) -> Iterator[Finding]:
+    """What keeps a table from being made for the products of the nodes."""
+    if not any(readers >= set(known) for readers in map(set, PRODUCTS_OF.values())):
+        yield Finding(
+            id="products-differ",
+            level="error",
+            nodes=tuple(node.name for node, _ in answered_nodes(cluster, facts)),
+            text=f"the NPUs are of {' and '.join(CALLED[product] for product in known)}, and no "
+            "rank table is for all of them",
+            remedy="Use nodes of one product in a cluster",
+        )
+    elif known == ["a3"]:
+        yield from super_pod_rules(cluster, facts)
+    elif known == ["a5"]:
+        yield from root_info_rules(cluster, facts)
+
+
+def _generation(own: OwnTable, name: str, product: Product | None) -> Iterator[Finding]:
+    if product is None:
+        return
+    stated = own.generation
+    if not any(stated == g and product in readers for g, readers in PRODUCTS_OF.items()):
+        wanted = " or ".join(g for g, readers in PRODUCTS_OF.items() if product in readers)
+        yield Finding(
+            id="rank-table-generation",
+            level="error",
+            nodes=(name,),
+            text=f"the NPUs are of {CALLED[product]}, whose HCCL reads rank tables of {wanted}, "
+            f"and this one is of {stated}",
+            remedy="Leave `resources.file` out, or make another: ranktable.write",
+        )
+
+
+def _without_pods(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+    if len(cluster.nodes) == 1:
+        return
+    for name, pods in pods_of(cluster, facts).items():
+        if pods:
+            yield Finding(
+                id="rank-table-without-pods",
+                level="warning",
+                nodes=(name,),
+                text="the NPUs are in a super pod, and the rank table says nothing of it",
+                remedy="Leave `resources.file` out, or make another: ranktable.write",
+            )
+
+
+def _refused(
+    cluster: Cluster, facts: Mapping[str, NodeFacts], product: Product
+) -> Iterator[Finding]:
+    """What only this product's HCCL refuses, or only such tables have; the rest is found elsewhere.
+
+    What 950 needs comes from files of the nodes: there everything is told.
+    """
+    source = from_text("rank table", rank_table_text(cluster, facts))
+    is_of_files = product == "a5" and cluster.own_table is None
+    doubts: dict[tuple[str, str], Finding] = {}
+    for problem in validate_table(source, product=product):
+        name = _node(cluster, facts, source, problem).name
+        if problem.level == "error" and (problem.id in BY_PRODUCT or is_of_files):
+            yield Finding(
+                id="rank-table-refused",
+                level="error",
+                nodes=(name,),
+                text=f"HCCL would refuse the rank table: {problem.text}",
+                remedy=problem.remedy,
+            )
+        elif problem.id in _DOUBTS and cluster.own_table is None:
+            id_, remedy = _DOUBTS[problem.id]
+            finding = Finding(
+                id=id_, level="warning", nodes=(name,), text=problem.text, remedy=remedy
+            )
+            doubts.setdefault((id_, name), finding)
+    yield from doubts.values()
+
+
+def _node(
+    cluster: Cluster, facts: Mapping[str, NodeFacts], source: Source, problem: Problem
+) -> Node:
+    """The node whose entry is meant; the primary where no single one is."""
+    match problem.path, source.document:
+        case ("server_list", int(index), *_), {"server_list": list(servers)}:
+            wanted = servers[index].get("server_id")
+            return next((n for n in cluster.nodes if n.server_id == wanted), cluster.primary)
+        case ("rank_list", int(index), *_), _:
+            nodes = [n for n in cluster.rank_order for _ in device_ids(n, facts[n.name])]
+            return nodes[index] if index < len(nodes) else cluster.primary
+        case _:
+            return cluster.primary

@@ -1,0 +1,208 @@
+"""The collective preflight, for `train --preflight` and `check --collective`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.checks.collective.run import meet
+from ascendboot.checks.finding import Finding
+from ascendboot.cli.common import on_interrupt
+from ascendboot.cli.jobs import folder_held, now
+from ascendboot.cli.session import code_sender, work_side
+from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, UnreachableError
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, preflight_id, record_of
+from ascendboot.model.cluster import NodeClocks
+from ascendboot.readiness.ready import check_readiness
+from ascendboot.readiness.request import job_request
+from ascendboot.setup.record import SetupRecord
+from ascendboot.setup.results import found
+from ascendboot.state import write_text
+from ascendboot.transport.pool import for_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ascendboot.checks.collective.run import Preflight
+    from ascendboot.cli.session import Session
+    from ascendboot.console.screen import Screen
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.model.report import StepResult
+    from ascendboot.transport.api import Transport
+
+PHASE = "collective"
+_PROMISES = (
+    "stopping the preflight on all nodes; press Ctrl-C again to kill it",
+    "killing the preflight on all nodes; press Ctrl-C again to leave it as it is",
+)
+
+
+def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
+    """Have the ranks of a job meet before it.
+
+    Raises:
+        LaunchError: something stands in the job's way; all of it is named.
+        InterruptedRunError: by the operator.
+    """
+    screen.say(f"preflight: {len(request.placement.slots)} ranks are to meet before the job")
+    try:
+        ended = _meet(session, request, session.transports, screen)
+    except UnreachableError as error:
+        raise LaunchError(f"{_lost(session, error)}\nThe job was not started.") from error
+    if ended.is_interrupted:
+        raise InterruptedRunError("interrupted in the preflight; the job was not started")
+    if not ended.passed:
+        errors = [f.message for f in ended.findings if f.level == "error"]
+        logs = f"The job was not started. Logs in {session.run.shown}/{PREFLIGHT}"
+        raise LaunchError("\n".join((*errors, logs)))
+    for finding in ended.findings:
+        screen.say(f"preflight: {finding.level}: {finding.message}", "yellow")
+    screen.say(f"preflight: passed: {ended.words}", "green")
+
+
+def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult], bool]:
+    """The results of a preflight without a job, and whether it was interrupted.
+
+    The connections of the session are there; this writes on the nodes and takes it all back.
+    """
+    cluster = session.cluster
+    names = tuple(node.name for node in cluster.nodes)
+    screen.working("Let all ranks meet")
+    try:
+        transports = _sides(session)
+        ended = _meet(session, _request(session, transports), transports, screen)
+    except AscendbootError as error:
+        screen.rest()
+        words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
+        return found(PHASE, "allreduce", {}, [_not_run(names, words)]), False
+    screen.rest()
+    if ended.is_interrupted:
+        return [], True
+    well = dict.fromkeys(names, ended.words if ended.passed else "nothing is found against it")
+    return found(PHASE, "allreduce", well, ended.findings), False
+
+
+def _meet(
+    session: Session,
+    request: LaunchRequest,
+    transports: Mapping[str, Transport],
+    screen: Screen,
+) -> Preflight:
+    interrupts, folder = Interrupts(), session.run.folder / PREFLIGHT
+
+    @contextmanager
+    def known(plan: LaunchPlan) -> Iterator[None]:
+        _keep_record(folder, plan)
+        with folder_held(folder):
+            yield
+        (folder / PLAN_FILE).unlink()
+
+    with on_interrupt(interrupts.press, screen, *_PROMISES):
+        ended = meet(
+            request,
+            transports,
+            folder=folder,
+            interrupts=interrupts,
+            known=known,
+            forks=session.forks,
+        )
+    document = {**ended.report.to_json(), "findings": [_finding_json(f) for f in ended.findings]}
+    session.run.write_json("preflight.json", document)
+    return ended
+
+
+def _keep_record(folder: Path, plan: LaunchPlan) -> None:
+    """Whatever becomes of us meanwhile: `status` and `stop` find the preflight by its record."""
+    started = now().isoformat(timespec="milliseconds")
+    record = record_of(plan, started=started, clocks=NodeClocks())
+    write_text(folder / PLAN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def _finding_json(finding: Finding) -> dict[str, object]:
+    return {
+        "id": finding.id,
+        "level": finding.level,
+        "nodes": list(finding.nodes),
+        "text": finding.text,
+        "remedy": finding.remedy,
+    }
+
+
+def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchRequest:
+    """What `train` would ask for, with any script.
+
+    Raises:
+        LaunchError: the nodes are not as setup left them, or it was not run from here.
+        InventoryError: the code of this side cannot be read.
+    """
+    cluster, document = session.cluster, session.state.applied(session.cluster.name)
+    if document is None:
+        raise LaunchError("the cluster was not set up from here; run setup")
+    applied = SetupRecord.from_json(document)
+    if (outdated := applied.why_outdated(cluster)) is not None:
+        raise LaunchError(f"{outdated}; run setup again")
+    with resources.as_file(
+        resources.files("ascendboot.checks.collective").joinpath("rank.py")
+    ) as file:
+        ready = check_readiness(
+            cluster,
+            applied,
+            transports,
+            str(file),
+            hosts=session.hosts,
+            forks=session.forks,
+            sending=code_sender(cluster, threading.Event()),
+        )
+        if ready.problems:
+            raise LaunchError("; ".join(ready.problems))
+        anywhere = replace(ready, is_copied=True, script=PurePosixPath(file.name))
+        return job_request(
+            cluster, applied, anywhere, script=str(file), job_id=session.run.run_id, grace_s=0.0
+        )
+
+
+def _sides(session: Session) -> dict[str, Transport]:
+    """The workload sides of all nodes, over the connections that there are.
+
+    Raises:
+        NodeError: there is none to a node, or no way into its container.
+    """
+    cluster = session.cluster
+    lost = [node.name for node in cluster.nodes if node.name not in session.hosts]
+    if lost:
+        raise LaunchError(f"not all nodes are reached: {', '.join(lost)}")
+    found_ = for_each(
+        cluster.nodes,
+        lambda node: work_side(node, session.hosts[node.name]),
+        forks=session.forks,
+    )
+    sides: dict[str, Transport] = {}
+    for name, side in found_.items():
+        if isinstance(side, AscendbootError):
+            raise side
+        sides[name] = side
+    return sides
+
+
+def _lost(session: Session, error: UnreachableError) -> str:
+    words = f"stop --job {preflight_id(session.run.run_id)} ends them at once"
+    return (
+        f"{error.node}: lost in the preflight; its ranks end by themselves within minutes; {words}"
+    )
+
+
+def _not_run(names: tuple[str, ...], words: str) -> Finding:
+    return Finding(
+        id="preflight-not-run",
+        level="error",
+        nodes=names,
+        text=f"the preflight could not be run: {words}",
+    )

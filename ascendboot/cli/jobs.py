@@ -1,0 +1,255 @@
+"""Finds jobs of this control machine and on the nodes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
+from ascendboot.jobs.logs import fetch_tails
+from ascendboot.jobs.probe import JobProbe, probe_jobs
+from ascendboot.jobs.status import JobStatus, status_of
+from ascendboot.launch.plan import (
+    PLAN_FILE,
+    PREFLIGHT,
+    JobRecord,
+    rank_log,
+    read_record,
+    record_folder,
+)
+from ascendboot.model.job import JobReport, JobState
+from ascendboot.state import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ascendboot.cli.session import Session
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.state import State
+    from ascendboot.transport.api import Transport
+
+JOB_HELP = "The job's id, as train printed it. Default: the one that runs, else the last one"
+REPORT_FILE = "job.json"
+_ASKED_AT_MOST = 8
+"""Of the jobs that are not known to be over, so many of the newest are asked about."""
+_NAMED_AT_MOST = 3
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """A job that was started from this folder."""
+
+    record: JobRecord
+    folder: Path
+    """Of its run: plan, logs and, once it is over, its report."""
+
+    @property
+    def final(self) -> JobReport | None:
+        """The report that was written when it was over; None before."""
+        path = self.folder / REPORT_FILE
+        try:
+            return JobReport.from_json(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise AscendbootError(
+                f"{path}: could not be read ({error!r}); move it away, and logs makes it again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """The job that a verb is about, how it stands, and the way to its nodes."""
+
+    job: KnownJob
+    status: JobStatus
+    transports: Mapping[str, Transport]
+    errors: Mapping[str, NodeError]
+    """Nodes of the job that could not be asked."""
+    looks: Mapping[str, JobProbe | NodeError]
+    """What each node said."""
+    forks: int
+    """How many nodes to work on at once."""
+    secrets: tuple[str, ...]
+    """What stands in no report of it."""
+
+
+def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> FoundJob:
+    """The job with this id, or the one that runs, or the last one; one execution per node.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    jobs = _candidates(session.state, session.cluster, job_id)
+    wanted = {node for job in jobs for node in job.record.nodes}
+    nodes = [node for node in session.cluster.nodes if node.name in wanted]
+    transports, errors = session.connect_to_look(nodes)
+    ids = [job.record.job_id for job in jobs]
+    jobs_folder = jobs[0].record.job_folder.parent
+    answers = probe_jobs(transports, jobs_folder, ids, closely=closely, forks=session.forks)
+    found = [_found(job, session, transports, {**errors, **answers}) for job in jobs]
+    return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
+
+
+def found_again(session: Session, found: FoundJob) -> FoundJob:
+    """How the job stands by now; one execution per node."""
+    record = found.job.record
+    jobs_folder = record.job_folder.parent
+    answers = probe_jobs(found.transports, jobs_folder, [record.job_id], forks=found.forks)
+    return _found(found.job, session, found.transports, {**found.errors, **answers})
+
+
+def connected(session: Session, found: FoundJob) -> dict[str, Transport]:
+    """The same connections, for a verb that writes."""
+    return {name: session.transports[name] for name in found.transports}
+
+
+@contextmanager
+def folder_held(folder: Path) -> Iterator[bool]:
+    """Hold the folder of a run, in which one process at a time may write; False: another does."""
+    with (folder / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def now() -> datetime:
+    """The time by the operator's clock."""
+    return datetime.now(timezone.utc)
+
+
+def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[KnownJob]:
+    """Newest first; never none."""
+    if job_id is not None:
+        return [_job_called(state, cluster, job_id)]
+    last: KnownJob | None = None
+    open_jobs: list[KnownJob] = []
+    for folder in _folders(state):
+        if len(open_jobs) == _ASKED_AT_MOST:
+            break
+        record = read_record(folder)
+        if record is None or record.cluster != cluster.name:
+            continue
+        job = KnownJob(record, folder)
+        final = job.final
+        if final is None:
+            open_jobs.append(job)
+        elif last is None and final.state is not JobState.NOT_STARTED:
+            last = job
+    jobs = [*open_jobs, *([last] if last else [])]
+    if not jobs:
+        raise UsageError(f"{cluster.name}: no job was started from here; start one with train")
+    return sorted(jobs, key=lambda job: job.record.started, reverse=True)
+
+
+def _folders(state: State) -> Sequence[Path]:
+    """The folders of runs that started a job, newest first: a run's id begins with its time.
+
+    With those of preflights that nobody saw to their end.
+    """
+    found = (*state.runs.glob(f"*/{PLAN_FILE}"), *state.runs.glob(f"*/{PREFLIGHT}/{PLAN_FILE}"))
+    return sorted((path.parent for path in found), reverse=True)
+
+
+def _job_called(state: State, cluster: Cluster, job_id: str) -> KnownJob:
+    folder = record_folder(state.runs, job_id)
+    record = None if folder is None else read_record(folder)
+    if folder is None or record is None:
+        raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here{_others(state)}')
+    if record.cluster != cluster.name:
+        raise UsageError(
+            f"job {job_id} is of the cluster {record.cluster}, not of {cluster.name}; "
+            "name its inventory with --inventory"
+        )
+    return KnownJob(record, folder)
+
+
+def _others(state: State) -> str:
+    """The jobs that can be named instead; those of other clusters, too."""
+    known = [folder.name for folder in _folders(state) if folder.parent == state.runs]
+    more = f" and {len(known) - _NAMED_AT_MOST} before" if len(known) > _NAMED_AT_MOST else ""
+    return f"; the last were {', '.join(known[:_NAMED_AT_MOST])}{more}" if known else ""
+
+
+def _found(
+    job: KnownJob,
+    session: Session,
+    transports: Mapping[str, Transport],
+    answers: Mapping[str, NodeError | dict[str, JobProbe]],
+) -> FoundJob:
+    record = job.record
+    known = {node.name for node in session.cluster.nodes}
+    looks: dict[str, JobProbe | NodeError] = {}
+    for node in record.nodes:
+        answer = answers.get(node)
+        if answer is None or node not in known:
+            looks[node] = UnreachableError(node, f"is not in {session.cluster.source} any more")
+        else:
+            looks[node] = answer if isinstance(answer, NodeError) else answer[record.job_id]
+    final = job.final
+    status = status_of(record, looks, folder=job.folder, final=final, now=now())
+    of_job = replace(status, report=replace(status.report, folder=str(job.folder)))
+    return FoundJob(
+        job,
+        of_job.without(session.run.secrets),
+        {name: t for name, t in transports.items() if name in record.nodes},
+        {name: look for name, look in looks.items() if isinstance(look, NodeError)},
+        looks,
+        session.forks,
+        session.run.secrets,
+    )
+
+
+def status_with_cause(found: FoundJob) -> JobStatus:
+    """How the job stands, with the cause that `logs` would find, too: by the ends of its logs.
+
+    Asks only where that is not known yet; a node that cannot give them changes nothing.
+    """
+    report = found.status.report
+    by_itself = report.state in (JobState.FAILED, JobState.NOT_STARTED)
+    failed = by_itself and found.status.is_over
+    if found.job.final is not None or not failed:
+        return found.status
+    with TemporaryDirectory(prefix="ascendboot-") as place:
+        if fetch_tails(found.job.record, found.transports, Path(place), forks=found.forks):
+            return found.status
+        anew = status_of(found.job.record, found.looks, folder=Path(place), final=None, now=now())
+    return replace(anew, report=_at_home(anew.report, found.job.folder)).without(found.secrets)
+
+
+def _at_home(report: JobReport, folder: Path) -> JobReport:
+    """The report, its paths where the logs will be."""
+    failure = report.first_failure
+    if failure is not None:
+        failure = replace(failure, log=str(folder / rank_log(failure.end.rank)))
+    return replace(report, folder=str(folder), first_failure=failure)
+
+
+_NOT_KNOWN = (JobState.NOT_STARTED, JobState.LOST)
+
+
+def keep_report(session: Session, found: FoundJob) -> None:
+    """Keep how the job ended: `reset`, or a node that is taken away, would make it a lost one.
+
+    Nothing is kept where that is not known of all its nodes, and nothing where there is a report,
+    or whoever follows the job will write it.
+    """
+    with folder_held(found.job.folder) as may_write:
+        if not may_write or found.job.final is not None:
+            return
+        again = found_again(session, found)
+        status = status_with_cause(again)
+        report = status.report
+        if again.errors or not status.is_over or report.state in _NOT_KNOWN:
+            return
+        run = Run(found.job.record.job_id, found.job.folder)
+        run.write_json(REPORT_FILE, report.to_json())

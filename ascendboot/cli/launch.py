@@ -1,0 +1,373 @@
+"""Checks and starts one job for `train` and the collective check."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from ascendboot.cli.common import duration, end, exit_with, on_interrupt
+from ascendboot.cli.jobs import REPORT_FILE, folder_held, now
+from ascendboot.console.screen import Screen
+from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.hang import HangRules
+from ascendboot.jobs.output import by_node, plain
+from ascendboot.jobs.report import running_report
+from ascendboot.jobs.run import run as run_launch
+from ascendboot.jobs.start import start_detached
+from ascendboot.jobs.stop import terminate_processes
+from ascendboot.launch.build import plan as plan_launch
+from ascendboot.launch.plan import PLAN_FILE, record_of
+from ascendboot.model.names import counted
+from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
+from ascendboot.readiness.probe import file_system
+from ascendboot.readiness.ready import check_readiness
+from ascendboot.readiness.request import job_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ascendboot.cli.session import Session
+    from ascendboot.jobs.stop import Terminated
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.model.cluster import Cluster, NodeClocks
+    from ascendboot.model.job import JobReport
+    from ascendboot.readiness.ready import Readiness
+    from ascendboot.readiness.requirements import Leftover
+    from ascendboot.setup.record import SetupRecord
+    from ascendboot.setup.sync import CodeSender
+    from ascendboot.transport.api import Transport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One job, and how it is to be started."""
+
+    script: str
+    grace_s: float
+    min_nodes: int | None
+    """With fewer nodes an elastic job ends; None: it needs all of them."""
+    hangs: HangOptions
+    rules: StartRules
+    plan: bool
+    preflight: bool
+    detach: bool
+    json: bool
+
+
+HANG_TIMEOUT_HELP: Final = (
+    "A job hangs when no rank has put out anything or used its processor for so long (10m, 2h; 0:"
+    " never). Default: 30m"
+)
+ON_HANG_HELP: Final = (
+    "What is done about a job that hangs: tell (the default), or stop (exit code 124)"
+)
+_USUAL: Final = "30m"
+_LEAST_S: Final = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HangOptions:
+    """What is to be done about a job that stands still."""
+
+    timeout_s: float
+    """0: nothing, whatever it does."""
+    stops: bool
+    """It is stopped then; otherwise it is only told."""
+
+
+def hang_options(timeout: str | None, on_hang: str, *, detach: bool) -> HangOptions:
+    """What the two flags stand for; `timeout` is None where it is not stated.
+
+    Raises:
+        UsageError: a flag has a value that it does not take, or promises what nobody would do.
+    """
+    timeout_s = duration("--hang-timeout", _USUAL if timeout is None else timeout)
+    if 0 < timeout_s < _LEAST_S:
+        raise UsageError(
+            f'--hang-timeout: "{timeout}" is less than {_LEAST_S:g} s; every rank waits so long now'
+            " and then"
+        )
+    if on_hang not in ("tell", "stop"):
+        raise UsageError(f'--on-hang: "{on_hang}" is neither tell nor stop')
+    if detach and (on_hang == "stop" or (timeout is not None and timeout_s)):
+        stated = "--on-hang stop" if on_hang == "stop" else f"--hang-timeout {timeout}"
+        raise UsageError(
+            f"{stated}: nobody looks for hangs of a job that is started with --detach; leave one of"
+            " the two away. status says when such a job seems to stand still"
+        )
+    return HangOptions(timeout_s=timeout_s, stops=on_hang == "stop")
+
+
+SKIP_CHECKS_HELP: Final = (
+    f"Checks not to make before the start, by their ids: {','.join(SKIPPABLE)}; alone it skips all"
+    " of these. To be said behind the script"
+)
+STOP_LEFTOVERS_HELP: Final = (
+    "End what is left on the nodes of earlier jobs whose launcher is gone; without it you are asked"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartRules:
+    """What is not looked at, and what becomes of what is left of earlier jobs."""
+
+    skipped: tuple[str, ...]
+    """Ids of checks that are not made."""
+    ends_leftovers: bool
+    """Nobody is asked before they are ended."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not checked, in words."""
+        if not self.skipped:
+            return ()
+        return (f"not checked before the start: {', '.join(self.skipped)}",)
+
+
+def start_rules(skip_checks: str | Literal[True] | None, *, stop_leftovers: bool) -> StartRules:
+    """The rules by the values of the flags.
+
+    Raises:
+        UsageError: a check that is to be skipped does not exist, or has to be made.
+    """
+    return StartRules(skipped=skipped_checks(skip_checks), ends_leftovers=stop_leftovers)
+
+
+def free_nodes(
+    ready: Readiness,
+    transports: Mapping[str, Transport],
+    rules: StartRules,
+    screen: Screen,
+    *,
+    planning: bool,
+    grace_s: float,
+    forks: int,
+) -> None:
+    """Say what was found, and make the nodes free of what is left of earlier jobs.
+
+    Raises:
+        LaunchError: something stands in the way of the job.
+    """
+    for note in (*rules.notes, *(f"warning: {warning}" for warning in ready.warnings)):
+        screen.say(note, "yellow")
+    if ready.problems:
+        raise refused(*ready.problems, *ready.left)
+    if not ready.leftovers:
+        return
+    if planning or not (rules.ends_leftovers or _wants_an_end(ready.left, screen)):
+        raise refused(*ready.left)
+    problems: list[str] = []
+    for leftover in ready.leftovers:
+        there = {node: transports[node] for node in leftover.pids}
+        swept = terminate_processes(
+            there, leftover.folder, linger_s=0.0, grace_s=grace_s, forks=forks
+        )
+        problems += _ended(leftover, swept, screen)
+    if problems:
+        raise refused(*problems)
+
+
+def refused(*problems: str) -> LaunchError:
+    """The error that says why nothing is started."""
+    # What a node says may have several lines: none of them shall look like one of ours.
+    told = (problem.replace("\n", "\n      ") for problem in problems)
+    return LaunchError("\n".join((*told, "The job was not started.")))
+
+
+def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
+    """What the operator answers, where there is a terminal to ask on."""
+    if not sys.stdin.isatty():
+        return False
+    for line in left:
+        screen.say(line, "yellow")
+    return screen.agrees("End them and start the job?")
+
+
+def _ended(
+    leftover: Leftover, answers: Mapping[str, Terminated | NodeError], screen: Screen
+) -> list[str]:
+    """Say what was ended of one job; what could not be."""
+    problems = []
+    for node, swept in answers.items():
+        if isinstance(swept, NodeError):
+            problems.append(str(swept))
+            continue
+        problems += [
+            f"{node}: could not end process {process.pid} of job {leftover.job_id}: it lives on "
+            f"after SIGKILL ({process.command}); it may wait for the NPU driver: look at dmesg"
+            for process in swept.left
+        ]
+        count = len(swept.ended)
+        what = "1 process" if count == 1 else f"{count} processes"
+        screen.say(f"{node}: {what} of job {leftover.job_id} ended")
+    return problems
+
+
+def found_ready(
+    session: Session,
+    applied: SetupRecord,
+    transports: Mapping[str, Transport],
+    order: Order,
+    meanwhile: Callable[[], object],
+) -> Readiness:
+    """How all nodes are found; `meanwhile` is called while they look."""
+    return check_readiness(
+        session.cluster,
+        applied,
+        transports,
+        order.script,
+        hosts=session.hosts,
+        forks=session.forks,
+        sending=_sending(session.cluster),
+        meanwhile=meanwhile,
+        skipped=order.rules.skipped,
+        here=file_system(session.run.folder),
+    )
+
+
+def _sending(cluster: Cluster) -> CodeSender | None:
+    """The code that the nodes should have from this side; few inventories state any."""
+    if cluster.code_source is None:
+        return None
+    from ascendboot.cli.session import code_sender  # noqa: PLC0415 - only in that case
+
+    return code_sender(cluster, threading.Event())
+
+
+# `train` loads this, and all that a launch needs with it, while the nodes look.
+
+
+def launch(session: Session, applied: SetupRecord, ready: Readiness, order: Order) -> None:
+    """Plan the job, then show the plan, or start the job and leave or follow it.
+
+    Raises:
+        LaunchError: it cannot be, or nothing of it was started.
+        Exit: it was not to end with 0.
+    """
+    screen, run = Screen(json_mode=True), session.run
+    free_nodes(
+        ready,
+        session.transports,
+        order.rules,
+        screen,
+        planning=order.plan,
+        grace_s=order.grace_s,
+        forks=session.forks,
+    )
+    request = job_request(
+        session.cluster,
+        applied,
+        ready,
+        script=order.script,
+        job_id=run.run_id,
+        grace_s=order.grace_s,
+        min_nodes=order.min_nodes,
+        notes=order.rules.notes,
+    )
+    if order.min_nodes is not None:
+        from ascendboot.launch.launchers.torchrun import refuse_clocks_apart  # noqa: PLC0415 - if asked for
+
+        refuse_clocks_apart(ready.clocks)
+    plan = plan_launch(request)
+    if order.plan:
+        _show(screen, plan, as_json=order.json)
+        if order.preflight:
+            screen.say("before it, started in the same way: the collective preflight")
+        return
+    if order.preflight:
+        _pass_preflight(session, request, screen)
+    started = now().isoformat(timespec="milliseconds")
+    run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
+    if order.detach:
+        _detach(session, plan, screen, started=started, as_json=order.json)
+        return
+    with folder_held(run.folder):
+        report = _run(session, plan, ready.clocks, screen, order).without(run.secrets)
+        _keep_report(session, report, screen)
+    screen.job(report, run.shown)
+    end(screen, report.exit_code or 0, report.to_json() if order.json else None)
+
+
+def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
+    if as_json:
+        screen.json(launch.to_json())
+    else:
+        screen.text(launch.describe())
+
+
+def _pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
+    from ascendboot.cli.collective import pass_preflight  # noqa: PLC0415 - only if asked for
+
+    pass_preflight(session, request, screen)
+
+
+def _detach(
+    session: Session, launch: LaunchPlan, screen: Screen, *, started: str, as_json: bool
+) -> None:
+    """Start the job, or nothing of it, and say how to go on."""
+    try:
+        start_detached(launch, session.transports, forks=session.forks)
+    except LaunchError:
+        (session.run.folder / PLAN_FILE).unlink()
+        raise
+    job = launch.job_id
+    screen.say(f"job {job}: started. It goes on without you:")
+    screen.say(f"  {launch.script_words}")
+    for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
+        screen.say(f"  invoke {verb}")
+    if as_json:
+        screen.json(running_report(launch, started, str(session.run.folder)).to_json())
+    else:
+        screen.text(job)
+
+
+def _run(
+    session: Session,
+    launch: LaunchPlan,
+    clocks: NodeClocks,
+    screen: Screen,
+    order: Order,
+) -> JobReport:
+    """Start the job and follow it to its end."""
+    ranks, nodes = counted(len(launch.ranks), "rank"), counted(len(launch.nodes), "node")
+    screen.say(f"job {launch.job_id}: starting {ranks} on {nodes}")
+    screen.say(launch.script_words)
+    in_colours = Screen.shows_colours(to_stderr=order.json)
+    interrupts = Interrupts()
+    promises = (
+        "stopping the job on all nodes; press Ctrl-C again to kill it",
+        "killing the job on all nodes; press Ctrl-C again to leave it as it is",
+    )
+    with on_interrupt(interrupts.press, screen, *promises):
+        try:
+            return run_launch(
+                launch,
+                session.transports,
+                folder=session.run.folder,
+                sink=Screen.raw(to_stderr=order.json),
+                prefix=by_node(launch.nodes) if in_colours else plain,
+                interrupts=interrupts,
+                clocks=clocks,
+                connect=session.connect_again,
+                forks=session.forks,
+                hangs=HangRules(
+                    timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
+                ),
+            )
+        except UnreachableError as error:  # the job was started and goes on without us
+            job = {"job_id": launch.job_id, "folder": str(session.run.folder)}
+            raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error
+
+
+def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
+    """The job is over: what cannot be kept of it here changes nothing of its exit code."""
+    try:
+        session.run.write_json(REPORT_FILE, report.to_json())
+    except OSError as error:
+        screen.error(f"could not keep the report: {error}")
+    if session.problem:
+        screen.error(session.problem)

@@ -1,0 +1,507 @@
+"""Rank tables: `ranktable.show`, `.check`, `.convert`, `.write`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.collection import Collection
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+
+from ascendboot.checks.all import cluster_findings
+from ascendboot.checks.devices import device_ids, devices_of
+from ascendboot.checks.rank_table import member
+from ascendboot.cli.common import (
+    ANSWER_HELP,
+    FORKS,
+    FORKS_HELP,
+    GENERATIONS,
+    INVENTORY_HELP,
+    PRODUCT_HELP,
+    among,
+    chosen_cluster,
+    end,
+    forks_of,
+    reports_errors,
+    task,
+)
+from ascendboot.cli.progress import product_among, queried_cluster, query_npus, servers_seen
+from ascendboot.cli.session import Session, run_to_look
+from ascendboot.console.screen import Screen
+from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
+from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
+from ascendboot.model.names import expand
+from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
+from ascendboot.ranktable.check import check_file, sentence
+from ascendboot.ranktable.convert import (
+    ORDERS,
+    Converted,
+    Host,
+    differences,
+    from_hostfile,
+    in_order,
+    is_hostfile,
+    lines_of,
+    merge,
+    rows_json,
+    version_of,
+)
+from ascendboot.ranktable.convert import convert as change
+from ascendboot.ranktable.read import rows_of, table_of
+from ascendboot.ranktable.rules import JOBS, PRODUCTS
+from ascendboot.ranktable.text import from_text, read, text_of
+from ascendboot.ranktable.validate import validate_table
+from ascendboot.state import State, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.ranktable.check import ServerSeen
+    from ascendboot.ranktable.read import Table
+    from ascendboot.ranktable.rules import Job, Product
+
+
+def deliver(
+    table: Table,
+    screen: Screen,
+    *,
+    output: str | None,
+    product: Product | None = None,
+    job: Job | None = None,
+    force: bool = False,
+    left_out: Sequence[str] = (),
+) -> None:
+    """Write the table, or print it; what is worth knowing goes to standard error.
+
+    Raises:
+        AscendbootError: HCCL would refuse it; nothing is written.
+        UsageError: the file is there and holds something else.
+    """
+    try:
+        text = table.to_json()
+        source = from_text("the new table", text)
+    except RecursionError:
+        raise UsageError(
+            "the table: a member that HCCL does not know is nested too deeply"
+        ) from None
+    if output is not None:
+        source = replace(source, absolute=str(Path(output).absolute()))
+    problems = validate_table(source, product=product, job=job)
+    for problem in problems:
+        screen.error(f"the new table: {sentence(problem)}")
+    if any(problem.level == "error" for problem in problems):
+        raise AscendbootError("the new table is refused and was not written")
+    if left_out:
+        screen.error(f"left out, because the new generation has no room: {', '.join(left_out)}")
+    if output is not None:
+        _write(Path(output), text, force=force)
+    if screen.json_mode:
+        screen.json({"output": output, "left_out": list(left_out), "table": json.loads(text)})
+    elif output is None:
+        screen.text(text.removesuffix("\n"))
+    else:
+        screen.say(
+            f"{output}: written, {table.world_size} rank{'' if table.world_size == 1 else 's'}"
+        )
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    if path.exists() and not force:
+        if not path.is_file() or path.read_bytes() != text.encode():
+            raise UsageError(
+                f"{path}: could not be written: it is there and holds something else; choose "
+                "another name, or say --force"
+            )
+        return
+    write_text(path, text)
+    path.chmod(0o644)
+
+
+_ALLOWED = {"devices-differ", "device-ip-missing"}
+"""Errors for `setup`, which the rules of rank tables weigh by product and job."""
+
+
+@task(
+    help={
+        "inventory": INVENTORY_HELP,
+        "output": "Where to write it; default: standard output",
+        "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
+        "order": f"{ORDERS[0]} (the default): primary first, then as in the inventory or in "
+        f"--nodes; {ORDERS[1]}: by server_id as text, as MindSpore numbers",
+        "nodes": "Only these nodes, in this order: atlas-[01-04],atlas-09",
+        "devices": "Only these devices of each node, in this order: 0-3 or 0,2",
+        "offline": "Ask nobody: the inventory states every device with its address, as devices:"
+        " [{device_id: 0, device_ip: ADDRESS}]",
+        "product": f"With --offline, or against what the NPUs say: {', '.join(PRODUCTS)}",
+        "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
+        "force": "Overwrite a file that holds something else",
+        "forks": FORKS_HELP,
+        "json": ANSWER_HELP,
+    }
+)
+@reports_errors
+def write(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    inventory: str | None = None,
+    output: str | None = None,
+    to: str | None = None,
+    order: str = "given",
+    nodes: str | None = None,
+    devices: str | None = None,
+    offline: bool = False,
+    product: str | None = None,
+    job: str | None = None,
+    force: bool = False,
+    forks: str = FORKS,
+    json: bool = False,
+) -> None:
+    """Write the rank table of a cluster, from what its devices say now; nodes are only read.
+
+    Product and generation follow from the NPUs: super pods of A3 from npu-smi, the level lists of
+    950 from /etc/hccl_rootinfo.json of each server. A table that HCCL would refuse is not written.
+
+    Examples:
+      invoke ranktable.write --output hccl_json_16p_2_host.json
+      invoke ranktable.write --devices 0-3 --nodes atlas-1 --output hccl_json_4p.json
+      invoke ranktable.write --order server-id --job mindspore
+      invoke ranktable.write --inventory devices.yaml --offline --product a2
+
+    Exit codes: 0 done, 1 HCCL would refuse it or a node cannot tell, 2 wrong use, or the product
+    reads another generation, 4 a node is unreachable.
+    """
+    wanted_order = among("--order", order, ORDERS) or "given"
+    wanted_product = among("--product", product, PRODUCTS)
+    wanted_job = among("--job", job, JOBS)
+    word = among("--to", to, tuple(GENERATIONS))
+    workers = forks_of(forks)
+    _, cluster = chosen_cluster(inventory, with_own_table=False)
+    chosen = _chosen(cluster, nodes)
+    ids = None if devices is None else _ids(devices)
+    screen = Screen(json_mode=json)
+    if offline:
+        members = tuple(_stated(cluster, node, ids) for node in chosen)
+        stated = cluster.product if cluster.product != "auto" else None
+        of_npus = wanted_product or stated
+    else:
+        found = _found(cluster, chosen, forks=workers)
+        members = tuple(_seen(node, found[node.name], ids) for node in chosen)
+        of_npus = product_among(cluster, found) or wanted_product
+    if wanted_product is not None and wanted_product != of_npus:
+        raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
+    generation = GENERATIONS[word] if word else generation_for(of_npus, members)
+    table = build(members, generation, wanted_order, of_npus)
+    deliver(table, screen, output=output, product=of_npus, job=wanted_job, force=force)
+
+
+def _found(cluster: Cluster, nodes: Sequence[Node], *, forks: int) -> Mapping[str, NodeFacts]:
+    state = State.here()
+    run = run_to_look(state, "ranktable-write")
+    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+        found = query_npus(session, nodes)
+    asked = replace(cluster, resource_mode="rank-table")
+    findings = [
+        f for f in cluster_findings(asked, found) if f.level == "error" and f.id not in _ALLOWED
+    ]
+    if findings:
+        raise AscendbootError("\n".join(finding.message for finding in findings))
+    return found
+
+
+def _chosen(cluster: Cluster, names: str | None) -> tuple[Node, ...]:
+    if names is None:
+        return cluster.rank_order
+    known = {node.name: node for node in cluster.nodes}
+    chosen = []
+    for pattern in _parts(names):
+        try:
+            wanted = expand(pattern)
+        except ValueError as error:
+            raise UsageError(f"--nodes: {error}") from None
+        for name in wanted:
+            if name not in known:
+                raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
+            chosen.append(known[name])
+    if len({node.name for node in chosen}) != len(chosen):
+        raise UsageError("--nodes: a node is there twice")
+    return tuple(chosen)
+
+
+def _parts(text: str) -> list[str]:
+    """The patterns between commas, of which brackets may have some of their own."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    ids: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last) if dash else (first, first)
+        if not all(end.isascii() and end.isdigit() and len(end) < 4 for end in ends):  # noqa: PLR2004
+            raise UsageError(f'--devices: "{part}" is not a device id or a range, such as 0-3')
+        ids += range(int(ends[0]), int(ends[1]) + 1)
+    if len(set(ids)) != len(ids) or not ids:
+        raise UsageError(f'--devices: "{text}" names no device, or one twice')
+    return tuple(ids)
+
+
+def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member:
+    addresses = {device.device_id: device.device_ip for device in node.devices}
+    if not addresses:
+        raise UsageError(
+            f"--offline: {cluster.source} does not name the devices of {node.name}; state them as "
+            "`devices: [{device_id: 0, device_ip: ADDRESS}]`"
+        )
+    wanted = _wanted(node, tuple(addresses), ids)
+    return Member(node.server_id, tuple(MemberDevice(i, addresses[i]) for i in wanted))
+
+
+def _seen(node: Node, facts: NodeFacts, ids: tuple[int, ...] | None) -> Member:
+    return member(node, facts, _wanted(node, device_ids(node, facts), ids))
+
+
+def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> tuple[int, ...]:
+    missing = [str(i) for i in ids or () if i not in there]
+    if missing:
+        known = ",".join(map(str, there)) or "none"
+        raise UsageError(f"--devices: {node.name} has no {','.join(missing)}; it has {known}")
+    return there if ids is None else ids
+
+
+@task(
+    help={
+        "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
+        "file": "One more table, whose servers come after those before; may be said again",
+        "to": f"The generation wanted: {', '.join(GENERATIONS)}; default: the one it has",
+        "order": f"How servers are numbered: {ORDERS[0]} (the default), or {ORDERS[1]}, as"
+        " MindSpore numbers",
+        "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; may be said again",
+        "inventory": "The hostfile's hosts are nodes of this cluster, which are asked",
+        "product": f"{PRODUCT_HELP}; the result must be right for it",
+        "output": "Where to write it; default: standard output",
+        "force": "Overwrite a file that holds something else",
+        "json": ANSWER_HELP,
+    },
+    iterable=["file", "hccn_conf"],
+)
+@reports_errors
+def convert(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    table: str,
+    file: Sequence[str] | None = None,
+    to: str | None = None,
+    order: str = "given",
+    hccn_conf: Sequence[str] | None = None,
+    inventory: str | None = None,
+    product: str | None = None,
+    output: str | None = None,
+    force: bool = False,
+    json: bool = False,
+) -> None:
+    """Make a rank table of another generation, one of several, or one from a hostfile.
+
+    Nothing is made up: what the other generation must say and the table does not is named. Also
+    repairs numbers that should be strings (merge_hccl.py). A result that HCCL would refuse is not
+    written.
+
+    Examples:
+      invoke ranktable.convert node-1.json --file node-2.json --output hccl_json_16p_2_host.json
+      invoke ranktable.convert super-pod.json --to 1.0
+      invoke ranktable.convert hccl.json --order server-id          as MindSpore numbers
+      invoke ranktable.convert hostfile --hccn-conf n1=n1.conf --hccn-conf n2=n2.conf
+      invoke ranktable.convert hostfile --inventory two-node.yaml
+
+    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing, 4 a
+    node of --inventory is unreachable.
+    """
+    wanted_order = among("--order", order, ORDERS) or "given"
+    wanted_product = among("--product", product, PRODUCTS)
+    generation = None if to is None else GENERATIONS[among("--to", to, tuple(GENERATIONS)) or "1.0"]
+    hosts = {} if inventory is None else _hosts_of(inventory)
+    hosts |= _hosts_in(hccn_conf or ())
+    whole = _gathered((table, *(file or ())), hosts)
+    ordered = in_order(whole, wanted_order)
+    converted = change(ordered, generation) if generation else Converted(ordered)
+    deliver(
+        converted.table,
+        Screen(json_mode=json),
+        output=output,
+        product=wanted_product,
+        force=force,
+        left_out=converted.left_out,
+    )
+
+
+def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
+    """The tables as one; with `hosts` a hostfile as a table."""
+    if hosts:
+        if len(names) > 1:
+            raise UsageError("--file: names a table, and a hostfile is wanted with hosts")
+        return from_hostfile(text_of(names[0]), names[0], hosts)
+    for name in names:
+        if is_hostfile(text_of(name)):
+            wanted = "--inventory FILE, or --hccn-conf HOST=FILE for each"
+            raise UsageError(f"{name}: is a hostfile; say what devices its hosts have: {wanted}")
+    tables = [table_of(read(name)) for name in names]
+    return tables[0] if len(tables) == 1 else merge(tables)
+
+
+def _hosts_in(words: Sequence[str]) -> dict[str, Host]:
+    """The hosts whose hccn.conf is there."""
+    hosts = {}
+    for word in words:
+        host, equals, path = word.partition("=")
+        if not equals:
+            raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
+        try:
+            conf = hccn_conf_parser(text_of(path))
+        except NotUnderstoodError as error:
+            raise RankTableError(f"{path}: could not be read: {error}") from None
+        hosts[host] = Host(host, conf.addresses)
+    return hosts
+
+
+def _hosts_of(inventory: str) -> dict[str, Host]:
+    """The nodes of a cluster by name, addresses and server id."""
+    cluster, found = queried_cluster(inventory)
+    hosts: dict[str, Host] = {}
+    for node in cluster.nodes:
+        host = Host(node.server_id, dict(devices_of(node, found[node.name])))
+        names = (node.name, node.address, node.cluster_address, node.server_id)
+        hosts |= dict.fromkeys(names, host)
+    return hosts
+
+
+@task(
+    help={
+        "table": "The file",
+        "file": "One more file; may be said again",
+        "product": f"{PRODUCT_HELP}. Without it, rules of one product only are warnings",
+        "inventory": "Also against the devices of this cluster: its nodes are asked, nothing is "
+        "changed",
+        "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
+        "intra-roce": "The job sets HCCL_INTRA_ROCE_ENABLE to 1: every device needs an address",
+        "json": ANSWER_HELP,
+    },
+    iterable=["file"],
+)
+@reports_errors
+def validate(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    table: str,
+    file: Sequence[str] | None = None,
+    product: str | None = None,
+    job: str | None = None,
+    inventory: str | None = None,
+    intra_roce: bool = False,
+    json: bool = False,
+) -> None:
+    """Name everything for which HCCL, or a training stack, would refuse a rank table.
+
+    All problems at once, each with its rule, its place, HCCL's own words and what to do. The
+    rules are in docs/reference/rank-table-rules.md.
+
+    Examples:
+      invoke ranktable.validate hccl_json_16p_2_host.json --product a2
+      invoke ranktable.validate hccl.json --inventory two-node.yaml     is it stale?
+      invoke ranktable.validate node-1.json --file node-2.json
+      invoke ranktable.validate hccl.json --job rec-sdk-tf --json | jq '.files[].problems[].id'
+
+    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or no rank table, 4 a
+    node of the inventory is unreachable.
+    """
+    wanted_product = among("--product", product, PRODUCTS)
+    wanted_job = among("--job", job, JOBS)
+    names = (table, *(file or ()))
+    servers = None
+    if inventory is not None:
+        wanted_product, servers = _cluster_of(inventory, wanted_product)
+    verdicts = [
+        check_file(
+            name,
+            product=wanted_product,
+            job=wanted_job,
+            intra_roce=intra_roce,
+            servers=servers,
+        )
+        for name in names
+    ]
+    code = max(verdict.exit_code for verdict in verdicts)
+    screen = Screen(json_mode=json)
+    for verdict in verdicts if not json else ():
+        for line in verdict.report_lines():
+            screen.say(line)
+    document = {"exit_code": code, "files": [verdict.to_json() for verdict in verdicts]}
+    end(screen, code, document if json else None)
+
+
+@task(
+    help={
+        "table": "The file",
+        "server": "Only the ranks of this server",
+        "json": ANSWER_HELP,
+    }
+)
+@reports_errors
+def show(c: Context, table: str, server: str | None = None, json: bool = False) -> None:
+    """Show who has which rank: servers, devices and addresses.
+
+    Examples:
+      invoke ranktable.show hccl_json_16p_2_host.json
+      invoke ranktable.show hccl.json --server node_1
+      invoke ranktable.show hccl.json --json | jq '.ranks[] | select(.rank == 17)'
+
+    Exit codes: 0 shown, 2 unreadable, not JSON or no rank table.
+    """
+    found = table_of(read(table))
+    rows = [row for row in rows_of(found) if server in (None, row.server)]
+    if not rows:
+        servers = ", ".join(dict.fromkeys(row.server for row in rows_of(found)))
+        raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
+    screen = Screen(json_mode=json)
+    for line in lines_of(version_of(found), rows) if not json else ():
+        screen.say(line)
+    document = {"version": version_of(found), "ranks": rows_json(rows)}
+    end(screen, 0, document if json else None)
+
+
+@task(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
+@reports_errors
+def diff(c: Context, first: str, second: str, json: bool = False) -> None:
+    """Name what two rank tables mean differently; order, spaces and quotes do not count.
+
+    Examples:
+      invoke ranktable.diff ours.json theirs.json
+      invoke ranktable.diff ours.json theirs.json --json | jq '.differences[].where'
+
+    Exit codes: 0 they mean the same, 1 they differ, 2 one is unreadable or no rank table.
+    """
+    found = differences(table_of(read(first)), table_of(read(second)))
+    screen, code = Screen(json_mode=json), int(bool(found))
+    for difference in found if not json else ():
+        screen.say(difference.text)
+    if not found and not json:
+        screen.say(f"{first} and {second} mean the same")
+    document = {"exit_code": code, "differences": [asdict(d) for d in found]}
+    end(screen, code, document if json else None)
+
+
+collection = Collection("ranktable", validate, write, convert, diff, show)
+
+
+def _cluster_of(
+    inventory: str, product: Product | None
+) -> tuple[Product | None, Mapping[str, ServerSeen]]:
+    """The product of a cluster's NPUs, unless another is to be judged for, and its devices."""
+    cluster, found = queried_cluster(inventory)
+    return product or product_among(cluster, found), servers_seen(cluster, found)

@@ -1,0 +1,238 @@
+"""`reset`: take back what setup did."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.exceptions import Exit
+
+from ascendboot.cli.common import (
+    FORKS,
+    FORKS_HELP,
+    INVENTORY_HELP,
+    JSON_HELP,
+    chosen_cluster,
+    end,
+    forks_of,
+    on_interrupt,
+    reports_errors,
+    task,
+)
+from ascendboot.cli.progress import BREAK_LOCK_HELP, OnScreen, left_nodes, locks_of
+from ascendboot.cli.session import Session
+from ascendboot.cli.setup import walk_setup
+from ascendboot.console.screen import Screen
+from ascendboot.errors import UsageError
+from ascendboot.inventory.load import load
+from ascendboot.model.names import fold
+from ascendboot.model.report import Outcome, Report
+from ascendboot.setup.reset import HERE, Reset, results
+from ascendboot.setup.results import Progress
+from ascendboot.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ascendboot.model.cluster import Cluster, Node
+
+_OR_FORGET = (
+    "{node}: nothing was changed; if the server is gone for good: reset --node {node} --forget, "
+    "which makes the other nodes distrust it"
+)
+
+
+@task(
+    help={
+        "inventory": INVENTORY_HELP,
+        "node": "Take back this node alone, also one that is no longer in the inventory",
+        "forget": "With --node: do not reach the node, and only make the others distrust it",
+        "plan": "Show what would be taken back, and change nothing",
+        "yes": "Do not ask; needed with --json, and where there is no terminal to ask on",
+        "break-lock": BREAK_LOCK_HELP,
+        "forks": FORKS_HELP,
+        "json": JSON_HELP,
+    }
+)
+@reports_errors
+def reset(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    inventory: str | None = None,
+    node: str | None = None,
+    forget: bool = False,
+    plan: bool = False,
+    yes: bool = False,
+    break_lock: bool = False,
+    forks: str = FORKS,
+    json: bool = False,
+) -> None:
+    """Take back what setup did on the nodes and here, and nothing else.
+
+    Ends the cluster's own sshd and removes the cluster's folder on every node, logs of jobs there
+    included. Files that ascendboot did not make, such as checkpoints, are left and named. The runs
+    kept here stay, and so do the host keys that were accepted. Refused while a job runs.
+
+    Nodes that left the inventory are taken back, too. --node takes back one node alone: of one that
+    left, the other nodes then get new keys, as by setup, so that neither side opens the other; one
+    that is still in the inventory is set up again by the next setup.
+
+    Examples:
+      invoke reset --plan                     what would be taken back; changes nothing
+      invoke reset --inventory two-node.yaml --yes
+      invoke reset --node atlas-3             a node that was removed from the inventory
+
+    Exit codes: 0 done, 1 a job runs or something could not be taken back, 2 wrong use, 4 a node is
+    unreachable, 130 interrupted.
+    """
+    workers = forks_of(forks)
+    path, cluster = chosen_cluster(inventory, with_own_table=False)
+    state, screen = State.here(), Screen(json_mode=json)
+    left = left_nodes(state, cluster)
+    target = _target(cluster, left, node, forget=forget)
+    run = state.new_run("reset", hidden=cluster.secrets)
+    ask = _Ask(screen, yes=yes, is_possible=not json)
+    report = Report(run_id=run.run_id, cluster=cluster.name, results=())
+    opened = partial(
+        Session.opened, state=state, run=run, accept_new=False, forks=workers, screen=screen
+    )
+    if not forget:
+        here = () if node else state.setup_left_here(cluster.name, path)
+        guard = nullcontext() if plan else state.locked(cluster.name, run.run_id)
+        # A jump host may be another node that left.
+        everyone = replace(target, nodes=(*cluster.nodes, *left))
+        with guard, opened(everyone) as session:
+            report = _take_back(session, target, here, ask, planning=plan, break_lock=break_lock)
+    elif not plan:
+        ask.agreed(f"Forget {node}, without taking back what is on it, and replace the keys?", ())
+    if node in {each.name for each in left} and _is_well(report) and not plan:
+        with opened(load(path)) as session:
+            report = _distrust(session, screen, path, node, report, break_lock=break_lock)
+    if report.count(Outcome.UNREACHABLE) and target.primary in left:
+        screen.error(_OR_FORGET.format(node=node))
+    run.write_json("report.json", report.to_json())
+    screen.summary(report, run.shown, planned=plan)
+    end(screen, report.exit_code, report.to_json() if json else None)
+
+
+def _is_well(report: Report) -> bool:
+    return report.exit_code == 0 and not report.interrupted
+
+
+def _distrust(
+    session: Session, screen: Screen, path: Path, left: str, report: Report, *, break_lock: bool
+) -> Report:
+    """Replace the keys of the nodes that stay, then forget the one that left."""
+    rekeyed = walk_setup(
+        session,
+        screen,
+        planning=False,
+        inventory=path,
+        break_lock=break_lock,
+        rekeys=True,
+    )
+    report = replace(rekeyed, results=(*report.results, *rekeyed.results))
+    if _is_well(report):
+        state, cluster = session.state, session.cluster.name
+        known = state.nodes(cluster)
+        state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
+    return report
+
+
+def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:
+    """The nodes to take back: all of the inventory and those that left it, or one.
+
+    Raises:
+        UsageError: there is no such node, or it is not one to forget.
+    """
+    cluster = replace(cluster, own_table=None, nodes=(*cluster.nodes, *left))
+    if forget and name not in {node.name for node in left}:
+        raise UsageError(
+            f"reset: could not forget {name or 'a node'}: --forget is for a node that left the "
+            f"inventory; these did: {', '.join(node.name for node in left) or 'none'}; name one "
+            "of them with --node"
+        )
+    if name is None:
+        return cluster
+    nodes = tuple(node for node in cluster.nodes if node.name == name)
+    if not nodes:
+        raise UsageError(
+            f"reset: could not take back {name}: {cluster.source} has no such node, and none of "
+            f"this name was set up from here; known are {fold([n.name for n in cluster.nodes])}"
+        )
+    return replace(cluster, nodes=nodes, primary_name=name)
+
+
+def _take_back(
+    session: Session,
+    target: Cluster,
+    here: Sequence[Path],
+    ask: _Ask,
+    *,
+    planning: bool,
+    break_lock: bool,
+) -> Report:
+    screen = ask.screen
+    interrupted = threading.Event()
+    promise = "what runs on the nodes is let finish; press Ctrl-C again to stop at once"
+    with on_interrupt(interrupted.set, screen, promise):
+        walk = Reset(
+            Progress(target, OnScreen(screen), interrupted, session.forks),
+            here=here,
+            locks=locks_of(session, breaks=break_lock),
+            former=session.former,
+        )
+        if walk.look(session.connect_hosts_to_look):
+            if planning:
+                walk.plan()
+            elif not walk.has_work:
+                walk.say_nothing()
+            else:
+                ask.agreed(f"Take back the setup of {walk.cluster.name}?", _removal_lines(walk))
+                walk.apply(session.fenced(session.hosts))
+    return walk.progress.report(session.run.run_id)
+
+
+def _removal_lines(walk: Reset) -> list[str]:
+    """What would be taken back, line by line."""
+    lines = [
+        f"  {node}  {result.detail}"
+        for node, found in walk.found.items()
+        for result in results(node, found, Outcome.WOULD_CHANGE)
+    ]
+    return lines + [f"  {HERE}  {os.path.relpath(path)} would be removed" for path in walk.here]
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """The question before anything is changed."""
+
+    screen: Screen
+    yes: bool
+    is_possible: bool
+
+    def agreed(self, question: str, lines: Sequence[str]) -> None:
+        """Show the lines and ask, unless --yes was said.
+
+        Raises:
+            UsageError: nobody can be asked.
+            Exit: the answer is no.
+        """
+        if self.yes:
+            return
+        if not (self.is_possible and sys.stdin.isatty()):
+            seen = "there is no terminal" if self.is_possible else "--json was said"
+            raise UsageError(
+                f"reset: could not ask whether to take back the setup: {seen}; see --plan, and "
+                "say --yes"
+            )
+        for line in lines:
+            self.screen.say(line)
+        if not self.screen.agrees(question):
+            raise Exit("nothing was changed", code=1)

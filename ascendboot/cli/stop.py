@@ -1,0 +1,182 @@
+"""`stop`: end a job everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+
+from ascendboot.cli.common import (
+    FORKS,
+    FORKS_HELP,
+    INVENTORY_HELP,
+    JSON_HELP,
+    chosen_cluster,
+    end,
+    forks_of,
+    reports_errors,
+    seconds,
+    task,
+)
+from ascendboot.cli.jobs import JOB_HELP, connected, find_job, keep_report
+from ascendboot.cli.session import Session
+from ascendboot.console.screen import Screen
+from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.jobs.stop import stop_job
+from ascendboot.model.job import JobState
+from ascendboot.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.cli.jobs import FoundJob
+    from ascendboot.jobs.stop import Survivor, Terminated
+
+LEFT = 1
+
+
+@task(
+    help={
+        "job": JOB_HELP,
+        "inventory": INVENTORY_HELP,
+        "grace": "Seconds between SIGTERM and SIGKILL. Default, and the most that ranks get whose "
+        "launcher runs: what train was told",
+        "forks": FORKS_HELP,
+        "json": JSON_HELP,
+    },
+)
+@reports_errors
+def stop(  # noqa: PLR0917 - Invoke makes a flag of each
+    c: Context,
+    job: str | None = None,
+    inventory: str | None = None,
+    grace: str | None = None,
+    forks: str = FORKS,
+    json: bool = False,
+) -> None:
+    """End a job on all nodes, this one and no other, and see that nothing of it is left.
+
+    The launcher is asked to end it; what does not end gets SIGTERM, and after the grace SIGKILL.
+
+    Examples:
+      invoke stop                             the job that runs
+      invoke stop --grace 30 --job 20260102-030405-train-ab12
+
+    Exit codes: 0 nothing of it is left, also when it had ended before, 1 something is left, 2 no
+    such job, 4 a node could not be asked.
+    """
+    grace_s = None if grace is None else seconds("stop: --grace", grace)
+    workers = forks_of(forks)
+    _, cluster = chosen_cluster(inventory, with_own_table=False)
+    state, screen = State.here(), Screen(json_mode=json)
+    run = state.new_run("stop", hidden=cluster.secrets)
+    with Session.opened(
+        cluster, state, run, accept_new=False, forks=workers, screen=screen
+    ) as session:
+        found = find_job(session, job)
+        record = found.job.record
+        before = {node.node: node.processes for node in found.status.nodes}
+        screen.say(f"job {record.job_id}: {_words_before(before)}")
+        notes = _less_than_asked(found, grace_s or 0.0)
+        for note in notes:
+            screen.say(note, "yellow")
+        swept = stop_job(
+            connected(session, found),
+            record.job_folder,
+            primary=record.primary,
+            grace_s=record.grace_s if grace_s is None else grace_s,
+            forks=workers,
+        )
+        _keep_report(session, found, screen)
+    answers = {**swept, **found.errors}
+    code = _exit_code(answers)
+    document = {**_document(found, before, answers, code), "notes": notes}
+    run.write_json("report.json", document)
+    _show(screen, record.nodes, before, answers)
+    end(screen, code, document if json else None)
+
+
+def _keep_report(session: Session, found: FoundJob, screen: Screen) -> None:
+    """What cannot be kept here changes nothing of what was ended there."""
+    try:
+        keep_report(session, found)
+    except OSError as error:
+        screen.error(f"could not keep the report: {error.strerror or error}")
+
+
+def _less_than_asked(found: FoundJob, grace_s: float) -> list[str]:
+    """That ranks get less grace than they should: how much a launcher gives is fixed at its start.
+
+    What is left of a job whose launcher is gone gets all of it.
+    """
+    job, told_s = found.job.record.job_id, found.job.record.grace_s
+    if grace_s <= told_s or found.status.report.state is not JobState.RUNNING:
+        return []
+    words = (
+        f"job {job}: its ranks get {told_s:g} s between SIGTERM and SIGKILL, not {grace_s:g}: what "
+        f"train was told when the job was started; for more start it with train --grace {grace_s:g}"
+    )
+    return [words]
+
+
+def _words_before(before: Mapping[str, int]) -> str:
+    if not any(before.values()):
+        return "nothing of it was seen running; making sure"
+    return "stopping " + ", ".join(f"{n} processes on {node}" for node, n in before.items() if n)
+
+
+def _exit_code(answers: Mapping[str, Terminated | NodeError]) -> int:
+    if any(isinstance(answer, NodeError) for answer in answers.values()):
+        return UnreachableError.exit_code
+    return LEFT if any(not isinstance(a, NodeError) and a.left for a in answers.values()) else 0
+
+
+def _show(
+    screen: Screen,
+    nodes: tuple[str, ...],
+    before: Mapping[str, int],
+    answers: Mapping[str, Terminated | NodeError],
+) -> None:
+    for node in nodes:
+        answer = answers[node]
+        if isinstance(answer, NodeError):
+            screen.error(f"{answer}; nobody knows what is left of the job there")
+            continue
+        for left in answer.left:
+            screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
+        if not answer.left:
+            count = max(before[node], len(answer.ended))
+            ended = f"{count} processes ended, {len(answer.ended)} of them by the sweep; "
+            screen.say(f"  {node}  {ended if count else ''}nothing is left")
+
+
+def _document(
+    found: FoundJob,
+    before: Mapping[str, int],
+    answers: Mapping[str, Terminated | NodeError],
+    code: int,
+) -> dict[str, object]:
+    nodes = []
+    for node in found.job.record.nodes:
+        answer = answers[node]
+        failed = isinstance(answer, NodeError)
+        nodes.append(
+            {
+                "node": node,
+                "processes_before": None if node in found.errors else before[node],
+                "ended": [] if isinstance(answer, NodeError) else _listed(answer.ended),
+                "left": [] if isinstance(answer, NodeError) else _listed(answer.left),
+                "problem": str(answer) if failed else "",
+            }
+        )
+    return {
+        "job_id": found.job.record.job_id,
+        "cluster": found.job.record.cluster,
+        "state_before": found.status.report.state.value,
+        "exit_code": code,
+        "nodes": nodes,
+    }
+
+
+def _listed(processes: tuple[Survivor, ...]) -> list[dict[str, object]]:
+    return [{"pid": process.pid, "command": process.command} for process in processes]

@@ -1,0 +1,208 @@
+"""What the workload side gives to ranks: device nodes, limits, confinement and single-copy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.query import Fact, part_of, sections_of
+from ascendboot.facts.scripts import COMMON
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import Result
+
+_SCRIPT = "the script that looks at what ranks are given"
+
+MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
+"""Device nodes beside those of the devices, without which no NPU can be opened."""
+MOST_SHOWN = 200
+
+_ID = re.compile(r"[0-9]{1,3}")
+_LIMIT = re.compile(r"[0-9]{1,20}")
+
+# A parent may read the memory of its child wherever the kernel permits it at all, and Open MPI asks
+# for the same among siblings (prctl PR_SET_PTRACER). Seccomp refuses whatever the process.
+SINGLE_COPY = """
+import ctypes, os
+class Part(ctypes.Structure):
+    _fields_ = [("place", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+libc = ctypes.CDLL(None, use_errno=True)
+source, target = ctypes.create_string_buffer(8), ctypes.create_string_buffer(8)
+theirs = Part(ctypes.addressof(source), 8)
+ours = Part(ctypes.addressof(target), 8)
+wait, go = os.pipe()
+child = os.fork()
+if not child:
+    os.close(go)
+    os.read(wait, 1)
+    os._exit(0)
+one = ctypes.c_ulong(1)
+copied = libc.process_vm_readv(
+    child, ctypes.byref(ours), one, ctypes.byref(theirs), one, ctypes.c_ulong(0)
+)
+error = ctypes.get_errno()
+os.close(go)
+os.waitpid(child, 0)
+print("allowed" if copied == 8 else "refused " + os.strerror(error))
+"""
+"""Whether one process of a user may copy from the memory of another."""
+
+SURROUNDINGS = (
+    COMMON
+    + r"""
+single=allowed
+seccomp=; while read -r key value; do
+  case $key in Seccomp:) seccomp=$value ;; esac
+done </proc/self/status
+# Without a filter the kernel refuses nothing to processes of one user; to try it takes a Python.
+if [ "$seccomp" != 0 ] && [ -n "$1" ]; then
+  single=unknown
+  if locate "$1" && said=$(timeout -k 1 10 "$found" -c "$2" 2>/dev/null </dev/null); then
+    single=$said
+  elif [ -e /.dockerenv ]; then single='refused in Docker as a rule, and it could not be tried'
+  fi
+fi
+section single_copy 0 "$single"
+nodes=
+for node in /dev/davinci[0-9]* /dev/davinci_manager /dev/devmm_svm /dev/hisi_hdc; do
+  [ ! -c "$node" ] || nodes+="${node#/dev/} "
+done
+section device_nodes 0 "$nodes"
+visible=
+while IFS= read -r -d '' entry; do
+  case $entry in ASCEND_VISIBLE_DEVICES=*) visible=$entry ;; esac
+done 2>/dev/null </proc/1/environ
+section visible 0 "$visible"
+section memlock 0 "$(ulimit -l)"
+label=; { IFS= read -r -d '' label || [ -n "$label" ]; } 2>/dev/null </proc/self/attr/current
+section label 0 "${label%%$'\n'*}"
+section end 0 ''
+"""
+)
+"""Arguments: the interpreter, or nothing where single-copy need not be tried, and `SINGLE_COPY`."""
+
+CONFINEMENT = (
+    COMMON
+    + r"""
+enforcing=; { read -r enforcing; } 2>/dev/null </sys/fs/selinux/enforce
+section enforcing 0 "$enforcing"
+# Without the right to read it, dmesg fails: then no denial is known.
+section denials 0 "$(timeout -k 1 5 dmesg 2>/dev/null </dev/null |
+  grep -aE 'apparmor="DENIED"|avc: +denied' | tail -n 20 | cut -c -400)"
+section end 0 ''
+"""
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeEnvironment:
+    """What ranks of a node are given."""
+
+    single_copy: str = ""
+    """Why a rank cannot copy from another one's memory; empty: it can, or that is not known."""
+    device_nodes: frozenset[str] = frozenset()
+    """Those of NPUs below /dev, by name."""
+    visible: str | None = None
+    """ASCEND_VISIBLE_DEVICES of the first process, for a container's runtime; None: unset."""
+    memlock_kib: int | None = None
+    """How much memory a process may lock; None: as much as it likes."""
+    label: str = ""
+    """What SELinux or AppArmor calls the process; empty without either."""
+
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        """The physical ids of the devices that have a node here."""
+        ids = (name.removeprefix("davinci") for name in self.device_nodes)
+        return tuple(sorted(int(id_) for id_ in ids if _ID.fullmatch(id_)))
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What the host side knows of SELinux and AppArmor."""
+
+    enforcing: bool = False
+    """Whether SELinux is."""
+    denials: tuple[str, ...] = ()
+    """The kernel's last lines about what either refused, where our user may read them."""
+
+
+def environment_query(cluster: Cluster, node: Node) -> dict[str, Fact[NodeEnvironment]]:
+    """The question to the workload side, under the name of its fact."""
+    place = f" in the container {node.container}" if node.container else ""
+    tries = cluster.launcher != "torchrun"
+    return _question(place, (cluster.python, SINGLE_COPY) if tries else ("", ""))
+
+
+def device_node_query(node: Node) -> dict[str, Fact[NodeEnvironment]]:
+    """The same before a job: only containers hide devices, and nothing is started for the rest."""
+    return _question(f" in the container {node.container}", ("", "")) if node.container else {}
+
+
+def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
+    """The question to the host side of a node with a container."""
+    if node.container is None:
+        return {}
+    purpose = "see what SELinux and AppArmor refuse"
+    command = Command(
+        argv=("bash", "-c", CONFINEMENT), purpose=purpose, effect=Effect.READ, timeout_s=20.0
+    )
+    return {"confinement": Fact("confinement", command, _confinement)}
+
+
+def granted_devices(visible: str) -> tuple[int, ...]:
+    """The physical ids in a value of ASCEND_VISIBLE_DEVICES, as ascend-docker-runtime reads it.
+
+    Raises:
+        NotUnderstoodError: it has another form.
+    """
+    if visible in ("", "void"):
+        return ()
+    ids: set[int] = set()
+    for word in (part.strip() for part in visible.split(",")):
+        first, bar, last = word.removeprefix("npu-").removeprefix("Ascend910-").partition("-")
+        end = last if bar else first
+        if not (_ID.fullmatch(first) and _ID.fullmatch(end) and int(first) <= int(end)):
+            raise NotUnderstoodError("ASCEND_VISIBLE_DEVICES", 1, visible, "ids and ranges of ids")
+        ids.update(range(int(first), int(end) + 1))
+    return tuple(sorted(ids))
+
+
+def _question(place: str, words: tuple[str, str]) -> dict[str, Fact[NodeEnvironment]]:
+    command = Command(
+        argv=("bash", "-c", SURROUNDINGS, "ascendboot", *words),
+        purpose="look at what ranks are given",
+        effect=Effect.READ,
+        timeout_s=30.0,
+    )
+    purpose = f"see which devices and limits ranks have{place}"
+    return {"surroundings": Fact("surroundings", command, _surroundings, purpose)}
+
+
+def _surroundings(result: Result) -> NodeEnvironment:
+    sections = sections_of(result, _SCRIPT)
+
+    def printed(name: str) -> str:
+        return part_of(sections, name, _SCRIPT).strip()
+
+    single, memlock, visible = printed("single_copy"), printed("memlock"), printed("visible")
+    if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
+        raise NotUnderstoodError(_SCRIPT, 1, memlock, "a number of KiB or unlimited")
+    refused = single.removeprefix("refused ")[:MOST_SHOWN] if single.startswith("refused ") else ""
+    return NodeEnvironment(
+        single_copy=refused,
+        device_nodes=frozenset(printed("device_nodes").split()),
+        visible=visible.partition("=")[2] if visible else None,
+        memlock_kib=None if memlock == "unlimited" else int(memlock),
+        label=printed("label")[:MOST_SHOWN],
+    )
+
+
+def _confinement(result: Result) -> Confinement:
+    sections = sections_of(result, _SCRIPT)
+    denials = part_of(sections, "denials", _SCRIPT).split("\n")
+    enforcing = part_of(sections, "enforcing", _SCRIPT).strip() == "1"
+    return Confinement(enforcing, tuple(line for line in denials if line.strip()))

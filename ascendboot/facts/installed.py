@@ -1,0 +1,336 @@
+"""What of ours is on a node: our files, our keys and our sshd."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NotUnderstoodError, ToolError
+from ascendboot.facts.parsers.software import parse_certificate
+from ascendboot.model.files import FOLDER, OWNER_BYTES, Owner, OwnFile
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.model.files import Certificate
+    from ascendboot.transport.api import Result
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """Our sshd on a node; `identity` is the SHA-256 of its configuration and public host key."""
+
+    pid: int
+    identity: str
+    certificate: str | None = None
+    """SHA-256 of the host certificate that was there when it started."""
+
+
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Open:
+    """A folder or file that somebody else could change."""
+
+    mode: int
+    owner: int | None = None
+    """The user id of its owner, where that is the trouble; None: it is ours, or root's."""
+    kind: str = "d"
+    """As `find` says it: d, f, l."""
+
+    @property
+    def why(self) -> str:
+        """`has mode 0777`, or `belongs to user id 1000`."""
+        return (
+            f"has mode {self.mode:04o}"
+            if self.owner is None
+            else f"belongs to user id {self.owner}"
+        )
+
+    @property
+    def closed(self) -> int:
+        """The mode that it should have."""
+        return self.mode & ~0o7022 | (0o700 if self.kind == "d" else 0)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """All that ascendboot has on one node, below its folder `base`; `files` by path in there."""
+
+    base: PurePosixPath
+    files: Mapping[str, OwnFile] = field(default_factory=dict)
+    host_key: str | None = None
+    """Public host key of our sshd as read from its private key; None: absent or unusable."""
+    cluster_key: str | None = None
+    """Public key of the cluster, on the primary only; None: absent or unusable."""
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    """What our certificates say, by path; one that cannot be read is not among them."""
+    daemon: Daemon | None = None
+    """Our sshd if it runs (recorded pid and start time both match); None: it does not."""
+    strays: tuple[int, ...] = ()
+    """Pids of sshds of ours without a record: it was lost, or a start was cut off."""
+    port: int | None = None
+    """The port in our sshd's configuration, whether it runs or not."""
+    leads_to: str | None = None
+    """Where `base` really lies, when there is a symbolic link on the way; None: where it says."""
+    owner: Owner | None = None
+    """The control folder that set this up; None: no record, or one that cannot be read."""
+    open: Mapping[str, Open] = field(default_factory=dict)
+    """What of ours others could change, by path in `base`; `.` is `base`, `..` the folder above,
+    which is ours, too. From the top down; of `jobs` only the folder itself, for those of jobs are
+    closed."""
+    open_above: Mapping[str, Open] = field(default_factory=dict)
+    """Folders further up, which are not ours, and in which others could replace ours."""
+
+    def place(self, path: str) -> PurePosixPath:
+        """The absolute path of one in `open`."""
+        return self.base.parent if path == ".." else self.base / path
+
+    @property
+    def open_words(self) -> str:
+        """What of ours others could change, and why, from the top down; the first few."""
+        told = [f"{self.place(path)} {there.why}" for path, there in self.open.items()]
+        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+        return f"{', '.join(told[:_NAMED])}{more}"
+
+    @property
+    def sshd_pids(self) -> tuple[int, ...]:
+        """All sshds of this cluster, recorded or not."""
+        return self.strays if self.daemon is None else (self.daemon.pid, *self.strays)
+
+
+# Builtins wherever they do: all of this runs on every node for every setup and every job, and
+# each program that a shell starts takes milliseconds on a busy node.
+SSHD_FUNCTIONS = """\
+start_of() {
+  local line rest fields
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  rest=${line##*) }
+  fields=($rest)
+  echo "${fields[19]}"
+}
+has_our_config() {
+  # Where the process ends meanwhile, bash's `read` leaves in `word` what it was.
+  local word words=
+  while word= && { IFS= read -r -d '' word || [ -n "$word" ]; }; do words+="$word "
+  done 2>/dev/null <"/proc/$1/cmdline"
+  [[ $words == *"-f $b/sshd/sshd_config "* ]]
+}
+is_sshd_of_ours() {
+  local key parent
+  [ -O "/proc/$1" ] && [ "/proc/$1/root" -ef / ] && has_our_config "$1" || return 1
+  case $(readlink "/proc/$1/exe") in */sshd | */sshd' (deleted)') ;; *) return 1 ;; esac
+  while read -r key parent && [ "$key" != PPid: ]; do :; done 2>/dev/null <"/proc/$1/status"
+  ! has_our_config "$parent"
+}
+sshds_of_ours() {
+  for f in $(grep -lsF -- "$b/sshd/sshd_config" /proc/[0-9]*/cmdline); do
+    f=${f#/proc/} f=${f%/cmdline}
+    if [ "$f" != "${1-}" ] && is_sshd_of_ours "$f"; then echo "$f"; fi
+  done
+}
+"""
+"""Shell that knows the listener of the cluster at `b`: an sshd of this user with our configuration,
+whose parent is not one (its sessions are). So it is found again when its record is lost. What runs
+below another root is a container's: a host sees it too, and its files are others of these names.
+`sshds_of_ours PID` leaves out one that is known."""
+
+_PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
+_CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
+
+_LOOK = """\
+echo "base $b"
+if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
+[ "${real:-$b}" = "$b" ] || echo "leads $real"
+above=()
+# As sshd's StrictModes up to the user's home: who can replace that can do all that this user can.
+up() {
+  local d=$1
+  while [ "$d" != / ] && [ "$d" != "$2" ]; do
+    d=${d%/*} d=${d:-/}
+    [ ! -d "$d" ] || above+=("$d")
+  done
+}
+home=; [ "$EUID" = 0 ] || home=${HOME%/}
+up "$b" "$home"
+[ "${real:-$b}" = "$b" ] || up "$real" "${home:+$(cd -P -- "$home" && pwd)}"
+[ ! -d "$b" ] || { cd -- "$b" && above+=(.); }
+# Nobody else can replace what lies in a folder with the sticky bit. A name with a line end in it is
+# no name of ours, and could say anything here.
+find -H "${above[@]}" -path $'*\\n*' -prune \
+  -o -path '/*' \\( ! -uid 0 ! -uid "$EUID" -printf 'above %m %U %U:%G %p\\n' \
+    -o -perm /022 ! -perm -1000 -printf 'above %m - %U:%G %p\\n' -o -true \\) -prune \
+  -o \\( ! -uid "$EUID" -printf 'open %m %U %y %p\\n' \
+    -o ! -type l -perm /022 -printf 'open %m - %y %p\\n' -o -true \\) -path ./jobs -prune \
+  -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
+    -printf 'mode %m %p\\n' -exec sha256sum {} + \
+  -o \\( -path ./sshd/host_key -o -path ./trust/cluster_key \\) -printf 'mode %m %p\\n' || exit 1
+if [ -d "$b" ]; then
+  for k in $private; do
+    [ -e "$k" ] || continue
+    pub=($(ssh-keygen -y -P '' -f "$k" 2>/dev/null)) && echo "key $k ${pub[0]} ${pub[1]}"
+  done
+  while read -r key p; do
+    if [[ $key == Port && $p =~ ^[0-9]+$ ]]; then echo "port $p"; fi
+  done 2>/dev/null <sshd/sshd_config
+  { IFS= read -r -n $owner_bytes owner <owner; } 2>/dev/null
+  [ -z "$owner" ] || echo "owner $owner"
+  for c in $certificates; do
+    [ -e "$c" ] || continue
+    while IFS= read -r line; do echo "certificate $c $line"
+    done < <(TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null)
+  done
+fi
+if read -r pid start sha cert 2>/dev/null <"$b/sshd/started"; then
+  { read -r noted <"$b/sshd/sshd.pid"; } 2>/dev/null || noted=
+  is_sshd_of_ours "$pid" && [ "$(start_of "$pid")" = "$start" ] &&
+    [ "$noted" = "$pid" ] && echo "sshd $pid $sha ${cert:--}" || pid=
+fi
+for p in $(sshds_of_ours "${pid-}"); do
+  echo "stray $p"
+done
+echo end
+"""
+
+
+def base_script(cluster: str) -> str:
+    """Shell that sets `b` to the folder of a cluster on a node; root and other users differ."""
+    name = shlex.quote(cluster)
+    return f'b={FOLDER}/{name}\n[ "$EUID" = 0 ] || b=$HOME/.ascendboot/{name}\n'
+
+
+def installed_query(
+    cluster: str, *, with_public_keys: bool = True, with_certificates: bool = True
+) -> Command:
+    """Asks for everything of ours that belongs to `cluster`; `parse_own` reads the answer.
+
+    Who only wants to know whether all is as it was needs no public keys, and no certificates if he
+    remembers when they run out: ssh-keygen has to be called for each.
+    """
+    keys = _PRIVATE_KEYS if with_public_keys else ""
+    certificates = _CERTIFICATES if with_certificates else ""
+    return Command(
+        argv=("bash", "-c", _script(cluster, keys, certificates)),
+        purpose="look at what ascendboot has set up",
+        effect=Effect.READ,
+    )
+
+
+def _script(cluster: str, private_keys: str, certificates: str) -> str:
+    wanted = (
+        f"owner= owner_bytes={OWNER_BYTES} private='{private_keys}' certificates='{certificates}'\n"
+    )
+    return f"{base_script(cluster)}{wanted}{SSHD_FUNCTIONS}{_LOOK}"
+
+
+def parse_installed(result: Result) -> Installed:
+    """What `own_question` found.
+
+    Raises:
+        ToolError: the question itself failed on the node.
+        NotUnderstoodError: a line of the answer has an unknown form, or its end is missing.
+    """
+    if not result.as_expected:
+        raise ToolError(result.outcome())
+    lines = result.lines
+    if not lines or lines[-1] != "end":
+        raise NotUnderstoodError("own files", len(lines), lines[-1] if lines else "", "end")
+    reader = _Reader()
+    for number, line in enumerate(lines[1:-1], 2):
+        try:
+            is_known = reader.takes(line)
+        except ValueError:  # no number where one belongs
+            is_known = False
+        if not is_known:
+            raise NotUnderstoodError("own files", number, line, "a line of a known kind")
+    return reader.own(PurePosixPath(lines[0].removeprefix("base ")))
+
+
+@dataclass
+class _Reader:
+    """What was read so far of an answer, kind by kind."""
+
+    modes: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    certificates: dict[str, str] = field(default_factory=dict)
+    daemon: Daemon | None = None
+    strays: list[int] = field(default_factory=list)
+    port: int | None = None
+    leads_to: str | None = None
+    owner: Owner | None = None
+    open: dict[str, Open] = field(default_factory=dict)
+    above: dict[str, Open] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
+
+    def takes(self, line: str) -> bool:
+        """Read one line; False when it is of no known kind."""
+        match line.split(" ", 2):
+            case ["mode", mode, path]:
+                self.modes[path.removeprefix("./")] = int(mode, 8)
+            case [("open" | "above") as where, mode, rest]:
+                self._takes_open(where, int(mode, 8), *rest.split(" ", 2))
+            case ["key", path, public]:
+                self.keys[path] = public
+            case ["certificate", path, words]:
+                self.certificates[path] = f"{self.certificates.get(path, '')}{words}\n"
+            case ["stray", pid]:
+                self.strays.append(int(pid))
+            case ["port", port]:
+                self.port = int(port)
+            case [("leads" | "owner") as what, *words]:
+                self._takes_words(what, " ".join(words))
+            case [sha, "", path]:
+                self.digests[path.removeprefix("./")] = sha
+            case ["sshd", pid, known]:
+                sha, _, certificate = known.partition(" ")
+                self.daemon = Daemon(int(pid), sha, None if certificate == "-" else certificate)
+            case _:
+                return False
+        return True
+
+    def _takes_words(self, what: str, words: str) -> None:
+        if what == "leads":
+            self.leads_to = words
+        else:
+            self.owner = Owner.parse(words)
+
+    def _takes_open(self, where: str, mode: int, owner: str, more: str, path: str) -> None:
+        """`more` is the kind of what is ours, user and group of a folder above.
+
+        A group that has the number of its user is taken for that user's alone, as on Debian.
+        """
+        whose = None if owner == "-" else int(owner)
+        if where == "open":
+            self.open[path.removeprefix("./")] = Open(mode, whose, more)
+        else:
+            self.above[path] = Open(mode, whose)
+            user, _, group = more.partition(":")
+            if whose is None and user == group and not mode & 0o002:
+                self.private.add(path)
+
+    def own(self, base: PurePosixPath) -> Installed:
+        """All of it."""
+        if above := self.above.pop(str(base.parent), None):
+            self.open[".."] = above
+        # From the top down.
+        paths = sorted(self.open, key=lambda path: (path not in {"..", "."}, path != "..", path))
+        above_all = {path: one for path, one in self.above.items() if path not in self.private}
+        return Installed(
+            base=base,
+            files={p: OwnFile(self.digests.get(p, ""), mode) for p, mode in self.modes.items()},
+            host_key=self.keys.get("sshd/host_key"),
+            cluster_key=self.keys.get("trust/cluster_key"),
+            certificates={p: parse_certificate(text) for p, text in self.certificates.items()},
+            daemon=self.daemon,
+            strays=tuple(self.strays),
+            port=self.port,
+            leads_to=self.leads_to,
+            owner=self.owner,
+            open={path: self.open[path] for path in paths},
+            open_above=above_all,
+        )

@@ -1,0 +1,1 @@
+"""One module per family of tools: output as text in, values out; strict."""

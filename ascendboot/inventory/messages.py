@@ -1,0 +1,345 @@
+"""Error messages of the inventory: file, line, what was found, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import yaml
+from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from ascendboot.inventory.schema import InventoryKeys, NodeKeys
+from ascendboot.inventory.values import ENV_NAME, SAID, TAG, is_match
+from ascendboot.inventory.yaml import Raw, described
+from ascendboot.model.cluster import LAUNCHER_NAMES
+from ascendboot.model.secrets import is_secret_name, is_secret_value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import ErrorDetails, core_schema
+
+    from ascendboot.inventory.yaml import Location, Sheet, Spot, Value
+
+Shape: TypeAlias = "dict[str, Any]"
+
+
+class _WithoutNull(GenerateJsonSchema):
+    """A key that is left out is None in our model; in the file it is never null."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        made = super().default_schema(schema)
+        if made.get("default", ...) is None:
+            del made["default"]
+        return made
+
+
+@cache
+def whole() -> Shape:
+    """The schema of the whole file; `x-kind` and `x-default` are words for people."""
+    return InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
+
+
+def resolve(shape: Shape) -> Shape:
+    """`shape` with its `$ref` replaced by what it refers to; what stands beside it wins."""
+    reference = shape.get("$ref")
+    if reference is None:
+        return shape
+    referred = whole()["$defs"][reference.rpartition("/")[2]]
+    return {**referred, **{key: value for key, value in shape.items() if key != "$ref"}}
+
+
+def at(location: Location) -> Shape:
+    """The shape of the value at `location`, or the innermost one on the way there."""
+    shape = whole()
+    for step in location:
+        inner = _within(shape, step)
+        if inner is None:
+            break
+        shape = inner
+    return shape
+
+
+def _within(shape: Shape, step: str | int) -> Shape | None:
+    for form in (shape, *map(resolve, shape.get("oneOf", ()))):
+        if isinstance(step, int):
+            inner = form.get("items")
+        else:
+            inner = form.get("properties", {}).get(step, form.get("additionalProperties"))
+        if inner:
+            return resolve(inner)
+    return None
+
+
+OPEN = "every user of a node can read the launcher's command line"
+SECRETS = "secrets never stand in an inventory"
+
+_SET_BY_OTHERS = (
+    (
+        re.compile(
+            r"RANK_TABLE_FILE|RANK_ID|RANK_SIZE|DEVICE_ID|RANK|LOCAL_RANK|WORLD_SIZE"
+            r"|(CM_|ASCENDBOOT_).*"
+        ),
+        (
+            "ascendboot sets this variable for every rank; a fixed value would contradict it: "
+            "remove it"
+        ),
+    ),
+    (
+        re.compile(r"ascendboot_.*", re.IGNORECASE),
+        "names that begin with ascendboot_ are ascendboot's own: remove it",
+    ),
+    (
+        re.compile(r"(OMPI_(?!MCA_)|PMIX_|OMPI_MCA_(ess|orte_ess|orte_hnp)_).*"),
+        "mpirun sets this variable for every rank; a fixed value would contradict it: remove it",
+    ),
+    (
+        re.compile(
+            r"_|BASH.*|COMP_.*|COPROC|DIRSTACK|ENV|EPOCH(REALTIME|SECONDS)|E?UID|FUNCNAME"
+            r"|GLOBIGNORE|GROUPS|HISTCMD|IFS|LINENO|MAPFILE|(OLD)?PWD|OPT(ARG|ERR|IND)|PIPESTATUS"
+            r"|POSIXLY_CORRECT|PPID|S?RANDOM|READLINE_.*|REPLY|SECONDS|SHELLOPTS|SHLVL|TIMEFORMAT"
+            r"|TMOUT"
+        ),
+        "bash sets this variable or changes its ways by it, and a rank begins in bash: remove it",
+    ),
+)
+_AGENT = (
+    "it would replace the ssh or the daemon that starts ranks on other nodes, or their options, "
+    "and ascendboot answers for those: remove it"
+)
+_PARAMETER_FILE = (
+    "it has mpirun read parameters from a file, which may set what ascendboot sets: remove it, and "
+    "write each parameter as `--mca NAME VALUE`"
+)
+_PARAMETERS = (
+    (re.compile(r"plm|pl[ms]_rsh_(agent|args)|orte_(rsh|launch|fork)_agent"), _AGENT),
+    (
+        re.compile(
+            r"mca_(base_)?param_files|mca_base_(override_param_file|param_file_path(_force)?)"
+            r"|mca_base_(param|envar)_file_prefix"
+        ),
+        _PARAMETER_FILE,
+    ),
+)
+_OPTIONS = {"launch-agent": _AGENT, "am": _PARAMETER_FILE, "tune": _PARAMETER_FILE}
+_OF_MPI = "OMPI_MCA_"
+_MEETING = re.compile(r"MASTER_(ADDR|PORT)")
+_SET_BY_TORCHRUN = re.compile(r"(LOCAL|GROUP|ROLE)_(WORLD_SIZE|RANK|NAME)|TORCHELASTIC_.*|PET_.*")
+_SECRET = re.compile(
+    r"(.*[_-])?(pass|passwd|password|passphrase|secret|credentials?)([_-].*)?", re.IGNORECASE
+)
+ENV_SET_BY_US = (
+    "RANK_TABLE_FILE, RANK_ID, RANK_SIZE, RANK, LOCAL_RANK, WORLD_SIZE, DEVICE_ID, CM_*, "
+    "ASCENDBOOT_*; and those of mpirun, such as OMPI_COMM_WORLD_*, and of bash, such as IFS"
+)
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key of this name would hold a secret."""
+    return _SECRET.fullmatch(key) is not None
+
+
+def why_not_env(name: str) -> str | None:
+    """Why a variable of this name cannot stand in `env`; None when it can."""
+    if not is_match(ENV_NAME, name):
+        return "is not the name of an environment variable; use letters, digits and _"
+    for pattern, reason in _SET_BY_OTHERS:
+        if pattern.fullmatch(name):
+            return reason
+    return why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
+
+
+def why_not_parameter(name: str) -> str | None:
+    """Why a parameter of Open MPI cannot be set, wherever it stands; None when it can."""
+    return next((reason for pattern, reason in _PARAMETERS if pattern.fullmatch(name)), None)
+
+
+def why_not_option(option: str) -> str | None:
+    """Why an option of mpirun, without its dashes, cannot be given; None when it can."""
+    reason = _OPTIONS.get(option)
+    return f"--{option}: {reason}" if reason else None
+
+
+def why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None:
+    """Why a variable cannot be a secret, if it is one: the launcher gets it as words."""
+    is_for_launcher = name.startswith("OMPI_MCA_") or name in LAUNCHER_NAMES
+    if is_for_launcher and (name in marked or is_secret_name(name) or is_secret_value(value)):
+        return f"holds a secret, and {OPEN}: remove it"
+    return None
+
+
+def why_not_of_one_node(name: str) -> str | None:
+    """Why one node cannot have a value of its own for a variable; None when it can."""
+    if _MEETING.fullmatch(name):
+        return "all ranks meet at one place: state it under `env` of the inventory"
+    return None
+
+
+def why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
+    """Why a variable cannot stand in `env` where PyTorch's ranks meet; None when it can."""
+    if _MEETING.fullmatch(name):
+        return "the ranks meet on the primary, at resources.chief_port: remove it"
+    if by_torchrun and _SET_BY_TORCHRUN.fullmatch(name):
+        return "torchrun sets this variable, or reads it as one of its options: remove it"
+    return None
+
+
+_SHOWN = 60
+_MOST_COMPARED = 50_000
+
+
+class _Gone:
+    """Marks a refused value until the sweep."""
+
+
+def validate(sheet: Sheet) -> InventoryKeys:
+    """The keys of the sheet; what is wrong with one is reported and the key then left out.
+
+    So the checks that follow see everything else, and no problem hides another.
+    """
+    reported = False
+    while True:
+        try:
+            return InventoryKeys.model_validate(sheet.data)
+        except ValidationError as error:
+            problems = error.errors(include_url=False)
+        for problem in problems:
+            location = _location(problem)
+            if not reported:
+                sheet.report(sheet.spot.at(*location), _sentence(problem, location, sheet))
+            _mark(sheet.data, location)
+        _sweep(sheet.data, sheet.spot)
+        reported = True  # a list that lost all its items follows from what was reported
+
+
+def did_you_mean(word: str, known: Collection[str], sheet: Sheet) -> str:
+    """`; did you mean "…"?` when one of `known` is close, else nothing.
+
+    Comparing words takes its time: a sheet with more slips than anybody reads gets no more hints.
+    """
+    if sheet.compared > _MOST_COMPARED:
+        return ""
+    sheet.compared += len(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def no_such(what: str, word: str, known: Collection[str], sheet: Sheet) -> str:
+    """The sentence that nothing of the kind `what` has the name `word`."""
+    hint = did_you_mean(word, known, sheet)
+    if not hint:
+        hint = f"; write for example {next(iter(known))}" if known else f"; state a {what} first"
+    return f'no {what} is called "{word}"{hint}'
+
+
+def _location(problem: ErrorDetails) -> Location:
+    return tuple(
+        step for step in problem["loc"] if isinstance(step, int) or not step.startswith(TAG)
+    )
+
+
+def _sentence(problem: ErrorDetails, location: Location, sheet: Sheet) -> str:
+    kind = problem["type"]
+    if kind == SAID:
+        return str(problem["ctx"]["sentence"])
+    if kind == "extra_forbidden":
+        return _unknown(location, sheet)
+    if kind == "missing":
+        return f"{location[-1]} is missing; {_example(location)}"
+    return _wrong(problem["input"], location)
+
+
+def _unknown(location: Location, sheet: Sheet) -> str:
+    key, known = str(location[-1]), at(location[:-1]).get("properties", {})
+    if is_secret(key):
+        return f"{SECRETS}; ssh uses your keys and your agent (`identity` names a key)"
+    if len(location) == 1 and key in NodeKeys.model_fields:
+        return "a node has this key; write it under `defaults` or under a node"
+    hint = did_you_mean(key, known, sheet)
+    if key == "hccl" and "env" in known:
+        return "stands at the top level of an inventory; what nodes have by themselves, under `env`"
+    if not hint and key in InventoryKeys.model_fields:
+        return "stands at the top level of an inventory, not here"
+    return f"unknown key{hint}" if hint else f"unknown key; known here: {', '.join(known)}"
+
+
+def _wrong(value: Any, location: Location) -> str:  # noqa: ANN401 (whatever stood in the file)
+    wanted = at(location)
+    kind = wanted.get("x-kind") or f"a mapping with {_listed(wanted['properties'])}"
+    if isinstance(value, Raw) and len(value.text) > _SHOWN:
+        shown = f"{value.text[:_SHOWN]}…"
+        return f"{shown} is {value.reading} in YAML, not {kind}; {_example(location)}"
+    if isinstance(value, Raw):
+        return f"{value.text} is {value.reading} in YAML, not {kind}; {_repair(value, wanted)}"
+    if isinstance(value, int) and wanted.get("type") == "string":
+        return f'{value} is a number, not {kind}; put it in quotes: "{value}"'
+    return f"{described(value)} is not {kind}; {_example(location)}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _repair(value: Raw, wanted: Shape) -> str:
+    if wanted.get("type") == "integer":
+        digits = value.text.lstrip("0")
+        return f"write {digits}" if digits.isdecimal() else "write its digits alone"
+    return f'put it in quotes if it is meant: "{value.text}"'
+
+
+def _example(location: Location) -> str:
+    """`write for example `port: 22``."""
+    example: object = None
+    named: Location = location
+    while named:
+        examples = at(named).get("examples")
+        if isinstance(named[-1], str) and examples:
+            example = examples[0]
+            break
+        named = named[:-1]
+    text = yaml.safe_dump({named[-1]: example}, default_flow_style=True, width=1000).strip()
+    return f"write for example `{text[1:-1]}`"
+
+
+def _mark(data: Value, location: Location) -> None:
+    """Put a mark where the value at `location`, or the last one on the way there, stands."""
+    holder: Any = None
+    value: Any = data
+    key: str | int | None = None
+    for step in location:
+        if isinstance(value, _Gone):
+            return
+        inside = step in value if isinstance(value, dict) else isinstance(value, list)
+        if not inside:
+            break
+        holder, key, value = value, step, value[step]
+    if holder is not None:
+        holder[key] = _Gone()
+
+
+def _sweep(value: Value, spot: Spot) -> None:
+    """Drop what is marked; a list's spots keep step with its values."""
+    if isinstance(value, dict):
+        for key in [k for k, v in value.items() if _is_gone(v)]:
+            del value[key]
+        for key, inner in value.items():
+            _sweep(inner, spot.keys[key])
+    elif isinstance(value, list):
+        kept = [i for i, inner in enumerate(value) if not _is_gone(inner)]
+        value[:] = [value[i] for i in kept]
+        spot.items[:] = [spot.items[i] for i in kept]
+        for inner, item in zip(value, spot.items, strict=True):
+            _sweep(inner, item)
+
+
+def _is_gone(value: object) -> bool:
+    return isinstance(value, _Gone)

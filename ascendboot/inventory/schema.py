@@ -1,0 +1,444 @@
+"""The keys of an inventory, as pydantic models."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from ascendboot.hccl.variables import VARIABLES
+from ascendboot.inventory.values import (
+    ENV_NAME,
+    NAME,
+    NAME_OR_RANGE,
+    TAG,
+    AbsolutePath,
+    Address,
+    ChiefPort,
+    ClusterIp,
+    Container,
+    DeviceId,
+    Environment,
+    EnvName,
+    EnvValue,
+    Fingerprint,
+    FolderOrPrimary,
+    Interface,
+    Ip,
+    Jump,
+    Kind,
+    Line,
+    LogSize,
+    Name,
+    PathHere,
+    Pattern,
+    Port,
+    ProductName,
+    Program,
+    ServerId,
+    User,
+    Word,
+    by_type,
+    choice,
+)
+from ascendboot.model.cluster import CHIEF_PORT
+
+# Pydantic would read the metadata of every package that is installed, before every job, to find
+# plugins of its own; none has a say in what an inventory may hold.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+class Keys(BaseModel):
+    """A mapping that has these keys and no others."""
+
+    # Built when an inventory is read: once for the whole of it, and not for every part by itself.
+    # For that the parts have their defaults by `model_construct`, which needs nothing built.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+def nothing() -> list[str]:
+    """An empty list; of a function in Python, other than of `list`, the signature is known."""
+    return []
+
+
+def unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
+    """A key that may be left out; `default` says in words what holds then."""
+    return Field(
+        default=None,
+        description=description,
+        examples=[example],
+        json_schema_extra={"x-default": default},
+    )
+
+
+class DeviceKeys(Keys):
+    """A device, stated with its address."""
+
+    device_id: DeviceId = Field(
+        description="The physical id of the NPU: the N of /dev/davinciN.",
+        examples=[0],
+        json_schema_extra={"x-default": "required"},
+    )
+    device_ip: Ip | None = unset(
+        "what `hccn_tool` reports",
+        "198.51.100.10",
+        "The address that the device's network port should have. Takes a range.",
+    )
+
+
+DeviceItem = Annotated[
+    Annotated[DeviceId, Tag(f"{TAG}id")] | Annotated[DeviceKeys, Tag(f"{TAG}keys")],
+    by_type(id=int, keys=dict),
+    Kind("a device id or {device_id, device_ip}"),
+]
+
+
+def _devices(value: object) -> str | None:
+    if type(value) is int:
+        return f"{TAG}count"
+    return f"{TAG}list" if isinstance(value, list) and value else None
+
+
+Devices = Annotated[
+    Annotated[int, Field(ge=1), Tag(f"{TAG}count")]
+    | Annotated[list[DeviceItem], Field(min_length=1), Tag(f"{TAG}list")],
+    Discriminator(_devices),
+    Kind("a number of devices (1 or more), a list of ids, or a list of {device_id, device_ip}"),
+]
+
+
+class NodeKeys(Keys):
+    """What a node may have; `defaults` and every group may have it too."""
+
+    address: Address | None = unset(
+        "required",
+        "192.0.2.11",
+        "Where SSH reaches the node from the operator's side: an IP address or host name. "
+        "A range stands for as many as the node's name.",
+    )
+    cluster_address: ClusterIp | None = unset(
+        "`address`; required where that is a host name or IPv6",
+        "198.51.100.1",
+        "The IPv4 address at which the other nodes reach it: mpirun of Open MPI 4.1 takes no IPv6. "
+        "Takes a range.",
+    )
+    server_id: ServerId | None = unset(
+        "`cluster_address`",
+        "198.51.100.1",
+        "The node's server_id in the rank table; unique, kept as written. Takes a range.",
+    )
+    user: User | None = unset("your login name, as with ssh", "root", "The login name on the node.")
+    port: Port = Field(
+        default=22, description="The port of the node's own SSH server.", examples=[2222]
+    )
+    identity: PathHere | None = unset(
+        "the keys and the agent that ssh uses",
+        "~/.ssh/id_ed25519",
+        "The private key to log in with: a file on the operator's side, from the folder in "
+        "which ascendboot is called; or the .pub of one that ssh-agent holds. A certificate beside "
+        "it (FILE-cert.pub) is tried first.",
+    )
+    jump: Jump | None = unset(
+        "none: the node is reached directly",
+        "root@203.0.113.5",
+        "The machine through which the node is reached: the name of a node of this inventory, "
+        "or USER@HOST[:PORT].",
+    )
+    fingerprint: Fingerprint | None = unset(
+        "none: the host key must be in known_hosts",
+        "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA",
+        "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
+    )
+    container: Container | None = unset(
+        "none: ranks run on the host itself",
+        "rec-sdk",
+        "The running container in which ranks run, on the host's network.",
+    )
+    engine: Annotated[
+        Literal["auto", "docker", "podman"], Kind(choice("auto", "docker", "podman"))
+    ] = Field(
+        default="auto",
+        description="What runs the container; auto: docker if it has one of that name, else "
+        "podman.",
+        examples=["podman"],
+    )
+    devices: Devices | None = unset(
+        "all that the node has",
+        [0, 1, 2, 3],
+        "How many devices the node has, or which of them to use, in this order; "
+        "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
+    )
+    interface: Interface | None = unset(
+        "the one that has `cluster_address`",
+        "eth0",
+        "The network interface that the nodes' own traffic uses.",
+    )
+    leaf: Line | None = unset(
+        "not stated", "leaf-1", "The leaf switch to which the node is connected."
+    )
+    env: Environment = Field(
+        default_factory=dict,
+        description="Environment variables of the ranks of this node alone. They count before the "
+        "inventory's own `env` and `hccl`, variable by variable, and variables of HCCL may stand "
+        "here too.",
+        examples=[{"HCCL_SOCKET_IFNAME": "eth1"}],
+        json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
+    )
+    groups: Annotated[list[Name], Kind("a list of group names")] | None = unset(
+        "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."
+    )
+
+
+NodeMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"address": "192.0.2.11"})]
+GroupMapping = Annotated[NodeKeys, Kind("a mapping of node keys", example={"leaf": "leaf-1"})]
+
+
+class SshKeys(Keys):
+    """Keys of the cluster's own SSH."""
+
+    port: Annotated[
+        Annotated[Literal["auto"], Tag(f"{TAG}word")] | Annotated[Port, Tag(f"{TAG}number")],
+        by_type(word=str, number=int),
+        Kind("auto or a whole number from 1 to 65535"),
+    ] = Field(
+        default="auto",
+        description="The port of the cluster's own sshd, the same on all nodes; auto: one that "
+        "is free on all of them.",
+        examples=[7722],
+    )
+    via: Annotated[Literal["sshd", "engine"], Kind(choice("sshd", "engine"))] = Field(
+        default="sshd",
+        description="How nodes reach each other's containers: sshd: the cluster's own sshd runs "
+        "in them; engine: it runs on the host and lets logins into the container alone, by "
+        "`docker exec`, so that no image needs an OpenSSH server.",
+        examples=["engine"],
+    )
+    trust: Annotated[Literal["ca", "pinned"], Kind(choice("ca", "pinned"))] = Field(
+        default="ca",
+        description="How nodes know each other: ca: by certificates that two keys on the "
+        "operator's side sign; pinned: by host keys read over the authenticated session.",
+        examples=["pinned"],
+    )
+
+
+class ResourceKeys(Keys):
+    """Keys of how ranks learn of each other."""
+
+    mode: (
+        Annotated[
+            Literal["rank-table", "no-rank-table", "root-info"],
+            Kind(choice("rank-table", "no-rank-table", "root-info")),
+        ]
+        | None
+    ) = unset(
+        "`rank-table`; `root-info` with `launcher.kind: torchrun`",
+        "no-rank-table",
+        "rank-table: every node gets one file that names all ranks; no-rank-table: "
+        "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only); "
+        "root-info: PyTorch's ranks meet there (`MASTER_ADDR`, `MASTER_PORT`).",
+    )
+    file: PathHere | None = unset(
+        "none: made from what the devices say",
+        "hccl_json_16p_2_host.json",
+        "A rank table of yours, used as it is; a path from the folder in which ascendboot is "
+        "called. It decides which devices take part, in which order.",
+    )
+    chief_port: ChiefPort = Field(
+        default=CHIEF_PORT,
+        description="The port of the primary where ranks meet in the modes no-rank-table and "
+        "root-info, and under torchrun.",
+        examples=[CHIEF_PORT],
+    )
+    chief_device: DeviceId = Field(
+        default=0,
+        description="The primary's device that leads them in that mode, by its logic id.",
+        examples=[0],
+    )
+
+
+class LauncherKeys(Keys):
+    """Keys of the program that starts the ranks."""
+
+    kind: Annotated[
+        Literal["auto", "mpirun", "horovod", "torchrun"],
+        Kind(choice("auto", "mpirun", "horovod", "torchrun")),
+    ] = Field(
+        default="auto",
+        description="mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
+        "without Open MPI; auto: with `resources.mode: root-info` torchrun if `code.python` has "
+        "torch on every node, else mpirun; with the other modes horovodrun if it works beside "
+        "`code.python` on the primary and all nodes have Horovod, else mpirun.",
+        examples=["mpirun"],
+    )
+    mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
+        default_factory=nothing,
+        description="More words for mpirun's command line, also under horovodrun. What ascendboot "
+        "or horovodrun sets itself is refused.",
+        examples=[["--mca", "btl_tcp_links", "2"]],
+    )
+
+
+class CodeKeys(Keys):
+    """Keys of the training code."""
+
+    path: AbsolutePath | None = unset(
+        "none: scripts are copied to the nodes",
+        "/workspace/little_demo",
+        "The folder of the training code, the same on every node.",
+    )
+    source: FolderOrPrimary | None = unset(
+        "none: it is on the nodes already, and only compared",
+        "./little_demo",
+        "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
+        "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
+    )
+    exclude: Annotated[list[Pattern], Kind("a list of patterns")] = Field(
+        default_factory=nothing,
+        description="What below `path` and `source` is no code, such as data and results: names, "
+        "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
+        examples=[["*.log", "data", "out/*.ckpt"]],
+    )
+    python: Program = Field(
+        default="python3",
+        description="The interpreter that runs the ranks.",
+        examples=["/usr/local/bin/python3.10"],
+    )
+
+
+class LogKeys(Keys):
+    """Keys of what ranks print."""
+
+    max_size: LogSize = Field(
+        default="1 GiB",
+        description="What one log, of a rank or of the launcher, may take on its node, and once "
+        "more on the operator's side. A log that outgrows it keeps a quarter of that from its "
+        "beginning and at least half of it from its end; what lies between is dropped.",
+        examples=["256 MiB"],
+    )
+
+
+def _hccl_schema() -> dict[str, Any]:
+    """Each variable with its limits, for editors."""
+    return {
+        variable.name: {
+            **variable.kind.schema,
+            "description": f"{variable.meaning}. Read by: {variable.product_names}.",
+            "examples": [variable.example],
+            "x-kind": variable.kind.words,
+            "x-default": variable.default or "none",
+        }
+        for variable in VARIABLES.values()
+    }
+
+
+class InventoryKeys(Keys):
+    """A cluster of Ascend servers, as its operator wants it."""
+
+    model_config = ConfigDict(
+        title="ascendboot inventory", json_schema_extra={"required": ["cluster", "nodes"]}
+    )
+
+    cluster: Name = Field(
+        default_factory=str,
+        description="The name of the cluster; names folders on the nodes.",
+        examples=["two-node"],
+        json_schema_extra={"x-default": "required"},
+    )
+    nodes: Annotated[dict[str, NodeMapping], Kind("a mapping of node names to their keys")] = Field(
+        default_factory=dict,
+        description="The nodes, by name. A name such as atlas-[01-16] stands for many.",
+        examples=[{"atlas-1": {"address": "192.0.2.11"}}],
+        json_schema_extra={
+            "x-default": "required",
+            "minProperties": 1,
+            "propertyNames": {"pattern": NAME_OR_RANGE},
+        },
+    )
+    primary: Name | None = unset(
+        "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
+    )
+    defaults: GroupMapping = Field(
+        default_factory=NodeKeys.model_construct,
+        description="What holds for every node that does not state it itself or by a group.",
+        examples=[{"user": "root"}],
+    )
+    groups: Annotated[dict[str, GroupMapping], Kind("a mapping of group names to node keys")] = (
+        Field(
+            default_factory=dict,
+            description="Keys that some nodes share: a node takes them over by `groups: [NAME]`.",
+            examples=[{"rack1": {"leaf": "leaf-1"}}],
+            json_schema_extra={"propertyNames": {"pattern": NAME}},
+        )
+    )
+    product: ProductName = Field(
+        default="auto",
+        description="The generation of the servers; auto: as the nodes report.",
+        examples=["a2"],
+    )
+    facts: Annotated[Literal["read", "stated"], Kind(choice("read", "stated"))] = Field(
+        default="read",
+        description="Where npu-smi or hccn_tool cannot be read on a node, `stated` takes the "
+        "`devices` of the inventory, with their `device_ip`, for what the tools would tell. "
+        "`setup`, `check` and `train` warn of it; links, TLS switches and pings between such "
+        "devices are not checked.",
+        examples=["stated"],
+    )
+    profile: Annotated[Literal["none", "rec-sdk-tf"], Kind(choice("none", "rec-sdk-tf"))] = Field(
+        default="none",
+        description="The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
+        "(docs/reference/rec-sdk-tf.md); `env` counts before it.",
+        examples=["rec-sdk-tf"],
+    )
+    ssh: SshKeys = Field(
+        default_factory=SshKeys.model_construct,
+        description="The cluster's own SSH.",
+        examples=[{"port": 7722}],
+    )
+    resources: ResourceKeys = Field(
+        default_factory=ResourceKeys.model_construct,
+        description="How ranks learn of each other.",
+        examples=[{"mode": "rank-table"}],
+    )
+    launcher: LauncherKeys = Field(
+        default_factory=LauncherKeys.model_construct,
+        description="The program that starts the ranks.",
+        examples=[{"kind": "mpirun"}],
+    )
+    code: CodeKeys = Field(
+        default_factory=CodeKeys.model_construct,
+        description="The training code.",
+        examples=[{"path": "/workspace/little_demo"}],
+    )
+    data: Annotated[list[AbsolutePath], Kind("a list of absolute paths on the nodes")] = Field(
+        default_factory=nothing,
+        description="What jobs read besides their code, files and folders: before each job it is "
+        "looked at whether every node can read them where ranks run.",
+        examples=[["/data/criteo", "/data/weights.npz"]],
+    )
+    logs: LogKeys = Field(
+        default_factory=LogKeys.model_construct,
+        description="What ranks print.",
+        examples=[{"max_size": "256 MiB"}],
+    )
+    env: Environment = Field(
+        default_factory=dict,
+        description="Environment variables of every rank; values count as written. What a node "
+        "states under its own `env` counts before them.",
+        examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
+        json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
+    )
+    secret_env: Annotated[list[EnvName], Kind("a list of names of environment variables")] = Field(
+        default_factory=nothing,
+        description="Variables under any `env` that hold secrets although neither name nor value "
+        "shows it: their values are shown nowhere, and only the user of the ranks can read them "
+        "on the nodes.",
+        examples=[["WANDB_BASE_URL"]],
+    )
+    hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = Field(
+        default_factory=dict,
+        description="Variables of HCCL and the NPU software, checked against what is documented "
+        "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
+        examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
+        json_schema_extra={"properties": _hccl_schema(), "additionalProperties": False},
+    )

@@ -1,0 +1,365 @@
+"""Types of inventory values: addresses, ranges, durations, sizes."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
+from pydantic_core import PydanticCustomError
+
+from ascendboot.hccl.variables import hccl_ports
+from ascendboot.inventory.yaml import Raw, described
+from ascendboot.model.cluster import CHIEF_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+# Unlike a set of names, a list of addresses has an order that matters: the third name gets the
+# third address.
+
+MOST = 10_000
+"""A range that stands for more than this is a slip of the finger."""
+
+_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+
+
+def has_range(text: str) -> bool:
+    """Whether `text` is written as a range, well-formed or not."""
+    return "[" in text or "]" in text
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """What `text` stands for, in the order written; text without brackets stands for itself.
+
+    Raises:
+        ValueError: it is not a range; the text completes `"…": `.
+    """
+    choices: list[list[str]] = []
+    end, size = 0, 1
+    for piece in _PIECE.finditer(text):
+        if piece.start() != end:
+            break
+        end = piece.end()
+        inner: str | None = piece[1]
+        choices.append([piece[2]] if inner is None else _numbers(inner))
+        size *= len(choices[-1])
+        if size > MOST:
+            raise ValueError(_too_many())
+    if end != len(text):
+        raise ValueError("its brackets do not pair up; write a range such as [01-16]")
+    names = tuple("".join(parts) for parts in itertools.product(*choices))
+    if len(set(names)) != len(names):
+        raise ValueError("it names something twice; state every number once")
+    return names
+
+
+def _numbers(inner: str) -> list[str]:
+    numbers: list[str] = []
+    for item in inner.split(","):
+        match = _ITEM.fullmatch(item.strip())
+        if match is None:
+            raise ValueError(f"[{inner}] is not a range; write numbers such as [01-16] or [1,3-5]")
+        first, last = match[1], match[2] or match[1]
+        numbers.extend(_count(first, last))
+        if len(numbers) > MOST:
+            raise ValueError(_too_many())
+    return numbers
+
+
+def _count(first: str, last: str) -> list[str]:
+    if int(last) < int(first):
+        raise ValueError(f"[{first}-{last}] runs backwards; write [{last}-{first}]")
+    padded = any(len(number) > 1 and number[0] == "0" for number in (first, last))
+    if padded and len(first) != len(last):
+        width = max(len(first), len(last))
+        raise ValueError(
+            f"[{first}-{last}] has numbers of different width; write "
+            f"[{int(first):0{width}}-{int(last):0{width}}] or [{int(first)}-{int(last)}]"
+        )
+    if int(last) - int(first) >= MOST:
+        raise ValueError(_too_many())
+    return [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
+
+
+def _too_many() -> str:
+    return f"it stands for more than {MOST:,}; state a shorter range"
+
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_LONGEST_NAME = 253
+_TOO_MANY_NUMBERS = 3
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+@lru_cache(maxsize=100_000)
+def ip_of(text: str) -> IpAddress | None:
+    """The IP address that `text` is, or None."""
+    try:
+        ip = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return None if "%" in text else ip
+
+
+def why_not_ip(text: str) -> str | None:
+    """Completes `"…" `: why `text` is not the IP address of a machine; None when it is one."""
+    ip = ip_of(text)
+    if ip is None:
+        return f"is not an IP address{_slip(text)}"
+    if ip.is_unspecified or ip.is_multicast or text == "255.255.255.255":
+        return "is not the address of one machine"
+    return None
+
+
+NO_IPV6 = "is IPv6, which mpirun's -H does not take (Open MPI 4.1)"
+
+
+def why_not_cluster_ip(text: str) -> str | None:
+    """As `why_not_ip`, for an address at which nodes reach each other."""
+    ip = ip_of(text)
+    if ip is not None and ip.version != 4:  # noqa: PLR2004 - the version of IP
+        return f"{NO_IPV6}; state an IPv4 address"
+    return why_not_ip(text)
+
+
+def why_not_address(text: str) -> str | None:
+    """As `why_not_ip`, but a host name is an address too."""
+    if _tries_to_be_ip(text):
+        return why_not_ip(text)
+    labels = text.removesuffix(".").split(".")
+    if len(text) <= _LONGEST_NAME and all(_LABEL.fullmatch(label) for label in labels):
+        return None
+    return f"is neither an IP address nor a host name{_slip(text)}"
+
+
+def _tries_to_be_ip(text: str) -> bool:
+    """No host name has a colon or ends in a number; `192.0.2.1o` has three numbers too many."""
+    labels = text.split(".")
+    numbers = [label for label in labels if label.isascii() and label.isdigit()]
+    return ":" in text or labels[-1] in numbers or len(numbers) >= _TOO_MANY_NUMBERS
+
+
+def _slip(text: str) -> str:
+    """What the operator probably meant, as the end of a sentence."""
+    if "@" in text:
+        return "; the login name has a key of its own, `user`"
+    if "/" in text:
+        return "; write the address alone, without a prefix length or path"
+    if re.fullmatch(r"[^:]*:[0-9]+", text):
+        return "; the port has a key of its own, `port`"
+    if "%" in text:
+        return "; an address with a zone means something else on every machine"
+    if re.fullmatch(r"[0-9.]*\.0[0-9]+(\.[0-9]+)*|0[0-9]+\.[0-9.]+", text):
+        return "; write its numbers without leading zeros"
+    return ""
+
+
+SAID = "said"
+"""The pydantic error type whose text is already a whole sentence."""
+
+[HCCL_PORTS] = hccl_ports({})
+"""What HCCL listens on itself, where nothing else is stated."""
+
+_LEAST_LOG = 16 << 20
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+NAME_OR_RANGE = r"^[A-Za-z0-9\[][A-Za-z0-9_.,\[\]-]*$"
+ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+ONE_LINE = r"^[^\r\n\t]+$"
+
+
+def is_match(pattern: str, text: str) -> bool:
+    """Whether the whole of `text` matches `pattern` (`$` alone forgives a final newline)."""
+    return re.fullmatch(pattern.removeprefix("^").removesuffix("$"), text) is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What a value must be, in words: completes "… is not " in messages and fills the reference."""
+
+    words: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """Replaces what pydantic would say of the type in the JSON schema."""
+    example: object = None
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Pydantic's schema of the type, with the words beside it."""
+        own = dict(self.schema) or handler(core)
+        examples = {} if self.example is None else {"examples": [self.example]}
+        return {**own, **examples, "x-kind": self.words}
+
+
+def custom_error(sentence: str) -> PydanticCustomError:
+    """An error that says itself what was seen and what to do."""
+    return PydanticCustomError(SAID, "{sentence}", {"sentence": sentence})
+
+
+def _each(why_not: Callable[[str], str | None]) -> AfterValidator:
+    """Every address of a range passes `why_not`."""
+
+    def check(text: str) -> str:
+        if ip_of(text.strip("[]")) and has_range(text):
+            raise custom_error(f"{described(text)}: write an IPv6 address without brackets")
+        try:
+            single = expand(text)
+        except ValueError as error:
+            raise custom_error(f"{described(text)}: {error}") from error
+        for one in single:
+            reason = why_not(one)
+            if reason:
+                whole = f"{described(text)}: " if one != text else ""
+                raise custom_error(f"{whole}{described(one)} {reason}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _without_password(value: object) -> object:
+    if isinstance(value, str) and ":" in value:
+        raise custom_error("a login name has no colon; write the name alone, never a password")
+    return value
+
+
+def _outside_hccl(port: int) -> int:
+    if port in HCCL_PORTS:
+        raise custom_error(
+            f"{port} lies in {HCCL_PORTS.start}-{HCCL_PORTS.stop - 1}, which HCCL takes for "
+            f"itself; write {CHIEF_PORT}"
+        )
+    return port
+
+
+def size_of(text: str) -> int:
+    """The bytes that a `LogSize` means; 0 for unlimited."""
+    match = re.fullmatch(r"([0-9]+) ?([MGT]iB)", text)
+    return int(match[1]) << {"MiB": 20, "GiB": 30, "TiB": 40}[match[2]] if match else 0
+
+
+def _enough(text: str) -> str:
+    if 0 < size_of(text) < _LEAST_LOG:
+        raise custom_error(
+            f"{text} is too little to keep the beginning and the end; write 16 MiB or more"
+        )
+    return text
+
+
+def _as_written(value: object) -> object:
+    """What YAML takes for a number, a date or a yes is what its text is, in an environment."""
+    if isinstance(value, Raw):
+        return value.text
+    return str(value) if type(value) is int else value
+
+
+def by_type(**tags: type) -> Discriminator:
+    """Chooses between the forms of a value by its Python type, so that errors name one form."""
+
+    def choose(value: object) -> str | None:
+        return next((TAG + tag for tag, kind in tags.items() if type(value) is kind), None)
+
+    return Discriminator(choose)
+
+
+TAG = "\0"
+"""Begins what pydantic puts into an error's location for a chosen form; no YAML text has it."""
+
+
+def choice(*values: str) -> str:
+    """`one of a, b`, as the words of a Kind."""
+    return "one of " + ", ".join(values) if len(values) > 1 else values[0]
+
+
+Name = Annotated[
+    str, Field(pattern=NAME), Kind("a name: letters, digits, - _ . and at most 64 of them")
+]
+Address = Annotated[str, _each(why_not_address), Kind("an IP address or host name")]
+Ip = Annotated[str, _each(why_not_ip), Kind("an IP address")]
+ClusterIp = Annotated[str, _each(why_not_cluster_ip), Kind("an IPv4 address")]
+Port = Annotated[int, Field(ge=1, le=65535), Kind("a whole number from 1 to 65535")]
+ChiefPort = Annotated[
+    int,
+    Field(ge=1024, le=65520),
+    AfterValidator(_outside_hccl),
+    Kind("a whole number from 1024 to 65520"),
+]
+ServerId = Annotated[
+    str, Field(pattern=ONE_LINE), _each(lambda _: None), Kind("a text of one line")
+]
+Word = Annotated[str, Field(pattern=r"^[^\r\n]+$"), Kind("a text of one line")]
+Line = Annotated[str, Field(pattern=ONE_LINE), Kind("a text of one line")]
+User = Annotated[
+    str,
+    BeforeValidator(_without_password),
+    Field(pattern=r"^[^\s:@-][^\s:]*$"),
+    Kind("a login name"),
+]
+PathHere = Annotated[str, Field(pattern=ONE_LINE), Kind("the path of a file")]
+FolderOrPrimary = Annotated[
+    str, Field(pattern=ONE_LINE), Kind("the path of a folder, or the word primary")
+]
+Pattern = Annotated[
+    str,
+    Field(pattern=r"^[^\r\n\t\\/]([^\r\n\t\\]*[^\r\n\t\\/])?$"),
+    Kind("a name or a relative path, with *, ? and [...] but no backslash or final /"),
+]
+Jump = Annotated[
+    str,
+    Field(pattern=r"^([^\s@,:]+@)?[A-Za-z0-9_.:\[\]-]+$"),
+    Kind("a node's name or USER@HOST[:PORT]"),
+]
+Fingerprint = Annotated[
+    str,
+    Field(pattern=r"^SHA256:[A-Za-z0-9+/]{43}=?$"),
+    Kind("a fingerprint: SHA256: and 43 characters, as ssh-keygen -l prints it"),
+]
+Container = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Kind("the name of a container")
+]
+Interface = Annotated[
+    str, Field(pattern=r"^[^\s/:]{1,15}$"), Kind("the name of a network interface")
+]
+AbsolutePath = Annotated[
+    str, Field(pattern=r"^/[^\r\n\t]*$"), Kind("an absolute path on the nodes")
+]
+Program = Annotated[
+    str,
+    Field(pattern=r"^(/[^\r\n\t]+|[^\s/-][^\s/]*)$"),
+    Kind("the name of a program or an absolute path"),
+]
+LogSize = Annotated[
+    str,
+    Field(pattern=r"^([1-9][0-9]{0,5} ?(MiB|GiB|TiB)|unlimited)$"),
+    AfterValidator(_enough),
+    Kind("a size such as 512 MiB or 2 GiB, or unlimited"),
+]
+EnvValue = Annotated[
+    str,
+    BeforeValidator(_as_written),
+    Field(pattern=r"^[^\r\n]*$"),
+    Kind(
+        "a text of one line, a number, or true or false",
+        {"type": ["string", "number", "boolean"], "pattern": r"^[^\r\n]*$"},
+    ),
+]
+EnvName = Annotated[
+    str, Field(pattern=ENV_NAME), Kind("the name of an environment variable: letters, digits and _")
+]
+Environment = Annotated[dict[str, EnvValue], Kind("a mapping of environment variables to values")]
+_PRODUCTS = ("auto", "910", "a2", "a3", "a5")
+ProductName = Annotated[
+    Literal["auto", "910", "a2", "a3", "a5"],
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    Kind(choice(*_PRODUCTS), {"enum": [*_PRODUCTS, 910]}),
+]
+DeviceId = Annotated[int, Field(ge=0), Kind("a device id: 0 or more")]

@@ -1,0 +1,404 @@
+"""YAML with the position of every value, and where the inventory file is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import yaml
+
+from ascendboot.errors import InventoryError, UsageError
+from ascendboot.model.secrets import is_secret_name, without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LIMIT = 1024 * 1024
+"""The largest inventory, in bytes; ranges keep thousands of nodes far below it."""
+
+FOLDER = "inventories"
+VARIABLE = "ASCENDBOOT_INVENTORY"
+CURRENT = Path(".ascendboot", "current")
+"""Holds the path of the inventory last set up, from the working directory or absolute."""
+
+
+def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str]) -> Path:
+    """The inventory called `name`; without a name the one in the environment, or last set up.
+
+    Raises:
+        UsageError: there is no such file; the text says what was tried.
+    """
+    if name is not None:
+        return _named(name, cwd, said_by="--inventory")
+    from_environment = environ.get(VARIABLE)
+    if from_environment:
+        return _named(from_environment, cwd, said_by=f"${VARIABLE}")
+    return _current(cwd)
+
+
+def _named(name: str, cwd: Path, *, said_by: str) -> Path:
+    if not name.strip() or "\0" in name:
+        raise UsageError(f"{said_by}: no inventory is named; name a YAML file")
+    names = [name] if name.endswith((".yaml", ".yml")) else [name, f"{name}.yaml"]
+    tried = [*map(Path, names), *(Path(FOLDER, n) for n in names if not Path(n).is_absolute())]
+    for path in tried:
+        if _is_there(cwd / path):
+            return cwd / path
+    raise UsageError(
+        f"{said_by}: could not find the inventory {name}: tried "
+        f"{', '.join(map(str, tried))}{_offer(cwd)}"
+    )
+
+
+def _current(cwd: Path) -> Path:
+    try:
+        recorded = os.fsdecode((cwd / CURRENT).read_bytes()).strip()
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"no inventory is named: --inventory is not given, ${VARIABLE} is not set, and no "
+            f"cluster was set up from here ({CURRENT} is not there){_offer(cwd)}"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{CURRENT}: could not be read: {error}; use --inventory") from error
+    if not recorded or not _is_there(cwd / recorded):
+        raise UsageError(
+            f"{CURRENT}: names the inventory {recorded or '(nothing)'}, which is not there; "
+            "use --inventory, or run setup again"
+        )
+    return cwd / recorded
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file of any kind is there, readable or not: `load` says why it cannot be read."""
+    return os.path.lexists(path) and not path.is_dir()
+
+
+def _offer(cwd: Path) -> str:
+    names = sorted(path.stem for path in (cwd / FOLDER).glob("*.yaml"))
+    return (
+        f"; {FOLDER}/ holds {', '.join(names)}: use --inventory NAME"
+        if names
+        else "; use --inventory FILE"
+    )
+
+
+_SHOWN = 60
+"""So many characters of a value are shown in messages."""
+
+_PASSWORD = re.compile(r":[^@]*@")
+"""As in root:PASSWORD@host; messages do not repeat it."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A value that YAML reads as something other than a text or a plain whole number."""
+
+    text: str
+    """As written in the file."""
+    reading: str
+    """What YAML makes of it: "the octal number 10"."""
+
+
+Value: TypeAlias = "str | int | Raw | list[Value] | dict[str, Value]"
+Location: TypeAlias = "tuple[str | int, ...]"
+
+
+@dataclass
+class Spot:
+    """Where a value stands, and where the values inside it stand."""
+
+    line: int
+    path: str = ""
+    keys: dict[str, Spot] = field(default_factory=dict)
+    items: list[Spot] = field(default_factory=list)
+
+    def at(self, *location: str | int) -> Spot:
+        """The spot of the value at `location`, or of the last one on the way that exists."""
+        spot = self
+        for step in location:
+            inner = spot._step(step)
+            if inner is None:
+                break
+            spot = inner
+        return spot
+
+    def _step(self, step: str | int) -> Spot | None:
+        if isinstance(step, str):
+            return self.keys.get(step)
+        return self.items[step] if step < len(self.items) else None
+
+    def of_key(self, key: str, line: int) -> Spot:
+        """A new spot for a key of this mapping."""
+        shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
+        return Spot(line, f"{self.path}.{shown}" if self.path else shown)
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something to be put right in the inventory."""
+
+    line: int
+    path: str
+    text: str
+    column: int | None = None
+
+    def shown(self, file: str) -> str:
+        """`file:line: key.path: what was seen; what to do`."""
+        place = ":".join(str(p) for p in (file, self.line, self.column) if p is not None)
+        message = ": ".join(part for part in (place, self.path, self.text) if part)
+        return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in message)
+
+
+@dataclass
+class Sheet:
+    """A file that was read: its values, their spots, and the problems seen so far."""
+
+    file: str
+    data: dict[str, Value]
+    spot: Spot
+    problems: list[Problem]
+    compared: int = 0
+    """With how many words others were compared, in search of what was meant."""
+
+    def report(self, spot: Spot, text: str) -> None:
+        """Note a problem with the value at `spot`."""
+        self.problems.append(Problem(spot.line, spot.path, text))
+
+    def refuse_if_problems(self) -> None:
+        """Raise them all, sorted by line.
+
+        Raises:
+            InventoryError: there are problems.
+        """
+        if self.problems:
+            raise InventoryError([p.shown(self.file) for p in sorted(set(self.problems))])
+
+
+def described(value: object) -> str:
+    """A value as it is called in messages: `"abc"`, `12`, `a list`."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if isinstance(value, Raw):
+        return value.text
+    if not isinstance(value, str):
+        return str(value)
+    lines = value.splitlines()
+    if lines[1:]:
+        return f"a text of {len(lines)} lines"
+    shown = _PASSWORD.sub(":***@", without_secrets(value))
+    return f'"{shown}"' if len(shown) <= _SHOWN else f'"{shown[: _SHOWN - 1]}…"'
+
+
+_DEEPEST = 20
+"""No key of an inventory stands deeper; composing a deeper one would exhaust the C stack."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+"""What no YAML may hold and UTF-8 may; named one by one, which is compiled in no time."""
+_CORE = "tag:yaml.org,2002:"
+_NUL = "has the character U+0000, which no name, path or variable can have; remove it"
+
+
+def read(path: Path, *, file: str) -> Sheet:
+    """The file at `path`, called `file` in messages.
+
+    Raises:
+        InventoryError: it cannot be read, or not one mapping can be made of it.
+    """
+    text = _text(path, file)
+    problems: list[Problem] = []
+    root = _compose(text, file, problems)
+    if root is None:
+        raise InventoryError(
+            [f"{file}: states nothing; it begins with `cluster: NAME` and `nodes:`"]
+        )
+    reader = _Reader(problems)
+    spot = Spot(1)
+    data = reader.value(root, spot)
+    if data is None:
+        raise InventoryError([p.shown(file) for p in sorted(reader.problems)])
+    if not isinstance(data, dict):
+        what = (
+            f"{described(data)} is not a mapping of keys; begin with `cluster: NAME` and `nodes:`"
+        )
+        raise _refused(file, root.start_mark.line + 1, what)
+    return Sheet(file, data, spot, reader.problems)
+
+
+def _text(path: Path, file: str) -> str:
+    content = _content(path, file)
+    if len(content) > LIMIT:
+        raise InventoryError(
+            [f"{file}: is larger than {LIMIT // 1024**2} MiB; write many nodes as one range"]
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start]
+        what = f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8"
+        raise _refused(file, line, what) from error
+    bad = _UNPRINTABLE.search(text)
+    if bad:
+        line = text.count("\n", 0, bad.start()) + 1
+        what = f"the control character U+{ord(bad[0]):04X} stands here; remove it"
+        raise _refused(file, line, what)
+    return text
+
+
+def _content(path: Path, file: str) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(LIMIT + 1)
+    except IsADirectoryError as error:
+        raise InventoryError([f"{file}: is a folder; name the YAML file in it"]) from error
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        what = f"{file}: could not be read: {why.lower()}; name another with --inventory"
+        raise InventoryError([what]) from error
+
+
+def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
+    """The graph of nodes; aliases go into `problems`: they could make a small file endless.
+
+    Raises:
+        InventoryError: the text is not one YAML document, or is nested too deep.
+    """
+    depth, documents = 0, 0
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            if documents > 1:
+                raise _refused(file, line, "a second document (---) begins here; write one only")
+            if depth > _DEEPEST:
+                what = f"nested more than {_DEEPEST} deep; does a bracket miss its partner?"
+                raise _refused(file, line, what)
+            if isinstance(event, yaml.AliasEvent):
+                what = f"*{event.anchor} is an alias; write it out, or use `groups`"
+                problems.append(Problem(line, "", what))
+        return yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        raise InventoryError([_syntax(error, text).shown(file)]) from error
+
+
+def _refused(file: str, line: int, what: str) -> InventoryError:
+    return InventoryError([Problem(line, "", what).shown(file)])
+
+
+def _syntax(error: yaml.YAMLError, text: str) -> Problem:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    row, column = (mark.line, mark.column) if mark else (0, 0)
+    lines = text.splitlines() or [""]
+    line = lines[min(row, len(lines) - 1)]
+    if re.match(r"\s*\t", line):
+        what = "a tab stands in the indentation; use spaces"
+    elif "{" in line and re.search(r"""[^\s"'\[,]\[""", line):
+        what = "not YAML; between { and } put a range in quotes"
+    else:
+        why = getattr(error, "problem", None) or "it cannot be read"
+        what = f"not YAML: {why}; check indentation, colons and quotes here and above"
+    return Problem(row + 1, "", what, column=column + 1)
+
+
+class _Reader:
+    """Turns YAML nodes into values and spots, and notes what an inventory does not allow."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        self._visited: set[int] = set()
+
+    def value(self, node: yaml.Node, spot: Spot) -> Value | None:
+        """The value of `node`, or None where a problem was noted; fills in `spot`."""
+        if id(node) in self._visited:
+            return None
+        self._visited.add(id(node))
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_CORE}map":
+            return self._mapping(node, spot)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_CORE}seq":
+            return self._list(node, spot)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, spot)
+        self._problem(spot, f"{_tag(node.tag, spot)} means nothing here; remove it")
+        return None
+
+    def _mapping(self, node: yaml.MappingNode, spot: Spot) -> dict[str, Value]:
+        values: dict[str, Value] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem(line, spot.path, "a key must be a single word"))
+                continue
+            key = key_node.value
+            if "\0" in key:
+                self.problems.append(Problem(line, spot.path, f"the key {described(key)} {_NUL}"))
+                continue
+            inner = spot.of_key(key, line)
+            if key_node.tag == f"{_CORE}merge":
+                self._problem(inner, "merge keys are not supported; use `groups` or `defaults`")
+                continue
+            if key in spot.keys:
+                first = spot.keys[key].line
+                self._problem(inner, f"stated twice: in lines {first} and {line}; keep one")
+                continue
+            spot.keys[key] = inner
+            value = self.value(value_node, inner)
+            if value is not None:
+                values[key] = value
+        return values
+
+    def _list(self, node: yaml.SequenceNode, spot: Spot) -> list[Value]:
+        values: list[Value] = []
+        for index, item_node in enumerate(node.value):
+            item = Spot(item_node.start_mark.line + 1, f"{spot.path}[{index}]")
+            value = self.value(item_node, item)
+            if value is not None:
+                values.append(value)
+                spot.items.append(item)
+        return values
+
+    def _scalar(self, node: yaml.ScalarNode, spot: Spot) -> Value | None:
+        kind = node.tag.removeprefix(_CORE)
+        text: str = node.value
+        if "\0" in text:
+            self._problem(spot, f"{described(text)} {_NUL}")
+            return None
+        if kind == "null":
+            self._problem(spot, "has no value; give it one, or remove it")
+            return None
+        if kind not in ("str", "int", "bool", "float", "timestamp", "value"):
+            self._problem(spot, f"{_tag(node.tag, spot)} means nothing here; remove it")
+            return None
+        if kind in ("str", "value"):
+            return text
+        if kind == "int" and re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text):
+            return int(text)
+        return Raw(text, _reading(kind, text))
+
+    def _problem(self, spot: Spot, text: str) -> None:
+        self.problems.append(Problem(spot.line, spot.path, text))
+
+
+def _reading(kind: str, text: str) -> str:
+    if kind == "bool":
+        word = "true" if text.lower() in ("yes", "on", "true", "y") else "false"
+        return word if text.lower() != word else "a yes-or-no value"
+    if kind == "int" and re.fullmatch(r"[-+]?0[0-7_]{1,20}", text):
+        return f"the octal number {int(text.replace('_', ''), 8)}"
+    if kind == "int" and ":" in text:
+        return "a number to the base of 60"
+    return {"timestamp": "a date", "float": "a fraction"}.get(kind, "a number in a special form")
+
+
+def _tag(tag: str, spot: Spot) -> str:
+    """A secret that begins with `!` reads as a tag."""
+    is_secret = is_secret_name(spot.path.rpartition(".")[2])
+    return "what begins with ! here" if is_secret else f"the tag {tag.replace(_CORE, '!!')}"

@@ -1,0 +1,1 @@
+"""Running jobs: start, output, status, stop, report, diagnosis."""

@@ -1,0 +1,340 @@
+"""Logs of a job: which are shown, their ends, and lines that match."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UsageError
+from ascendboot.jobs.evidence import TAIL_BYTES
+from ascendboot.jobs.output import Lines, behind
+from ascendboot.launch.scripts import IS_LOST, RUNS
+from ascendboot.model.names import expand, parse_span
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import on_each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ascendboot.launch.plan import JobRecord
+    from ascendboot.transport.api import Transport
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_COMMA = re.compile(r",(?![^\[]*\])")
+_SPAN_END = tuple("smhd")
+
+
+def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
+    """The ranks that both texts name; None names all.
+
+    Raises:
+        UsageError: a rank or a node is none of the job's.
+    """
+    on = None if nodes is None else _nodes(job, nodes)
+    wanted = None if ranks is None else _ranks(ranks, len(job.ranks))
+    return tuple(
+        planned.rank
+        for planned in job.ranks
+        if (on is None or planned.node in on) and (wanted is None or planned.rank in wanted)
+    )
+
+
+def chosen_pattern(text: str) -> re.Pattern[str]:
+    """What a line must hold to be shown.
+
+    Raises:
+        UsageError: it is no regular expression.
+    """
+    try:
+        return re.compile(text)
+    except re.error as error:
+        where = "" if error.pos is None else f", at character {error.pos + 1}"
+        raise UsageError(
+            f'logs: --grep: "{text}" is not a regular expression: {error.msg}{where}; '
+            "put a backslash before a character that stands for itself"
+        ) from error
+
+
+def chosen_time(text: str, now: datetime) -> datetime:
+    """The moment that is meant by `10m`, `2h`, or a date and time; `now` has a time zone.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        if text.endswith(_SPAN_END):
+            return now - timedelta(seconds=parse_span(text))
+        # Python reads Z from 3.11 on. Without a zone it is the operator's own time.
+        return datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text)).astimezone(timezone.utc)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f'logs: --since: "{text}" is neither a time span such as 30s, 10m, 2h or 1d nor a '
+            "time such as 2026-01-31T08:00"
+        ) from error
+
+
+def _nodes(job: JobRecord, text: str) -> set[str]:
+    found: set[str] = set()
+    for pattern in _COMMA.split(text):
+        try:
+            names = expand(pattern.strip())
+        except ValueError as error:
+            raise UsageError(f"logs: --node: {error}") from error
+        for name in names:
+            if name not in job.nodes:
+                raise UsageError(
+                    f'logs: --node: "{name}" has no rank of job {job.job_id}; '
+                    f"its nodes are {', '.join(job.nodes)}"
+                )
+        found.update(names)
+    return found
+
+
+def _ranks(text: str, count: int) -> set[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(f'logs: --rank: "{part}" is neither a rank nor a range such as 8-15')
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise UsageError(f'logs: --rank: "{part}" runs backwards; write {last}-{first}')
+        if last >= count:
+            raise UsageError(
+                f'logs: --rank: "{part}" is not within the ranks of the job, 0 to {count - 1}'
+            )
+        found.update(range(first, last + 1))
+    return found
+
+
+FETCH: Final = (
+    r"""
+job=$1 follow=$2; shift 2
+"""
+    + RUNS
+    + IS_LOST
+    + r"""
+cd -- "$job" 2>/dev/null || { echo absent; echo end; exit 0; }
+declare -A at
+while [ "$#" -gt 0 ]; do at[$1]=$2; shift 2; done
+send() {
+  local size name
+  while read -r size name; do
+    [ $((size - at[$name])) -lt 4194304 ] || jump "$name"
+    give "$name" "$size"
+  done < <(stat -c '%s %n' -- "${!at[@]}" 2>/dev/null)
+}
+give() {
+  local more=$(($2 - at[$1]))
+  [ "$more" -gt 0 ] || return
+  printf 'bytes %s %s\n' "$more" "$1"
+  tail -c +$((at[$1] + 1)) -- "$1" | head -c "$more"
+  at[$1]=$2
+}
+jump() {
+  local line from=0 to=0
+  while IFS= read -r line; do  # a line without its end is not whole: a full disk, or not yet
+    [[ "$line" =~ ^[^\ ]+\ [0-9]+\ ([0-9]+)\ ([0-9]+)$ ]] || continue
+    from=${BASH_REMATCH[1]} to=${BASH_REMATCH[2]}
+  done < <(tail -n 2 -- "${1%.log}.marks" 2>/dev/null)
+  [ "$to" -ge "$from" ] && [ "$to" -gt "${at[$1]}" ] || return
+  give "$1" "$from"
+  printf 'gap %s %s\n' $((to - at[$1])) "$1"
+  at[$1]=$to
+}
+send
+ticks=0
+while [ "$follow" = 1 ]; do
+  if [ $((ticks++ % 20)) = 0 ]; then
+    echo beat
+    if is_lost; then echo lost; fi
+  fi
+  IFS= read -r -t 0.5 _
+  [ "$?" -gt 128 ] || break
+  send
+done
+echo end
+"""
+)
+"""Sends what is missing of some files of a job's folder; to follow it, also all that is added until
+its stdin closes. Writes nothing.
+
+Arguments: job folder, 1 to follow, then name and size here of each file. Sends `bytes COUNT NAME`
+and a newline before so many bytes of a file, `gap COUNT NAME` in place of bytes that the node has
+dropped; `absent` when there is no such folder; now and then
+`beat`, and `lost` when a launcher that began is gone without a word; `end`."""
+
+_BYTES = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
+
+
+class Frames:
+    """Takes what `FETCH` sends apart, whatever pieces it comes in."""
+
+    def __init__(
+        self,
+        give: Callable[[str, bytes], None],
+        skip: Callable[[str, int], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """`give` gets bytes of a file, `skip` how many were dropped there.
+
+        `tell` gets the words `absent`, `beat`, `lost` and `end`.
+        """
+        self._give = give
+        self._skip = skip
+        self._tell = tell
+        self._rest = b""
+        self._name = ""
+        self._due = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream.
+
+        Raises:
+            NotUnderstoodError: they are none that `FETCH` sends.
+        """
+        data = self._rest + data
+        self._rest = b""
+        while data:
+            if self._due:
+                part, data = data[: self._due], data[self._due :]
+                self._due -= len(part)
+                self._give(self._name, part)
+                continue
+            line, newline, after = data.partition(b"\n")
+            if not newline:
+                self._rest = data
+                return
+            data = after
+            self._begin(line)
+
+    def _begin(self, line: bytes) -> None:
+        if match := _BYTES.fullmatch(line):
+            count, name = int(match[2]), match[3].decode()
+            if match[1] == b"gap":
+                self._skip(name, count)
+            else:
+                self._due, self._name = count, name
+        elif line in (b"absent", b"beat", b"lost", b"end"):
+            self._tell(line.decode())
+        else:
+            shown = line.decode(errors="replace")
+            raise NotUnderstoodError("the job's files", 1, shown, "bytes, gap, beat, lost or end")
+
+
+_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
+
+
+class MatchingLines:
+    """As `Lines`, but only the lines in which a pattern is found."""
+
+    def __init__(self, prefix: bytes, pattern: re.Pattern[str], *, coloured: bool) -> None:
+        """`coloured`: what was found is shown in red."""
+        self._lines = Lines(b"")
+        self._prefix = prefix
+        self._pattern = pattern
+        self._coloured = coloured
+
+    def feed(self, data: bytes) -> bytes:
+        """All such lines that are complete with `data`."""
+        return self._found(self._lines.feed(data))
+
+    def end_line(self) -> bytes:
+        """As that of `Lines`."""
+        return self._found(self._lines.end_line())
+
+    def skip(self, count: int) -> bytes:
+        """As that of `Lines`, without the line that says so."""
+        return self._found(self._lines.end_line())
+
+    def finish(self) -> bytes:
+        """As that of `Lines`."""
+        return self._found(self._lines.finish())
+
+    def _found(self, block: bytes) -> bytes:
+        shown = (self._line(line) for line in block.split(b"\n")[:-1])
+        return b"".join(line for line in shown if line)
+
+    def _line(self, line: bytes) -> bytes:
+        text = line.decode(errors="surrogateescape")
+        if self._pattern.search(text) is None:
+            return b""
+        if self._coloured:
+            text = self._pattern.sub(_in_red, text)
+        return behind(self._prefix, text.encode(errors="surrogateescape")) + b"\n"
+
+
+def _in_red(match: re.Match[str]) -> str:
+    return f"{_RED}{match[0]}{_PLAIN}" if match[0] else ""
+
+
+TAILS: Final = r"""
+bytes=$2
+cd -- "$1" 2>/dev/null || { echo end; exit 0; }
+shift 2
+for name; do
+  [ -s "$name" ] || continue
+  size=$(stat -c %s -- "$name")
+  from=$((size > bytes ? size - bytes : 0))
+  printf 'tail %s %s ' "$name" "$from"
+  tail -c "+$((from + 1))" -- "$name" | head -c "$bytes" | base64 -w 0
+  echo
+done
+echo end
+"""
+"""Prints `tail NAME FROM BASE64` for each log that holds anything; `end`. Writes nothing.
+
+Arguments: job folder, how many bytes, names."""
+
+_LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
+
+
+def fetch_tails(
+    job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int
+) -> dict[str, NodeError]:
+    """Put the ends of the job's logs into a folder here, by their names; who could not give them.
+
+    One byte more than the verdict reads: so it begins with the same whole line as in a whole log.
+    Before them is a hole, for every byte has its place: where a rank began again is known by it.
+    """
+    answers = on_each(transports, lambda node: _tails(job, transports[node]), forks=forks)
+    errors: dict[str, NodeError] = {}
+    for node, answer in answers.items():
+        if isinstance(answer, NodeError):
+            errors[node] = answer
+            continue
+        for name, (begins_at, tail) in answer.items():
+            with (place / name).open("wb") as file:
+                file.seek(begins_at)
+                file.write(tail)
+    return errors
+
+
+def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]:
+    """By the name of a log: where its end begins, and that end."""
+    node = transport.node
+    words = (str(job.job_folder), str(TAIL_BYTES + 1), *job.logs_on(node))
+    command = Command(
+        argv=("bash", "-c", TAILS, "tails", *words),
+        purpose=f"read the ends of the logs of job {job.job_id}",
+        effect=Effect.READ,
+        most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(job.logs_on(node))),
+    )
+    found: dict[str, tuple[int, bytes]] = {}
+    *lines, last = transport.run(command).checked().lines or ("",)
+    for number, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise _not_understood(node, command, number, line)
+        found[match[1]] = int(match[2]), base64.b64decode(match[3])
+    if last != "end":
+        raise _not_understood(node, command, len(lines) + 1, last)
+    return {name: tail for name, tail in found.items() if name in job.logs_on(node)}
+
+
+def _not_understood(node: str, command: Command, number: int, line: str) -> CommandError:
+    problem = NotUnderstoodError("the logs", number, line[:80], "tail or end")
+    return CommandError(node, f"could not {command.purpose}: {problem}")

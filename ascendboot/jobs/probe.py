@@ -1,0 +1,240 @@
+"""What is known of jobs on the nodes, asked in one execution per node; nothing is written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.events import parse_event
+from ascendboot.launch.scripts import JOB_PROCESSES, RATES, RUNS, USAGE
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import on_each
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from ascendboot.launch.events import Event
+    from ascendboot.transport.api import Result, Transport
+
+LOOK: Final = (
+    r"""
+jobs=$1 closely=$2; shift 2
+"""
+    + RUNS
+    + JOB_PROCESSES
+    + USAGE
+    + RATES
+    + r"""
+set -f
+while read -r process; do printf 'process %s\n' "$process"; done < <(job_processes)
+tell() {
+  local line fields
+  printf 'job %s\n' "$1"
+  while IFS= read -r line; do
+    [ "$2" = brief ] || printf 'event %s\n' "$line"
+    fields=($line)
+    [ "${fields[2]}" = pid ] && runs "${fields[3]}" "${fields[5]}" &&
+      printf 'alive %s %s %s\n' "${fields[0]}" "${fields[1]}" "${fields[3]}"
+  done <"$1/events"
+}
+last_lines() {
+  local name line at
+  at=$(date +%s)
+  (cd -- "$1" && set +f && stat -c '%Y %n' -- rank.*.log 2>/dev/null) |
+    while read -r line name; do printf 'silent %s %s\n' "$((at - line))" "$name"; done
+  for name in $(cd -- "$1" && set +f && ls -d rank.*.log 2>/dev/null); do
+    line=$(tail -c 4096 -- "$1/$name" | tr -d '\0' | tail -n 1)
+    line=${line%"${line##*[!$'\r']}"} line=${line##*$'\r'}
+    printf 'last %s %s\n' "$name" "${line:0:400}"
+  done
+}
+if cd -- "$jobs" 2>/dev/null; then
+  if [ "$#" = 0 ]; then
+    for id in $(ls); do [ ! -r "$id/events" ] || tell "$id" brief; done
+  fi
+  for id; do
+    [ -r "$id/events" ] || continue
+    tell "$id" full
+    [ "$closely" = 1 ] || continue
+    last_lines "$id"
+    set +f
+    rates "$id/events"
+    set -f
+  done
+fi
+echo end
+"""
+)
+"""Says what of jobs is on the node. Arguments: the folder of all jobs, 1 to look closely at the
+ranks, too, and the ids of the jobs; without ids only what lives of any job is told.
+
+Prints `process PID JOB_ID` for what carries a job's id; then for each job `job JOB_ID`, `event …`
+for each of its events, `alive WHO NUMBER PID` for those that still run; looking closely also
+`silent SECONDS NAME` since a log was last written, `last NAME TEXT`, and `use …` as `RATES` says;
+`end`."""
+
+_LINE = re.compile(r"(job|event|alive|process|last|silent|use) (.*)")
+_ALIVE = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)")
+_LAST = re.compile(r"rank\.(\d+)\.log (.*)")
+_SILENT = re.compile(r"(-?\d+) rank\.(\d+)\.log")
+_USE = re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)")
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class RankLoad:
+    """What a rank, with all that descends from it, uses at the moment."""
+
+    state: str
+    """Of its own process, one letter as `ps` shows it."""
+    cpu_percent: float
+    """Of one processor."""
+    memory_bytes: int
+    """Resident; what processes of it share counts for each of them."""
+
+
+@dataclass
+class JobProbe:
+    """What one node knows of one job."""
+
+    has_folder: bool = False
+    events: list[Event] = field(default_factory=list)
+    ranks_alive: set[int] = field(default_factory=set)
+    launcher_alive: bool = False
+    """The launcher or its agent on this node, or what records its end."""
+    pids: set[int] = field(default_factory=set)
+    """Every process of the job but the one that records the launcher's end."""
+    last_lines: dict[int, str] = field(default_factory=dict)
+    silent_s: dict[int, float] = field(default_factory=dict)
+    """By rank: for how long it has put out nothing."""
+    loads: dict[int, RankLoad] = field(default_factory=dict)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything of the job runs on this node."""
+        return self.launcher_alive or bool(self.pids)
+
+
+def probe_jobs(
+    transports: Mapping[str, Transport],
+    jobs: PurePosixPath,
+    job_ids: Sequence[str],
+    *,
+    closely: bool = False,
+    forks: int,
+) -> dict[str, dict[str, JobProbe] | NodeError]:
+    """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
+
+    `jobs` is the folder of all jobs of the cluster. A node that could not be asked is given with
+    its error.
+    """
+    command = probe_command(jobs, job_ids, closely=closely)
+    return on_each(
+        transports, lambda node: probe_result(transports[node].run(command)), forks=forks
+    )
+
+
+def probe_command(
+    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, closely: bool = False
+) -> Command:
+    """Asks a node; `looked` reads the answer."""
+    return _command(LOOK, str(jobs), "1" if closely else "0", *job_ids)
+
+
+def probe_below(base: str) -> Command:
+    """Asks for what lives of any job, where `base` is a script that sets `b` to our folder."""
+    return _command(f'{base}set -- "$b/jobs" 0\n{LOOK}')
+
+
+def _command(script: str, *words: str) -> Command:
+    return Command(
+        argv=("bash", "-c", script, "look", *words),
+        purpose="look for jobs",
+        effect=Effect.READ,
+    )
+
+
+def living(answers: Mapping[str, dict[str, JobProbe] | NodeError]) -> dict[str, list[str]]:
+    """By job of which something lives: the nodes where it does; who gave no answer is left out."""
+    found: dict[str, list[str]] = {}
+    for node, looks in answers.items():
+        if isinstance(looks, NodeError):
+            continue
+        for job_id, look in looks.items():
+            if look.is_alive:
+                found.setdefault(job_id, []).append(node)
+    return found
+
+
+def probe_result(result: Result) -> dict[str, JobProbe]:
+    """What a node knows of the jobs that it was asked about, by job id.
+
+    Raises:
+        CommandError: the question failed, or its answer was not understood.
+    """
+    job_ids = result.command.argv[6:]
+    try:
+        return parse_probe(result.checked().text, job_ids)
+    except NotUnderstoodError as error:
+        raise CommandError(result.node, f"could not {result.command.purpose}: {error}") from error
+
+
+def parse_probe(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobProbe]:
+    """What `LOOK` said, by job id.
+
+    Raises:
+        NotUnderstoodError: a line has an unknown form, or the end is missing.
+    """
+    found = {job_id: JobProbe() for job_id in job_ids}
+    carried: dict[str, set[int]] = {}
+    lines = text.split("\n")
+    job_id, number = "", 0
+    for position, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            if lines[position - 1 :] == ["end", ""]:
+                break
+            raise NotUnderstoodError("the jobs", position, line, "job, event, alive or end")
+        kind, rest = match.groups()
+        if kind == "process":
+            pid, _, owner = rest.partition(" ")
+            carried.setdefault(owner, set()).add(int(pid))
+        elif kind == "job":
+            job_id, number = rest, 0
+            found.setdefault(job_id, JobProbe()).has_folder = True
+        elif kind == "event":
+            number += 1
+            found[job_id].events.append(parse_event(rest, number))
+        else:
+            _take(found[job_id], kind, rest, position)
+    for owner, pids in carried.items():
+        if owner in found:
+            found[owner].pids |= pids
+    return found
+
+
+def _take(look: JobProbe, kind: str, rest: str, position: int) -> None:
+    if kind == "last" and (match := _LAST.fullmatch(rest)):
+        look.last_lines[int(match[1])] = match[2]
+    elif kind == "silent" and (match := _SILENT.fullmatch(rest)):
+        look.silent_s[int(match[2])] = max(0.0, float(match[1]))
+    elif kind == "use" and (match := _USE.fullmatch(rest)):
+        look.loads[int(match[1])] = _load(match[2], *map(int, match.groups()[2:]))
+    elif kind == "alive" and (match := _ALIVE.fullmatch(rest)):
+        who, number, pid = match.groups()
+        if who == "rank":
+            look.ranks_alive.add(int(number))
+        else:
+            look.launcher_alive = True
+        if who != "supervisor":
+            look.pids.add(int(pid))
+    else:
+        raise NotUnderstoodError("the jobs", position, f"{kind} {rest}", "a known form")
+
+
+def _load(state: str, used_ms: int, span_ms: int, memory_kib: int) -> RankLoad:
+    share = max(0, used_ms) / max(1, span_ms)
+    return RankLoad(state, round(100 * share, 1), memory_kib * _KIB)

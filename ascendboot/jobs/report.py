@@ -1,0 +1,275 @@
+"""The report at the end of a job."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import excerpt
+from ascendboot.jobs.progress import SIGNALLED, Progress, ends_of
+from ascendboot.launch.plan import rank_log, start_log
+from ascendboot.launch.supervise import ENDING, words_on
+from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ascendboot.jobs.diagnosis import Failure
+    from ascendboot.launch.plan import JobRecord, LaunchPlan
+    from ascendboot.model.cluster import NodeClocks
+
+_LAST_LINES = 5
+_MOST_QUOTED = 20
+_TAIL_BYTES = 16_384
+_LOST = "has lost communication with a remote daemon"
+"""Open MPI 4.1, of a node that went away; a daemon that ends in good order it does not miss."""
+
+_KILLED = (
+    re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)"),
+    re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: -(\d+) \(pid: \d+\)"),
+)
+"""How mpirun (4.1) and torchrun (2.13) name a rank that a signal ended, lines joined."""
+
+
+def launcher_output(plan: LaunchPlan | JobRecord, folder: Path) -> dict[str, tuple[str, ...]]:
+    """What was said last by what was started on each node, where something was."""
+    logs = {node: start_log(number) for number, node in enumerate(plan.nodes)}
+    return {
+        node: tuple(_lines(folder / log)) for node, log in logs.items() if log in plan.logs_on(node)
+    }
+
+
+def with_killed(ends: tuple[RankEnd, ...], said: Iterable[tuple[str, ...]]) -> tuple[RankEnd, ...]:
+    """The ends with what only the launcher saw: a rank killed with what records its end."""
+    texts = [" ".join(lines) for lines in said]
+    killed = {
+        int(rank): int(signal)
+        for text in texts
+        for form in _KILLED
+        for rank, signal in form.findall(text)
+    }
+    return tuple(
+        RankEnd(
+            rank=end.rank,
+            node=end.node,
+            device=end.device,
+            exit_code=SIGNALLED + killed[end.rank],
+            signal=killed[end.rank],
+        )
+        if end.exit_code is None and end.rank in killed
+        else end
+        for end in ends
+    )
+
+
+def of_the_first(
+    plan: LaunchPlan | JobRecord,
+    course: Progress,
+    said: Mapping[str, tuple[str, ...]],
+    clocks: NodeClocks,
+) -> tuple[str, ...]:
+    """What the launcher said, or the agent that was the first to see that the job must end."""
+
+    def began_to_end(number: int) -> float:
+        return clocks.here(plan.nodes[number], course.endings[number])
+
+    # What an elastic job has lost it goes on without, unless the primary says otherwise.
+    standing = [number for number in course.endings if number not in course.left]
+    node = plan.nodes[min(standing, key=began_to_end, default=0)]
+    words = said.get(node, ())
+    return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
+
+
+def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
+    """The nodes that mpirun lost: none of their ranks was seen to end.
+
+    Then the ranks of other nodes were ended because of that, or failed at talking to it.
+    """
+    if not any(_LOST in line for line in launcher_words):
+        return ()
+    seen = {end.node for end in ends if end.exit_code is not None}
+    return tuple(dict.fromkeys(end.node for end in ends if end.node not in seen))
+
+
+def launcher_gist(words: tuple[str, ...]) -> str:
+    """The launcher's words: what ssh said comes first, what is made of it last."""
+    lines = [line for line in words if line.strip("-*")]
+    decided = next((number for number, line in enumerate(lines, 1) if ENDING in line), None)
+    lines = lines[:decided]
+    if len(lines) > 2 * _LAST_LINES:
+        lines = [*lines[:_LAST_LINES], "…", *lines[-_LAST_LINES:]]
+    return "\n".join(lines)
+
+
+def quoted_lines(said: Mapping[str, tuple[str, ...]]) -> str:
+    """What was said last, by node, for a message: it is data of the nodes, and may be anything."""
+    lines = [
+        f"  {node} | {excerpt(''.join(c if c.isprintable() else '?' for c in line))}"
+        for node, words in said.items()
+        for line in words[-_LAST_LINES:]
+    ]
+    more = len(lines) - _MOST_QUOTED
+    return "\n".join(lines[:_MOST_QUOTED] + ([f"  and {more} lines more"] if more > 0 else []))
+
+
+def last_lines(path: Path) -> tuple[str, ...]:
+    """The last lines of a log that are not empty, at most five."""
+    return tuple(_lines(path)[-_LAST_LINES:])
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines at the end of a file that are not empty; none when there is no such file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            tail = file.read()
+    except FileNotFoundError:
+        return []
+    return [line for line in tail.decode(errors="replace").splitlines() if line.strip()]
+
+
+NOT_STARTED = 125
+INTERRUPTED = 130
+STOPPED = 143
+HUNG = 124
+
+_OVERDUE = "every rank{left} ended well; the launcher did not end after them and was ended"
+
+
+def report_on(
+    plan: LaunchPlan | JobRecord,
+    course: Progress,
+    *,
+    folder: Path,
+    started: str,
+    duration_s: float,
+    clocks: NodeClocks,
+) -> JobReport:
+    """The report of a job that is over."""
+    # No start of a job waits for what only its end needs.
+
+    said = launcher_output(plan, folder)
+    ends = with_killed(ends_of(plan, course), said.values())
+    course = _final_progress(plan, course, ends, clocks)
+    words = of_the_first(plan, course, said, clocks)
+    lost = lost_nodes(ends, words)
+    failure, cause = None, None
+    if course.has_trouble and not _was_ended(course):
+        # Most jobs need none of it.
+        from ascendboot.jobs.diagnosis import Diagnosis  # noqa: PLC0415
+
+        merged = Diagnosis(plan, course, ends, folder=folder, clocks=clocks)
+        cause = merged.cause(words, lost)
+        failure = None if lost else merged.first_failure(cause)
+    gist = cause.title if cause is not None and lost else launcher_gist(words)
+    state, exit_code, message = _outcome(course, failure, gist)
+    if state is JobState.NOT_STARTED and (quoted := quoted_lines(said)):
+        message = f"{message}\nwhat was started said last:\n{quoted}"
+    return JobReport(
+        job_id=plan.job_id,
+        state=state,
+        exit_code=exit_code,
+        started=started,
+        command=plan.command_line,
+        script=plan.script_json,
+        first_failure=None
+        if failure is None or not failure.is_certain
+        else _explained(failure.end, folder),
+        ranks=ends,
+        duration_s=duration_s,
+        folder=str(folder),
+        message=message,
+        notes=(*plan.notes, *course.unsure, *course.notes),
+        cause=cause,
+    )
+
+
+def running_report(plan: LaunchPlan, started: str, folder: str) -> JobReport:
+    """The report of a job that was just started."""
+    return JobReport(
+        job_id=plan.job_id,
+        state=JobState.RUNNING,
+        exit_code=None,
+        started=started,
+        command=plan.command_line,
+        script=plan.script_json,
+        first_failure=None,
+        ranks=ends_of(plan, Progress()),
+        duration_s=0.0,
+        folder=folder,
+    )
+
+
+def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> JobReport:
+    """The report of a job of which nothing was done on any node."""
+    report = running_report(plan, now, folder)
+    return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
+
+
+def _was_ended(course: Progress) -> bool:
+    """Whether it was ended for a reason that is known."""
+    return bool(course.interrupted or course.not_started or course.stopped or course.hung)
+
+
+def _final_progress(
+    plan: LaunchPlan | JobRecord,
+    course: Progress,
+    ends: tuple[RankEnd, ...],
+    clocks: NodeClocks,
+) -> Progress:
+    """What was seen, without what counts for nothing in the end."""
+    if course.is_overdue and _all_went_well(plan, course, ends):
+        late = _OVERDUE.format(left=" that was left" if course.left else "")
+        course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, late))
+    if course.overdue is not None and not course.not_started:
+        course = replace(course, not_started=words_on(plan, course.overdue))
+    if not (course.lives or course.left):
+        return course
+    # Elastic jobs alone need it.
+    from ascendboot.jobs.progress import after_restarts, restart_notes  # noqa: PLC0415
+
+    told = (*course.notes, *restart_notes(plan, course, clocks))
+    return replace(after_restarts(plan, course), notes=told)
+
+
+def _all_went_well(
+    plan: LaunchPlan | JobRecord, course: Progress, ends: tuple[RankEnd, ...]
+) -> bool:
+    """Whether no rank failed on the nodes that the job still has."""
+    lost = {plan.nodes[node_rank] for node_rank in course.left}
+    return all(end.exit_code == 0 for end in ends if end.node not in lost)
+
+
+def _outcome(
+    course: Progress, failure: Failure | None, launcher_gist: str
+) -> tuple[JobState, int, str]:
+    if course.interrupted:
+        return JobState.INTERRUPTED, INTERRUPTED, ""
+    if course.not_started:
+        return JobState.NOT_STARTED, NOT_STARTED, course.not_started
+    if course.stopped:
+        return JobState.STOPPED, STOPPED, "somebody stopped the job"
+    if course.hung:
+        return JobState.HUNG, HUNG, course.hung
+    if failure is not None:
+        return JobState.FAILED, failure.job_exit_code, ""
+    return _outcome_without_failure(course, launcher_gist)
+
+
+def _outcome_without_failure(course: Progress, launcher_gist: str) -> tuple[JobState, int, str]:
+    if course.launcher_code is None:
+        return JobState.FAILED, 1, "the launcher is gone and nobody saw how it ended"
+    if course.launcher_code:
+        return JobState.FAILED, course.launcher_code, launcher_gist
+    if course.unsure:
+        return JobState.FAILED, 1, "\n".join(course.unsure)
+    return JobState.SUCCEEDED, 0, ""
+
+
+def _explained(end: RankEnd, folder: Path) -> FirstFailure:
+
+    path = folder / rank_log(end.rank)
+    return FirstFailure(end=end, message="\n".join(last_lines(path)), log=str(path))

@@ -1,0 +1,468 @@
+"""Runs a job in the foreground from its start to its report."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import LaunchError, NodeError, UnreachableError
+from ascendboot.jobs.follow import Back, Followers, Interrupts, NodeEvent, Running, Timeouts
+from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
+from ascendboot.jobs.output import OutputWriter, plain
+from ascendboot.jobs.progress import Progress, lifecycle_of
+from ascendboot.jobs.report import report_on
+from ascendboot.jobs.start import nowhere, prepare, start, take_back, unknown
+from ascendboot.jobs.stop import (
+    LINGER_S,
+    Terminated,
+    ends_within_s,
+    hasten,
+    stop_job,
+    terminate_launcher,
+    terminate_processes,
+)
+from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
+from ascendboot.launch.supervise import who_is_missing
+from ascendboot.model.cluster import NodeClocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.jobs.follow import NodeFollower, Reconnector
+    from ascendboot.jobs.stop import Survivor
+    from ascendboot.launch.events import Event
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.model.job import JobReport
+    from ascendboot.transport.api import Transport
+
+_SHOWN_SURVIVORS = 5
+_FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
+
+
+class Cleanup:
+    """Clears up behind a job whose launcher is over, or is not waited for any longer."""
+
+    def __init__(self, job: Running, lifelines: Reconnector) -> None:
+        self._job = job
+        self._lifelines = lifelines
+
+    def run(self, followers: Followers, *, patience_s: float) -> None:
+        """End what is left on any node, and wait for output as long as any comes."""
+        found = self._swept()
+        found.update(self._swept_when_back(found, patience_s=patience_s))
+        sizes: dict[str, Mapping[str, int]] = {}
+        for node, swept in found.items():
+            if isinstance(swept, NodeError):
+                self._miss(node, unknown(swept))
+            else:
+                self._take(node, swept)
+                sizes[node] = swept.sizes
+        self._job.course.notes += tuple(
+            f"{node}: {name} is not whole here: {here} of {there} bytes"
+            for node, files in followers.short_of(sizes, patience_s=patience_s).items()
+            for name, (here, there) in files.items()
+        )
+        while not self._job.box.empty():
+            self._note_next()
+
+    def _take(self, node: str, swept: Terminated) -> None:
+        course = self._job.course
+        course.unsure += tuple(_survivors(node, swept.left, "could not be ended"))
+        course.notes += tuple(_survivors(node, swept.ended, "was left behind and ended"))
+        if swept.full:
+            course.full_disks[node] = swept.full
+            course.notes += (f"{node}: {_FULL.format(folder=swept.full)}",)
+
+    def _miss(self, node: str, words: str) -> None:
+        """Nobody knows what is left on a node; that of a lost one is no failure of the job."""
+        if self._job.plan.nodes.index(node) in self._job.course.left:
+            self._job.course.notes += (words,)
+        else:
+            self._job.course.unsure += (words,)
+
+    def _swept(self) -> dict[str, Terminated | NodeError]:
+        """Sweep all nodes; a second Ctrl-C cuts all waiting short."""
+        kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
+        if self._job.interrupts.count > 1:
+            return kill_now()
+        linger_s = LINGER_S if self._job.course.launcher_over else 0.0
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._job.plan.grace_s)
+            going.add_done_callback(lambda _: self._job.box.put(None))
+            while not going.done():
+                self._note_next()
+                if self._job.interrupts.count > 1 and not going.done():
+                    self._job.course.interrupted = True
+                    kill_now()
+                    break
+            return going.result()
+
+    def _swept_when_back(
+        self, found: Mapping[str, Terminated | NodeError], *, patience_s: float
+    ) -> dict[str, Terminated | NodeError]:
+        """Sweep those again of which only the connection was lost: their ranks may have gone on.
+
+        Where the launcher failed, they may be what it lost: then they have only `patience_s`.
+        """
+        course, nodes = self._job.course, self._job.plan.nodes
+        gone = [
+            node
+            for node, swept in found.items()
+            if isinstance(swept, UnreachableError) and nodes.index(node) not in course.left
+        ]
+        if not gone or self._job.interrupts.count:
+            return {}
+        went_well = course.launcher_code == 0
+        self._lifelines.wait(gone, at_most_s=float("inf") if went_well else patience_s)
+        back = [node for node in gone if not self._lifelines.is_away(node)]
+        if not back:
+            return {}
+        return self._sweep(linger_s=LINGER_S, grace_s=self._job.plan.grace_s, on=back)
+
+    def _sweep(
+        self, *, linger_s: float, grace_s: float, on: Sequence[str] = ()
+    ) -> dict[str, Terminated | NodeError]:
+        transports = self._job.transports
+        return terminate_processes(
+            {node: transports[node] for node in on or transports},
+            self._job.plan.job_folder,
+            linger_s=linger_s,
+            grace_s=grace_s,
+            forks=self._job.forks,
+        )
+
+    def _note_next(self) -> None:
+        """Wait for what comes next, and take it in if it is an event."""
+        seen = self._job.box.get()
+        if isinstance(seen, NodeEvent) and seen.event is not None:
+            self._job.course.note(seen.event)
+
+
+def _survivors(node: str, survivors: Sequence[Survivor], what: str) -> list[str]:
+    shown = survivors[:_SHOWN_SURVIVORS]
+    lines = [f"{node}: process {p.pid} {what}: {p.command}" for p in shown]
+    more = len(survivors) - len(shown)
+    return [*lines, f"{node}: and {more} more"] if more > 0 else lines
+
+
+class Following:
+    """What was seen of one job that runs, and until when something has to be seen."""
+
+    def __init__(
+        self,
+        job: Running,
+        lifelines: Reconnector,
+        *,
+        limits: Timeouts,
+        hangs: HangRules,
+        watch: HangWatch,
+    ) -> None:
+        self._job = job
+        self._lifelines = lifelines
+        self._limits = limits
+        self._hangs = hangs
+        self._watch = watch
+        self._signs = lifecycle_of(job.plan)
+        self._start_by: float | None = None
+        self._end_by: float | None = None
+        self._stopping = False
+        self._hastened = False
+        self._over = False
+
+    def to_the_end(self, primary: NodeFollower) -> None:
+        """Wait for the end of a job that was just started, and bring it about where it must be.
+
+        Raises:
+            UnreachableError: the primary was lost; the job goes on there.
+        """
+        self._start_by = time.monotonic() + self._limits.start_s
+        while not self._over:
+            patience_s = self._timeout_s(primary.silent_s)
+            try:
+                seen = self._job.box.get(timeout=patience_s)
+            except queue.Empty:
+                self._be_overdue(primary.silent_s)
+            else:
+                self._take(seen)
+
+    def _timeout_s(self, silent_s: float) -> float | None:
+        """How long to wait for what comes next; while the primary is away its `Back` ends it."""
+        if self._lifelines.is_away(self._job.plan.primary):
+            return None
+        now = time.monotonic()
+        waits = [by - now for by in (self._start_by, self._end_by) if by is not None]
+        return max(0.0, min([self._limits.silence_s - silent_s, *waits]))
+
+    def _take(self, seen: NodeEvent | Back | HungJob | None) -> None:
+        if seen is None:
+            self._be_interrupted()
+        elif isinstance(seen, HungJob):
+            self._stand_still(seen)
+        elif isinstance(seen, Back):
+            self._be_back(seen)
+        elif seen.event is not None:
+            self._note(seen.event)
+        else:
+            self._lifelines.bring_back(seen.node)
+
+    def _note(self, event: Event) -> None:
+        course = self._job.course
+        course.note(event)
+        if self._signs.has_begun(course):
+            self._start_by = None
+        if self._signs.will_end(event, course):
+            self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
+        match event:
+            case LauncherStarted() if self._stopping:
+                self._stop()
+            case NodeLeft(node_rank=node_rank):
+                self._watch.forget(self._job.plan.nodes[node_rank])
+            case LauncherEnded():
+                self._over = True
+            case _:
+                pass
+
+    def _stand_still(self, seen: HungJob) -> None:
+        if self._end_by is not None:
+            return  # it ends already, for a better reason
+        self._hangs.tell(seen.words)
+        if seen.is_hang and self._hangs.stops:
+            self._job.course.hung = seen.words
+            self._stop()
+        else:
+            self._job.course.notes += (seen.words,)
+
+    def _be_interrupted(self) -> None:
+        self._job.course.interrupted = True
+        if self._job.interrupts.count > 1:
+            self._over = True
+        else:
+            self._stop()
+
+    def _be_overdue(self, silent_s: float) -> None:
+        now = time.monotonic()
+        if silent_s >= self._limits.silence_s:
+            raise self._out_of_sight(f"nothing came for {silent_s:.0f} s")
+        if self._start_by is not None and now >= self._start_by:
+            self._start_by = None
+            self._job.course.not_started = self._who_is_missing()
+            self._stop()
+        elif self._end_by is not None and now >= self._end_by:
+            if self._stopping:
+                self._over = True
+            else:
+                self._job.course.is_overdue = True
+                self._stop()
+
+    def _be_back(self, back: Back) -> None:
+        """Go on where a node is followed again; without its primary no job can be followed."""
+        if back.node != self._job.plan.primary:
+            return  # what is left there, and what it wrote, is seen once the job is over
+        if isinstance(back.error, UnreachableError):
+            raise self._out_of_sight("its connection has ended")
+        if back.error is not None:  # its container may have ended where it has not itself
+            and_so = "nobody sees what became of the job"
+            raise self._out_of_sight(back.error.message, and_so=and_so)
+        # What it did meanwhile is about to come.
+        soon = time.monotonic() + self._limits.drain_s
+        self._start_by = None if self._start_by is None else max(self._start_by, soon)
+        self._end_by = None if self._end_by is None else max(self._end_by, soon)
+
+    def _out_of_sight(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
+        job = f"job {self._job.plan.job_id}"
+        reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
+        return UnreachableError(self._job.plan.primary, reason)
+
+    def _stop(self) -> None:
+        """Have the launcher end the job; when that cannot be, the sweep will."""
+        self._stopping, self._start_by, self._end_by = True, None, None
+        try:
+            terminate_launcher(
+                self._job.transports[self._job.plan.primary], self._job.plan.job_folder
+            )
+        except NodeError as error:
+            self._job.course.notes += (str(error),)
+            self._over = True
+        self._expect_end()
+
+    def _hasten(self) -> None:
+        """Have all nodes end the ranks at once; torchrun's are minded where they run."""
+        if self._hastened or self._job.plan.launcher.torchrun:
+            return
+        self._hastened = True
+        order = partial(
+            hasten, self._job.transports, self._job.plan.job_folder, forks=self._job.forks
+        )
+        threading.Thread(target=order, name="hasten", daemon=True).start()
+
+    def _expect_end(self, *, failed: bool = False) -> None:
+        """From here the launcher ends the job by itself within a known time."""
+        self._start_by = None
+        if failed:
+            self._hasten()
+        if self._end_by is None:
+            self._end_by = time.monotonic() + ends_within_s(self._job.plan.grace_s)
+
+    def _who_is_missing(self) -> str:
+        missing = {rank.rank for rank in self._job.plan.ranks} - self._job.course.started
+        return who_is_missing(self._job.plan, missing, self._limits.start_s)
+
+
+def run(
+    plan: LaunchPlan,
+    transports: Mapping[str, Transport],
+    *,
+    folder: Path,
+    sink: Callable[[bytes], None],
+    prefix: Callable[[str, int], bytes] = plain,
+    interrupts: Interrupts | None = None,
+    clocks: NodeClocks | None = None,
+    limits: Timeouts | None = None,
+    hangs: HangRules | None = None,
+    connect: Callable[[str], Transport] | None = None,
+    forks: int,
+) -> JobReport:
+    """Start the job, follow it and see that nothing of it is left; one report, however it went.
+
+    `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
+    whole lines `NODE:RANK | text`, one block at a time, from other threads; of a node and a rank
+    `prefix` gives what stands before the text. `hangs` says what is done about a job that stands
+    still: nothing by default. `connect` opens the connection to a node again that was lost while
+    the job ran; without it one that is lost stays so.
+
+    Raises:
+        UnreachableError: the primary was lost for good while the job ran; the job goes on there.
+    """
+    job = Running(
+        plan=plan,
+        transports={n: transports[n] for n in plan.nodes},
+        course=Progress(),
+        interrupts=interrupts or Interrupts(),
+        box=queue.SimpleQueue(),
+        forks=forks,
+    )
+    way = _Way(
+        job, folder, limits=limits or Timeouts(), hangs=hangs or HangRules(), connect=connect
+    )
+    began, started = time.monotonic(), datetime.now(timezone.utc)
+    course = way.through(sink, prefix)
+    return report_on(
+        plan,
+        course,
+        folder=folder,
+        started=started.isoformat(timespec="milliseconds"),
+        duration_s=time.monotonic() - began,
+        clocks=clocks or NodeClocks(),
+    )
+
+
+class _Way:
+    """The way of one job, from all nodes ready to nothing left."""
+
+    def __init__(
+        self,
+        job: Running,
+        folder: Path,
+        *,
+        limits: Timeouts,
+        hangs: HangRules,
+        connect: Callable[[str], Transport] | None,
+    ) -> None:
+        self._job = job
+        self._connect = connect
+        self._folder = folder
+        self._limits = limits
+        self._hangs = hangs
+        found = job.box.put
+        self._watch = HangWatch(hangs, job.plan, job.transports, folder, found, forks=job.forks)
+        job.interrupts.wake(job.box)
+
+    def through(
+        self, sink: Callable[[bytes], None], prefix: Callable[[str, int], bytes]
+    ) -> Progress:
+        job = self._job
+        try:
+            prepare(job.plan, job.transports, forks=job.forks)
+        except LaunchError as error:
+            job.course.not_started = str(error)
+            return job.course
+        outlet = OutputWriter(sink, is_hurried=lambda: job.interrupts.count > 0)
+        followers = Followers(
+            job.plan,
+            folder=self._folder,
+            sink=outlet,
+            on_event=job.box.put,
+            on_sample=self._watch.take,
+            sample_s=self._hangs.sample_s,
+            prefix=prefix,
+            forks=job.forks,
+        )
+        job.course.arrivals = followers.arrivals
+        try:
+            started = self._started(followers)
+            if started:
+                self._go_on(followers)
+        except (UnreachableError, KeyboardInterrupt):
+            raise  # the job goes on, as the operator is told
+        except BaseException:
+            self._stop_after_trouble()
+            raise
+        finally:
+            followers.close()
+            if lost := outlet.close():
+                followers.output.lose(lost)
+        if not started:
+            job.course.unsure += take_back(job.plan, job.transports, forks=job.forks)
+        problems = [followers.output.problem] if followers.output.problem else []
+        problems += [p for follower in followers.nodes.values() for p in follower.problems]
+        job.course.notes += tuple(problems)
+        return job.course
+
+    def _go_on(self, followers: Followers) -> None:
+        """Follow the job that was started to its end, and clear up behind it."""
+        # No start of a job waits for what comes after it.
+        from ascendboot.jobs.follow import Reconnector  # noqa: PLC0415
+
+        job, limits, hangs = self._job, self._limits, self._hangs
+        lifelines = Reconnector(
+            job, followers, connect=self._connect, tell=hangs.tell, within_s=limits.back_s
+        )
+        following = Following(job, lifelines, limits=limits, hangs=hangs, watch=self._watch)
+        try:
+            following.to_the_end(followers.nodes[job.plan.primary])
+            Cleanup(job, lifelines).run(followers, patience_s=limits.drain_s)
+        finally:
+            lifelines.close()
+
+    def _stop_after_trouble(self) -> None:
+        """Whatever is passed on from here, no job is left to itself without a word."""
+        job, plan = self._job, self._job.plan
+        stop_job(
+            job.transports,
+            plan.job_folder,
+            primary=plan.primary,
+            grace_s=plan.grace_s,
+            forks=job.forks,
+        )
+
+    def _started(self, followers: Followers) -> bool:
+        job = self._job
+        try:
+            beat_s = self._hangs.beat_s(self._limits.beat_s)
+            followers.open(job.transports, beat_s=beat_s)
+            if not job.interrupts.count:
+                start(job.plan, job.transports, forks=job.forks)
+                return True
+            job.course.interrupted = True
+        except (NodeError, OSError) as error:
+            what = (
+                f"could not keep the output here: {error}" if isinstance(error, OSError) else error
+            )
+            job.course.not_started = f"{what}\n{nowhere(job.plan.job_id)}"
+        return False

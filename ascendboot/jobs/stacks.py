@@ -1,0 +1,531 @@
+"""The Python stacks of running ranks, and what they wait for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.scripts import USAGE
+from ascendboot.model.names import ranks_named
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import on_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path, PurePosixPath
+
+    from ascendboot.transport.api import Result, Transport
+
+_SHOWN_PLACES: Final = 8
+
+_VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "R": ("is busy", "are busy"),
+    "S": ("waits", "wait"),
+    "D": ("sleeps uninterruptibly (state D)", "sleep uninterruptibly (state D)"),
+    "T": ("is stopped by a signal (state T)", "are stopped by a signal (state T)"),
+    "t": ("is held by a debugger (state t)", "are held by a debugger (state t)"),
+    "Z": ("has ended and nobody asked how", "have ended and nobody asked how"),
+}
+"""By state of the first thread: what one rank does, and what several do."""
+
+_WITH_FILE: Final = frozenset(
+    (
+        *("read", "write", "readv", "writev", "pread", "pwrite", "ioctl", "fsync", "fdatasync"),
+        *("fcntl", "flock", "connect", "accept", "sendto", "recvfrom", "sendmsg", "recvmsg"),
+    )
+)
+"""Calls whose first argument is an open file."""
+
+_CALLS: Final[Mapping[str, Mapping[int, str]]] = {
+    "x86_64": {
+        0: "read",
+        1: "write",
+        7: "poll",
+        16: "ioctl",
+        17: "pread",
+        18: "pwrite",
+        19: "readv",
+        20: "writev",
+        23: "select",
+        34: "pause",
+        35: "nanosleep",
+        42: "connect",
+        43: "accept",
+        44: "sendto",
+        45: "recvfrom",
+        46: "sendmsg",
+        47: "recvmsg",
+        61: "wait4",
+        72: "fcntl",
+        73: "flock",
+        74: "fsync",
+        75: "fdatasync",
+        130: "rt_sigsuspend",
+        202: "futex",
+        230: "clock_nanosleep",
+        232: "epoll_wait",
+        247: "waitid",
+        257: "openat",
+        262: "stat",
+        270: "pselect6",
+        271: "ppoll",
+        281: "epoll_pwait",
+        288: "accept",
+        332: "statx",
+    },
+    "aarch64": {
+        22: "epoll_pwait",
+        25: "fcntl",
+        29: "ioctl",
+        32: "flock",
+        56: "openat",
+        63: "read",
+        64: "write",
+        65: "readv",
+        66: "writev",
+        67: "pread",
+        68: "pwrite",
+        72: "pselect6",
+        73: "ppoll",
+        79: "stat",
+        82: "fsync",
+        83: "fdatasync",
+        95: "waitid",
+        98: "futex",
+        101: "nanosleep",
+        115: "clock_nanosleep",
+        133: "rt_sigsuspend",
+        202: "accept",
+        203: "connect",
+        206: "sendto",
+        207: "recvfrom",
+        211: "sendmsg",
+        212: "recvmsg",
+        242: "accept",
+        260: "wait4",
+        291: "statx",
+    },
+}
+"""Linux's numbers of calls that wait, by machine."""
+
+_REMEDY: Final[Mapping[str, str]] = {
+    "py-spy is neither beside code.python nor on PATH": "install it there to see Python lines",
+    "py-spy may not look into it": "it needs root or ptrace_scope 0, in a container the capability"
+    " SYS_PTRACE",
+}
+
+
+def place_lines(views: Sequence[RankView], problems: Iterable[NodeError]) -> list[str]:
+    """A line for each place where ranks are, fewest ranks first; then what is not known and why."""
+    places = grouped(views)
+    lines = [line for _, line in places[:_SHOWN_PLACES]]
+    if more := places[_SHOWN_PLACES:]:
+        count = sum(len(ranks) for ranks, _ in more)
+        lines.append(f"{count} more ranks are in {len(more)} other places")
+    lines += _not_spied(views)
+    lines += [str(problem) for problem in problems]
+    return lines
+
+
+def grouped(views: Iterable[RankView]) -> list[tuple[tuple[int, ...], str]]:
+    """The ranks of each place, and the sentence about them; fewest ranks first."""
+    groups: dict[tuple[str, str], list[RankView]] = {}
+    for view in views:
+        groups.setdefault((_state(view), place(view)), []).append(view)
+    ordered = sorted(groups.items(), key=lambda item: (len(item[1]), item[1][0].rank))
+    return [
+        (tuple(view.rank for view in members), _sentence(state, where, members))
+        for (state, where), members in ordered
+    ]
+
+
+def place(view: RankView) -> str:
+    """Where a rank is: ` in FUNCTION (FILE:LINE), called in …: read of /data/x`; may be empty."""
+    call, frames = call_words(view), view.frames
+    if not frames:
+        where = call or _kernel_words(view)
+        return f" in {where}" if where else ""
+    own = _own(frames)
+    words = f" in {frames[0]}" + (f", called in {own}" if own != frames[0] else "")
+    return f"{words}: {call}" if " of " in call else words
+
+
+def call_words(view: RankView) -> str:
+    """The call in which the first thread of a rank is: `read of /data/x`; empty: not known."""
+    first = view.threads[0] if view.threads else None
+    number = first.syscall.partition(" ")[0] if first is not None else ""
+    if not number.isdigit():
+        return ""
+    name = _CALLS.get(view.machine, {}).get(int(number), f"system call {number}")
+    return f"{name} of {_file_words(view.file)}" if view.file and name in _WITH_FILE else name
+
+
+def whole(views: Iterable[RankView]) -> list[str]:
+    """All that is known of every rank, for a file."""
+    lines: list[str] = []
+    for view in views:
+        lines += ["", f"== rank {view.rank} on {view.node}, process {view.pid}: {view.command}"]
+        if view.spy_code == 0:
+            lines += view.spied
+        else:
+            lines.append(f"   {view.why_not_spied}")
+        lines += [f"   {_thread_words(thread)}" for thread in view.threads]
+        if hidden := view.thread_count - len(view.threads):
+            lines.append(f"   and {hidden} more threads")
+        if call := call_words(view):
+            lines.append(f"   the first one is in {call}")
+        lines += [f"   {line}" for line in view.kernel]
+    return lines
+
+
+def _sentence(state: str, where: str, members: Sequence[RankView]) -> str:
+    one, several = _VERBS.get(state, (f"is in state {state}", f"are in state {state}"))
+    names = ranks_named([view.rank for view in members])
+    if len(members) > 1:
+        return f"{names} {several}{where}"
+    return f"{names} on {members[0].node} {one}{where}"
+
+
+def _state(view: RankView) -> str:
+    return view.threads[0].state if view.threads else "?"
+
+
+def _kernel_words(view: RankView) -> str:
+    wchan = view.threads[0].wchan if view.threads else ""
+    return f"{wchan} of the kernel" if wchan else ""
+
+
+def _own(frames: Sequence[Frame]) -> Frame:
+    """The innermost frame in the file of the script, where the stack begins."""
+    begin = next((f.file for f in reversed(frames) if "runpy" not in f.file), frames[-1].file)
+    return next(frame for frame in frames if frame.file == begin)
+
+
+def _file_words(target: str) -> str:
+    kind = target.partition(":")[0]
+    return f"a {kind}" if kind in ("pipe", "socket") else target
+
+
+def _thread_words(thread: ThreadView) -> str:
+    words = f"thread {thread.tid} ({thread.name}) state {thread.state}"
+    if thread.wchan:
+        words += f", in {thread.wchan} of the kernel"
+    return f"{words}, system call {thread.syscall}" if thread.syscall else words
+
+
+def _not_spied(views: Iterable[RankView]) -> list[str]:
+    reasons: dict[str, list[int]] = {}
+    for view in views:
+        if why := view.why_not_spied:
+            reasons.setdefault(why, []).append(view.rank)
+    return [
+        f"the Python lines of {ranks_named(ranks)} are not known: {why}"
+        + (f"; {_REMEDY[why]}" if why in _REMEDY else "")
+        for why, ranks in reasons.items()
+    ]
+
+
+STACKS: Final = (
+    r"""
+job=$1 python=$2 limit=$3
+"""
+    + USAGE
+    + r"""
+find_spy() {
+  local found
+  set -- "${job%/jobs/*}/env/node.env" "$python"  # the inventory may have any other variables
+  [ ! -r "$1" ] || . "$1" >/dev/null
+  found=$(command -v -- "$2")
+  found=${found%/*}/py-spy
+  if [ -x "$found" ]; then printf '%s\n' "$found"; else command -v py-spy; fi
+}
+# Of a process that runs, a look without a pause may come to nothing; the next may not.
+ask_spy() {
+  local try said code
+  for try in 1 2 3; do
+    said=$(timeout -k 1 "$limit" "$spy" dump --nonblocking --pid "$1" 2>&1 </dev/null)
+    code=$?
+    [ "$code" != 0 ] || break
+  done
+  printf '%s\n%s\n' "$code" "$said" | head -c 200000
+}
+tell_thread() {
+  local line rest fields comm where= call=
+  { IFS= read -r line <"$1/stat"; } 2>/dev/null || return 0
+  rest=${line##*) }
+  comm=${line#*(}
+  { IFS= read -r where <"$1/wchan"; IFS= read -r call <"$1/syscall"; } 2>/dev/null
+  printf 'thread %s %s %s\n' "${1##*/}" "${rest%% *}" "${comm%)*}"
+  [ -z "$where" ] || [ "$where" = 0 ] || printf 'wchan %s\n' "$where"
+  [ -z "$call" ] || printf 'syscall %s\n' "$call"
+}
+tell_rank() {
+  local pid=$1 thread line call number=0 target state
+  printf 'rank %s %s\n' "${rank_of[$pid]}" "$pid"
+  tell_thread "/proc/$pid/task/$pid"
+  call=
+  { read -r _ call _ </proc/"$pid"/syscall; } 2>/dev/null
+  case $call in
+    0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f])
+      target=$(readlink "/proc/$pid/fd/$((call))" 2>/dev/null) &&
+        printf 'file %s\n' "${target//$'\n'/ }" ;;
+  esac
+  while IFS= read -r line; do printf 'kernel %s\n' "$line"; done 2>/dev/null </proc/"$pid"/stack
+  { IFS= read -r line <"/proc/$pid/stat"; } 2>/dev/null
+  state=${line##*) }
+  # A process that cannot be interrupted may hold what is needed to read its command line.
+  [ "${state%% *}" = D ] ||
+    printf 'command %s\n' "$({ tr '\0\n' '  ' </proc/"$pid"/cmdline | head -c 400; } 2>/dev/null)"
+  for thread in /proc/"$pid"/task/[0-9]*; do
+    [ "${thread##*/}" != "$pid" ] || continue
+    number=$((number + 1))
+    [ "$number" -gt 64 ] || tell_thread "$thread"
+  done
+  printf 'threads %s\n' "$((number + 1))"
+}
+if [ -r "$job/events" ]; then
+  know_ranks "$job/events"
+  spy=$(find_spy </dev/null 2>/dev/null)
+  printf 'machine %s\nspy %s\n' "$(uname -m)" "$spy"
+  spies=()
+  if [ -n "$spy" ]; then
+    for pid in "${!rank_of[@]}"; do
+      exec {descriptor}< <(ask_spy "$pid")
+      spies[pid]=$descriptor
+    done
+  fi
+  for pid in "${!rank_of[@]}"; do
+    tell_rank "$pid"
+    [ -z "${spies[pid]-}" ] || paste -d '|' /dev/null - <&"${spies[pid]}"
+  done
+fi
+echo end
+"""
+)
+"""Says of each rank of a job that runs on the node where it is; pauses nothing, writes nothing.
+
+Arguments: the job's folder, its python, seconds that py-spy may take for one look. Prints `machine
+NAME`, `spy PATH`; then for each rank `rank RANK PID`, `thread TID STATE NAME` of its first thread,
+with `wchan`, `syscall` and `file` (what the number in its first argument stands for) where the
+kernel tells them, `kernel` with its stack there, `command`, the same of its other threads,
+`threads COUNT`, and behind `|` the exit code of py-spy and what it said; `end`."""
+
+_ASK_S: Final = 5.0
+_LINE = re.compile(
+    r"(machine|spy|rank|thread|wchan|syscall|file|kernel|command|threads|end)(?: (.*))?"
+)
+_FRAME = re.compile(r" {4}(.+) \((.+?)(?::(\d+))?\)")
+_THREAD = re.compile(r'Thread (\d+)(?:/\S+)? \([^()]*\)(?:: ".*")?')
+
+
+@dataclass
+class ThreadView:
+    """One thread as the kernel sees it; what it does not tell is empty."""
+
+    tid: int
+    state: str
+    name: str
+    wchan: str = ""
+    """The function of the kernel in which it waits."""
+    syscall: str = ""
+    """The number of its call and the arguments, or `running`."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One level of a Python stack."""
+
+    function: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{self.function} ({where})"
+
+
+@dataclass
+class RankView:
+    """Where one rank is."""
+
+    rank: int
+    node: str
+    pid: int
+    machine: str = ""
+    threads: list[ThreadView] = field(default_factory=list)
+    """The first one first; at most 65."""
+    thread_count: int = 0
+    file: str = ""
+    """What the first argument of the first thread's call is, if that is an open file."""
+    kernel: list[str] = field(default_factory=list)
+    command: str = ""
+    spied: list[str] = field(default_factory=list)
+    """What py-spy said, line by line."""
+    spy_code: int | None = None
+    """Its exit code; None: there is no py-spy for this rank."""
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The Python stack of the main thread, innermost first; empty when it is not known."""
+        if self.spy_code != 0:
+            return ()
+        stacks = _stacks(self.spied)
+        return stacks.get(str(self.pid)) or next(iter(stacks.values()), ())
+
+    @property
+    def why_not_spied(self) -> str:
+        """Why its Python lines are not known; empty when they are."""
+        if self.spy_code is None:
+            return "py-spy is neither beside code.python nor on PATH"
+        if self.spy_code == 0:
+            return "" if self.frames else "py-spy found no Python in it"
+        if self.spy_code in (124, 137):
+            return "py-spy gave no answer in time; the node may be overloaded, try again"
+        said = [line for line in self.spied if line.strip()]
+        text = " ".join(said)
+        if "Permission denied" in text or "Operation not permitted" in text:
+            return "py-spy may not look into it"
+        return f"py-spy said: {said[0].removeprefix('Error: ')}" if said else "py-spy said nothing"
+
+
+def gather(
+    transports: Mapping[str, Transport],
+    folder: PurePosixPath,
+    python: str,
+    *,
+    forks: int,
+) -> dict[str, tuple[RankView, ...] | NodeError]:
+    """Where the ranks of the job in `folder` are, by node; one execution each."""
+    command = Command(
+        argv=("bash", "-c", STACKS, "stacks", str(folder), python, f"{_ASK_S:g}"),
+        purpose=f"see where the ranks of job {folder.name} are",
+        effect=Effect.READ,
+        timeout_s=60.0,
+    )
+    return on_each(transports, lambda node: _viewed(transports[node].run(command)), forks=forks)
+
+
+def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
+    """What `STACKS` said, ranks ascending.
+
+    Raises:
+        NotUnderstoodError: a line has an unknown form, or the end is missing.
+    """
+    views: list[RankView] = []
+    machine = ""
+    kind = ""
+    # Not splitlines: a path or command may hold what only Python takes for an end of line.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("|") and views:
+            _take_spied(views[-1], line[1:])
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None and kind == "end" and not line:
+            break
+        if match is None or kind == "end":
+            raise NotUnderstoodError("where ranks are", number, line, "a rank, its threads or end")
+        kind, rest = match[1], match[2] or ""
+        if kind == "machine":
+            machine = rest
+        elif kind == "rank":
+            rank, _, pid = rest.partition(" ")
+            views.append(RankView(int(rank), node, int(pid), machine))
+        elif kind not in ("spy", "end"):
+            _take(views[-1], kind, rest)
+    if kind != "end":
+        raise NotUnderstoodError("where ranks are", number, line, "end")
+    return tuple(sorted(views, key=lambda view: view.rank))
+
+
+def _viewed(result: Result) -> tuple[RankView, ...]:
+    text = result.checked().text
+    try:
+        return parse_stacks(result.node, text)
+    except (NotUnderstoodError, ValueError, IndexError) as error:
+        raise CommandError(result.node, f"could not {result.command.purpose}: {error}") from error
+
+
+def _take(view: RankView, kind: str, rest: str) -> None:
+    match kind:
+        case "thread":
+            tid, state, name = rest.split(" ", 2)
+            view.threads.append(ThreadView(int(tid), state, name))
+        case "wchan":
+            view.threads[-1].wchan = rest
+        case "syscall":
+            view.threads[-1].syscall = rest
+        case "file":
+            view.file = rest
+        case "kernel":
+            view.kernel.append(rest)
+        case "command":
+            view.command = rest.strip()
+        case "threads":
+            view.thread_count = int(rest)
+        case _:
+            pass
+
+
+def _take_spied(view: RankView, line: str) -> None:
+    if view.spy_code is None:
+        view.spy_code = int(line)
+    else:
+        view.spied.append(line)
+
+
+def _stacks(lines: list[str]) -> dict[str, tuple[Frame, ...]]:
+    """By number of the thread: its frames, innermost first."""
+    stacks: dict[str, tuple[Frame, ...]] = {}
+    thread: str | None = None
+    for line in lines:
+        if match := _THREAD.fullmatch(line):
+            thread = match[1]
+            stacks[thread] = ()
+        elif thread is not None and (match := _FRAME.fullmatch(line)):
+            stacks[thread] += (Frame(match[1], match[2], int(match[3] or 0)),)
+    return stacks
+
+
+@dataclass(frozen=True)
+class RankStacks:
+    """Where the ranks of a job were."""
+
+    lines: tuple[str, ...]
+    """A line for each place, the odd ones first, and what could not be learnt."""
+    file: Path | None
+    """Where all of it is kept; None when it could not be."""
+
+
+def read_stacks(
+    transports: Mapping[str, Transport],
+    job_folder: PurePosixPath,
+    python: str,
+    *,
+    folder: Path,
+    why: str,
+    forks: int,
+) -> RankStacks:
+    """See where the ranks are; all of it goes to `WHY-TIME.txt` in `folder`, of the job's run."""
+    answers = gather(transports, job_folder, python, forks=forks)
+    views: list[RankView] = []
+    problems: list[NodeError] = []
+    for answer in answers.values():
+        if isinstance(answer, NodeError):
+            problems.append(answer)
+        else:
+            views += answer
+    views.sort(key=lambda view: view.rank)
+    lines = place_lines(views, problems)
+    now = datetime.now(timezone.utc)
+    file = folder / f"{why}-{now:%Y%m%d-%H%M%S}.txt"
+    head = f"job {job_folder.name}, {now.isoformat(timespec='seconds')}"
+    words = "\n".join((head, *lines, *whole(views), ""))
+    try:
+        file.write_bytes(words.encode(errors="backslashreplace"))
+    except OSError as error:
+        lines.append(f"{file}: could not be kept: {error.strerror or error}")
+        return RankStacks(tuple(lines), None)
+    return RankStacks(tuple(lines), file)

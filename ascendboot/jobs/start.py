@@ -1,0 +1,144 @@
+"""Starts a job on its nodes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import LaunchError, NodeError
+from ascendboot.jobs.stop import terminate_processes
+from ascendboot.launch.scripts import DISCARD, PREPARE, START
+from ascendboot.transport.api import Command, Effect, write_files
+from ascendboot.transport.pool import on_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.transport.api import Transport
+
+
+def nowhere(job_id: str) -> str:
+    """That nothing of a job runs; the last line of why it does not."""
+    return f"job {job_id}: not started on any node"
+
+
+def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
+    """Make the job's folder on every node; one execution per node.
+
+    Raises:
+        LaunchError: a node cannot take part; no node keeps anything of the job.
+    """
+    found = on_each(plan.nodes, lambda node: _reasons(plan, node, transports[node]), forks=forks)
+    reasons: list[str] = []
+    for made in found.values():
+        reasons += [str(made)] if isinstance(made, NodeError) else made
+    if reasons:
+        ready = [node for node, made in found.items() if made == []]
+        discard(plan, transports, ready, forks=forks)
+        raise LaunchError("\n".join((*reasons, nowhere(plan.job_id))))
+
+
+def discard(
+    plan: LaunchPlan,
+    transports: Mapping[str, Transport],
+    nodes: Iterable[str] | None = None,
+    *,
+    forks: int,
+) -> None:
+    """Take the folder of a job that was not started off `nodes`, all of the job's by default."""
+    command = Command(
+        argv=("bash", "-c", DISCARD, "discard", str(plan.job_folder)),
+        purpose=f"remove the folder of job {plan.job_id}",
+        effect=Effect.WRITE,
+    )
+    where = plan.nodes if nodes is None else nodes
+    on_each(where, lambda node: transports[node].run(command), forks=forks)
+
+
+def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
+    """Start what the plan starts, detached: it outlives this connection.
+
+    Raises:
+        NodeError: it was not started on this node; it may have been on others.
+    """
+    command = Command(
+        argv=("bash", "-c", START, "start", str(plan.job_folder)),
+        purpose=f"start job {plan.job_id}",
+        effect=Effect.WRITE,
+    )
+    nodes = [start.node for start in plan.starts]
+    began = on_each(nodes, lambda node: transports[node].run(command).checked(), forks=forks)
+    for started in began.values():
+        if isinstance(started, NodeError):
+            raise started
+
+
+def _reasons(plan: LaunchPlan, node: str, transport: Transport) -> list[str]:
+    """Why the node cannot take part; empty when it is ready."""
+    made = transport.run(_prepare_command(plan, node))
+    if made.as_expected:
+        return []
+    said = made.lines or made.error_text.splitlines()[-1:] or [made.outcome()]
+    return [f"{node}: could not {made.command.purpose}: {reason}" for reason in said]
+
+
+def _prepare_command(plan: LaunchPlan, node: str) -> Command:
+    purpose = f"make ready for job {plan.job_id}"
+    write = write_files(plan.files_on(node), purpose=purpose)
+    copied = plan.script.is_relative_to(plan.job_folder)
+    values = (
+        plan.base,
+        plan.job_folder,
+        plan.mpirun or "",
+        plan.python,
+        "" if copied else plan.script,
+        plan.workdir,
+        plan.rank_table or "",
+        plan.rank_table_sha256,
+        plan.meeting_point if node == plan.primary else "",
+        "alone" if plan.alone else "",
+        shlex.join(write.argv),
+    )
+    return Command(
+        argv=("bash", "-c", PREPARE, "prepare", *map(str, values), *plan.logs_on(node)),
+        purpose=purpose,
+        effect=Effect.WRITE,
+        timeout_s=write.timeout_s,
+        stdin=write.stdin,
+    )
+
+
+def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
+    """Start the job and leave it to itself.
+
+    Raises:
+        LaunchError: it was not started; no node keeps anything of it.
+    """
+    prepare(plan, transports, forks=forks)
+    try:
+        start(plan, transports, forks=forks)
+    except NodeError as error:
+        unsure = take_back(plan, transports, forks=forks)
+        words = (str(error), *unsure, nowhere(plan.job_id))
+        raise LaunchError("\n".join(words)) from error
+
+
+def take_back(
+    plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
+) -> tuple[str, ...]:
+    """Undo the preparation; which nodes could not be asked whether something is left.
+
+    A start whose answer was lost may have been one all the same.
+    """
+    terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
+    # Without its folder a start that is still on its way comes to nothing; what was quicker is
+    # found now.
+    discard(plan, transports, forks=forks)
+    found = terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
+    return tuple(unknown(f) for f in found.values() if isinstance(f, NodeError))
+
+
+def unknown(error: NodeError) -> str:
+    """That nobody can say what is left of the job on a node."""
+    return f"{error}; nobody knows what is left of the job there"

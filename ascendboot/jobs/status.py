@@ -1,0 +1,189 @@
+"""JobStatus: how a job stands now, from what its nodes said; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import NodeError
+from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
+from ascendboot.jobs.report import report_on
+from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.secrets import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.jobs.probe import JobProbe, RankLoad
+    from ascendboot.launch.plan import JobRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStatus:
+    """One node's part of a job."""
+
+    node: str
+    ranks: tuple[int, ...]
+    alive: tuple[int, ...] = ()
+    """The ranks of it that run."""
+    processes: int = 0
+    launcher_alive: bool | None = None
+    """Of the launcher's agent on other nodes than the primary; None on nodes that have none."""
+    last_lines: tuple[tuple[int, str], ...] = ()
+    silent_s: Mapping[int, float] = field(default_factory=dict)
+    """By rank: for how long it has put out nothing."""
+    loads: Mapping[int, RankLoad] = field(default_factory=dict)
+    """By rank that runs: what it uses at the moment."""
+    problem: str = ""
+    """Why it could not be asked; then nothing else is known."""
+
+    def to_json(self) -> dict[str, object]:
+        """This node as documented in the reference of `status --json`."""
+        return {
+            "node": self.node,
+            "ranks": list(self.ranks),
+            "ranks_alive": None if self.problem else list(self.alive),
+            "processes": None if self.problem else self.processes,
+            "launcher_alive": self.launcher_alive,
+            "last_lines": {str(rank): line for rank, line in self.last_lines},
+            "silent_s": {str(rank): seconds for rank, seconds in self.silent_s.items()},
+            "loads": {
+                str(rank): {
+                    "state": load.state,
+                    "cpu_percent": load.cpu_percent,
+                    "memory_bytes": load.memory_bytes,
+                }
+                for rank, load in self.loads.items()
+            },
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """A job as it stands: the report so far, and each node's part."""
+
+    report: JobReport
+    nodes: tuple[NodeStatus, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its launcher has ended and no process of it was seen."""
+        return self.report.state is not JobState.RUNNING and not any(
+            node.processes for node in self.nodes
+        )
+
+    def without(self, secrets: Sequence[str]) -> JobStatus:
+        """The same with none of these secrets in it."""
+        nodes = (
+            replace(
+                node, last_lines=tuple((r, masked(line, secrets)) for r, line in node.last_lines)
+            )
+            for node in self.nodes
+        )
+        return JobStatus(report=self.report.without(secrets), nodes=tuple(nodes))
+
+    def to_json(self) -> dict[str, object]:
+        """As documented in the reference of `status --json`: a JobReport with `nodes`."""
+        return {**self.report.to_json(), "nodes": [node.to_json() for node in self.nodes]}
+
+
+def status_of(
+    job: JobRecord,
+    looks: Mapping[str, JobProbe | NodeError],
+    *,
+    folder: Path,
+    final: JobReport | None,
+    now: datetime,
+) -> JobStatus:
+    """How the job stands; `final` is the report that was written at its end, if one was."""
+    nodes = tuple(_node_status(job, node, looks[node]) for node in job.nodes)
+    notes = tuple(
+        f"{node.node}: {node.processes} processes of the job are left; stop ends them"
+        for node in nodes
+        if node.processes
+    )
+    primary = looks[job.primary]
+    launcher_alive = not isinstance(primary, NodeError) and primary.launcher_alive
+    if final is not None and not launcher_alive:
+        return JobStatus(report=replace(final, notes=(*final.notes, *notes)), nodes=nodes)
+    course = Progress()
+    for look in looks.values():
+        if not isinstance(look, NodeError):
+            for event in look.events:
+                course.note(event)
+    report = report_on(
+        job,
+        course,
+        folder=folder,
+        started=job.started,
+        duration_s=duration_of(job, course, now),
+        clocks=job.clocks,
+    )
+    state, message = _state(course, report, primary, nodes)
+    if state is JobState.RUNNING:
+        report = replace(report, exit_code=None)
+        notes = ()
+    report = replace(report, state=state, message=message, notes=(*report.notes, *notes))
+    return JobStatus(report=report, nodes=nodes)
+
+
+def duration_of(job: JobRecord, course: Progress, now: datetime) -> float:
+    """From its start to the end of its launcher as far as it is known, else until now."""
+    began = datetime.fromisoformat(job.started)
+    at = course.launcher_ended_at
+    if at is None:
+        at = max((end.at for end in course.ended.values()), default=None)
+    if at is None or not course.launcher_over:
+        return max(0.0, (now - began).total_seconds())
+    return max(0.0, job.clocks.here(job.primary, at) - began.timestamp())
+
+
+def _state(
+    course: Progress,
+    report: JobReport,
+    primary: JobProbe | NodeError,
+    nodes: tuple[NodeStatus, ...],
+) -> tuple[JobState, str]:
+    """The state, and what there is to say about it."""
+    if isinstance(primary, NodeError):
+        alive = any(node.alive for node in nodes)
+        what = "but ranks on other nodes run" if alive else "and no rank was seen elsewhere"
+        words = f"{primary.node}, from which it was started, cannot be asked, {what}"
+        return JobState.RUNNING if alive else JobState.LOST, words
+    if primary.launcher_alive:
+        return JobState.RUNNING, ""
+    if not primary.has_folder:
+        return JobState.LOST, "its folder is not on the primary (any more)"
+    if not primary.events:
+        return JobState.NOT_STARTED, "it was made ready and not started"
+    unseen = course.launcher_code is None and not _failed_by_itself(report)
+    if unseen and not course.stopped:
+        return JobState.LOST, "the launcher is gone and nobody saw how it ended"
+    return report.state, report.message
+
+
+def _failed_by_itself(report: JobReport) -> bool:
+    """Whether a rank failed, and not because of the launcher's end: that ends ranks by a signal."""
+    failure, cause = report.first_failure, report.cause
+    if failure is None:
+        return cause is not None and bool(cause.unsure)
+    return failure.end.signal not in OF_A_LOST_LAUNCHER
+
+
+def _node_status(job: JobRecord, node: str, look: JobProbe | NodeError) -> NodeStatus:
+    ranks = tuple(rank.rank for rank in job.ranks_on(node))
+    if isinstance(look, NodeError):
+        return NodeStatus(node=node, ranks=ranks, problem=look.message)
+    return NodeStatus(
+        node=node,
+        ranks=ranks,
+        alive=tuple(rank for rank in ranks if rank in look.ranks_alive),
+        processes=len(look.pids),
+        launcher_alive=look.launcher_alive if node in job.started_on else None,
+        last_lines=tuple(sorted(look.last_lines.items())),
+        silent_s=dict(sorted(look.silent_s.items())),
+        loads=dict(sorted(look.loads.items())),
+    )

@@ -1,0 +1,166 @@
+"""Ending a job: the launcher is asked, then every node is swept for what still lives."""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.launch.launchers.mpirun import sigkill_timeout_s
+from ascendboot.launch.scripts import HASTEN, SWEEP, TERMINATE
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.pool import on_each
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import PurePosixPath
+
+    from ascendboot.transport.api import Transport
+
+log = logging.getLogger(__name__)
+_LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")
+LINGER_S = 2.0
+"""How long what ends by itself may take after the launcher is gone."""
+_KILL_S = 30.0
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A process of the job that had not ended by itself."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """What was found on one node."""
+
+    ended: tuple[Survivor, ...] = ()
+    """What the sweep ended."""
+    left: tuple[Survivor, ...] = ()
+    """What lives on in spite of it."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The files of the job on this node, in bytes."""
+    full: str = ""
+    """The folder of the job when next to nothing is free on its disk."""
+
+
+def terminate_launcher(
+    transport: Transport, folder: PurePosixPath, *, by_stop: bool = False
+) -> None:
+    """Ask the job's launcher, known by pid and start time, to end the job.
+
+    `by_stop` records for whoever follows or asks later that it was `stop` that ended it.
+
+    Raises:
+        NodeError: the primary did not take the order.
+    """
+    command = Command(
+        argv=("bash", "-c", TERMINATE, "terminate", str(folder), "stop" if by_stop else ""),
+        purpose=f"end the launcher of job {folder.name}",
+        effect=Effect.WRITE,
+    )
+    transport.run(command).checked()
+
+
+def hasten(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks: int) -> None:
+    """Have the ranks of a job that has failed end on all nodes now, each in its grace.
+
+    Open MPI (4.1) tells the other nodes only once the primary's ranks have ended. A node that
+    cannot be asked hears of it later, by Open MPI.
+    """
+    command = Command(
+        argv=("bash", "-c", HASTEN, "hasten", str(folder)),
+        purpose=f"end the ranks of job {folder.name}",
+        effect=Effect.WRITE,
+    )
+    told = on_each(transports, lambda node: transports[node].run(command), forks=forks)
+    for node, done in told.items():
+        if isinstance(done, NodeError):
+            log.info("%s: %s", node, done.message)
+
+
+def terminate_processes(
+    transports: Mapping[str, Transport],
+    folder: PurePosixPath,
+    *,
+    linger_s: float = LINGER_S,
+    grace_s: float,
+    forks: int,
+) -> dict[str, Terminated | NodeError]:
+    """End what still lives of the job on each of the nodes: SIGTERM, `grace_s`, SIGKILL.
+
+    A node that could not be asked is given with its error.
+    """
+    words = (str(folder), folder.name, str(_tenths(linger_s)), str(_tenths(grace_s)))
+    command = Command(
+        argv=("bash", "-c", SWEEP, "sweep", *words),
+        purpose=f"see what is left of job {folder.name}",
+        effect=Effect.WRITE,
+        timeout_s=linger_s + grace_s + _KILL_S,
+    )
+    return on_each(transports, lambda node: _swept(transports[node], command), forks=forks)
+
+
+def stop_job(
+    transports: Mapping[str, Transport],
+    folder: PurePosixPath,
+    *,
+    primary: str,
+    grace_s: float,
+    forks: int,
+) -> dict[str, Terminated | NodeError]:
+    """End a job whoever follows it; `folder` is BASE/jobs/JOB_ID.
+
+    The launcher is asked first, so that ranks get their SIGTERM from it as usual. The primary may
+    be missing from `transports`: then the others are swept alone.
+    """
+    linger_s = 0.0
+    if primary in transports:
+        with suppress(NodeError):
+            terminate_launcher(transports[primary], folder, by_stop=True)
+            linger_s = ends_within_s(grace_s)
+    found = terminate_processes(transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks)
+    # A login that was under way when the launcher ended may have begun a daemon since.
+    again = terminate_processes(transports, folder, linger_s=0.0, grace_s=grace_s, forks=forks)
+    return {node: _both(found[node], again[node]) for node in transports}
+
+
+def ends_within_s(grace_s: float) -> float:
+    """How long mpirun takes at most to end a job when no wrapper of ours hurries it."""
+    return 2 * sigkill_timeout_s(grace_s) + 5.0
+
+
+def _both(first: Terminated | NodeError, second: Terminated | NodeError) -> Terminated | NodeError:
+    if isinstance(first, NodeError) or isinstance(second, NodeError):
+        return second
+    return Terminated((*first.ended, *second.ended), second.left, second.sizes, second.full)
+
+
+def _swept(transport: Transport, command: Command) -> Terminated:
+    result = transport.run(command).checked()
+    found: dict[str, list[Survivor]] = {"ended": [], "left": []}
+    sizes: dict[str, int] = {}
+    full = ""
+    for number, line in enumerate(result.lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            problem = NotUnderstoodError("the sweep", number, line, "ended, left, size or full")
+            raise CommandError(transport.node, f"could not {command.purpose}: {problem}")
+        if match[1] == "size":
+            sizes[match[3]] = int(match[2])
+        elif match[1] == "full":
+            full = match[3]
+        else:
+            found[match[1]].append(Survivor(int(match[2]), match[3].strip()))
+    left = tuple(found["left"])
+    ended = tuple(o for o in found["ended"] if o.pid not in {other.pid for other in left})
+    return Terminated(ended, left, sizes, full)
+
+
+def _tenths(seconds: float) -> int:
+    return round(seconds * 10)

@@ -1,1 +1,0 @@
-"""Facts against facts and against the inventory: findings with level, nodes and remedy; pure."""

@@ -1,0 +1,344 @@
+"""The network of a practice cluster: namespaces, bridges, delays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascendboot.lab.host import SEARCH_PATH, LabError, ProcessId, environment, kill_all, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ascendboot.lab.records import Record
+    from ascendboot.lab.shape import LabNode, Shape
+
+NAMESPACES = Path("/run/netns")
+INTERFACES = Path("/sys/class/net")
+_LINK_TIMEOUT_S = 10.0
+_POLL_S = 0.05
+
+
+def build(shape: Shape) -> None:
+    """Make both networks: every namespace, bridge, cable and address.
+
+    Raises:
+        LabError: the kernel refused a part; what was made so far stays.
+    """
+    add = [f"netns add {name}" for name in namespaces(shape)]
+    run(["ip", "-batch", "-"], purpose="make network namespaces", text=_lines(add))
+    _inside(shape.management_switch, management_lines(shape, os.getpid()))
+    _inside(shape.npu_switch, npu_lines(shape))
+    for node in shape.nodes:
+        _inside(node.namespace, port_lines("eth0", f"{node.address}/{shape.management.prefixlen}"))
+        for device in node.devices:
+            address = f"{device.device_ip}/{shape.npu.prefixlen}"
+            name = shape.device_namespace(node, device)
+            _inside(name, port_lines(f"eth{device.device_id}", address))
+    ours = f"{shape.operator_address}/{shape.management.prefixlen}"
+    run(
+        ["ip", "-batch", "-"],
+        purpose="join the management network",
+        text=_lines(port_lines(shape.prefix, ours)[1:]),
+    )
+
+
+def namespaces(shape: Shape) -> list[str]:
+    """The names of all network namespaces of a lab."""
+    names = [shape.management_switch, shape.npu_switch]
+    for node in shape.nodes:
+        names.append(node.namespace)
+        names.extend(shape.device_namespace(node, device) for device in node.devices)
+    return names
+
+
+def management_lines(shape: Shape, operator_pid: int) -> list[str]:
+    """The management switch: one port per node, and one for the operator's side."""
+    lines = _bridge_lines()
+    for node in shape.nodes:
+        lines += _cable_lines(node_port(node), "eth0", node.namespace)
+    return lines + _cable_lines("operator", shape.prefix, str(operator_pid))
+
+
+def npu_lines(shape: Shape) -> list[str]:
+    """The NPU switch: one port per NPU; its own address answers netdetect."""
+    lines = _bridge_lines()
+    lines.append(f"addr add {shape.gateway}/{shape.npu.prefixlen} brd + dev br0")
+    for node in shape.nodes:
+        for device in node.devices:
+            name = f"eth{device.device_id}"
+            port = _port(node, device.device_id)
+            lines += _cable_lines(port, name, shape.device_namespace(node, device))
+    return lines
+
+
+def port_lines(interface: str, address: str) -> list[str]:
+    """One end of a cable, with its address."""
+    return [
+        "link set lo up",
+        f"link set {interface} addrgenmode none",
+        f"addr add {address} brd + dev {interface}",
+        f"link set {interface} up",
+    ]
+
+
+def node_port(node: LabNode) -> str:
+    """The name of the port in which a node's cable is plugged."""
+    return f"n{node.number}"
+
+
+def wire_ends(node: LabNode) -> tuple[str, str]:
+    """The names of the two ends of a slow wire: towards the node, towards the switch."""
+    return f"{node_port(node)}a", f"{node_port(node)}b"
+
+
+def insert_wire(shape: Shape, node: LabNode) -> None:
+    """Put a slow wire, whose ends are there, between a node's cable and the switch."""
+    near, far = wire_ends(node)
+    between = f"{node_port(node)}w"
+    lines = [
+        f"link add {between} type bridge mcast_snooping 0",
+        f"link set {between} addrgenmode none up",
+        f"link set {near} addrgenmode none master {between} up",
+        f"link set {far} addrgenmode none master br0 up",
+        f"link set {node_port(node)} master {between}",
+    ]
+    _inside(shape.management_switch, lines)
+
+
+def remove_wire(shape: Shape, node: LabNode) -> None:
+    """Plug a node's cable into the switch again; the wire's ends end with their process."""
+    port = node_port(node)
+    _inside(shape.management_switch, [f"link set {port} master br0", f"link del {port}w"])
+
+
+def set_node_power(shape: Shape, node: LabNode, *, on: bool, links_down: Iterable[int]) -> None:
+    """Make the cables of a node as if it had power, or as if it had none.
+
+    NPUs in `links_down` stay down either way.
+    """
+    state = "up" if on else "down"
+    _inside(shape.management_switch, [f"link set {node_port(node)} {state}"])
+    if not on:
+        # The operator's side would go on sending for half a minute before it says "no route".
+        forget = ["ip", "neigh", "flush", "to", str(node.address), "dev", shape.prefix]
+        run(forget, purpose=f"forget where {node.name} was")
+    stay_down = set(links_down)
+    for device in node.devices:
+        if device.device_id not in stay_down:
+            set_link(shape, node, device.device_id, up=on)
+
+
+def set_link(shape: Shape, node: LabNode, device_id: int, *, up: bool) -> None:
+    """Set the network interface of one NPU up or down."""
+    device = node.devices[device_id]
+    state = "up" if up else "down"
+    _inside(shape.device_namespace(node, device), [f"link set eth{device_id} {state}"])
+
+
+def wait_for_links(
+    shape: Shape,
+    node: LabNode,
+    *,
+    links_down: Iterable[int] = (),
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when every link of the node works that should, on both ends of its cable.
+
+    The kernel takes up to a second to tell a bridge that a cable is plugged in.
+
+    Raises:
+        LabError: one did not come up in time.
+    """
+    stay_down = set(links_down)
+    wanted = [d.device_id for d in node.devices if d.device_id not in stay_down]
+    ports = [_port(node, number) for number in wanted]
+    deadline = clock() + _LINK_TIMEOUT_S
+    while clock() < deadline:
+        switch = _inside(shape.npu_switch, ["link show"])
+        waiting = [port for port in ports if not _is_up(port, switch)]
+        up = links_up(shape, node)
+        if not waiting and all(up[number] for number in wanted):
+            return
+        pause(_POLL_S)
+    raise LabError(
+        f"{node.name}: could not bring up its NPU links: no carrier within {_LINK_TIMEOUT_S:g} s;"
+        " try invoke lab.down, then invoke lab.up"
+    )
+
+
+def links_up(shape: Shape, node: LabNode) -> dict[int, bool]:
+    """The real state of the node's NPU links, by device; one that is gone counts as down."""
+    return {
+        device.device_id: _link_is_up(shape.device_namespace(node, device), device.device_id)
+        for device in node.devices
+    }
+
+
+def take_down(prefix: str) -> None:
+    """Remove the operator's cable and every namespace whose name begins with the lab's prefix."""
+    names = existing(prefix)
+    if prefix in names:
+        run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
+        names.remove(prefix)
+    if names:
+        delete = [f"netns del {name}" for name in names]
+        run(["ip", "-force", "-batch", "-"], purpose="remove namespaces", text=_lines(delete))
+
+
+def existing(prefix: str) -> list[str]:
+    """The operator's interface and the namespaces that there are of a lab."""
+    names = [prefix] if (INTERFACES / prefix).exists() else []
+    if NAMESPACES.is_dir():
+        found = (path.name for path in NAMESPACES.iterdir())
+        names += sorted(name for name in found if name.startswith(f"{prefix}-"))
+    return names
+
+
+def _bridge_lines() -> list[str]:
+    return [
+        "link set lo up",
+        "link add br0 type bridge mcast_snooping 0",
+        "link set br0 addrgenmode none",
+        "link set br0 up",
+    ]
+
+
+def _cable_lines(port: str, far_end: str, namespace: str) -> list[str]:
+    return [
+        f"link add {port} type veth peer name {far_end} netns {namespace}",
+        f"link set {port} addrgenmode none master br0 up",
+    ]
+
+
+def _inside(namespace: str, lines: Sequence[str]) -> str:
+    # Not `ip -n`: that also copies the machine's whole mount table, once per call.
+    argv = ["nsenter", f"--net={NAMESPACES / namespace}", "ip", "-batch", "-"]
+    return run(argv, purpose=f"wire {namespace}", text=_lines(lines))
+
+
+def _link_is_up(namespace: str, device_id: int) -> bool:
+    if not (NAMESPACES / namespace).exists():
+        return False
+    return _is_up(f"eth{device_id}", _inside(namespace, ["link show"]))
+
+
+def _is_up(interface: str, listing: str) -> bool:
+    lines = (line for line in listing.splitlines() if f" {interface}@" in line)
+    return any(" state UP " in line for line in lines)
+
+
+def _port(node: LabNode, device_id: int) -> str:
+    return f"{node_port(node)}d{device_id}"
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+_NETEM = "netem"
+_START_TIMEOUT_S = 20.0
+_END_TIMEOUT_S = 10.0
+
+
+def begin(record: Record, node: LabNode, milliseconds: int) -> None:
+    """Make the link slow: by netem where the kernel has it, else by a wire of our own.
+
+    Raises:
+        LabError: neither can be.
+    """
+    end(record, node)
+    note = _note(record, node)
+    if _netem(record, node, milliseconds):
+        note.write_text(_NETEM)
+        return
+    process = _start_wire(record, node, milliseconds)
+    note.write_text(f"{process.pid} {process.started}")
+    insert_wire(record.shape, node)
+
+
+def end(record: Record, node: LabNode) -> None:
+    """Make the link quick again; one that was not slow stays as it is."""
+    note = _note(record, node)
+    if not note.exists():
+        return
+    if note.read_text() == _NETEM:
+        for namespace, interface in _ends(record, node):
+            _tc(namespace, f"qdisc del dev {interface} root")
+    else:
+        remove_wire(record.shape, node)
+        end_wire(record, node)
+    note.unlink()
+
+
+def end_wire(record: Record, node: LabNode) -> None:
+    """End the process that is the node's wire, if there is one: it keeps a namespace alive."""
+    note = _note(record, node)
+    process = ProcessId.parsed(note.read_text()) if note.exists() else None
+    if process and kill_all([process], timeout_s=_END_TIMEOUT_S):
+        raise LabError(
+            f"{node.name}: could not end its slow wire: process {process.pid} lives"
+            f" {_END_TIMEOUT_S:g} s after SIGKILL; say invoke lab.down again"
+        )
+
+
+def netem_line(interface: str, milliseconds: int) -> str:
+    """What tc does to the sending side of a link."""
+    return f"qdisc replace dev {interface} root netem delay {milliseconds}ms limit 100000"
+
+
+def _netem(record: Record, node: LabNode, milliseconds: int) -> bool:
+    if not shutil.which("tc", path=SEARCH_PATH):
+        return False
+    try:
+        for namespace, interface in _ends(record, node):
+            _tc(namespace, netem_line(interface, milliseconds))
+    except LabError:  # the kernel lacks it
+        return False
+    return True
+
+
+def _ends(record: Record, node: LabNode) -> tuple[tuple[str, str], ...]:
+    return (record.shape.management_switch, node_port(node)), (node.namespace, "eth0")
+
+
+def _tc(namespace: str, line: str) -> None:
+    argv = ["nsenter", f"--net={NAMESPACES / namespace}", "tc", "-batch", "-"]
+    run(argv, purpose=f"delay what leaves {namespace}", text=f"{line}\n")
+
+
+def _start_wire(record: Record, node: LabNode, milliseconds: int) -> ProcessId:
+    near, far = wire_ends(node)
+    argv = [
+        *("setsid", "--fork"),
+        *("nsenter", f"--net={NAMESPACES / record.shape.management_switch}"),
+        *(sys.executable, "-B", "-m", "ascendboot.lab.relay", near, far, str(milliseconds)),
+    ]
+    # It lets go of its output once it runs, so that this returns and it goes on.
+    done = subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        timeout=_START_TIMEOUT_S,
+    )
+    process = ProcessId.parsed(done.stdout)
+    if process is None:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise LabError(
+            f"{node.name}: could not delay its link: {words[-1]}; the kernel needs netem or TUN/TAP"
+            " (modprobe sch_netem, or modprobe tun)"
+        )
+    return process
+
+
+def _note(record: Record, node: LabNode) -> Path:
+    return record.folder / f"{node.name}.delay"

@@ -1,1 +1,0 @@
-"""One module per tool: its output as text in, values out; strict."""

@@ -1,0 +1,1 @@
+"""Whether the nodes are ready for a job, checked just before it starts."""

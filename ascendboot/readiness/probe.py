@@ -1,0 +1,556 @@
+"""Queries the nodes of a job just before its start."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.npus import hccn_tool_output
+from ascendboot.facts.parsers import hccn_tool, npu_smi, system
+from ascendboot.facts.parsers import npu_smi as npu_smi_parser
+from ascendboot.facts.parsers.system import FileSystem
+from ascendboot.facts.query import NOT_ASKED, Answer, attempt, part_of, sections_of
+from ascendboot.facts.scripts import COMMON, VENDOR_TOOLS
+from ascendboot.launch.scripts import JOB_PROCESSES, RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.facts.environment import NodeEnvironment
+    from ascendboot.facts.parsers.base import Section
+    from ascendboot.facts.parsers.npu_smi import DeviceIds
+    from ascendboot.facts.parsers.system import Listener
+    from ascendboot.transport.api import Result
+
+
+def file_system(path: Path) -> FileSystem:
+    """The file system that holds a path; `path` stands for its mount point."""
+    found = os.statvfs(path)
+    return FileSystem(
+        mount_point=str(path),
+        free_bytes=found.f_bavail * found.f_frsize,
+        free_inodes=found.f_favail if found.f_files else None,
+    )
+
+
+T = TypeVar("T")
+
+
+def addresses_now(sections: Mapping[str, Section]) -> dict[int, Answer[str | None]]:
+    """The address of each device that was asked for, or why there is none."""
+    if sections["hccn_tool"].exit_code:
+        return {}
+    return _each(sections, "ip", "read the IP", _ips)
+
+
+def links_now(sections: Mapping[str, Section]) -> dict[int, Answer[bool]]:
+    """Whether the link of each device that was asked for is up, or why that is not known."""
+    return _each(sections, "link", "read the link", hccn_tool.parse_link)
+
+
+def switches_now(sections: Mapping[str, Section]) -> dict[int, Answer[bool]]:
+    """Whether TLS is on at each device that was asked for, or why that is not known."""
+    return _each(sections, "tls", "read the TLS switch", hccn_tool.parse_tls)
+
+
+def _each(
+    sections: Mapping[str, Section], what: str, purpose: str, parse: Callable[[str, str], T]
+) -> dict[int, Answer[T]]:
+    names = [name for name in sections if name.endswith(f"/{what}")]
+    asked = sorted(int(name.partition("/")[0]) for name in names)
+
+    def printed(device_id: int) -> T:
+        tool = f"hccn_tool -i {device_id} -{what} -g"
+        return parse(hccn_tool_output(sections.get(f"{device_id}/{what}"), tool), tool)
+
+    return {id_: attempt(f"{purpose} of device {id_}", partial(printed, id_)) for id_ in asked}
+
+
+def _ips(text: str, tool: str) -> str | None:
+    return ",".join(address.ip for address in hccn_tool.parse_ip(text, tool)) or None
+
+
+# All of it runs before every job: where nothing is wrong, few programs are started.
+
+PACKAGES: Final = (
+    "torch",
+    "torch_npu",
+    "tensorflow",
+    "tensorflow_cpu",
+    "npu_bridge",
+    "npu_device",
+    "horovod",
+    "mindspore",
+    "mpi4py",
+    "numpy",
+)
+"""Packages whose version a job depends on, by the names of their distributions."""
+
+# importlib.metadata is not there before Python 3.8 and takes 30 ms where it is; the folders beside
+# a package say the same. Nothing is imported: a framework takes seconds.
+VERSIONS: Final = f"""
+import os, sys
+module, script = sys.argv[1:3]
+known, seen = {PACKAGES!r}, set()
+print("python %d.%d.%d" % sys.version_info[:3])
+for folder in sys.path[1:]:
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:
+        continue
+    for entry in entries:
+        stem, _, kind = entry.rpartition(".")
+        name, _, version = stem.partition("-")
+        name = name.replace("-", "_").replace(".", "_").lower()
+        if kind in ("dist-info", "egg-info") and name in known and name not in seen and version:
+            seen.add(name)
+            print(name + " " + version.partition("-")[0])
+try:
+    lines = open(script, encoding="utf-8", errors="replace").readlines() if script else []
+except OSError:
+    lines = []
+for line in lines:
+    words = line.replace(",", " ").split()
+    if words[:1] == ["from"]:
+        words = words[:2]
+    elif words[:1] != ["import"]:
+        continue
+    for word in words[1:]:
+        if word.partition(".")[0] in known:
+            print("uses " + word.partition(".")[0])
+if module:
+    import importlib.util
+    if importlib.util.find_spec(module) is None:
+        print("lacks " + module)
+"""
+"""Arguments: a module that must be there, and the script, or "" for none of them."""
+
+WORDS_OF: Final = r"""
+words_of() {
+  # Where the process ends meanwhile, bash's `read` leaves in `word` what it was.
+  local word
+  words=
+  while word= && [ "${#words}" -lt 120 ] && { IFS= read -r -d '' word || [ -n "$word" ]; }; do
+    words+="${words:+ }${word//[$'\n\t']/ }"
+  done 2>/dev/null <"/proc/$1/cmdline"
+  words=${words:0:120}
+}
+"""
+
+WORK: Final = (
+    COMMON
+    + RUNS
+    + JOB_PROCESSES
+    + WORDS_OF
+    + r"""
+base=$1 python=$2 module=$3 script=$4 mpirun=$5 ports=$6 versions=$7 sshd=$8
+shift 8
+lacks=
+lack() { lacks+="$1"$'\n'; }
+if [ -n "$mpirun" ]; then
+  for program in "$mpirun" "${mpirun%/*}/orted"; do
+    [ -x "$program" ] || lack "no program $program; install Open MPI or run setup"
+  done
+fi
+packages() (
+  set -- "$base" "$python" "$versions" "$module" "$script"
+  # the inventory may have variables of any name
+  [ ! -r "$1/env/node.env" ] || . "$1/env/node.env" >/dev/null 2>&1
+  command -v -- "$2" >/dev/null || exit 127
+  [ -n "$3" ] || exit 0  # to be started, it takes longer than all the rest
+  exec "$2" -c "$3" "$4" "$5"
+)
+said=$(both_of packages)
+code=$?
+if [ "$code" = 127 ]; then
+  lack "no program $python; install it or state another as code.python in the inventory"
+fi
+section lacks 0 "$lacks"
+opening=
+[ ! -f "$script" ] || { IFS= read -r -n 80 opening; } 2>/dev/null <"$script"
+case $opening in '#!'*) ;; *) opening= ;; esac
+section opening 0 "$opening"
+section packages "$code" "$said"
+# What lies on a server that does not answer would hold up everything.
+told=
+for path; do
+  timeout -k 1 5 bash -c '[ -e "$1" ] || exit 3
+    [ -r "$1" ] && { [ ! -d "$1" ] || [ -x "$1" ]; } || exit 4' - "$path" 2>/dev/null
+  case $? in 0) ;; 3) told+="absent $path"$'\n' ;; 4) told+="unreadable $path"$'\n' ;;
+    *) told+="silent $path"$'\n' ;; esac
+done
+section data 0 "$told"
+
+told= ids=' '
+while read -r pid id; do
+  words_of "$pid"
+  told+="process $pid $id $words"$'\n'
+  case $ids in *" $id "*) ;; *) ids+="$id " ;; esac
+done < <(job_processes)
+# The launcher of a job began where the job is still open, be it that its ranks live elsewhere.
+for open in "${base%/*}"/*/jobs/*/open; do
+  id=${open%/open}; id=${id##*/}
+  [ "$id" = '*' ] || case $ids in *" $id "*) ;; *) ids+="$id " ;; esac
+done
+for id in $ids; do
+  for events in "${base%/*}"/*/jobs/"$id"/events; do
+    [ -r "$events" ] || continue
+    state=
+    while read -r who number key pid word start; do
+      case "$who $key" in
+        'launcher pid' | 'supervisor pid')
+          [ "$state" = runs ] || state=gone
+          ! runs "$pid" "$start" || state=runs ;;
+        rank*) break ;;
+      esac
+    done <"$events"
+    told+="folder ${state:-none} $id ${events%/events}"$'\n'
+  done
+done
+section jobs 0 "$told"
+
+# Who answers there is only asked when somebody does: ss looks through all processes.
+pid=; { read -r pid _; } 2>/dev/null <"$base/sshd/started"
+[ -n "$pid" ] && [ -e "/proc/$pid" ] || { pid=; [ -z "$sshd" ] || ports+="${ports:+|}$sshd"; }
+section sshd 0 "$pid"
+if [ -n "$ports" ] && grep -qsE ":($ports) [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6
+then ask listeners ss -Hltnp
+else section listeners 0 ''
+fi
+ask disk df -B1 --output=avail,itotal,iavail,target -- "$base"
+section end 0 ''
+"""
+)
+"""Arguments: base, python, a module that it must have, script, mpirun ("" for none of them), ports
+in capital hexadecimal digits joined by `|`, `VERSIONS`, our sshd's port, paths that must be
+readable."""
+
+HOST: Final = (
+    COMMON
+    + VENDOR_TOOLS
+    + JOB_PROCESSES
+    + WORDS_OF
+    + r"""
+left=5 enough=20
+# In a table without physical ids the NPUs' own are taken for them while these count up from 0, as
+# is the one id that an NPU of 950 has. Else the tool is asked once more: that takes time.
+counts_up() {
+  local bar id name next=0
+  case $1 in *Phy-ID*) return ;; esac
+  while read -r bar id name _; do
+    case $bar$id in '|' | '|'*[!0-9]* | [!\|]*) continue ;; esac
+    case $name in *[!0-9\|]*) [ "$id" = "$next" ] || return 1; next=$((next + 1)) ;; esac
+  done <<<"${1%%Process id*}"
+}
+processes=$1 questions=$2 linked=$3; shift 3
+table=
+if [ -z "$processes" ]; then :
+elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
+  tell processes merged timeout -k 1 10 "$found" info
+  table=$said
+  counts_up "$table" || tell mapping '' timeout -k 1 10 "$found" info -m
+  told= seen=' '
+  while IFS='|' read -r _ _ pid _; do
+    pid=${pid//[[:space:]]/}
+    case $pid in '' | *[!0-9]*) continue ;; esac
+    case $seen in *" $pid "*) continue ;; esac
+    seen+="$pid " id=
+    [ -e "/proc/$pid" ] || continue
+    while IFS= read -r -d '' entry; do
+      case $entry in ASCENDBOOT_JOB_ID=*) id=${entry#*=} ;; esac
+    done 2>/dev/null <"/proc/$pid/environ"
+    is_ours "$pid" || id=
+    words_of "$pid"
+    told+="$pid ${id:--} $words"$'\n'
+  done <<<"${table#*Process id}"
+  section holders 0 "$told"
+else
+  section processes 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
+fi
+suspects=
+if [ "$#" -gt 0 ] && [ -e /etc/hccn.conf ]; then
+  content hccn_conf /etc/hccn.conf
+  { conf=$'\n'$(</etc/hccn.conf); } 2>/dev/null
+  for pair; do
+    id=${pair%%=*}
+    case $conf in *$'\n'"address_$id="*) ;; *) continue ;; esac
+    value=${conf#*$'\n'"address_$id="}; value=${value%%[$'\r\n ']*}
+    [ "$value" = "${pair#*=}" ] || suspects+=" $id"
+  done
+fi
+# Inside a super pod devices of A3, whose table says Phy-ID, need neither link nor TLS.
+case $table in *Phy-ID*) questions= ;; esac
+# The tool takes up to a second for each device: of addresses it is asked only where the file
+# already disagrees, and of links before TLS: without a link no job runs.
+if [ -z "$suspects$questions" ]; then :
+elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
+  section hccn_tool 0 "$found"
+  for id in $suspects; do tell "$id/ip" merged timeout -k 1 10 "$found" -i "$id" -ip -g; done
+  for what in $questions; do
+    for id in $linked; do
+      tell "$id/$what" merged timeout -k 1 10 "$found" -i "$id" "-$what" -g
+    done
+  done
+else
+  section hccn_tool 127 'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
+fi
+section end 0 ''
+"""
+)
+"""Arguments: something where the users of the devices are wanted; of `link` and `tls` what is asked
+of the devices whose ids come next; then DEVICE=IP as the rank table has them. How long a busy tool
+is waited for is short: the job waits with it."""
+
+_SCRIPT = "the script that looks at what the job needs"
+
+Launcher: TypeAlias = Literal["runs", "gone", "none"]
+DataState: TypeAlias = Literal["absent", "unreadable", "silent"]
+
+
+@dataclass(frozen=True)
+class Packages:
+    """What the interpreter of the job has, and what of it the script imports."""
+
+    python: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By the name of the distribution, with `_` for `-`."""
+    used: frozenset[str] = frozenset()
+    lacks: str = ""
+    """The module that it must have and has not."""
+
+
+@dataclass(frozen=True)
+class JobProcess:
+    """A process that carries the id of a job of ours."""
+
+    pid: int
+    job_id: str
+    command: str
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The folder of such a job, and what became of its launcher here; none: there was none."""
+
+    job_id: str
+    launcher: Launcher
+    path: str
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What lives of jobs on a node."""
+
+    processes: tuple[JobProcess, ...] = ()
+    folders: tuple[JobFolder, ...] = ()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that uses devices; by its pid on the host side, where it may not be seen."""
+
+    pid: int
+    devices: tuple[int, ...]
+    job_id: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceIps:
+    """The addresses of the devices by physical id: at boot, and now where that was asked."""
+
+    at_boot: Mapping[int, str]
+    now: Mapping[int, Answer[str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DevicePorts:
+    """Links that are up and TLS switches that are on, by physical id, where they were asked for."""
+
+    link: Mapping[int, Answer[bool]] = field(default_factory=dict)
+    tls: Mapping[int, Answer[bool]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLook:
+    """The answers of one node; a question that was not put is `NOT_ASKED`."""
+
+    lacks: Answer[tuple[str, ...]] = NOT_ASKED
+    opening: Answer[str] = NOT_ASKED
+    """The first line of the script where it begins with `#!`."""
+    packages: Answer[Packages] = NOT_ASKED
+    data: Answer[tuple[tuple[DataState, str], ...]] = NOT_ASKED
+    """The paths that cannot be read, each with how that is."""
+    jobs: Answer[Jobs] = NOT_ASKED
+    listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
+    disk: Answer[FileSystem] = NOT_ASKED
+    holders: Answer[tuple[Holder, ...]] = NOT_ASKED
+    present: Answer[tuple[int, ...]] = NOT_ASKED
+    """The devices that the server has; empty where they cannot be told."""
+    health: Answer[Mapping[int, str]] = NOT_ASKED
+    """How they are, in the tool's words."""
+    device_ips: Answer[DeviceIps] = NOT_ASKED
+    surroundings: Answer[NodeEnvironment] = NOT_ASKED
+    """Which of the devices the node's container has."""
+    ports: Answer[DevicePorts] = NOT_ASKED
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeLook:
+        """The look in what `ask` returned; other names are left out."""
+        return cls(**{name: answers[name] for name in cls.__dataclass_fields__ if name in answers})
+
+
+def parse_lacks(result: Result) -> tuple[str, ...]:
+    """Which programs are missing, each with what to do."""
+    return tuple(_lines(_part(result, "lacks")))
+
+
+def parse_opening(result: Result) -> str:
+    """How the script begins, if it says what it is to be run by."""
+    return _part(result, "opening").strip()
+
+
+def parse_data(result: Result) -> tuple[tuple[DataState, str], ...]:
+    """Which paths cannot be read."""
+    found: list[tuple[DataState, str]] = []
+    for number, line in enumerate(_lines(_part(result, "data")), 1):
+        match line.split(" ", 1):
+            case [("absent" | "unreadable" | "silent") as state, path]:
+                found.append((state, path))
+            case _:
+                raise NotUnderstoodError(_SCRIPT, number, line, "a path and how it is")
+    return tuple(found)
+
+
+def parse_packages(result: Result) -> Packages:
+    """What the interpreter said of itself."""
+    lines = _lines(_part(result, "packages"))
+    said: dict[str, list[str]] = {"python": [], "uses": [], "lacks": []}
+    versions: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        match line.split(" "):
+            case [("python" | "uses" | "lacks") as kind, word]:
+                said[kind].append(word)
+            case [name, version] if name and version:
+                versions[name] = version
+            case _:
+                raise NotUnderstoodError(_SCRIPT, number, line, "a package and its version")
+    if len(said["python"]) != 1:
+        raise NotUnderstoodError(_SCRIPT, 1, "", "one version of Python")
+    lacks = "".join(said["lacks"])
+    return Packages(said["python"][0], versions, frozenset(said["uses"]), lacks)
+
+
+def parse_jobs(result: Result) -> Jobs:
+    """What lives of jobs."""
+    processes, folders = [], []
+    for number, line in enumerate(_lines(_part(result, "jobs")), 1):
+        match line.split(" ", 3):
+            case ["process", pid, job_id, command] if pid.isdecimal():
+                processes.append(JobProcess(int(pid), job_id, command))
+            case ["folder", ("runs" | "gone" | "none") as state, job_id, path]:
+                folders.append(JobFolder(job_id, state, path))
+            case _:
+                raise NotUnderstoodError(_SCRIPT, number, line, "a process or a folder of a job")
+    return Jobs(tuple(processes), tuple(folders))
+
+
+def parse_listeners(result: Result) -> tuple[Listener, ...]:
+    """Who listens besides our sshd, where one of the ports is taken; nobody, where none is."""
+    said, sshd = _part(result, "listeners"), _part(result, "sshd")
+    if not said:
+        return ()
+    from ascendboot.facts.parsers import system  # noqa: PLC0415 - of no use for most jobs
+
+    return tuple(found for found in system.parse_ss(said) if str(found.pid) != sshd)
+
+
+def parse_disk(result: Result) -> FileSystem:
+    """The file system on which the job's folder will be."""
+    found = system.parse_disk(_part(result, "disk"))
+    if len(found) != 1:
+        raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "one row")
+    return found[0]
+
+
+def parse_holders(result: Result) -> tuple[Holder, ...]:
+    """Who uses which devices."""
+    sections = sections_of(result, _SCRIPT)
+    devices: dict[int, list[int]] = {}
+    for process in npu_smi_parser.parse_table(*_table(sections)).processes:
+        devices.setdefault(process.pid, []).append(process.device_id)
+    seen = _seen(_lines(part_of(sections, "holders", _SCRIPT)))
+    return tuple(
+        Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()
+    )
+
+
+def parse_present(result: Result) -> tuple[int, ...]:
+    """Which devices there are."""
+    return npu_smi_parser.parse_table(*_table(sections_of(result, _SCRIPT))).device_ids
+
+
+def parse_health(result: Result) -> Mapping[int, str]:
+    """How the devices are, in the tool's words."""
+    return npu_smi_parser.parse_health(*_table(sections_of(result, _SCRIPT)))
+
+
+def parse_device_ips(result: Result) -> DeviceIps:
+    """The addresses of the devices at boot, and of those that have another one, now."""
+    sections = sections_of(result, _SCRIPT)
+    if "hccn_conf" not in sections:
+        return DeviceIps({})
+    at_boot = hccn_tool.parse_conf(part_of(sections, "hccn_conf", _SCRIPT)).addresses
+    if "hccn_tool" not in sections:
+        return DeviceIps(at_boot)
+
+    return DeviceIps(at_boot, addresses_now(sections))
+
+
+def parse_ports(result: Result) -> DevicePorts:
+    """What hccn_tool says of the devices' network ports; nothing where they need none."""
+    sections = sections_of(result, _SCRIPT)
+    if "hccn_tool" not in sections:
+        return DevicePorts()
+    part_of(sections, "hccn_tool", _SCRIPT)
+
+    return DevicePorts(links_now(sections), switches_now(sections))
+
+
+def _table(sections: Mapping[str, Section]) -> tuple[str, DeviceIds]:
+    """The table of NPUs, and their physical ids where those were asked for."""
+    table = _npu_smi_output(sections, "processes", npu_smi_parser.TOOL)
+    if "mapping" not in sections:
+        return table, {}
+    mapping = _npu_smi_output(sections, "mapping", npu_smi.MAPPING)
+    return table, npu_smi.parse_mapping(mapping).device_ids
+
+
+def _npu_smi_output(sections: Mapping[str, Section], name: str, tool: str) -> str:
+    if name in sections:
+        npu_smi.refuse_failure(sections[name].text, tool)
+    return part_of(sections, name, _SCRIPT)
+
+
+def _seen(lines: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """By pid: the id of its job, if it has one, and its command."""
+    found = {}
+    for number, line in enumerate(lines, 1):
+        match line.split(" ", 2):
+            case [pid, job_id, command] if pid.isdecimal():
+                found[int(pid)] = ("" if job_id == "-" else job_id, command)
+            case _:
+                raise NotUnderstoodError(_SCRIPT, number, line, "pid, job and command")
+    return found
+
+
+def _part(result: Result, name: str) -> str:
+    return part_of(sections_of(result, _SCRIPT), name, _SCRIPT)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line]

@@ -1,1 +1,0 @@
-"""Rank tables and hostfiles, made from a Placement."""

@@ -1,0 +1,1 @@
+"""Turns servers into a cluster, checks it, and removes it again."""

@@ -1,0 +1,152 @@
+"""What every phase of setup works with: cluster, facts, plan, rendered templates."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import ascendboot
+from ascendboot.facts.query import value_of
+from ascendboot.model.files import fingerprint
+from ascendboot.setup.steps import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ascendboot.model.cluster import Cluster, Node, Placement
+    from ascendboot.model.files import Authority, Control, Owner
+    from ascendboot.setup.plan import ClusterFacts, ClusterPlan
+
+
+class Templates:
+    """The templates of one folder; a name that is not filled in is an error, not an empty text."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(folder),
+            undefined=StrictUndefined,
+            keep_trailing_newline=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            autoescape=False,  # noqa: S701 - shell and sshd files, not HTML; values go through `q`
+        )
+        self._environment.filters["q"] = shlex.quote
+
+    def text(self, name: str, values: Mapping[str, object]) -> str:
+        """The template called `name` with `values` filled in.
+
+        Raises:
+            jinja2.UndefinedError: the template uses a name that is not in `values`.
+        """
+        return self._environment.get_template(name).render(values)
+
+
+def installed_templates() -> Path:
+    """The templates: those inside the installed package, else those of the checkout around it."""
+    package = Path(*ascendboot.__path__)
+    inside = package / "templates"
+    return inside if inside.is_dir() else package.parent / "templates"
+
+
+def digest() -> str:
+    """Of all templates: in a clone they change, and the version does not."""
+    folder, whole = installed_templates(), sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    return whole.hexdigest()
+
+
+def resource_files(placement: Placement, rank_table: str) -> dict[str, str]:
+    """Name and text of every file below `resources/`, equal on all nodes."""
+    files = {"hostfile": hostfile(placement)}
+    return {rank_table_name(placement): rank_table, **files} if rank_table else files
+
+
+def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
+    """What every rank is told where there is no rank table; CM_WORKER_IP is each node's own.
+
+    CM_WORKER_SIZE counts all ranks of the job (HCCL's own example: 16 on two nodes of 8), not
+    those of one node.
+    """
+    return {
+        "CM_CHIEF_IP": placement.primary.cluster_address,
+        "CM_CHIEF_PORT": str(cluster.chief_port),
+        "CM_CHIEF_DEVICE": str(cluster.chief_device),
+        "CM_WORKER_SIZE": str(placement.world_size),
+    }
+
+
+def meeting_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
+    """Where PyTorch's ranks meet; what the inventory states for scripts of its own counts."""
+    settings = {
+        "MASTER_ADDR": placement.primary.cluster_address,
+        "MASTER_PORT": str(cluster.chief_port),
+    }
+    return {name: value for name, value in settings.items() if name not in cluster.env}
+
+
+def rank_table_name(placement: Placement) -> str:
+    """`hccl_json_16p_2_host.json`, or `hccl_json_8p.json` for one node, as Rec SDK names them."""
+    servers = len(placement.nodes)
+    hosts = f"_{servers}_host" if servers > 1 else ""
+    return f"hccl_json_{placement.world_size}p{hosts}.json"
+
+
+def hostfile(placement: Placement) -> str:
+    """Open MPI's hostfile, one line per node in the rank table's order."""
+    return "".join(
+        f"{node.cluster_address} slots={len(placement.on(node))}\n" for node in placement.nodes
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """All that wishes are made from."""
+
+    cluster: Cluster
+    decisions: ClusterPlan
+    seen: ClusterFacts
+    templates: Templates
+    authority: Authority | None = None
+    """Who signs certificates; None where trust needs none, or its keys are not made yet."""
+    control: Control | None = None
+    """The control folder, which nodes record; None: they record none."""
+    now: float = field(default_factory=time.time)
+    """The time on the operator's side, in seconds since the epoch."""
+
+    @cached_property
+    def resources(self) -> Mapping[str, str]:
+        """Name and text of every file below `resources/`; made once, for all nodes."""
+        return resource_files(self.decisions.placement, self.decisions.rank_table)
+
+    @cached_property
+    def owner(self) -> Owner | None:
+        """What every node records of the control folder; None while its key is not made yet.
+
+        A record of the same key stays as it is: control folders may share the key.
+        """
+        certified = self.cluster.trust == "ca"
+        made = fingerprint(self.authority.host) if self.authority else ""
+        key = made if certified else (self.control.id if self.control else "")
+        if self.control is None or not key:
+            return None
+        there = (self.seen.serving(node.name).owner for node in self.cluster.nodes)
+        return next((o for o in there if o and o.key == key), self.control.owner(key))
+
+    def user(self, node: Node) -> str:
+        """The login name that we really have on a node, on the side where our sshd runs."""
+        facts = self.seen.facts[node.name]
+        system = value_of(facts.host if node.name in self.seen.served else facts.system)
+        return system.user if system else node.ssh.user
+
+
+Wishes = Callable[[Context, "Node"], Sequence[Step]]

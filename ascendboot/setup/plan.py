@@ -1,0 +1,260 @@
+"""What follows from the facts of all nodes together: port, placement, networks; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ascendboot.checks.devices import devices_of
+from ascendboot.checks.finding import Finding, in_order
+from ascendboot.checks.hosts import open_above
+from ascendboot.checks.launchers import choose_launcher
+from ascendboot.checks.network import common_networks
+from ascendboot.checks.rank_table import rank_table_text, rank_table_words
+from ascendboot.facts.query import value_of
+from ascendboot.hccl.profiles import packages_of, profile_paths
+from ascendboot.model.cluster import Placement, Slot
+from ascendboot.model.names import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import PurePosixPath
+
+    from ascendboot.facts.installed import Installed
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.parsers.system import Listener
+    from ascendboot.model.cluster import Cluster, LauncherChoice, Node
+
+_CONFIG = "sshd/sshd_config"
+CANDIDATE_PORTS = range(12345, 12445)
+"""Below the kernel's ephemeral ports; 12345 is the one that Rec SDK's manual takes."""
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What all nodes answered, by node name."""
+
+    facts: Mapping[str, NodeFacts]
+    own: Mapping[str, Installed]
+    """What of ours is on the workload sides."""
+    served: Mapping[str, Installed] = field(default_factory=dict)
+    """What of ours is where our sshd runs, for nodes on which that is not the workload side."""
+    idle: Mapping[str, Installed] = field(default_factory=dict)
+    """What of ours is on host sides where nothing is wished for."""
+    left_in: Mapping[str, str] = field(default_factory=dict)
+    """Containers in which our sshd of an earlier setup runs, and that are not of this one."""
+
+    def serving(self, name: str) -> Installed:
+        """What of ours is on the side of a node where our sshd runs."""
+        return self.served.get(name, self.own[name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlan:
+    """What setup will make true on all nodes alike."""
+
+    port: int
+    """Of the cluster's own sshd, the same on all nodes."""
+    placement: Placement
+    networks: tuple[str, ...]
+    """CIDRs that hold the nodes' cluster addresses."""
+    base: PurePosixPath
+    """The cluster's folder, at the same path on all nodes."""
+    mpirun: str
+    """Absolute path on the primary."""
+    launcher: LauncherChoice
+    rank_table: str = ""
+    """Its text; empty where ranks go without."""
+    rank_table_words: str = ""
+    """What is said of it."""
+    launcher_env: Mapping[str, str] = field(default_factory=dict)
+    """What the profile sets for horovodrun, which loads what the ranks load."""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What reports say of the choices that nobody made in the inventory, by their names."""
+        words = {"launcher": self.launcher.words, "rank-table": self.rank_table_words}
+        return {name: said for name, said in words.items() if said}
+
+
+def plan_cluster(cluster: Cluster, seen: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:
+    """The decisions, or what stands in the way of making them.
+
+    Expects facts that `judge` found no error in.
+    """
+    port = choose_port(cluster, seen)
+    bases = {seen.own[node.name].base for node in cluster.nodes}
+    findings = [] if isinstance(port, int) else [port]
+    findings += _left_servers(cluster, seen)
+    findings += _left_in_containers(seen)
+    if len(bases) > 1:
+        findings.append(_different_bases(cluster, seen))
+    findings += _linked_bases(cluster, seen)
+    findings += in_order(open_above([*seen.own.items(), *seen.served.items()]))
+    if not isinstance(port, int) or findings:
+        return tuple(findings)
+    openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    with_table = cluster.resource_mode == "rank-table"
+    table = rank_table_text(cluster, seen.facts) if with_table else ""
+    launcher = choose_launcher(cluster, seen.facts)
+    return ClusterPlan(
+        port=port,
+        placement=place(cluster, seen.facts),
+        networks=common_networks(cluster, seen.facts),
+        base=bases.pop(),
+        mpirun=openmpi.path if openmpi else "mpirun",
+        launcher=launcher,
+        rank_table=table,
+        rank_table_words=rank_table_words(cluster, seen.facts, table) if table else "",
+        launcher_env=_launcher_env(cluster, seen) if launcher.horovodrun else {},
+    )
+
+
+def _launcher_env(cluster: Cluster, seen: ClusterFacts) -> dict[str, str]:
+    python = value_of(seen.facts[cluster.primary_name].python)
+    packages = packages_of(python.path, python.version) if python else ""
+    return profile_paths(cluster.profile, packages) if packages else {}
+
+
+def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
+    """One rank per device: primary first, then inventory order; devices in their own order."""
+    return Placement(
+        tuple(
+            Slot(node, device_id, device_ip, local_rank)
+            for node in cluster.rank_order
+            for local_rank, (device_id, device_ip) in enumerate(devices_of(node, facts[node.name]))
+        )
+    )
+
+
+def choose_port(cluster: Cluster, seen: ClusterFacts) -> int | Finding:
+    """The port stated, or one that is free on all nodes; the one in use by us stays."""
+    taken = {node.name: _taken_ports(cluster, node, seen) for node in cluster.nodes}
+    if cluster.ssh_port is not None:
+        holders = {name: ports.get(cluster.ssh_port) for name, ports in taken.items()}
+        nodes = tuple(name for name, holder in holders.items() if holder is not None)
+        if not nodes:
+            return cluster.ssh_port
+        return Finding(
+            id="ssh-port-taken",
+            level="error",
+            nodes=nodes,
+            text=f"could not use port {cluster.ssh_port} for the cluster's sshd: "
+            f"it is taken by {', '.join(sorted({str(holders[n]) for n in nodes}))}",
+            remedy="State another ssh.port, or `auto`",
+        )
+    ours: Counter[int] = Counter(port for node in cluster.nodes for port in _last_ports(node, seen))
+    candidates: list[int] = [*(port for port, _ in ours.most_common()), *CANDIDATE_PORTS]
+    for port in candidates:
+        if not any(port in ports for ports in taken.values()):
+            return port
+    return Finding(
+        id="ssh-port-taken",
+        level="error",
+        nodes=tuple(taken),
+        text=f"could not find a port for the cluster's sshd: none of {CANDIDATE_PORTS.start} to "
+        f"{CANDIDATE_PORTS.stop - 1} is free on all nodes",
+        remedy="State a free one as ssh.port",
+    )
+
+
+def _taken_ports(cluster: Cluster, node: Node, seen: ClusterFacts) -> dict[int, str]:
+    """Ports that the cluster's sshd cannot have, and what has them."""
+    meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
+    kept = meeting if cluster.has_meeting_port else {}
+    return kept | {
+        listener.port: listener.holder
+        for listener in value_of(seen.facts[node.name].listeners) or ()
+        if not _is_ours(node, listener, seen)
+    }
+
+
+def _is_ours(node: Node, listener: Listener, seen: ClusterFacts) -> bool:
+    """Whether the cluster's own sshd listens there."""
+    own = seen.serving(node.name)
+    if node.container is None or node.name in seen.served:
+        return listener.pid in own.sshd_pids
+    # the container has process ids of its own
+    return bool(own.sshd_pids) and listener.port == own.port
+
+
+def our_ports(node: Node, seen: ClusterFacts) -> list[int]:
+    """The ports on which the cluster's own sshd listens on a node; none where it does not run."""
+    listeners = value_of(seen.facts[node.name].listeners) or ()
+    return [item.port for item in listeners if _is_ours(node, item, seen)]
+
+
+def _last_ports(node: Node, seen: ClusterFacts) -> list[int]:
+    """Where our sshd listens on a node, else where it did before it ended."""
+    configured = seen.serving(node.name).port
+    return our_ports(node, seen) or ([] if configured is None else [configured])
+
+
+def _left_servers(cluster: Cluster, seen: ClusterFacts) -> list[Finding]:
+    """Sshds of ours on the side where none is wished for any more."""
+    left = {**seen.idle, **{name: seen.own[name] for name in seen.served}}
+    nodes = [name for name, own in left.items() if own.sshd_pids or _CONFIG in own.files]
+    if not nodes:
+        return []
+    was = "sshd" if cluster.ssh_via == "engine" else "engine"
+    where = "in the container" if was == "sshd" else "on the host side"
+    return [
+        Finding(
+            id="ssh-via-changed",
+            level="error",
+            nodes=tuple(nodes),
+            text=f"the cluster's sshd {where} is left from `ssh.via: {was}`",
+            remedy="Run reset, then setup",
+        )
+    ]
+
+
+def _left_in_containers(seen: ClusterFacts) -> list[Finding]:
+    """Sshds of ours in containers that the inventory named before."""
+    nodes_of: dict[str, list[str]] = {}
+    for node, container in seen.left_in.items():
+        nodes_of.setdefault(container, []).append(node)
+    return [
+        Finding(
+            id="container-left",
+            level="error",
+            nodes=tuple(nodes),
+            text=f"the cluster's sshd still runs in the container {container}, which the inventory "
+            "no longer names",
+            remedy="Run reset, then setup; or remove that container",
+        )
+        for container, nodes in nodes_of.items()
+    ]
+
+
+def _different_bases(cluster: Cluster, seen: ClusterFacts) -> Finding:
+    nodes_of: dict[PurePosixPath, list[str]] = {}
+    for node in cluster.nodes:
+        nodes_of.setdefault(seen.own[node.name].base, []).append(node.name)
+    words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
+    return Finding(
+        id="base-differs",
+        level="error",
+        nodes=tuple(node.name for node in cluster.nodes),
+        text=f"the cluster's folder must lie at one path on all nodes, but is {words}",
+        remedy="Use the same user on all nodes",
+    )
+
+
+def _linked_bases(cluster: Cluster, seen: ClusterFacts) -> list[Finding]:
+    """mx_rec takes no rank table whose path has a symbolic link in it (hccl_mgmt.py)."""
+    if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
+        return []
+    return [
+        Finding(
+            id="base-linked",
+            level="error",
+            nodes=(node.name,),
+            text=f"the cluster's folder {own.base} leads through a symbolic link to "
+            f"{own.leads_to}, and mx_rec takes no rank table that lies behind one",
+            remedy="Mount the place there (`mount --bind`) instead of linking to it",
+        )
+        for node in cluster.nodes
+        if (own := seen.own[node.name]).leads_to
+    ]

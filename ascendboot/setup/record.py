@@ -1,0 +1,297 @@
+"""The record of what setup has applied."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ascendboot import __version__
+from ascendboot.errors import AscendbootError, NodeError
+from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
+from ascendboot.model.files import OwnFile
+from ascendboot.setup import context
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ascendboot.facts.installed import Installed
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.setup.plan import ClusterFacts, ClusterPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """What must still be on one node: our files by path, and our sshd by its identity."""
+
+    files: Mapping[str, OwnFile]
+    sshd: str
+    """Empty where it runs on the host side and ranks do not."""
+    uid: int
+    user: str
+    home: str
+    engine: str = ""
+    """The program on the host side that reaches into the container; empty without one."""
+    container: str = ""
+    """Its name; empty also where an older setup did not keep it."""
+    host_files: Mapping[str, OwnFile] = field(default_factory=dict)
+    """What must still be on the host side, where our sshd runs there and ranks do not."""
+    host_sshd: str = ""
+    expires: Mapping[str, float] | None = None
+    """When which of our certificates on either side runs out; None: an older setup did not keep it,
+    and the nodes have to be asked for them."""
+
+    def problems(
+        self, own: Installed, host: Installed | None = None, *, now: float
+    ) -> tuple[str, ...]:
+        """What is no longer as setup left it, or has run out by the time `now`."""
+        told = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
+        kept = (self.expires or {}).items()
+        told += [f"{path} has expired" for path, end in kept if end < now]
+        if self.engine and not own.files:
+            return ("nothing that setup left is in the container: it is a new one", *told)
+        sshd = None if self.host_sshd else self.sshd
+        return (*_problems(self.files, sshd, own, now), *told)
+
+
+def _problems(
+    files: Mapping[str, OwnFile], sshd: str | None, own: Installed, now: float
+) -> list[str]:
+    """`sshd` is None where none is to run."""
+    changed = [
+        f"{path} is missing" if path not in own.files else f"{path} has changed"
+        for path, file in files.items()
+        if own.files.get(path) != file
+    ]
+    ends = {path: certificate.valid_to for path, certificate in own.certificates.items()}
+    changed += [f"{path} has expired" for path, end in ends.items() if end and end < now]
+    if sshd is not None and own.daemon is None:
+        changed.append("the cluster's sshd does not run")
+    elif sshd is not None and own.daemon is not None and own.daemon.identity != sshd:
+        changed.append("the cluster's sshd runs with another configuration")
+    return changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupRecord:
+    """The result of one successful setup."""
+
+    cluster: str
+    version: str
+    """Of the ascendboot that applied it."""
+    inventory_digest: str
+    templates: str
+    """The digest of those from which the files on the nodes were made."""
+    base: PurePosixPath
+    port: int
+    networks: tuple[str, ...]
+    mpirun: str
+    launcher: LauncherChoice
+    launcher_env: Mapping[str, str]
+    slots: tuple[tuple[str, int, str | None], ...]
+    """Node, device id and device IP of every rank, in rank order."""
+    nodes: Mapping[str, NodeRecord]
+
+    def why_outdated(self, cluster: Cluster) -> str | None:
+        """Why this is not what the inventory asks for now; None where it still is."""
+        if self.inventory_digest == digest(cluster):
+            return None if self.templates == context.digest() else _OTHER_FILES
+        if self.version == __version__:
+            return "the inventory has changed since the cluster was set up"
+        return (
+            f"ascendboot {self.version} set the cluster up; {__version__}, which runs now, reads "
+            "the inventory differently, or the inventory has changed since"
+        )
+
+    def in_former_containers(self, cluster: Cluster) -> dict[str, Node]:
+        """The nodes for which the inventory names no container any more, or another, as before."""
+        names = {name: node.container for name, node in self.nodes.items() if node.container}
+        return {
+            node.name: replace(node, container=names[node.name])
+            for node in cluster.nodes
+            if node.name in names and names[node.name] != node.container
+        }
+
+    def placement(self, cluster: Cluster) -> Placement:
+        """The slots in rank order."""
+        counts: dict[str, int] = {}
+        slots = []
+        for name, device_id, device_ip in self.slots:
+            local_rank = counts.get(name, 0)
+            counts[name] = local_rank + 1
+            slots.append(Slot(cluster.node(name), device_id, device_ip, local_rank))
+        return Placement(tuple(slots))
+
+    def to_json(self) -> dict[str, object]:
+        """As it is kept in a file."""
+        return {**asdict(self), "base": str(self.base)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> SetupRecord:
+        """What `to_json` wrote.
+
+        Raises:
+            AscendbootError: the document has another form, written by another version.
+        """
+        try:
+            nodes = {
+                name: NodeRecord(
+                    files=_files(node["files"]),
+                    sshd=node["sshd"],
+                    uid=node["uid"],
+                    user=node["user"],
+                    home=node["home"],
+                    engine=node["engine"],
+                    container=node.get("container", ""),
+                    host_files=_files(node["host_files"]),
+                    host_sshd=node["host_sshd"],
+                    expires=node.get("expires"),
+                )
+                for name, node in document["nodes"].items()
+            }
+            return cls(
+                cluster=document["cluster"],
+                version=document.get("version", "before 0.1.0"),
+                inventory_digest=document["inventory_digest"],
+                templates=document.get("templates", ""),
+                base=PurePosixPath(document["base"]),
+                port=document["port"],
+                networks=tuple(document["networks"]),
+                mpirun=document["mpirun"],
+                launcher=LauncherChoice(**document["launcher"]),
+                launcher_env=document.get("launcher_env", {}),
+                slots=tuple((name, device, ip) for name, device, ip in document["slots"]),
+                nodes=nodes,
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise AscendbootError(
+                f"what the last setup left cannot be read ({error!r}); run setup again"
+            ) from error
+
+
+def reach_of(node: Node) -> dict[str, object]:
+    """What it takes to reach a node once the inventory does not name it any more."""
+    return {
+        "address": node.address,
+        "cluster_address": node.cluster_address,
+        "server_id": node.server_id,
+        "ssh": asdict(node.ssh),
+        "container": node.container,
+        "engine": node.engine,
+    }
+
+
+def node_of(name: str, reach: Mapping[str, Any]) -> Node:
+    """The node of which `reach_of` was kept.
+
+    Raises:
+        AscendbootError: the record has another form.
+    """
+    try:
+        return Node(name=name, **{**reach, "ssh": SshAccess(**reach["ssh"])})
+    except (KeyError, TypeError) as error:
+        raise AscendbootError(
+            f"how {name} was reached cannot be read ({error!r}); put the node back into the "
+            "inventory and run setup, or remove nodes.json from the folder of the cluster"
+        ) from error
+
+
+_OTHER_FILES = (
+    "the cluster was set up by another version of ascendboot, whose files on the nodes are others"
+)
+
+
+def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:
+    return {path: OwnFile(**file) for path, file in document.items()}
+
+
+_OF_NO_SETUP = ("source", "log_limit", "data")
+"""What a job reads in the inventory itself: nothing that setup lays out depends on it."""
+
+
+def digest(cluster: Cluster) -> str:
+    """Of what the inventory asks for, however it is written and wherever it lies."""
+    wish = {key: value for key, value in _stated(cluster).items() if key not in _OF_NO_SETUP}
+    return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
+
+
+def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
+    """Without what has its default: a key that a later version adds changes nothing then."""
+    if is_dataclass(value):
+        return {
+            each.name: _stated(getattr(value, each.name))
+            for each in fields(value)
+            if not _has_default(each, getattr(value, each.name))
+        }
+    return [_stated(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _has_default(of: Field[Any], value: object) -> bool:
+    if of.default_factory is not MISSING:
+        return bool(value == of.default_factory())
+    return bool(value == of.default)
+
+
+def setup_record(
+    cluster: Cluster,
+    decisions: ClusterPlan,
+    seen: ClusterFacts,
+    wished: Mapping[str, Collection[str]],
+) -> SetupRecord:
+    """What is to be remembered of a setup.
+
+    `wished` holds, by node, the paths of the files that setup wished for: what else lies in the
+    cluster's folder may come and go.
+    """
+    return SetupRecord(
+        cluster=cluster.name,
+        version=__version__,
+        inventory_digest=digest(cluster),
+        templates=context.digest(),
+        base=decisions.base,
+        port=decisions.port,
+        networks=decisions.networks,
+        mpirun=decisions.mpirun,
+        launcher=decisions.launcher,
+        launcher_env=decisions.launcher_env,
+        slots=tuple((s.node.name, s.device_id, s.device_ip) for s in decisions.placement.slots),
+        nodes={node.name: _on_node(node, seen, wished[node.name]) for node in cluster.nodes},
+    )
+
+
+def _on_node(node: Node, seen: ClusterFacts, wished: Collection[str]) -> NodeRecord:
+    name = node.name
+    own, served, facts = seen.own[name], seen.served.get(name), seen.facts[name]
+    system, engines = value_of(facts.system), value_of(facts.container)
+    container = engines.container if engines else None
+    if system is None:  # the judge lets nobody come this far
+        raise NodeError(name, "could not remember the setup: as whom ranks run is not known")
+    return NodeRecord(
+        files=_those(own, wished),
+        sshd=own.daemon.identity if own.daemon else "",
+        host_files=_those(served, wished) if served else {},
+        host_sshd=served.daemon.identity if served and served.daemon else "",
+        expires=_ends(own, served),
+        uid=system.uid,
+        user=system.user,
+        home=system.home,
+        engine=container.engine if container else "",
+        container=node.container or "",
+    )
+
+
+def _ends(*sides: Installed | None) -> dict[str, float]:
+    """When each certificate runs out, of two of one name the first."""
+    ends: dict[str, float] = {}
+    for own in sides:
+        for path, certificate in own.certificates.items() if own else ():
+            if certificate.valid_to:
+                ends[path] = min(certificate.valid_to, ends.get(path, certificate.valid_to))
+    return ends
+
+
+def _those(own: Installed, wished: Collection[str]) -> dict[str, OwnFile]:
+    return {path: file for path, file in own.files.items() if path in wished}

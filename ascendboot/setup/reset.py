@@ -1,0 +1,499 @@
+"""Removes from the nodes what setup and train left there."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.checks.containers import obstacles
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
+from ascendboot.facts.container import container_exec, container_query
+from ascendboot.facts.installed import base_script
+from ascendboot.facts.query import answer_to, query, value_of
+from ascendboot.jobs.probe import living, probe_below, probe_result
+from ascendboot.model.report import Cause, Outcome, StepResult
+from ascendboot.setup.lock import ours
+from ascendboot.setup.results import failed, ok
+from ascendboot.setup.sync import SentCode, parse_sent_code, sent_code_query, sent_code_removal
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ascendboot.jobs.probe import JobProbe
+    from ascendboot.model.cluster import Cluster, ContainerExec, Node
+    from ascendboot.setup.lock import Lock, Locks
+    from ascendboot.setup.results import Progress
+    from ascendboot.setup.survey import Connect
+    from ascendboot.transport.api import HostSide, Result
+
+_SCRIPT: Final = r"""
+shopt -s extglob
+declare -A made of_job
+loaded= ours=() foreign=() empty=()
+is_of_job() {  # job, path in its folder
+  local line
+  [ -e "jobs/$1/making" ] && return 0  # cut off while it was made ready: nothing ran there
+  if [ "$loaded" != "$1" ]; then
+    of_job=() loaded=$1
+    while IFS= read -r line; do [ -z "$line" ] || of_job[$line]=1; done 2>/dev/null <"jobs/$1/made"
+  fi
+  [ -n "${of_job[./$2]-}" ] && return 0
+  case $2 in +([0-9a-f])/beat | torchelastic/*) return 0 ;; esac
+  return 1
+}
+is_ours() {
+  local rest
+  case $1 in
+    made | lock | trust/cluster_key | trust/.new.??????/*) return 0 ;;
+    sshd/@(made|sshd.pid|started|started.new|sshd.log|host_key) | sshd/.new.??????/*) return 0 ;;
+    code/@(pushed|links|folders|incoming|stage)) return 0 ;;
+    jobs/*/*)
+      rest=${1#jobs/}
+      is_of_job "${rest%%/*}" "${rest#*/}"
+      return ;;
+  esac
+  [ -n "${made[$1]-}" ] || [ -n "${made[${1%.??????}]-}" ]  # the second: one that was being written
+}
+is_our_folder() {
+  case $1 in
+    code | jobs | sshd | trust | env | resources | @(sshd|trust)/.new.??????) return 0 ;;
+    jobs/*/*)
+      case ${1#jobs/*/} in code | torchelastic | torchelastic/* | +([0-9a-f])) return 0 ;; esac
+      return 1 ;;
+    jobs/*) return 0 ;;
+  esac
+  return 1
+}
+look() {
+  local path
+  [ -d "$b" ] && cd -- "$b" || return 0
+  while IFS= read -r path; do [ -z "$path" ] || made[$path]=1; done 2>/dev/null <made
+  while IFS= read -r -d '' path; do
+    if [ -d "$path" ] && [ ! -L "$path" ] && is_our_folder "$path"; then empty+=("$path")
+    elif [ -f "$path" ] && [ ! -L "$path" ] && is_ours "$path"; then ours+=("$path")
+    else foreign+=("$path"); fi
+  done < <(find . -mindepth 1 \( ! -type d -o -empty \) -printf '%P\0')
+}
+# The fields of a process's stat after its name, read at once: it may go between two looks. Zombies
+# do not count: the first process of a container may be one that never asks how others ended.
+is_alive() {
+  local line
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  fields=(${line##*) })
+  [ "${fields[0]}" != Z ]
+}
+find_sshd() {
+  local start
+  { read -r sshd start _ <"$b/sshd/started"; } 2>/dev/null || return 1
+  [ -n "$sshd" ] && is_alive "$sshd" && [ "${fields[19]}" = "$start" ]
+}
+some_sshd_runs() {
+  local process
+  for process in /proc/[0-9]*; do
+    case $(cat "$process/comm" 2>/dev/null) in
+      sshd*) ! is_alive "${process#/proc/}" || return 0 ;;
+    esac
+  done
+  return 1
+}
+take_back() {
+  local path folder run_sshd=
+  if find_sshd; then
+    kill -TERM "$sshd"
+    for _ in {1..100}; do find_sshd || break; sleep 0.05; done
+    if find_sshd; then echo "problem the sshd with pid $sshd did not end"; return; fi
+  fi
+  grep -qsx /run/sshd sshd/made && run_sshd=1
+  [ "${#ours[@]}" = 0 ] || printf '%s\0' "${ours[@]}" | xargs -0 rm -f --
+  {
+    for path in "${ours[@]}" "${empty[@]/%//}"; do
+      while [ "$path" != "${path%/*}" ]; do path=${path%/*}; printf '%s\n' "$path"; done
+    done
+  } | sort -ru | while IFS= read -r folder; do rmdir -- "$folder" 2>/dev/null; done
+  cd /
+  rmdir -- "$b" 2>/dev/null && rmdir -- "${b%/*}" 2>/dev/null
+  [ -z "$run_sshd" ] || some_sshd_runs || rmdir /run/sshd
+  for path in "${ours[@]}"; do
+    [ ! -e "$b/$path" ] || printf 'problem could not remove %q\n' "$b/$path"
+  done
+}
+look
+printf 'base %s\nours %s\n' "$b" "${#ours[@]}"
+if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ]; then empty=(.); fi
+[ "${#empty[@]}" = 0 ] || echo empty
+for path in "${foreign[@]}"; do printf 'foreign %q\n' "$path"; done
+if find_sshd; then echo "sshd $sshd"; fi
+[ "$mode" != remove ] || [ ! -d "$b" ] || take_back
+echo end
+"""
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What of ascendboot was on a node, and what else lies in its folder."""
+
+    base: str
+    files: int
+    """How many files are ascendboot's."""
+    has_empty: bool
+    """Whether there are empty folders of its own."""
+    foreign: tuple[str, ...]
+    """Files in its folder that are not; they are never touched."""
+    sshd: int | None
+    """Pid of the cluster's own sshd; None: it does not run."""
+    problems: tuple[str, ...] = ()
+    """What could not be taken back."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to take back."""
+        return not self.files and self.sshd is None and not self.has_empty
+
+
+def leftovers_query(cluster: str) -> Command:
+    """Asks what there is to take back; `parse_leftovers` reads the answer."""
+    return _command(cluster, "look", "look for what ascendboot left", Effect.READ)
+
+
+def removal(cluster: str) -> Command:
+    """Ends the cluster's own sshd and removes all files that ascendboot made, and no others."""
+    return _command(cluster, "remove", "take back what ascendboot left", Effect.WRITE)
+
+
+def parse_leftovers(result: Result) -> Leftovers:
+    """What was there before, by the answer to either command.
+
+    Raises:
+        CommandError: the command failed on the node, or its answer was not understood.
+    """
+    lines = result.checked().lines
+    values: dict[str, list[str]] = {}
+    for number, line in enumerate(lines, 1):
+        kind, _, rest = line.partition(" ")
+        if kind not in {"base", "ours", "empty", "foreign", "sshd", "problem", "end"}:
+            problem = NotUnderstoodError("leftovers", number, line, "base, ours, foreign, sshd")
+            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
+        values.setdefault(kind, []).append(rest)
+    if lines[-1:] != ("end",):
+        raise CommandError(result.node, f"could not {result.command.purpose}: it did not end")
+    return Leftovers(
+        base=values["base"][0],
+        has_empty="empty" in values,
+        files=int(values["ours"][0]),
+        foreign=tuple(values.get("foreign", ())),
+        sshd=int(values["sshd"][0]) if "sshd" in values else None,
+        problems=tuple(values.get("problem", ())),
+    )
+
+
+def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
+    head = f"mode={mode}\n{base_script(cluster)}"
+    return Command(
+        argv=("bash", "-c", head + _SCRIPT),
+        purpose=purpose,
+        effect=effect,
+        timeout_s=60.0,
+    )
+
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is left on one side of a node."""
+
+    way: ContainerExec | None
+    """The way into the container; None: the host side."""
+    left: Leftovers
+    code: SentCode
+
+    @classmethod
+    def read(cls, way: ContainerExec | None, left: Result, code: Result) -> Part:
+        """What the answers to both questions, or both removals, say."""
+        return cls(way, parse_leftovers(left), parse_sent_code(code))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is left on a node, the workload side first, and what is known of jobs there."""
+
+    parts: tuple[Part, ...]
+    jobs: dict[str, JobProbe]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to take back."""
+        return all(part.left.is_nothing and not part.code.files for part in self.parts)
+
+
+def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = None) -> Found:
+    """Ask a node, in one execution per side; a container that is gone took all with it.
+
+    `former`: the node as it was at the last setup, where that knew it by another container.
+
+    Raises:
+        NodeError: it could not be asked, or a container is there and cannot be looked into.
+    """
+    found = _find(cluster, node, host)
+    if former is None:
+        return found
+    before = _find(cluster, former, host)
+    inside = tuple(part for part in before.parts if part.way is not None)
+    return Found((*inside, *found.parts), {**before.jobs, **found.jobs})
+
+
+def _find(cluster: Cluster, node: Node, host: HostSide) -> Found:
+    asked = [
+        sent_code_query(cluster.name),
+        leftovers_query(cluster.name),
+        probe_below(base_script(cluster.name)),
+    ]
+    fact = container_query(node).get("container")
+    if fact is None:
+        code, left, jobs = host.run_all(asked)
+        return Found((Part.read(None, left, code),), probe_result(jobs))
+    code, left, said = host.run_all([*asked[:2], fact.command])
+    on_host = Part.read(None, left, code)
+    answer = answer_to(fact, said)
+    way = container_exec(node, answer)
+    if way is not None:
+        code, left, jobs = host.inside(way).run_all(asked)
+        return Found((Part.read(way, left, code), on_host), probe_result(jobs))
+    engines = value_of(answer)
+    if engines is not None and engines.container is None and not engines.refused:
+        return Found((on_host,), {})
+    why = next(iter(obstacles(node, answer)))
+    what = f"could not look at what setup left in the container {node.container}"
+    raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
+
+
+def remove_found(cluster: Cluster, found: Found, host: HostSide) -> Found:
+    """Take it all back, the host side last; what was there before, with what went wrong.
+
+    Raises:
+        NodeError: a side could not be told.
+    """
+    work = (sent_code_removal(cluster.name), removal(cluster.name))
+    parts = []
+    for part in found.parts:
+        side = host.inside(part.way) if part.way else host
+        code, left = side.run_all(work)
+        parts.append(Part.read(part.way, left, code))
+    return replace(found, parts=tuple(parts))
+
+
+def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> list[StepResult]:
+    """What was, or would be, taken back on one node."""
+    told = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
+    if not any(result.step in {"sshd", "files", "code"} for result in told):
+        words = "nothing of ascendboot is here"
+        told.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
+    return told
+
+
+def _of_part(node: str, part: Part, done: Outcome, duration_s: float) -> Sequence[StepResult]:
+    left, told = part.left, []
+    place = f" in the container {part.way.container}" if part.way else ""
+    would = "would be " if done is Outcome.WOULD_CHANGE else ""
+    if part.code.files:
+        words = f"{would}removed{place}, {part.code.files} files of the code that setup sent"
+        told.append(_result(node, "code", done, words, duration_s))
+    if left.sshd is not None:
+        words = f"the cluster's sshd{place} {would}stopped"
+        told.append(_result(node, "sshd", done, words, duration_s))
+    if left.files or left.has_empty:
+        words = f"{left.base}{place} {would}removed, {left.files} files of ascendboot"
+        told.append(_result(node, "files", done, words, duration_s))
+    remedy = "keep what is wanted and remove the rest by hand"
+    cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
+    for step, paths, where in (
+        ("foreign", left.foreign, f"in {left.base}{place}, not made by ascendboot"),
+        ("code", part.code.changed, f"of the code that setup sent{place}, changed since"),
+    ):
+        if paths:
+            names = ", ".join(paths[:_SHOWN]) + (", …" if len(paths) > _SHOWN else "")
+            words = f"left alone {where}: {names}"
+            found = _result(node, step, Outcome.OK, words, duration_s)
+            told.append(replace(found, cause=cause))
+    return [
+        *told,
+        *(
+            _result(node, "files", Outcome.FAILED, f"{node}: {words}{place}", duration_s)
+            for words in (*left.problems, *part.code.problems)
+        ),
+    ]
+
+
+def _result(node: str, step: str, outcome: Outcome, detail: str, duration_s: float) -> StepResult:
+    return StepResult(
+        node=node,
+        phase="reset",
+        step=step,
+        outcome=outcome,
+        detail=detail,
+        duration_s=duration_s,
+    )
+
+
+HERE = "here"
+"""Stands for the operator's side where a report names nodes."""
+
+_ASK = "Ask every node"
+
+
+@dataclass
+class Reset:
+    """One reset: what was found, and what came of it."""
+
+    progress: Progress
+    here: Sequence[Path]
+    """The files on the operator's side that would go."""
+    locks: Locks
+    """Taken on the primary before anything is taken back."""
+    former: Mapping[str, Node]
+    """Nodes that had another container at the last setup, as they were then."""
+    found: dict[str, Found] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that is taken back."""
+        return self.progress.cluster
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to take back."""
+        return bool(self.here) or any(not found.is_nothing for found in self.found.values())
+
+    def look(self, connect: Connect) -> bool:
+        """Ask every node, in one execution; False where something stands in the way."""
+        told = self._ask(*connect(self.cluster.nodes))
+        self.progress.end(_ASK, told)
+        return _is_well(told)
+
+    def plan(self) -> None:
+        """What would be taken back."""
+        told = [
+            result
+            for node, found in self.found.items()
+            for result in results(node, found, Outcome.WOULD_CHANGE)
+        ]
+        told += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
+        self.progress.end("What reset would take back", told or [_nothing_here()])
+
+    def say_nothing(self) -> None:
+        """There was nothing to take back."""
+        told = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
+        self.progress.end("Take back what setup did", [*told, _nothing_here()])
+
+    def apply(self, hosts: Mapping[str, HostSide]) -> None:
+        """Take it all back: under the cluster's lock, in one execution per node."""
+        if self.progress.interrupted.is_set():
+            return
+        if any(not found.is_nothing for found in self.found.values()):
+            try:
+                lock = self._locked(hosts[self.cluster.primary_name])
+            except NodeError as error:
+                self.progress.end("Lock the cluster", [failed("ask", "lock", error, 0.0)])
+                return
+            if lock.broke:
+                words = f"broke the lock of {lock.broke}"
+                told = [ok(self.cluster.primary_name, "ask", "lock", words, 0.0)]
+                self.progress.end("Lock the cluster", told)
+            # While the operator was asked, somebody may have started a job.
+            told = self._ask(hosts, {})
+            if not _is_well(told):
+                self.progress.end(_ASK, told)
+                return
+        began = time.monotonic()
+        answers = self.progress.for_each(
+            hosts, lambda node: remove_found(self.cluster, self.found[node.name], hosts[node.name])
+        )
+        took = time.monotonic() - began
+        told = []
+        for node, answer in answers.items():
+            if isinstance(answer, NodeError):
+                told.append(failed("reset", "files", answer, took))
+            else:
+                told += results(node, answer, Outcome.CHANGED, took)
+        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in told):
+            told += self._clear_here()
+        self.progress.end("Take back what setup did", told)
+
+    def _ask(
+        self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
+    ) -> list[StepResult]:
+        """What is found on the nodes that were reached, and which jobs stand in the way."""
+        began = time.monotonic()
+        answers = self.progress.for_each(
+            hosts,
+            lambda node: find(self.cluster, node, hosts[node.name], self.former.get(node.name)),
+        )
+        took = time.monotonic() - began
+        told: list[StepResult] = []
+        for node in self.cluster.nodes:
+            answer = errors.get(node.name) or answers[node.name]
+            if isinstance(answer, NodeError):
+                told.append(failed("ask", "questions", answer, took))
+            else:
+                self.found[node.name] = answer
+                told.append(ok(node.name, "ask", "questions", "answered", took))
+        return told + _of_running({name: found.jobs for name, found in self.found.items()})
+
+    def _locked(self, host: HostSide) -> Lock:
+        """Take the lock through the primary.
+
+        Raises:
+            NodeError: it is not ours.
+        """
+        primary, inside = self.cluster.primary_name, self.locks.inside
+        lock = ours(primary, query(host, {"lock": self.locks.on_server})["lock"])
+        for way in (part.way for part in self.found[primary].parts if part.way is not None):
+            answer = answer_to(inside, host.inside(way).hold(inside.command))
+            lock = lock.and_then(ours(primary, answer))
+        return lock
+
+    def _clear_here(self) -> list[StepResult]:
+        results = []
+        for path in self.here:
+            path.unlink()
+            results.append(self._of_file(path, Outcome.CHANGED))
+            if path.parent.name == "ca":
+                with suppress(OSError):  # not empty: what else is there is not ours
+                    path.parent.rmdir()
+        return results or [_nothing_here()]
+
+    @staticmethod
+    def _of_file(path: Path, outcome: Outcome) -> StepResult:
+        words = "removed" if outcome is Outcome.CHANGED else "would be removed"
+        detail = f"{os.path.relpath(path)} {words}"
+        return StepResult(node=HERE, phase="reset", step="files", outcome=outcome, detail=detail)
+
+
+def _is_well(told: Sequence[StepResult]) -> bool:
+    return all(result.outcome is Outcome.OK for result in told)
+
+
+def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
+    """One result per job of which something lives, on every node where it does."""
+    return [
+        StepResult(
+            node=node,
+            phase="ask",
+            step="jobs",
+            outcome=Outcome.BLOCKED,
+            detail=f"{node}: job {job_id} runs; end it first with: stop --job {job_id}",
+        )
+        for job_id, nodes in living(dict(looks)).items()
+        for node in nodes
+    ]
+
+
+def _nothing_here() -> StepResult:
+    detail = "nothing to take back on this side"
+    return StepResult(node=HERE, phase="reset", step="files", outcome=Outcome.OK, detail=detail)

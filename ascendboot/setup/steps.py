@@ -1,0 +1,263 @@
+"""Steps: a desired state of one node, how it is read and how it is reached."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from ascendboot.model.files import fingerprint
+from ascendboot.transport.api import Command, Effect, FileWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from pathlib import PurePosixPath
+
+    from ascendboot.facts.installed import Installed
+
+
+@dataclass(frozen=True)
+class Satisfied:
+    """The wish is true already."""
+
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What has to be done to make the wish true: files first, then commands, in order.
+
+    A change without files and commands waits for an earlier phase: the plan can only announce it.
+    """
+
+    summary: str
+    files: tuple[FileWrite, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """The wish cannot be made true: what was seen, and what the operator can do."""
+
+    reason: str
+    remedy: str
+
+
+Verdict: TypeAlias = Satisfied | Change | Blocked
+
+
+class Step(Protocol):
+    """A wish about one node."""
+
+    @property
+    def name(self) -> str:
+        """What is wished for, in a few words: "rank table"."""
+        ...
+
+    def check(self, own: Installed) -> Verdict:
+        """Hold the wish against what is on the node; pure."""
+        ...
+
+
+# Written before the files are, so that a setup that was cut off leaves nothing that is not listed.
+_NOTE = """\
+umask 022
+mkdir -p -- "$1" && cd -- "$1" || exit 1
+shift
+for path; do
+  grep -qsxF -- "$path" made || printf '%s\\n' "$path" >>made || exit 1
+done
+"""
+
+
+def note_made(base: PurePosixPath, changes: Iterable[Change]) -> list[Command]:
+    """The command that lists the files of these changes; none when they have none."""
+    paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
+    if not paths:
+        return []
+    note = Command(
+        argv=("bash", "-c", _NOTE, "note", str(base), *paths),
+        purpose="note what is made here",
+        effect=Effect.WRITE,
+    )
+    return [note]
+
+
+# From the top down: once a folder is closed, nobody can put a link in the place of what is in it. A
+# file is copied, for who has it open could write to it even then; not one that others have open.
+_CLOSE = """\
+close() { { [ -O "$path" ] || chown -- "$EUID" "$path"; } && chmod -- "$mode" "$path"; }
+while IFS= read -r line; do
+  mode=${line%% *} path=$1/${line#* }
+  if [ "$path" = "$1/.." ]; then path=${1%/*} && close
+  elif [ -L "$path" ]; then rm -f -- "$path"
+  elif [ -d "$path" ]; then close
+  elif [ ! -f "$path" ]; then rm -f -- "$path"
+  elif [[ $path = "$1/lock" || $path = *.log ]]; then close
+  else
+    new=$(mktemp -- "$path.XXXXXX") && cat <"$path" >"$new" && chmod -- "$mode" "$new" &&
+      mv -fT -- "$new" "$path"
+  fi || exit 1
+done
+"""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Nobody but our user can change what lies in the cluster's folder, nor in the one above it."""
+
+    @property
+    def name(self) -> str:
+        """Always the same: all of it is one wish."""
+        return "folders"
+
+    def check(self, own: Installed) -> Verdict:
+        """Satisfied where all is ours and nobody else may write; keys are made anew elsewhere."""
+        found = {path: seen for path, seen in own.open.items() if not path.endswith("_key")}
+        if not found:
+            return Satisfied("only their user can write there")
+        lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
+        close = Command(
+            argv=("bash", "-c", _CLOSE, "close", str(own.base)),
+            purpose="take the right to write there from others",
+            effect=Effect.WRITE,
+            stdin="".join(lines).encode(errors="surrogateescape"),
+        )
+        summary = f"others could change what runs here: {own.open_words}"
+        return Change(summary=summary, commands=(close,))
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """A file below the cluster's folder has exactly this text and this mode."""
+
+    path: str
+    text: str
+    mode: int = 0o644
+    secret: bool = False
+    """Its text is shown nowhere."""
+
+    @property
+    def name(self) -> str:
+        """The file's path below the cluster's folder."""
+        return self.path
+
+    def check(self, own: Installed) -> Verdict:
+        """Satisfied by equal content and mode."""
+        there = own.files.get(self.path)
+        content = self.text.encode()
+        if there is None:
+            why = "is missing"
+        elif there.sha256 != sha256(content).hexdigest():
+            why = "has other content"
+        elif there.mode != self.mode:
+            why = f"has mode {there.mode:04o} instead of {self.mode:04o}"
+        elif self.path in own.open:
+            why = own.open[self.path].why
+        else:
+            return Satisfied("as it should be")
+        return Change(
+            summary=f"{self.path} {why}",
+            files=(FileWrite(own.base / self.path, content, self.mode, self.secret),),
+        )
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A file of ours below the cluster's folder that nothing needs any more is gone."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The file's path below the cluster's folder."""
+        return self.path
+
+    def check(self, own: Installed) -> Verdict:
+        """Satisfied when there is no such file."""
+        if self.path not in own.files:
+            return Satisfied("is not there")
+        remove = Command(
+            argv=("rm", "-f", "--", str(own.base / self.path)),
+            purpose=f"remove {self.path}",
+            effect=Effect.WRITE,
+        )
+        return Change(summary=f"{self.path} is left from another setting", commands=(remove,))
+
+
+@dataclass(frozen=True)
+class Later:
+    """A wish whose content only an earlier phase will tell."""
+
+    name: str
+    until: str
+
+    def check(self, own: Installed) -> Verdict:
+        """Always a change that is not known yet."""
+        return Change(summary=f"not known before {self.until}")
+
+
+_PRIVATE = 0o600
+_MAKE = """\
+set -e
+umask 077
+mkdir -p -m 755 -- {folder}
+t=$(mktemp -d -- {folder}/.new.XXXXXX)
+trap 'rm -rf -- "$t"' EXIT
+ssh-keygen -q -t ed25519 -N '' -C {comment} -f "$t/key"
+mv -f -- "$t/key" {path}
+"""
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An ed25519 key without passphrase, mode 0600, at `path` below the cluster's folder."""
+
+    path: Literal["sshd/host_key", "trust/cluster_key"]
+    comment: str
+    retired: Collection[str] = ()
+    """`key:SHA256:…` of keys that are not to be used any more."""
+
+    @property
+    def name(self) -> str:
+        """The key's path below the cluster's folder."""
+        return self.path
+
+    def check(self, own: Installed) -> Verdict:
+        """Satisfied by a private key that `ssh-keygen` can read, with the right mode."""
+        public = own.host_key if self.path == "sshd/host_key" else own.cluster_key
+        there = own.files.get(self.path)
+        if there is None:
+            return self._make(own, "is missing")
+        if public is None:
+            return self._make(own, "cannot be read as a key; a new one replaces it")
+        held = own.open.get(self.path)
+        why = held.why if held is not None and held.owner is not None else ""
+        if f"key:{fingerprint(public)}" in self.retired:
+            why = "opens a node that left"
+        if why:
+            return self._make(own, f"{why}; a new one replaces it")
+        if there.mode != _PRIVATE:
+            path = str(own.base / self.path)
+            return Change(
+                summary=f"{self.path} has mode {there.mode:04o} instead of 0600",
+                commands=(_write(("chmod", "600", path), f"protect {self.path}"),),
+            )
+        return Satisfied("there, readable and protected")
+
+    def _make(self, own: Installed, why: str) -> Change:
+        path = own.base / self.path
+        script = _MAKE.format(
+            folder=shlex.quote(str(path.parent)),
+            path=shlex.quote(str(path)),
+            comment=shlex.quote(self.comment),
+        )
+        return Change(
+            summary=f"{self.path} {why}",
+            commands=(_write(("bash", "-c", script), f"make {self.path}"),),
+        )
+
+
+def _write(argv: tuple[str, ...], purpose: str) -> Command:
+    return Command(argv=argv, purpose=purpose, effect=Effect.WRITE)

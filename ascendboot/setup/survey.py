@@ -1,0 +1,349 @@
+"""Queries all nodes once and gathers their facts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.checks.all import cluster_findings
+from ascendboot.checks.hosts import (
+    elsewhere_findings,
+    job_findings,
+    left_findings,
+    set_up_elsewhere,
+)
+from ascendboot.errors import NodeError
+from ascendboot.facts.container import container_exec, container_query
+from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
+from ascendboot.facts.node import NodeFacts, host_queries, queries, with_stated, work_queries
+from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
+from ascendboot.jobs.probe import living, probe_below, probe_result
+from ascendboot.model.files import fingerprint
+from ascendboot.setup.context import Context
+from ascendboot.setup.lock import Lock, ours
+from ascendboot.setup.phases import ASK, JUDGE, REACH
+from ascendboot.setup.plan import ClusterFacts, ClusterPlan, plan_cluster
+from ascendboot.setup.results import failed, from_findings, ok
+from ascendboot.transport.api import Sides
+
+if TYPE_CHECKING:
+    from ascendboot.checks.finding import Finding
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.files import Authority, CodeTree, Control
+    from ascendboot.model.report import StepResult
+    from ascendboot.setup.context import Templates
+    from ascendboot.setup.lock import Locks
+    from ascendboot.setup.results import Progress
+    from ascendboot.setup.sync import CodeSender
+    from ascendboot.transport.api import HostSide, Transport
+
+Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
+
+
+@dataclass(frozen=True)
+class NodeAnswers:
+    """What one node said: its facts, and what of ours is on it."""
+
+    facts: NodeFacts
+    sides: Sides
+    own: Installed
+    served: Installed | None = None
+    """What of ours is where our sshd runs, when that is not the workload side."""
+    idle: Installed | None = None
+    """What of ours is on a host side where nothing is wished for."""
+    left_in: str = ""
+    """The container of an earlier setup, not of this one, in which our sshd still runs."""
+    was_locked: bool = False
+    """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
+    broke: str = ""
+    """Whose lock was taken from a run that went on or hung."""
+
+    def after(self, lock: Lock) -> NodeAnswers:
+        """The same, said while this lock was ours."""
+        return replace(self, was_locked=lock.was_waited_for, broke=lock.broke)
+
+
+def installed_fact(cluster: Cluster) -> Fact[Installed]:
+    """The question what of ours is on a node."""
+    return Fact("own", installed_query(cluster.name), parse_installed)
+
+
+def query_node(
+    cluster: Cluster,
+    node: Node,
+    host: HostSide,
+    *,
+    locks: Locks | None,
+    asker: Asker,
+    of_code: Mapping[str, Fact[CodeTree]],
+) -> NodeAnswers:
+    """All answers of a node, in one execution per side; `locks` are taken before all else there.
+
+    `of_code` asks the workload side for the code that it should have from the operator's side.
+
+    Where nothing can be run in the node's container, the questions to the workload side are not
+    put, and the facts say why.
+
+    Raises:
+        NodeError: a side could not be asked, or somebody else has the lock.
+    """
+    own = {"own": installed_fact(cluster)}
+    work_too: dict[str, Fact[Any]] = {**of_code, **own}
+    first = {"lock": locks.on_server} if locks is not None else {}
+    if node.container is None:
+        answers = asker(host, {**first, **queries(cluster, node), **work_too})
+        _refuse_one_session(host)
+        lock = _lock(node, answers.get("lock"))
+        facts = NodeFacts.from_answers(node.name, answers)
+        own_there = _own(node, answers)
+        return NodeAnswers(facts, Sides(host, host), own_there).after(lock)
+    answers = asker(host, {**first, **host_queries(cluster, node), **own})
+    _refuse_one_session(host)
+    lock = _lock(node, answers.get("lock"))
+    there = _own(node, answers)
+    way = container_exec(node, answers["container"])
+    if way is None:
+        facts = NodeFacts.from_answers(node.name, answers)
+        return NodeAnswers(facts, Sides(host, host), Installed(there.base)).after(lock)
+    work = host.inside(way)
+    if locks is not None:
+        answer = answer_to(locks.inside, work.hold(locks.inside.command))
+        lock = lock.and_then(_lock(node, answer))
+    inside = asker(work, {**work_queries(cluster, node), **work_too})
+    return NodeAnswers(
+        NodeFacts.from_answers(node.name, {**inside, **answers}),
+        Sides(host, work),
+        _own(node, inside),
+        served=there if cluster.serves_from_host(node) else None,
+        idle=None if cluster.serves_from_host(node) else there,
+    ).after(lock)
+
+
+def _refuse_one_session(host: HostSide) -> None:
+    """A job is followed in one session, and looked after in others beside it."""
+    if host.has_one_session:
+        raise NodeError(
+            host.node,
+            "could not open a second session on the connection: the system's sshd allows one "
+            "(MaxSessions 1), and every job needs more; set MaxSessions 10 in its sshd_config and "
+            "reload it",
+        )
+
+
+def left_behind(cluster: Cluster, former: Node, host: HostSide) -> str:
+    """The container that the node had before, where our sshd still runs in it; else nothing.
+
+    Raises:
+        NodeError: the node could not be asked.
+    """
+    engines = container_query(former)["container"]
+    way = container_exec(former, answer_to(engines, host.run(engines.command)))
+    if way is None:  # it is gone, or nothing can run in it
+        return ""
+    question = installed_fact(cluster)
+    own = value_of(answer_to(question, host.inside(way).run(question.command)))
+    return way.container if own is not None and own.sshd_pids else ""
+
+
+def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
+    found: Answer[Installed] = answers["own"]
+    if isinstance(found, Unanswered):
+        raise NodeError(node.name, found.message)
+    return found.value
+
+
+def _lock(node: Node, answer: Answer[Lock] | None) -> Lock:
+    return Lock() if answer is None else ours(node.name, answer)
+
+
+Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[str, NodeError]]]
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What was found, and the ways to where it was."""
+
+    seen: ClusterFacts
+    sides: Mapping[str, Sides]
+    """Both sides of all nodes that were reached; the host's alone where no way in is known."""
+    context: Context | None
+    """For wishes; None where something stands in their way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """How the nodes are reached, asked and judged."""
+
+    progress: Progress
+    templates: Templates
+    locks: Locks | None = None
+    """Taken on the primary before anything is asked; None where nothing will be written."""
+    asker: Asker = query
+    authority: Authority | None = None
+    """Who signs certificates; None where trust needs none, or its keys are not made yet."""
+    sending: CodeSender | None = None
+    """The code that goes from this side to the nodes; None where it is there already."""
+    before_writing: Callable[[ClusterFacts], tuple[Authority | None, Control]] | None = None
+    """Makes the keys that are not there yet, once nothing stands in the way of a change."""
+    control: Control | None = None
+    """This control folder; None: who set up the nodes before does not matter."""
+    take_over: bool = False
+    """What another control folder set up is taken over."""
+    rekeys: bool = False
+    """The keys are replaced, so that a node that left opens nothing."""
+    left: Sequence[Node] = ()
+    """Nodes that this folder set up, and that are not in the inventory any more."""
+    former: Mapping[str, Node] = field(default_factory=dict)
+    """Nodes that had another container at the last setup, as they were then."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Whose nodes they are."""
+        return self.progress.cluster
+
+    def look(self, connect: Connect) -> Surveyed:
+        """Reach, ask and judge.
+
+        Raises:
+            Stopped: the operator interrupted.
+        """
+        hosts = self._reach(connect)
+        asked = self._ask(hosts)
+        seen = ClusterFacts(
+            facts={
+                node.name: with_stated(self.cluster, node, asked[node.name].facts)
+                for node in self.cluster.nodes
+                if node.name in asked
+            },
+            own={name: answer.own for name, answer in asked.items()},
+            served={name: a.served for name, a in asked.items() if a.served is not None},
+            idle={name: a.idle for name, a in asked.items() if a.idle is not None},
+            left_in={name: a.left_in for name, a in asked.items() if a.left_in},
+        )
+        sides = {name: Sides(host, host) for name, host in hosts.items()}
+        sides |= {name: answer.sides for name, answer in asked.items()}
+        return Surveyed(seen, sides, self._check(seen, self._of_control(seen, sides)))
+
+    def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
+        """The host sides of all nodes that can be reached."""
+        self.progress.listener.phase_begins(REACH)
+        began = time.monotonic()
+        hosts, errors = connect(self.cluster.nodes)
+        took = time.monotonic() - began
+        self.progress.end(
+            REACH,
+            [
+                failed("reach", "connect", errors[node.name], took)
+                if node.name in errors
+                else ok(node.name, "reach", "connect", "connected", took)
+                for node in self.cluster.nodes
+            ],
+        )
+        return hosts
+
+    def _ask(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
+        """Ask every node that was reached; what one node cannot say does not silence the others."""
+        self.progress.begin(ASK)
+        began = time.monotonic()
+        answers = self._answers(hosts)
+        took = time.monotonic() - began
+        asked: dict[str, NodeAnswers] = {}
+        results: list[StepResult] = []
+        for node in self.cluster.nodes:
+            answer = answers.get(node.name)
+            if isinstance(answer, NodeError):
+                results.append(failed("ask", "questions", answer, took))
+            elif answer is not None:
+                asked[node.name] = answer
+                results.append(ok(node.name, "ask", "questions", "answered", took))
+                if answer.broke:
+                    words = f"broke the lock of {answer.broke}"
+                    results.append(ok(node.name, "ask", "lock", words, took))
+        self.progress.end(ASK, results)
+        return asked
+
+    def _answers(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers | NodeError]:
+        """What all say; once more where somebody else held the lock while they said it."""
+        outdated = threading.Event()
+
+        def work(node: Node) -> NodeAnswers:
+            asked = self._ask_node(node, hosts[node.name])
+            if asked.was_locked:
+                outdated.set()
+            return asked
+
+        answers = self.progress.for_each(hosts, work)
+        if outdated.is_set():
+            answers |= self.progress.for_each({*hosts} - {self.cluster.primary_name}, work)
+        return answers
+
+    def _ask_node(self, node: Node, host: HostSide) -> NodeAnswers:
+        asked = query_node(
+            self.cluster,
+            node,
+            host,
+            locks=self.locks if node == self.cluster.primary else None,
+            asker=self.asker,
+            of_code=self.sending.questions() if self.sending else {},
+        )
+        if node.name in self.former:
+            return replace(asked, left_in=left_behind(self.cluster, self.former[node.name], host))
+        return asked
+
+    def _of_control(self, seen: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
+        """Nodes that another control folder set up; to take them over, no job may run there."""
+        if self.control is None:
+            return []
+        by, here = self.authority, self.control.folder
+        ca = [fingerprint(key) for key in (by.host, by.user)] if by else []
+        owns = {name: seen.serving(name) for name in seen.own}
+        elsewhere = set_up_elsewhere(owns, {*self.control.known, *ca})
+        if self.cluster.trust == "ca":
+            here = f"{here}, with {f'CA {ca[0]}' if ca else 'no CA of this cluster'}"
+        found = elsewhere_findings(elsewhere, here=here, take_over=self.take_over)
+        found = [*found, *left_findings(self.left)]
+        affected = {*seen.own} if self.rekeys else {*elsewhere} if self.take_over else set()
+        if not affected:
+            return found
+        look = probe_below(base_script(self.cluster.name))
+        looks = self.progress.for_each(
+            affected, lambda node: probe_result(sides[node.name].work.run(look))
+        )
+        flag = "reset --node" if self.rekeys else "--take-over"
+        return [*found, *job_findings(living(looks), f"{flag} would replace the keys that it uses")]
+
+    def _check(self, seen: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
+        known = [node for node in self.cluster.nodes if node.name in seen.facts]
+        findings = (
+            cluster_findings(replace(self.cluster, nodes=tuple(known)), seen.facts) if known else ()
+        )
+        findings = (*of_control, *findings)
+        decisions = None
+        if len(known) == len(self.cluster.nodes) and not _errors(findings):
+            decided = plan_cluster(self.cluster, seen)
+            if isinstance(decided, ClusterPlan):
+                decisions = decided
+            else:
+                findings = (*decided, *findings)
+        results = from_findings([node.name for node in known], findings)
+        if decisions is not None:
+            primary = self.cluster.primary_name
+            results += [ok(primary, "judge", *told) for told in decisions.words.items()]
+        self.progress.end(JUDGE, results)
+        if decisions is None:
+            return None
+        return Context(
+            cluster=self.cluster,
+            decisions=decisions,
+            seen=seen,
+            templates=self.templates,
+            authority=self.authority,
+            control=self.control,
+        )
+
+
+def _errors(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level == "error"]

@@ -1,0 +1,595 @@
+"""Sends the training code to the nodes, and removes it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ascendboot.errors import CommandError, InventoryError, NotUnderstoodError, UsageError
+from ascendboot.facts.container import files_query
+from ascendboot.facts.installed import base_script
+from ascendboot.model.files import (
+    MOST_BYTES,
+    MOST_FILES,
+    PRIMARY,
+    CodeTree,
+    Entry,
+    is_left_out,
+    is_program,
+    unlike,
+    why_not_sent,
+)
+from ascendboot.model.report import Outcome, StepResult
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from ascendboot.facts.query import Fact
+    from ascendboot.model.cluster import Cluster
+    from ascendboot.transport.api import Result, Transport
+
+PIECE = 2 * 1024**2
+"""So many bytes are in memory at once, for each node that is sent to."""
+_READ = 1 << 18
+_MOST_TOLD = 10
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of this side and what it holds of code."""
+
+    folder: Path
+    shown: str
+    """As the inventory names it."""
+    tree: CodeTree
+
+    def pieces(self, paths: Sequence[str]) -> Iterator[bytes]:
+        """The contents of these files, one after the other, in pieces of one size but the last.
+
+        Raises:
+            UsageError: a file has changed its size since it was read.
+        """
+        waiting = bytearray()
+        for path in paths:
+            entry = self.tree.entries[path]
+            if entry.target is not None:
+                continue
+            left = entry.size
+            with (self.folder / path).open("rb") as file:
+                while left and (data := file.read(min(_READ, PIECE - len(waiting), left))):
+                    left -= len(data)
+                    waiting += data
+                    if len(waiting) == PIECE:
+                        yield bytes(waiting)
+                        waiting.clear()
+            if left:
+                raise UsageError(
+                    f"{self.shown}/{path}: could not be sent: it changed meanwhile; run setup again"
+                )
+        if waiting:
+            yield bytes(waiting)
+
+
+@dataclass(frozen=True)
+class OnPrimary:
+    """The primary's own tree, as the source for all other nodes."""
+
+    shown: str
+    """The primary's name."""
+    tree: CodeTree = field(default_factory=CodeTree)
+    """Empty until the primary was asked."""
+
+
+def read_source(cluster: Cluster) -> Source | OnPrimary | None:
+    """The code that the inventory wants to be sent; None where it wants none.
+
+    Raises:
+        InventoryError: it cannot be read, or holds what cannot be sent; carries all problems.
+    """
+    if cluster.code_folder is None:
+        return OnPrimary(cluster.primary_name) if cluster.code_source == PRIMARY else None
+    shown = cluster.code_folder
+    folder = Path(shown).expanduser()
+    if not folder.is_dir():
+        raise InventoryError(
+            [f'{cluster.source}: code.source: "{shown}" is no folder here; correct it']
+        )
+    reader = _Reader(folder, cluster.code_exclude)
+    entries = dict(sorted(reader.entries("")))
+    if reader.problems:
+        told = [f"{shown}/{problem}" for problem in sorted(reader.problems)[:_MOST_TOLD]]
+        more = len(reader.problems) - len(told)
+        raise InventoryError([*told, *([f"{shown}: {more} more like these"] if more > 0 else [])])
+    _refuse_too_much(shown, entries)
+    return Source(folder, shown, CodeTree(entries=entries))
+
+
+class _Reader:
+    """Walks a folder; `problems` are what cannot be sent, each with its path first."""
+
+    def __init__(self, folder: Path, exclude: Sequence[str]) -> None:
+        self.problems: list[str] = []
+        self._folder = folder
+        self._exclude = exclude
+        self._count = 0
+        self._bytes = 0
+
+    def entries(self, below: str) -> Iterator[tuple[str, Entry]]:
+        """All files and links below a folder."""
+        try:
+            found = sorted(os.scandir(self._folder / below), key=lambda item: item.name)
+        except OSError as error:
+            self._refuse(below, f"cannot be read: {error.strerror}")
+            return
+        for item in found:
+            path = f"{below}/{item.name}" if below else item.name
+            if is_left_out(path, self._exclude):
+                continue
+            if why := why_not_sent(item.name, None):
+                self._refuse(ascii(path)[1:-1], why)
+            elif item.is_symlink():
+                yield from self._link(path)
+            elif item.is_dir():
+                yield from self.entries(path)
+            elif item.is_file():
+                yield from self._file(path)
+            else:
+                self._refuse(path, "is neither file, folder nor link")
+
+    def _link(self, path: str) -> Iterator[tuple[str, Entry]]:
+        entry = Entry(target=str((self._folder / path).readlink()))
+        if why := why_not_sent(path, entry):
+            self._refuse(path, why)
+        else:
+            yield path, entry
+
+    def _file(self, path: str) -> Iterator[tuple[str, Entry]]:
+        try:
+            with (self._folder / path).open("rb") as file:
+                status = os.fstat(file.fileno())
+                self._count += 1
+                self._bytes += status.st_size
+                digest = sha256()
+                if self._count <= MOST_FILES and self._bytes <= MOST_BYTES:
+                    while data := file.read(_READ):
+                        digest.update(data)
+        except OSError as error:
+            self._refuse(path, f"cannot be read: {error.strerror}")
+            return
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        yield path, Entry(digest.hexdigest(), mode, size=status.st_size)
+
+    def _refuse(self, path: str, why: str) -> None:
+        self.problems.append(f"{path}: {why}; remove it, or leave it out with `code.exclude`")
+
+
+def _refuse_too_much(shown: str, entries: dict[str, Entry]) -> None:
+    size = sum(entry.size for entry in entries.values())
+    if len(entries) > MOST_FILES or size > MOST_BYTES:
+        raise InventoryError(
+            [
+                (
+                    f"{shown}: could not be taken as code: it holds {len(entries)} files and "
+                    f"{size // 1024**2} MiB, of at most {MOST_FILES} files and "
+                    f"{MOST_BYTES // 1024**2} MiB; leave data out with `code.exclude`"
+                )
+            ]
+        )
+
+
+RECEIVE = r"""
+set -e; umask 022
+f=$1/code/incoming offset=$2
+mkdir -p -- "${f%/*}"
+[ "$offset" != 0 ] || (umask 077; : >"$f")
+there=$(stat -c %s -- "$f")
+[ "$there" = "$offset" ] || { echo "$there bytes have arrived, not $offset" >&2; exit 1; }
+cat >>"$f"
+"""
+"""Arguments: the cluster's folder, how many bytes came before; the next bytes on stdin."""
+
+CARRY = r"""
+set -o pipefail
+cd -P -- "$2" || exit 1
+xargs -0 -r cat -- | ssh -F "$1/trust/ssh_config" -o LogLevel=INFO "$3" "$4"
+"""
+"""On the primary. Arguments: the cluster's folder, the root, a node's address, what to run there
+with the contents of the files whose names stand, each ended by a NUL, on stdin."""
+
+UNPACK = r"""
+set -e -o pipefail; umask 022; export LC_ALL=C
+notes=$1/code total=$2 path=$3
+mkdir -p -- "$notes"; touch "$notes"/{pushed,links,folders,incoming}
+[ "$total" != 0 ] || : >"$notes/incoming" # nothing was to come
+there=$(stat -c %s -- "$notes/incoming")
+[ "$there" = "$total" ] || { echo "$there bytes have arrived, not $total" >&2; exit 1; }
+stop() { printf '%s\n' "$1" >&2; exit 1; }
+# The folders on the way to a file: real ones inside the tree, made and noted where missing.
+declare -A known
+need_folder() {
+  local way= part rest=$1/
+  [ -z "${known[/$1]-}" ] || return 0
+  while [ "$rest" ]; do
+    part=${rest%%/*} rest=${rest#*/}
+    way=${way:+$way/}$part
+    if [ -L "$way" ]; then
+      case $(readlink -f -- "$way")/ in "$PWD"/*) ;; *) stop "$way leads out of $PWD" ;; esac
+    elif [ ! -e "$way" ]; then
+      printf '%s\n' "$PWD/$way" >>"$notes/folders"
+      mkdir -- "$way"
+    fi
+    [ -d "$way" ] || stop "$PWD/$way is no folder, but code lies in it"
+  done
+  known[/$1]=1
+}
+make_root() {
+  local way=$path missing=()
+  while [ ! -e "$way" ] && [ -n "$way" ]; do missing+=("$way"); way=${way%/*}; done
+  for way in "${missing[@]}"; do printf '%s\n' "$way"; done >>"$notes/folders"
+  mkdir -p -- "$path"
+}
+[ -d "$path" ] || make_root
+cd -P -- "$path"
+declare -A ours
+while IFS= read -r line; do ours[${line#*  }]=1; done <"$notes/pushed"
+while IFS= read -r line; do ours[${line#*$'\t'}]=1; done <"$notes/links"
+rm -rf -- .ascendboot-sending.?????? # what a setup that was cut off was writing
+stage=$(mktemp -d -- .ascendboot-sending.XXXXXX)
+printf '%s\n' "$PWD/$stage" >"$notes/stage"
+trap 'rm -rf -- "$PWD/$stage" "$notes/stage"' EXIT
+declare -A of_mode of_folder
+gone=
+exec 3<"$notes/incoming"
+# All is laid out beside first, then moved folder by folder: many files, few programs.
+while IFS=$'\t' read -r kind size mode what name; do
+  folder=.
+  case $name in */*) folder=${name%/*} ;; esac
+  need_folder "$folder"
+  [ ! -d "$name" ] || [ -L "$name" ] || stop "$PWD/$name is a folder, but a file in the source"
+  is_ours=; [ -n "${ours[$PWD/$name]-}" ] || { [ ! -e "$name" ] && [ ! -L "$name" ]; } || is_ours=no
+  [ -d "$stage/$folder" ] || mkdir -p -- "$stage/$folder"
+  case $kind in
+    f)
+      [ "$is_ours" ] || printf '%s  %s\n' "$what" "$PWD/$name" >>"$notes/pushed"
+      if [ "$size" = 0 ]; then : >"$stage/$name"; else head -c "$size" <&3 >"$stage/$name"; fi
+      of_mode[$mode]+=$stage/$name$'\n' ;;
+    l)
+      [ "$is_ours" ] || printf '%s\t%s\n' "$what" "$PWD/$name" >>"$notes/links"
+      ln -s -- "$what" "$stage/$name" ;;
+    d) gone+=$name$'\n'; continue ;;
+  esac
+  of_folder[/$folder]+=$stage/$name$'\n'
+done
+lines() { printf %s "$1" | tr '\n' '\0'; }
+for mode in "${!of_mode[@]}"; do lines "${of_mode[$mode]}" | xargs -0 chmod "$mode" --; done
+for folder in "${!of_folder[@]}"; do
+  lines "${of_folder[$folder]}" | xargs -0 mv -f -t "./${folder#/}" --
+done
+[ -z "$gone" ] || lines "$gone" | xargs -0 rm -f --
+rm -f -- "$notes/incoming"
+"""
+"""Arguments: the cluster's folder, how many bytes have come, the root. On stdin one line per file:
+kind (f, l or d), size, mode, SHA-256 or target, and path, with tabs between; `-` is nothing."""
+
+TAKE_BACK = r"""
+export LC_ALL=C
+cd -- "$b/code" 2>/dev/null || { echo end; exit 0; }
+same=() left=()
+while IFS= read -r line; do
+  case $line in *': OK') same+=("${line%: OK}") ;; esac
+done < <(sort -u pushed 2>/dev/null | sha256sum -c 2>/dev/null)
+while IFS=$'\t' read -r target path; do
+  [ -L "$path" ] && [ "$(readlink -- "$path")" = "$target" ] && same+=("$path")
+done < <(sort -u links 2>/dev/null)
+declare -A unchanged; for path in "${same[@]}"; do unchanged[$path]=1; done
+while IFS= read -r path; do
+  [ -n "${unchanged[$path]-}" ] || { [ ! -e "$path" ] && [ ! -L "$path" ]; } || left+=("$path")
+done < <({
+  while IFS= read -r line; do printf '%s\n' "${line#*  }"; done <pushed
+  while IFS= read -r line; do printf '%s\n' "${line#*$'\t'}"; done <links
+} 2>/dev/null | sort -u)
+echo "files ${#unchanged[@]}"
+for path in "${left[@]}"; do printf 'changed %s\n' "$path"; done
+if [ "$mode" = remove ]; then
+  stage=; { read -r stage <stage; } 2>/dev/null
+  case $stage in /*/.ascendboot-sending.??????) rm -rf -- "$stage" ;; esac
+  [ "${#unchanged[@]}" = 0 ] || printf '%s\0' "${!unchanged[@]}" | xargs -0 rm -f --
+  sort -ru folders 2>/dev/null | while IFS= read -r folder; do
+    [ -L "$folder" ] || rmdir -- "$folder" 2>/dev/null
+  done
+  for path in "${!unchanged[@]}"; do
+    [ ! -e "$path" ] || printf 'problem could not remove %s\n' "$path"
+  done
+fi
+echo end
+"""
+"""Behind `mode=` and the shell that sets `b`, the cluster's folder."""
+
+PHASE = "code"
+STEP = "files"
+_MOST_NAMED = 5
+_MOST_LISTED = 500
+"""Of files to be sent; what would be deleted is always listed whole."""
+_SECONDS_A_FILE = 0.05
+_SLOWEST_PER_S = 10**6
+"""So many bytes a second the primary sends at least."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done on one node, as paths below the root."""
+
+    send: tuple[str, ...]
+    delete: tuple[str, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not (self.send or self.delete)
+
+
+@dataclass(frozen=True)
+class CodeSender:
+    """The wish that the nodes have the code of this side, or that of the primary."""
+
+    cluster: Cluster
+    source: Source | OnPrimary
+    deletes: bool = False
+    """What the source has not is to go from the nodes as well."""
+    interrupted: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def path(self) -> str:
+        """Where the code lies on the nodes."""
+        return self.cluster.code_path or ""
+
+    def questions(self) -> dict[str, Fact[CodeTree]]:
+        """What is asked in place of the nodes' whole trees; nothing where those are needed."""
+        return {} if isinstance(self.source, OnPrimary) else {"code_tree": self.question()}
+
+    def after(self, trees: Mapping[str, CodeTree]) -> CodeSender:
+        """The same wish, once every node has told what it has."""
+        if not isinstance(self.source, OnPrimary):
+            return self
+        tree = trees.get(self.cluster.primary_name) or CodeTree()
+        return replace(self, source=replace(self.source, tree=tree))
+
+    def question(self) -> Fact[CodeTree]:
+        """Asks a node for what it has of the source's files."""
+        return files_query(
+            self.path,
+            self.cluster.code_exclude,
+            self.source.tree.entries,
+            with_others=self.deletes,
+        )
+
+    def work(self, there: CodeTree) -> Work:
+        """What is to be done where this is there."""
+        wanted = self.source.tree
+        others = {*there.entries, *there.others} - {*wanted.entries} if self.deletes else set()
+        # a name that a line cannot hold would be taken for two
+        delete = tuple(sorted(path for path in others if not why_not_sent(path, None)))
+        return Work(unlike(wanted, there), delete)
+
+    def needed(self, there: CodeTree) -> tuple[str, ...]:
+        """What a job must not start without; of the primary's own tree its results are not."""
+        entries, send = self.source.tree.entries, self.work(there).send
+        if isinstance(self.source, OnPrimary):
+            return tuple(path for path in send if is_program(path, entries[path]))
+        return send
+
+    def planned(self, node: str, there: CodeTree) -> StepResult:
+        """What would be sent to a node, and all that would be deleted there, by name."""
+        work = self.work(there)
+        if work.is_done:
+            return self._result(node, Outcome.OK, self._as_is)
+        words = " and ".join(
+            part for part in (self._to_send(work, "send"), _deleted(work, "delete")) if part
+        )
+        lines = [f"{self._how(path, there)} {path}" for path in work.send[:_MOST_LISTED]]
+        if len(work.send) > _MOST_LISTED:
+            lines.append(f"and {len(work.send) - _MOST_LISTED} more to send")
+        lines += [f"delete {path}" for path in work.delete]
+        return self._result(node, Outcome.WOULD_CHANGE, f"would {words}", diff="\n".join(lines))
+
+    def sync(
+        self, transport: Transport, there: CodeTree, base: PurePosixPath, primary: Transport
+    ) -> StepResult:
+        """Send a node what it lacks, and look again.
+
+        Raises:
+            NodeError: it could not be sent or put in place.
+        """
+        work = self.work(there)
+        if work.is_done:
+            return self._result(transport.node, Outcome.OK, self._as_is)
+        began = time.monotonic()
+        total = sum(self.source.tree.entries[path].size for path in work.send)
+        waiting = []
+        if isinstance(self.source, OnPrimary):
+            primary.run(self._carry(transport.node, base, total, work)).checked()
+        else:
+            waiting = self._deliver(self.source, transport, base, work)
+        question = self.question()
+        *done, last = transport.run_all(
+            [*waiting, self._unpack(base, total, work), question.command]
+        )
+        for result in done:
+            result.checked()
+        left = self.work(question.parse(last.checked()))
+        took = time.monotonic() - began
+        if not left.is_done:
+            names = _named((*left.send, *left.delete))
+            words = f"{transport.node}: the code did not settle: {names} is not as in the source; "
+            words += "does a job or another tool write there? Run setup again"
+            return self._result(transport.node, Outcome.FAILED, words, took)
+        words = ", ".join(
+            part for part in (self._to_send(work, "sent"), _deleted(work, "deleted")) if part
+        )
+        return self._result(transport.node, Outcome.CHANGED, words, took)
+
+    @property
+    def _as_is(self) -> str:
+        return f"{self.path} has the {len(self.source.tree.entries)} files of {self.source.shown}"
+
+    def _deliver(
+        self, source: Source, transport: Transport, base: PurePosixPath, work: Work
+    ) -> list[Command]:
+        """Send all pieces but the last, which goes together with what follows."""
+        waiting: list[Command] = []
+        offset = 0
+        for piece in source.pieces(work.send):
+            for command in waiting:
+                if self.interrupted.is_set():
+                    raise CommandError(transport.node, "could not send the code: interrupted")
+                transport.run(command).checked()
+            waiting = [self._receive(base, offset, piece)]
+            offset += len(piece)
+        return waiting
+
+    def _carry(self, name: str, base: PurePosixPath, total: int, work: Work) -> Command:
+        """Has the primary send a node the contents of files, by the cluster's own trust."""
+        notes = shlex.quote(str(base / "code"))
+        there = f"umask 022; mkdir -p {notes}; umask 077; cat >{notes}/incoming"
+        files = (path for path in work.send if self.source.tree.entries[path].target is None)
+        address = self.cluster.node(name).cluster_address
+        words = ("carry", str(base), self.path, address, f"bash -c {shlex.quote(there)}")
+        return Command(
+            argv=("bash", "-c", CARRY, *words),
+            purpose=f"send the code to {name}",
+            effect=Effect.WRITE,
+            timeout_s=60.0 + total / _SLOWEST_PER_S,
+            stdin="".join(f"{path}\0" for path in files).encode(),
+        )
+
+    @staticmethod
+    def _receive(base: PurePosixPath, offset: int, piece: bytes) -> Command:
+        return Command(
+            argv=("bash", "-c", RECEIVE, "receive", str(base), str(offset)),
+            purpose="send the code",
+            effect=Effect.WRITE,
+            timeout_s=120.0,
+            stdin=piece,
+        )
+
+    def _unpack(self, base: PurePosixPath, total: int, work: Work) -> Command:
+        return Command(
+            argv=("bash", "-c", UNPACK, "unpack", str(base), str(total), self.path),
+            purpose="put the code in place",
+            effect=Effect.WRITE,
+            timeout_s=60.0 + _SECONDS_A_FILE * len(work.send),
+            stdin="".join(self._lines(work)).encode(),
+        )
+
+    def _lines(self, work: Work) -> Iterator[str]:
+        for path in work.send:
+            entry = self.source.tree.entries[path]
+            if entry.target is not None:
+                yield f"l\t-\t-\t{entry.target}\t{path}\n"
+            else:
+                yield f"f\t{entry.size}\t{entry.mode:04o}\t{entry.sha256}\t{path}\n"
+        for path in work.delete:
+            yield f"d\t-\t-\t-\t{path}\n"
+
+    def _to_send(self, work: Work, verb: str) -> str:
+        if not work.send:
+            return ""
+        size = sum(self.source.tree.entries[path].size for path in work.send)
+        many = "file" if len(work.send) == 1 else "files"
+        return f"{verb} {len(work.send)} {many}, {_amount(size)}: {_named(work.send)}"
+
+    def _how(self, path: str, there: CodeTree) -> str:
+        before, wanted = there.entries.get(path), self.source.tree.entries[path]
+        if before is None:
+            return "new"
+        return "mode" if before.has_content_of(wanted) else "changed"
+
+    @staticmethod
+    def _result(
+        node: str, outcome: Outcome, detail: str, duration_s: float = 0.0, diff: str = ""
+    ) -> StepResult:
+        return StepResult(
+            node=node,
+            phase=PHASE,
+            step=STEP,
+            outcome=outcome,
+            detail=detail,
+            duration_s=duration_s,
+            diff=diff,
+        )
+
+
+def _deleted(work: Work, verb: str) -> str:
+    return f"{verb} {_named(work.delete)}" if work.delete else ""
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f", {more} more" if more > 0 else "")
+
+
+def _amount(size: int) -> str:
+    for unit, bytes_ in (("MB", 10**6), ("kB", 10**3)):
+        if size >= bytes_:
+            return f"{size / bytes_:.1f} {unit}"
+    return f"{size} bytes"
+
+
+@dataclass(frozen=True)
+class SentCode:
+    """What is left on a node of the code that was sent there."""
+
+    files: int
+    """So many are as they were sent. Those that were there before the code was sent count not."""
+    changed: tuple[str, ...] = ()
+    """Absolute paths of those that somebody has changed since; they are never touched."""
+    problems: tuple[str, ...] = ()
+    """What could not be taken back."""
+
+
+def sent_code_query(cluster: str) -> Command:
+    """Asks what there is to take back; `parse_sent_code` reads the answer."""
+    return _command(cluster, "look", "look for the code that was sent", Effect.READ)
+
+
+def sent_code_removal(cluster: str) -> Command:
+    """Removes the files that were sent and are as they were, and folders that were made."""
+    return _command(cluster, "remove", "take back the code that was sent", Effect.WRITE)
+
+
+def parse_sent_code(result: Result) -> SentCode:
+    """What was there before, by the answer to either command.
+
+    Raises:
+        CommandError: the command failed on the node, or its answer was not understood.
+    """
+    files, values = 0, dict[str, list[str]](changed=[], problem=[])
+    *lines, last = result.checked().lines or ("",)
+    for number, line in enumerate(lines, 1):
+        kind, _, rest = line.partition(" ")
+        if kind == "files":
+            files = int(rest)
+        elif kind in values:
+            values[kind].append(rest)
+        else:
+            problem = NotUnderstoodError("sent code", number, line, "files, changed or problem")
+            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
+    if last != "end":
+        raise CommandError(result.node, f"could not {result.command.purpose}: it did not end")
+    return SentCode(files, tuple(values["changed"]), tuple(values["problem"]))
+
+
+def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
+    head = f"mode={mode}\n{base_script(cluster)}"
+    return Command(
+        argv=("bash", "-c", head + TAKE_BACK), purpose=purpose, effect=effect, timeout_s=120.0
+    )

@@ -1,0 +1,321 @@
+"""Trust between nodes: host keys, certificates, and the cluster's sshd."""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+
+from ascendboot.facts.container import container_exec
+from ascendboot.facts.installed import SSHD_FUNCTIONS
+from ascendboot.facts.query import value_of
+from ascendboot.model.files import Authority, Claims, fingerprint
+from ascendboot.setup.ca import CertificateFile, Clocks
+from ascendboot.setup.steps import (
+    Absent,
+    Change,
+    Closed,
+    FileContent,
+    KeyPair,
+    Later,
+    Satisfied,
+    Verdict,
+)
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ascendboot.facts.installed import Installed
+    from ascendboot.model.cluster import Node
+    from ascendboot.setup.context import Context
+    from ascendboot.setup.steps import Step
+
+# sshd reports a taken port only in its log, so a start that gives no pid file shows the log's end.
+_START = """\
+b={base}
+cd -- "$b/sshd" || exit 1
+printf '%s  sshd_config\\n' {sha} | sha256sum -c --status || {{
+  echo "sshd_config is not what was written" >&2; exit 1; }}
+if [ "$(id -u)" = 0 ] && [ ! -d /run/sshd ]; then
+  echo /run/sshd >>made && install -d -m 755 /run/sshd
+fi
+{sshd} -t -f {base}/sshd/sshd_config || exit 1
+for pid in $(sshds_of_ours); do
+  kill -TERM "$pid"
+  for _ in {{1..100}}; do is_sshd_of_ours "$pid" || break; sleep 0.05; done
+done
+rm -f -- sshd.pid started
+{sshd} -f {base}/sshd/sshd_config -E {base}/sshd/sshd.log 3>&- </dev/null >/dev/null 2>&1
+for _ in $(seq 100); do
+  pid=$(cat sshd.pid 2>/dev/null) && [ -n "$pid" ] && break
+  sleep 0.05
+done
+start=$(start_of "$pid")
+[ -n "$pid" ] && [ -n "$start" ] || {{
+  tail -n 3 sshd.log | tr -d '\\r' | paste -s -d '|' - >&2; exit 1; }}
+sha=$({{ cat sshd_config; ssh-keygen -y -P '' -f host_key | cut -d' ' -f1,2; }} | sha256sum)
+cert=$({{ sha256sum <host_key-cert.pub | cut -d' ' -f1; }} 2>/dev/null)
+echo "$pid $start ${{sha%% *}} ${{cert:--}}" >started.new && mv -f started.new started
+"""
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """Our sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
+
+    sshd: str
+    """Absolute path of the program; sshd refuses to start when called otherwise."""
+    config: str
+
+    @property
+    def name(self) -> str:
+        """Always the same: there is one such sshd per node."""
+        return "sshd"
+
+    def check(self, own: Installed) -> Verdict:
+        """Satisfied by a live process of ours, started with this configuration and host key."""
+        config = self.config.encode()
+        identity = sha256(config + f"{own.host_key}\n".encode()).hexdigest()
+        if own.strays:
+            why = "an sshd of the cluster runs without its record"
+        elif own.daemon is None:
+            why = "the cluster's sshd does not run"
+        elif own.daemon.identity != identity:
+            why = "the cluster's sshd runs with another configuration or host key"
+        else:
+            return Satisfied("runs as configured")
+        return Change(summary=why, commands=(self.start(own),))
+
+    def start(self, own: Installed) -> Command:
+        """The command that starts it, in place of one that runs; sessions go on."""
+        script = SSHD_FUNCTIONS + _START.format(
+            base=shlex.quote(str(own.base)),
+            sha=sha256(self.config.encode()).hexdigest(),
+            sshd=shlex.quote(self.sshd),
+        )
+        return Command(
+            argv=("bash", "-c", script),
+            purpose="start the cluster's sshd",
+            effect=Effect.WRITE,
+            timeout_s=20.0,
+        )
+
+
+HOST_CERTIFICATE: Literal["sshd/host_key-cert.pub"] = "sshd/host_key-cert.pub"
+USER_CERTIFICATE: Literal["trust/cluster_key-cert.pub"] = "trust/cluster_key-cert.pub"
+_ENTER = "sshd/enter"
+"""What a login runs where our sshd is on the host side: nothing but a command in the container."""
+_CLUSTER_KEY: Literal["trust/cluster_key"] = "trust/cluster_key"
+_OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh_config")
+"""What another kind of trust or another primary leaves behind."""
+
+
+def sshd(context: Context, node: Node) -> Sequence[Step]:
+    """Our own sshd: host key, configuration, running process."""
+    record = [] if context.control is None else [_record(context)]
+    key = KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}")
+    steps: list[Step] = [Closed(), *record, key]
+    if context.cluster.serves_from_host(node):
+        steps.append(FileContent(_ENTER, _enter(context, node), 0o755))
+    config = FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600)
+    return [*steps, config, _daemon(context, node)]
+
+
+def _record(context: Context) -> Step:
+    """Which control folder sets the node up: another one is then refused."""
+    if context.owner is None:
+        return Later("owner", "the keys of this control folder are made")
+    return FileContent("owner", context.owner.text)
+
+
+def cluster_key(context: Context, node: Node) -> Sequence[Step]:
+    """On the primary, the key that opens every node."""
+    # Beside our sshd the folder is closed already.
+    steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
+    is_primary = node == context.cluster.primary
+    retired = context.control.known if context.control else ()
+    key = KeyPair(_CLUSTER_KEY, context.cluster.name, retired)
+    return [*steps, key] if is_primary else steps
+
+
+def admission(context: Context, node: Node) -> Sequence[Step]:
+    """Our sshd lets the primary's key in and, with trust `ca`, proves itself by a certificate."""
+    path = "trust/authorized_keys"
+    if context.cluster.trust == "pinned":
+        key = context.seen.own[context.cluster.primary_name].cluster_key
+        steps: list[Step] = [
+            FileContent(path, _authorized_keys(context, key))
+            if key is not None
+            else Later(path, "the cluster's key is made")
+        ]
+        is_left = HOST_CERTIFICATE in context.seen.serving(node.name).files
+        return [*steps, Absent(HOST_CERTIFICATE)] if is_left else steps
+    authority = context.authority
+    if authority is None:
+        return [Later(path, _signing(context)) for path in (path, HOST_CERTIFICATE)]
+    return [
+        FileContent(path, _authorized_keys(context, authority.user)),
+        _host_certificate(context, authority, node),
+    ]
+
+
+def trust(context: Context, node: Node) -> Sequence[Step]:
+    """The primary knows every node, and how to log in there; the others know nobody."""
+    is_primary = node == context.cluster.primary
+    steps = _of_primary(context) if is_primary else []
+    kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_primary else set())
+    there = context.seen.own[node.name].files
+    return [*steps, *(Absent(path) for path in _OF_A_PRIMARY if path in there and path not in kept)]
+
+
+def _of_primary(context: Context) -> list[Step]:
+    certified = context.cluster.trust == "ca"
+    steps = (_certified if certified else _pinned)(context)
+    return [*steps, FileContent("trust/ssh_config", _ssh_config(context))]
+
+
+def _certified(context: Context) -> list[Step]:
+    """Trust `ca`: whatever host our CA has signed for is known."""
+    authority, path = context.authority, "trust/known_hosts"
+    if authority is None:
+        return [Later(each, _signing(context)) for each in (USER_CERTIFICATE, path)]
+    known = {"authority": authority.host, "hosts": (), "port": context.decisions.port}
+    text = context.templates.text("trust/known_hosts.j2", known)
+    return [_user_certificate(context, authority), FileContent(path, text)]
+
+
+def _pinned(context: Context) -> list[Step]:
+    """Trust `pinned`: every host key is known by itself."""
+    seen, path = context.seen, "trust/known_hosts"
+    hosts = [(n.cluster_address, seen.serving(n.name).host_key) for n in context.cluster.nodes]
+    if any(key is None for _, key in hosts):
+        return [Later(path, "the host keys are made")]
+    known = {"authority": None, "hosts": hosts, "port": context.decisions.port}
+    return [FileContent(path, context.templates.text("trust/known_hosts.j2", known))]
+
+
+def _signing(context: Context) -> str:
+    """What must happen before anything is signed."""
+    sides = (*context.seen.own.values(), *context.seen.served.values())
+    if any(own.certificates for own in sides):
+        return "a new CA signs everything again; the keys of the present one are not on this side"
+    return "the cluster's CA is made"
+
+
+def _host_certificate(context: Context, authority: Authority, node: Node) -> Step:
+    own = context.seen.serving(node.name)
+    if own.host_key is None:
+        return Later(HOST_CERTIFICATE, "the host keys are made")
+    claims = Claims(
+        kind="host",
+        key=fingerprint(own.host_key),
+        ca=fingerprint(authority.host),
+        key_id=f"{node.name} of {context.cluster.name}",
+        principals=(node.cluster_address, node.name),
+    )
+    return CertificateFile(
+        path=HOST_CERTIFICATE,
+        claims=claims,
+        clocks=_clocks(context),
+        sign=partial(authority.sign, claims, own.host_key) if authority.sign else None,
+        load=_daemon(context, node).start(own),
+    )
+
+
+def _user_certificate(context: Context, authority: Authority) -> Step:
+    cluster = context.cluster
+    key = context.seen.own[cluster.primary_name].cluster_key
+    if key is None:
+        return Later(USER_CERTIFICATE, "the cluster's key is made")
+    source = ipaddress.ip_network(cluster.primary.cluster_address)
+    claims = Claims(
+        kind="user",
+        key=fingerprint(key),
+        ca=fingerprint(authority.user),
+        key_id=f"{cluster.primary_name} of {cluster.name}",
+        principals=(_principal(context),),
+        options=(f"source-address {source}",),
+    )
+    return CertificateFile(
+        path=USER_CERTIFICATE,
+        claims=claims,
+        clocks=_clocks(context),
+        sign=partial(authority.sign, claims, key) if authority.sign else None,
+    )
+
+
+def _clocks(context: Context) -> Clocks:
+    clocks = {name: value_of(facts.clock) for name, facts in context.seen.facts.items()}
+    times = [(context.now + (c.offset_s if c else 0.0), name) for name, c in clocks.items()]
+    return Clocks(now=context.now, earliest=min(times), latest=max(times))
+
+
+def _principal(context: Context) -> str:
+    return f"mpi-{context.cluster.name}"
+
+
+def _daemon(context: Context, node: Node) -> Daemon:
+    server = value_of(context.seen.facts[node.name].sshd)
+    return Daemon(server.path if server else "/usr/sbin/sshd", _sshd_config(context, node))
+
+
+def _authorized_keys(context: Context, key: str) -> str:
+    return context.templates.text(
+        "trust/authorized_keys.j2",
+        {
+            "cluster": context.cluster.name,
+            "primary_address": context.cluster.primary.cluster_address,
+            "principal": _principal(context) if context.cluster.trust == "ca" else None,
+            "key": key,
+        },
+    )
+
+
+def _enter(context: Context, node: Node) -> str:
+    way = container_exec(node, context.seen.facts[node.name].container)
+    values = {
+        "node": node.name,
+        "engine": way.engine if way else "docker",
+        "container": node.container,
+    }
+    return context.templates.text("sshd/enter.j2", values)
+
+
+def _sshd_config(context: Context, node: Node) -> str:
+    base = context.seen.serving(node.name).base
+    return context.templates.text(
+        "sshd/sshd_config.j2",
+        {
+            "node": node.name,
+            "cluster": context.cluster.name,
+            "primary": context.cluster.primary_name,
+            "port": context.decisions.port,
+            "address": node.cluster_address,
+            "base": str(base),
+            "certificate": HOST_CERTIFICATE if context.cluster.trust == "ca" else None,
+            "enter": str(base / _ENTER) if context.cluster.serves_from_host(node) else None,
+            "user": context.user(node),
+        },
+    )
+
+
+def _ssh_config(context: Context) -> str:
+    cluster = context.cluster
+    own_user = context.user(cluster.primary)
+    users = [(n.cluster_address, context.user(n)) for n in cluster.nodes]
+    return context.templates.text(
+        "trust/ssh_config.j2",
+        {
+            "cluster": cluster.name,
+            "primary": cluster.primary_name,
+            "port": context.decisions.port,
+            "base": str(context.decisions.base),
+            "certificate": USER_CERTIFICATE if cluster.trust == "ca" else None,
+            "user": own_user,
+            "other_users": [(address, user) for address, user in users if user != own_user],
+        },
+    )

@@ -1,0 +1,511 @@
+"""Verifies that nodes reach each other as a job needs it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+import time
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from ascendboot.checks.connections import probe_findings
+from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, probes_of, read_probes
+from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
+from ascendboot.setup.phases import NETWORK, PROVE
+from ascendboot.setup.results import failed, found, verified
+from ascendboot.transport.api import Command, Effect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.report import StepResult
+    from ascendboot.setup.context import Context
+    from ascendboot.setup.results import Progress
+    from ascendboot.transport.api import Result, Sides
+
+# One line of output per node, whatever happens there: name, exit code, stdout, stderr. What it
+# reads of a node: its name and address, and the names of the variables that it alone has.
+# At the level of our ssh_config ssh does not say when it finds no host key of the kind it wants.
+# mpirun itself logs in to the other nodes alone: what it sends is put around the probe there.
+_PROVE = """\
+one() {{
+  local before=$mpirun_before after=$mpirun_after
+  [ "$1" != {primary} ] || before= after=
+  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" \
+    "$before" {probe} "${{@:3}}" "$after" </dev/null >"$t/$1.out" 2>"$t/$1.err"
+  printf '%s %s %s %s\\n' "$1" "$?" "$(head -c 1200 "$t/$1.out" | base64 -w0)" \
+    "$(tail -c 4096 "$t/$1.err" | base64 -w0)"
+}}
+t=$(mktemp -d) || exit 1
+trap 'rm -rf -- "$t"' EXIT
+{shell}export t mpirun_before mpirun_after; export -f one
+xargs -P 32 -L 1 bash -c 'one "$@"' _
+"""
+
+# It takes the login shell of its own user here for that of every node, and an unknown one for bash.
+_SHELL = """\
+mpirun_before= mpirun_after=
+shell=$(getent passwd "$EUID"); shell=${{shell##*:}}
+case ${{shell##*/}} in *sh*) ;; *) shell=${{SHELL-}} ;; esac
+case ${{shell##*/}} in
+  *bash* | *zsh*) mpirun_before={posix} ;;
+  *csh*) mpirun_before={csh} ;;
+  *sh*) mpirun_before="( test ! -r ./.profile || . ./.profile; "{posix} mpirun_after=")" ;;
+  *) mpirun_before={posix} ;;
+esac
+"""
+
+# On one line and without an exclamation mark: csh takes neither between quotes.
+_PROBE = (
+    ". {base}/env/node.env || exit 1; "
+    'for ascendboot_n in {names} "$@"; do '
+    'eval "ascendboot_v=\\$$ascendboot_n"; printf "%s=%s\\0" "$ascendboot_n" "$ascendboot_v"; '
+    "done | sha256sum; "
+    "for ascendboot_f in {files}; do sha256sum < {base}/$ascendboot_f; done; "
+    "for ascendboot_f in {programs}; do "
+    'test -x "$ascendboot_f" && echo "can run $ascendboot_f"; done'
+)
+
+
+_EVIDENCE = """\
+getent passwd "$EUID" || printf '%s\\n' "::::::${{SHELL-}}"
+tail -n 30 -- {log} 2>/dev/null
+exit 0
+"""
+# Of every login, of TCP connections that only look whether it answers, and of its own start.
+_ROUTINE = re.compile(
+    "Accepted |Connection (from|closed|reset) |Postponed |Starting session: |Close session: "
+    "|User child|Closing connection to |Received (disconnect|signal) |Disconnected from "
+    "|Transferred: |Server listening |kex_exchange_id|Could not load host certificate "
+    "|banner exchange: "
+)
+_SSH_FAILED = 255
+_TIMED_OUT = (124, 137)
+_NO_SHELL = (_SSH_FAILED, *_TIMED_OUT)
+"""Exit codes of a login that did not get as far as its shell, or not past it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What a login must find on every node."""
+
+    cluster: Cluster
+    base: PurePosixPath
+    files: Mapping[str, str]
+    """Text by path below `base`; equal on all nodes."""
+    programs: Mapping[str, str]
+    """By path, what to do where it cannot be run."""
+    mpirun: str = ""
+    """What starts jobs, where that is mpirun: its own kind of line then tries the login shells."""
+    timeout_s: float = 20.0
+
+
+def rank_wrapper(base: PurePosixPath) -> dict[str, str]:
+    """The program by which ranks start, as one that must run."""
+    return {str(base / "env/rank-exec"): f"mount the file system of {base} without noexec"}
+
+
+def daemon_of(mpirun: str) -> dict[str, str]:
+    """The program by which mpirun starts ranks elsewhere, as one that must run."""
+    orted = PurePosixPath(mpirun).parent / "orted"
+    return {str(orted): "install the same Open MPI on every node"}
+
+
+def verification(expected: Expectation) -> Command:
+    """The command that, on the primary, logs in to every node in parallel."""
+    cluster, base = expected.cluster, expected.base
+    probe = _PROBE.format(
+        base=shlex.quote(str(base)),
+        names=" ".join(sorted(cluster.env)),
+        files=" ".join(shlex.quote(path) for path in expected.files),
+        programs=" ".join(shlex.quote(path) for path in expected.programs),
+    )
+    words = (
+        (node.name, node.cluster_address, *_own_names(expected, node)) for node in cluster.nodes
+    )
+    targets = "".join(f"{' '.join(of_node)}\n" for of_node in words)
+    script = _PROVE.format(
+        limit=int(expected.timeout_s),
+        config=shlex.quote(str(base / "trust/ssh_config")),
+        primary=shlex.quote(cluster.primary_name),
+        shell=mpirun_shell(expected.mpirun) if expected.mpirun else "",
+        probe=shlex.quote(f"bash -c {shlex.quote(probe)} ascendboot"),
+    )
+    waves = 1 + len(cluster.nodes) // 32
+    return Command(
+        argv=("bash", "-c", script),
+        purpose="log in from the primary",
+        effect=Effect.READ,
+        timeout_s=10.0 + waves * expected.timeout_s,
+        stdin=targets.encode(),
+    )
+
+
+def mpirun_shell(mpirun: str) -> str:
+    """Bash that sets what mpirun 4.1 puts before its daemon and behind it when it starts it by ssh.
+
+    As in its orte/mca/plm/rsh/plm_rsh_module.c: `mpirun_before` and `mpirun_after`.
+    """
+    prefix = PurePosixPath(mpirun).parent.parent
+    lib = prefix / "lib"
+    names = {"LD_LIBRARY_PATH": "OMPI_have_llp", "DYLD_LIBRARY_PATH": "OMPI_have_dllp"}
+    posix, csh = (
+        f"PATH={prefix}/bin:$PATH ; export PATH ; ",
+        f"set path = ( {prefix}/bin $path ) ; ",
+    )
+    for name, have in names.items():
+        posix += f"{name}={lib}:${{{name}:-}} ; export {name} ; "
+        csh += f"if ( $?{name} == 1 ) set {have} ; if ( $?{name} == 0 ) setenv {name} {lib} ; "
+        csh += f"if ( $?{have} == 1 ) setenv {name} {lib}:${name} ; "
+    return _SHELL.format(posix=shlex.quote(posix), csh=shlex.quote(csh))
+
+
+@dataclass(frozen=True)
+class Login:
+    """How the login to one node went."""
+
+    problems: tuple[str, ...] = ()
+    """What it found wrong there; nothing where all is as it should be."""
+    broke_off: str = ""
+    """Why it found out nothing, as far as the primary saw."""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a node itself knows of a login that broke off."""
+
+    user: str = ""
+    shell: str = ""
+    log: tuple[str, ...] = ()
+    """The last lines of its sshd's log."""
+
+    @property
+    def complaint(self) -> str:
+        """The last line of the log that is not written of every login."""
+        found = [line for line in self.log if not _ROUTINE.match(line)]
+        return excerpt(found[-1]) if found else ""
+
+
+def evidence_query(base: PurePosixPath) -> Command:
+    """Asks a node for what it knows of a login that broke off; `read_evidence` reads the answer."""
+    script = _EVIDENCE.format(log=shlex.quote(str(base / "sshd/sshd.log")))
+    purpose = "read the log of the cluster's sshd"
+    return Command(argv=("bash", "-c", script), purpose=purpose, effect=Effect.READ)
+
+
+def read_evidence(result: Result) -> Evidence:
+    """What `evidence_question` found; empty where it found nothing."""
+    entry, *log = result.lines or ("",)
+    user, *fields = entry.split(":")
+    return Evidence(user, fields[-1] if fields else "", tuple(log))
+
+
+def login_problems(
+    expected: Expectation, node: Node, login: Login, evidence: Mapping[str, Evidence]
+) -> tuple[str, ...]:
+    """What is said of a login: its problems, or why it broke off and what to do about it.
+
+    `evidence` is of this node and of the primary, by name, as far as they gave any.
+    """
+    if not login.broke_off:
+        return login.problems
+    cluster, seen = expected.cluster, login.broke_off
+    here, primary = (evidence.get(name, Evidence()) for name in (node.name, cluster.primary_name))
+    if expected.mpirun and node != cluster.primary and login.exit_code not in _NO_SHELL:
+        language = "csh" if _language(primary.shell) == "csh" else "sh"
+        of_node = "sh" if cluster.serves_from_host(node) else _language(here.shell)
+        if here.shell and of_node != language:
+            return (_wrong_shell(cluster, node, here, primary, seen),)
+    what = f"could not log in from {cluster.primary_name}: {seen}"
+    if here.complaint:
+        what += f'; its sshd.log says "{here.complaint}"'
+    remedy = f"read {expected.base}/sshd/sshd.log there"
+    if login.exit_code not in _NO_SHELL:
+        user = here.user or "the user"
+        remedy = f"see what the start-up files of {user} do without a terminal, and {remedy}"
+    elif login.exit_code in _TIMED_OUT:
+        way = f"ping {node.cluster_address} on {cluster.primary_name}"
+        remedy = f"is the way there slow ({way}), or the node overloaded? Else {remedy}"
+    return (f"{what}; {remedy}",)
+
+
+def _wrong_shell(cluster: Cluster, node: Node, here: Evidence, primary: Evidence, seen: str) -> str:
+    place = f" in the container {node.container}" if node.container else ""
+    writes = ""
+    if _language(primary.shell) == "csh":
+        writes = f" (it writes for {primary.shell}, the login shell on {cluster.primary_name})"
+    return (
+        f"{here.user} has the login shell {here.shell}{place}, which does not run the line by "
+        f'which mpirun starts its daemon{writes}: "{seen}"; give {here.user} the same shell of the '
+        f"family of sh on all nodes: usermod -s /bin/bash {here.user}"
+    )
+
+
+def _language(shell: str) -> str:
+    name = PurePosixPath(shell).name
+    if name in ("csh", "tcsh", "bsd-csh"):
+        return "csh"
+    return "sh" if name in ("sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh") else ""
+
+
+def read_verification(expected: Expectation, result: Result) -> dict[str, Login]:
+    """How the login to each node went, by node name.
+
+    Raises:
+        CommandError: the proof itself could not be run on the primary.
+        NotUnderstoodError: a line of its answer has an unknown form.
+    """
+    lines = enumerate(result.checked().text.splitlines(), 1)
+    answers = dict(_answer(number, line) for number, line in lines)
+    alike = (*_digests(expected.files.values()), *map(_can_run, expected.programs))
+    return {
+        node.name: _problems(
+            expected, (_of_variables(expected, node), *alike), answers.get(node.name)
+        )
+        for node in expected.cluster.nodes
+    }
+
+
+def wanted_answer(expected: Expectation, node: Node) -> tuple[str, ...]:
+    """The lines that a login prints on a node where all is well."""
+    digests = _digests(expected.files.values())
+    return (_of_variables(expected, node), *digests, *map(_can_run, expected.programs))
+
+
+def _can_run(path: str) -> str:
+    return f"can run {path}"
+
+
+def _of_variables(expected: Expectation, node: Node) -> str:
+    names = (*sorted(expected.cluster.env), *_own_names(expected, node))
+    env = expected.cluster.env_of(node)
+    [digest] = _digests(["".join(f"{name}={env[name]}\0" for name in names)])
+    return digest
+
+
+def _digests(texts: Iterable[str]) -> tuple[str, ...]:
+    """As `sha256sum` prints them."""
+    return tuple(f"{sha256(text.encode()).hexdigest()}  -" for text in texts)
+
+
+def _own_names(expected: Expectation, node: Node) -> list[str]:
+    """The variables that a node has and the others need not have."""
+    return sorted(node.env.keys() - expected.cluster.env.keys())
+
+
+def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:
+    """The node's name; the exit code of its login, what it said, and what it complained of."""
+    try:
+        name, code, out, err = line.split(" ")
+        return name, (int(code), _decoded(out), _decoded(err))
+    except ValueError as error:
+        expected = "a node's name, an exit code and what was said, in base64"
+        raise NotUnderstoodError("proof", number, line, expected) from error
+
+
+def _problems(
+    expected: Expectation, wanted: tuple[str, ...], answer: tuple[int, str, str] | None
+) -> Login:
+    if answer is None:
+        return Login(broke_off="it gave no answer", exit_code=_SSH_FAILED)
+    code, out, err = answer
+    lines = out.splitlines()
+    if len(lines) < len(wanted) - len(expected.programs):
+        words = err.strip().splitlines() or out.strip().splitlines() or ["nothing was said"]
+        seen = words[-1 if code == _SSH_FAILED else 0]
+        if code in _TIMED_OUT:
+            seen = f"no answer within {expected.timeout_s:g} s"
+        return Login(broke_off=excerpt(seen), exit_code=code)
+    noise = [line for line in lines if line not in wanted and not line.endswith("  -")]
+    found = []
+    if noise:
+        found.append(f'the login prints "{noise[0]}" before a command runs; silence it')
+    answers = [line for line in lines if line not in noise]
+    subjects = ["the inventory's environment", *expected.files]
+    for subject, want, got in zip(subjects, wanted, answers, strict=False):
+        if want != got:
+            found.append(f"{subject} does not arrive as it was written")
+    found += [
+        f"{path} cannot be run; {remedy}"
+        for path, remedy in expected.programs.items()
+        if _can_run(path) not in lines
+    ]
+    return Login(tuple(found))
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text, validate=True).decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class NodeVerification:
+    """What one node's part of the round gave."""
+
+    duration_s: float
+    logins: Mapping[str, Login] | None = None
+    """How the login to each node went, as seen from the primary; None elsewhere."""
+    tried: ProbeResults | None = None
+    """None where nothing was to be tried."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What is to be proved."""
+
+    primary_name: str
+    logins: Expectation | None
+    """What a login must find; None: there is nothing to log in to yet."""
+    wanted: Mapping[str, NodeProbes]
+    """What each node tries, by name."""
+
+    def run(self, node: Node, sides: Sides) -> NodeVerification:
+        """One node's part, in one execution per side; none where it has no part.
+
+        Ranks and their launcher log in from the workload side; NPUs are the host side's.
+
+        Raises:
+            NodeError: it could not be run, or answered what nobody knows.
+        """
+        expected = self.logins if node.name == self.primary_name else None
+        mine = self.wanted.get(node.name, NodeProbes())
+        logins_too = [verification(expected)] if expected else []
+        attempts = [probe_command(mine)] if mine.pings or mine.knocks else []
+        began = time.monotonic()
+        results = _run(sides, logins_too, attempts)
+        took = time.monotonic() - began
+        logins = _read_logins(expected, results.pop(0)) if expected else None
+        try:
+            tried = read_probes(mine, results.pop(0)) if results else None
+        except AscendbootError as error:
+            raise NodeError(node.name, f"could not try the network: {error}") from error
+        return NodeVerification(took, logins, tried)
+
+    def broken(self, parts: Mapping[str, NodeVerification | NodeError]) -> frozenset[str]:
+        """The nodes that can tell why a login broke off: its own, and the primary; or none."""
+        part = parts.get(self.primary_name)
+        logins = part.logins if isinstance(part, NodeVerification) and part.logins else {}
+        found = {name for name, login in logins.items() if login.broke_off}
+        return frozenset({*found, self.primary_name} if found else ())
+
+    def evidence(self, node: Node, sides: Sides) -> Evidence:
+        """What a node knows of a login that broke off.
+
+        Raises:
+            NodeError: it could not be asked.
+        """
+        if self.logins is None:
+            return Evidence()
+        question = evidence_query(self.logins.base)
+        found = read_evidence(sides.work.run(question))
+        if not self.logins.cluster.serves_from_host(node) or sides.is_one:
+            return found
+        return replace(found, log=read_evidence(sides.host.run(question)).log)
+
+    def login_results(
+        self,
+        parts: Mapping[str, NodeVerification | NodeError],
+        evidence: Mapping[str, Evidence | NodeError],
+    ) -> list[StepResult]:
+        """How the logins went, node by node."""
+        part = parts.get(self.primary_name)
+        if self.logins is None or part is None:
+            return []
+        if isinstance(part, NodeError):
+            return [failed("prove", "login", part)]
+        known = {name: e for name, e in evidence.items() if isinstance(e, Evidence)}
+        logins, expected = part.logins or {}, self.logins
+        nodes = [node for node in expected.cluster.nodes if node.name in logins]
+        return [
+            result
+            for node in nodes
+            for result in verified(
+                node.name, login_problems(expected, node, logins[node.name], known), part.duration_s
+            )
+        ]
+
+    def network_results(
+        self, parts: Mapping[str, NodeVerification | NodeError]
+    ) -> list[StepResult]:
+        """What the network was found to be, node by node."""
+        lost = [
+            failed("network", "attempts", p) for p in parts.values() if isinstance(p, NodeError)
+        ]
+        tried = {
+            name: part.tried
+            for name, part in parts.items()
+            if isinstance(part, NodeVerification) and part.tried is not None
+        }
+        findings = probe_findings(self.wanted, tried)
+        told = {name: _probes_text(part) for name, part in tried.items()}
+        return [*lost, *found("network", "attempts", told, findings)]
+
+
+def _run(sides: Sides, at_work: list[Command], on_host: list[Command]) -> list[Result]:
+    if sides.is_one:
+        return list(sides.work.run_all([*at_work, *on_host]))
+    return [*sides.work.run_all(at_work), *sides.host.run_all(on_host)]
+
+
+def _read_logins(expected: Expectation, result: Result) -> Mapping[str, Login]:
+    try:
+        return read_verification(expected, result)
+    except AscendbootError as error:
+        problem = str(error).removeprefix(f"{result.node}: ")
+        return {expected.cluster.primary_name: Login((problem,))}
+
+
+def _probes_text(tried: ProbeResults) -> str:
+    pings, knocks = len(tried.pings), len(tried.knocks)
+    parts = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
+    parts += [f"{knocks} TCP connection{'s' * (knocks != 1)}"] if knocks else []
+    return f"reaches the other nodes: {' and '.join(parts)}"
+
+
+def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sides]) -> None:
+    """Log in from the primary to every node and look around there; try the network.
+
+    Each NPU pings at least one of another node; `check` tries more.
+
+    Raises:
+        Stopped: a node is not as it should be, or the operator interrupted.
+    """
+    ports = dict.fromkeys(context.seen.facts, context.decisions.port)
+    wanted = probes_of(context.cluster, context.seen.facts, "once", ssh_ports=ports)
+    proofs = Verification(context.cluster.primary_name, _expectation(context), wanted)
+    run_verification(progress, proofs, sides)
+    progress.stop_if_bad()
+
+
+def run_verification(progress: Progress, proofs: Verification, sides: Mapping[str, Sides]) -> None:
+    """All live proofs, in one execution per node that has a part.
+
+    Raises:
+        Stopped: the operator interrupted.
+    """
+    progress.begin(PROVE)
+    parts = progress.for_each(sides, lambda node: proofs.run(node, sides[node.name]))
+    # Only what went wrong is asked about, and where it did.
+    broken = proofs.broken(parts) & sides.keys()
+    evidence = progress.for_each(broken, lambda node: proofs.evidence(node, sides[node.name]))
+    if logins := proofs.login_results(parts, evidence):
+        progress.end(PROVE, logins)
+    if tried := proofs.network_results(parts):
+        progress.end(NETWORK, tried)
+
+
+def _expectation(context: Context) -> Expectation:
+    """What the proof must find on every node."""
+    decided = context.decisions
+    base, daemon = decided.base, daemon_of(decided.mpirun)
+    return Expectation(
+        cluster=context.cluster,
+        base=base,
+        mpirun="" if decided.launcher.torchrun else decided.mpirun,
+        programs={**rank_wrapper(base), **({} if decided.launcher.torchrun else daemon)},
+        files={f"resources/{name}": text for name, text in context.resources.items()},
+    )

@@ -1,1 +1,0 @@
-"""One module per group of verbs: flags in, hand over, exit code out."""

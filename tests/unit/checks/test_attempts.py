@@ -1,0 +1,245 @@
+"""Who tries to reach whom: rings, samples, all pairs; and which ports."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.checks.probes import Coverage, Ends, NodeProbes, Npu, TcpProbe, probes_of
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress
+from ascendboot.facts.parsers.system import KernelPorts
+from ascendboot.facts.query import Answered
+from tests.unit.checks import well
+
+
+def wanted(count: int, coverage: Coverage, **changes: object) -> dict[str, NodeProbes]:
+    numbers = range(1, count + 1)
+    cluster = well.cluster(*(well.node(n) for n in numbers), **changes)
+    facts = {f"lab-{n}": well.facts(n) for n in numbers}
+    return probes_of(cluster, facts, coverage, ssh_ports={f"lab-{n}": 12345 for n in numbers})
+
+
+def ping(source: int, device: int, target: int, other: int) -> Ends:
+    return Ends(npu(source, device), npu(target, other))
+
+
+def npu(node: int, device: int) -> Npu:
+    return Npu(f"lab-{node}", device, f"198.19.{node}.{device}")
+
+
+def test_once_is_a_ring_of_equal_devices_and_two_more() -> None:
+    found = wanted(3, "once")
+    for number in (1, 2, 3):
+        pings = found[f"lab-{number}"].pings
+        assert pings[:8] == tuple(ping(number, i, number % 3 + 1, i) for i in range(8))
+        assert len(set(pings)) == len(pings) == 10
+        assert all(p.target.node != p.source.node == f"lab-{number}" for p in pings)
+
+
+def test_a_ring_goes_back_too_to_the_device_after() -> None:
+    pings = wanted(3, "ring")["lab-1"].pings
+    assert pings[8:16] == tuple(ping(1, i, 3, (i + 1) % 8) for i in range(8))
+    assert len(set(pings)) == len(pings) == 20
+
+
+def test_samples_repeat_and_depend_on_the_cluster() -> None:
+    assert wanted(4, "ring") == wanted(4, "ring")
+    other = wanted(4, "ring", name="other")
+    assert [p.pings[:16] for p in other.values()] == [
+        p.pings[:16] for p in wanted(4, "ring").values()
+    ]
+    assert other != wanted(4, "ring")
+
+
+def test_all_pairs_leave_nothing_out_but_the_node_itself() -> None:
+    found = wanted(3, "all-pairs")
+    assert {p for a in found.values() for p in a.pings} == {
+        ping(s, i, t, j)
+        for s in (1, 2, 3)
+        for t in (1, 2, 3)
+        if s != t
+        for i in range(8)
+        for j in range(8)
+    }
+    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+        (f"lab-{s}", f"lab-{t}") for s in (1, 2, 3) for t in (1, 2, 3) if s != t
+    }
+
+
+@pytest.mark.parametrize("coverage", ["once", "ring", "all-pairs"])
+def test_one_node_tries_nothing(coverage: Coverage) -> None:
+    assert wanted(1, coverage) == {"lab-1": NodeProbes()}
+
+
+def test_nodes_with_fewer_devices_or_none_and_devices_with_two_ports() -> None:
+    two_ports = Answered((DeviceAddress("192.0.2.1", "0"), DeviceAddress("192.0.2.2", "0")))
+    facts = {
+        "lab-1": well.facts(1, **well.npus(0, 1)),
+        "lab-2": well.facts(
+            2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=two_ports),))
+        ),
+        "lab-3": well.facts(3, **well.npus(), device_networks=Answered(())),
+    }
+    cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
+    found = probes_of(cluster, facts, "all-pairs", ssh_ports={})
+    ports = (Npu("lab-2", 0, "192.0.2.1"), Npu("lab-2", 0, "192.0.2.2"))
+    assert found["lab-1"].pings == tuple(Ends(npu(1, i), port) for i in (0, 1) for port in ports)
+    assert found["lab-2"].pings == tuple(Ends(port, npu(1, i)) for port in ports for i in (0, 1))
+    assert found["lab-3"].pings == ()
+
+
+def test_ipv6_addresses_are_not_pinged() -> None:
+    both = Answered((DeviceAddress("2001:db8::1", "64"), DeviceAddress("192.0.2.1", "0")))
+    facts = {f"lab-{n}": well.facts(n, **well.npus(0)) for n in (1, 2)}
+    facts["lab-2"] = well.facts(
+        2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=both),))
+    )
+    found = probes_of(well.TWO, facts, "all-pairs", ssh_ports={})
+    assert found["lab-1"].pings == (Ends(npu(1, 0), Npu("lab-2", 0, "192.0.2.1")),)
+
+
+def test_everyone_knocks_at_the_primary_and_at_the_next() -> None:
+    found = wanted(4, "ring")
+    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+        *(("lab-1", f"lab-{n}") for n in (2, 3, 4)),
+        *((f"lab-{n}", "lab-1") for n in (2, 3, 4)),
+        *(("lab-2", "lab-3"), ("lab-3", "lab-4")),
+    }
+
+
+def test_the_ports_are_those_that_a_job_needs() -> None:
+    def knocks(**changes: object) -> list[tuple[int, str, bool]]:
+        return [(k.port, k.use, k.is_open) for k in wanted(2, "ring", **changes)["lab-2"].knocks]
+
+    assert knocks() == [
+        (12345, "the cluster's sshd", True),
+        (60000, "HCCL", False),
+        (40000, "Open MPI", False),
+        (1024, "Open MPI's ranks", False),
+    ]
+    assert (50000, "HCCL", False) in knocks(env={"HCCL_IF_BASE_PORT": "50000"})
+    assert (61000, "HCCL", False) in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "61000-61050"})
+    assert [use for _, use, _ in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "auto"})] == [
+        "the cluster's sshd",
+        "Open MPI",
+        "Open MPI's ranks",
+    ]
+
+
+def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
+    def ports(**changes: object) -> list[tuple[int, str]]:
+        return [(k.port, k.use) for k in wanted(2, "ring", **changes)["lab-2"].knocks[2:]]
+
+    stated = (
+        *("--mca", "oob_tcp_dynamic_ipv4_ports", "50000-50003"),
+        *("--mca", "btl_tcp_port_min_v4", "50200"),
+    )
+    assert ports(mpi_args=stated) == [(50000, "Open MPI"), (50200, "Open MPI's ranks")]
+    env = {"OMPI_MCA_btl_tcp_port_min_v4": "50300"}
+    assert ports(env=env) == [(40000, "Open MPI"), (50300, "Open MPI's ranks")]
+    name = "OMPI_MCA_oob_tcp_dynamic_ipv4_ports"
+    env = {name: "50400-50403"}
+    assert ports(env=env) == [(50400, "Open MPI"), (1024, "Open MPI's ranks")]
+    assert ports(env=env, mpi_args=stated)[0] == (50000, "Open MPI")  # so does mpirun
+    odd = ("--mca", "oob_tcp_dynamic_ipv4_ports", "any", "--mca", "btl_tcp_port_min_v4")
+    assert ports(mpi_args=odd) == [(40000, "Open MPI"), (1024, "Open MPI's ranks")]
+
+
+def test_daemons_of_open_mpi_call_mpirun_alone_as_long_as_they_are_few() -> None:
+    def called(count: int) -> set[str]:
+        knocks = (k for a in wanted(count, "ring").values() for k in a.knocks)
+        return {k.target for k in knocks if k.use == "Open MPI"}
+
+    assert called(3) == {"lab-1"}
+    assert called(65) == {"lab-1"}
+    assert called(66) == {f"lab-{n}" for n in range(1, 67)}
+
+
+def test_torchrun_needs_no_port_of_open_mpi() -> None:
+    knocks = wanted(2, "ring", launcher="torchrun")["lab-2"].knocks
+    assert [(k.port, k.use) for k in knocks[2:]] == [(40000, "gloo")]
+
+
+def test_where_no_sshd_of_ours_runs_only_other_ports_are_tried() -> None:
+    facts = {f"lab-{n}": well.facts(n) for n in (1, 2)}
+    ports = Answered(KernelPorts(2048, 9999))
+    facts["lab-1"] = well.facts(1, kernel_ports=ports)
+    found = probes_of(well.TWO, facts, "ring", ssh_ports={})
+    assert found["lab-2"].knocks == (
+        TcpProbe("lab-2", "lab-1", "198.18.0.1", 60000, "HCCL"),
+        TcpProbe("lab-2", "lab-1", "198.18.0.1", 2048, "Open MPI"),
+        TcpProbe("lab-2", "lab-1", "198.18.0.1", 1024, "Open MPI's ranks"),
+    )
+
+
+def test_an_unreachable_primary_does_not_keep_the_others_from_trying() -> None:
+    cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
+    facts = {f"lab-{n}": well.facts(n) for n in (2, 3)}
+    found = probes_of(cluster, facts, "ring", ssh_ports={})
+    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+        ("lab-2", "lab-3"),
+        ("lab-3", "lab-2"),
+    }
+
+
+# ---------------------------------------------------------------------------------- super pods
+
+
+def in_pods(*pods: int | None, coverage: Coverage = "once") -> dict[str, NodeProbes]:
+    """Nodes of two devices of A3, each in one of these super pods."""
+    facts = {
+        f"lab-{n}": well.facts(
+            n,
+            **well.npus(0, 1),
+            super_pods=Answered(
+                {i: Answered(None if pod is None else well.place(n, i, pod)) for i in range(2)}
+            ),
+            device_networks=Answered(
+                tuple(
+                    well.network(n, i, vnic=Answered(f"192.168.{n}.19{i}"), **no_ip(n, pod))
+                    for i in range(2)
+                )
+            ),
+        )
+        for n, pod in enumerate(pods, 1)
+    }
+    numbers = range(1, len(pods) + 1)
+    cluster = well.cluster(*(well.node(n) for n in numbers), product="a3")
+    return probes_of(cluster, facts, coverage, ssh_ports={})
+
+
+def no_ip(number: int, pod: int | None) -> dict[str, Answered[tuple[()]]]:
+    """The third node has no addresses but those inside its super pod."""
+    return {"addresses": Answered(())} if number == 3 and pod is not None else {}
+
+
+def test_inside_a_super_pod_the_fabric_is_tried_and_the_answer_decides() -> None:
+    found = in_pods(0, 0)
+    inside = [(p.way, str(p.source), str(p.target)) for p in found["lab-1"].pings]
+    assert inside[:2] == [
+        (
+            "hccs_ping",
+            f"device {i} of lab-1 (192.168.1.19{i})",
+            f"device {i} of lab-2 (192.168.2.19{i})",
+        )
+        for i in range(2)
+    ]
+    assert {way for way, *_ in inside} == {"hccs_ping"}
+    assert len(inside) == 4
+    assert found["lab-1"].pings_decide
+
+
+def test_between_super_pods_the_network_is_tried_where_there_is_one() -> None:
+    found = in_pods(0, 1, 0, coverage="all-pairs")
+    ways = {(p.source.node, p.target.node): p.way for a in found.values() for p in a.pings}
+    assert ways == {
+        ("lab-1", "lab-2"): "ping",
+        ("lab-2", "lab-1"): "ping",
+        ("lab-1", "lab-3"): "hccs_ping",
+        ("lab-3", "lab-1"): "hccs_ping",
+    }
+
+
+def test_where_super_pods_are_not_known_plain_pings_only_warn() -> None:
+    found = in_pods(None, None)
+    assert {p.way for a in found.values() for p in a.pings} == {"ping"}
+    assert [a.pings_decide for a in found.values()] == [False, False]

@@ -1,0 +1,110 @@
+"""The judge: what a finding looks like, and questions without an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ascendboot.checks.all import cluster_findings
+from ascendboot.checks.finding import Finding, numbers
+from ascendboot.facts.node import NodeFacts
+from ascendboot.facts.query import Unanswered
+from tests.unit.checks.well import TWO, cluster, facts, judged, node, second
+
+MISSING = Unanswered("missing", "could not X: there is no x")
+FAILED = Unanswered("failed", "could not X: it broke")
+NOT_UNDERSTOOD = Unanswered("not-understood", "could not X: line 1")
+DRIVER = "Is the Ascend driver installed on the host side?"
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    assert cluster_findings(TWO, {"lab-1": facts(1), "lab-2": facts(2)}) == ()
+
+
+def test_nodes_that_did_not_answer_and_questions_not_put_are_not_judged() -> None:
+    assert judged(TWO, facts(2)) == []
+    assert judged(TWO, NodeFacts(node="lab-1"), NodeFacts(node="lab-2")) == []
+
+
+def test_a_finding_says_where_what_and_what_to_do() -> None:
+    finding = Finding(
+        id="x", level="error", nodes=("lab-17", "lab-03"), text="it is off", remedy="Is it on?"
+    )
+    assert finding.message == "lab-[03,17]: it is off. Is it on?"
+    assert replace(finding, remedy="").message == "lab-[03,17]: it is off."
+
+
+def test_the_same_at_several_nodes_is_said_once_and_errors_come_first() -> None:
+    wish = cluster(node(1), node(2), node(3))
+    one, two = (facts(i, sshd=MISSING, clock=FAILED) for i in (1, 2))
+    assert judged(wish, one, two, facts(3, sshd=FAILED)) == [
+        "sshd-missing error lab-3: could not X: it broke.",
+        (
+            "sshd-missing error lab-[1-2]: could not X: there is no x. "
+            "Install openssh-server on the host side."
+        ),
+        "clock-unknown warning lab-[1-2]: could not X: it broke.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fact", "remedy", "id_"),
+    [
+        ("npus", DRIVER, "npus-unknown"),
+        ("device_networks", DRIVER, "device-networks-unknown"),
+        ("sshd", "Install openssh-server on the host side.", "sshd-missing"),
+        (
+            "openmpi",
+            "Install Open MPI 4.1 (package openmpi-bin), or put it in /usr/local/openmpi.",
+            "openmpi-missing",
+        ),
+        ("python", "Install it, or state another `code.python`.", "python-missing"),
+    ],
+)
+def test_a_tool_that_is_missing(fact: str, remedy: str, id_: str) -> None:
+    assert second(**{fact: MISSING}) == [f"{id_} error lab-2: could not X: there is no x. {remedy}"]
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        ("npus", "npus-unknown error"),
+        ("npu_list", "npu-list-unknown warning"),
+        ("health", "device-health-unknown warning"),
+        ("device_networks", "device-networks-unknown error"),
+        ("hccn_conf", "hccn-conf-unknown info"),
+        ("openmpi", "openmpi-missing error"),
+        ("python", "python-missing error"),
+        ("sshd", "sshd-missing error"),
+        ("interfaces", "interfaces-unknown error"),
+        ("place", "place-read-only error"),
+        ("disk", "disk-unknown error"),
+        ("code", "code-unknown error"),
+        ("system", "system-unknown error"),
+        ("machine", "machine-unknown warning"),
+        ("clock", "clock-unknown warning"),
+        ("listeners", "listeners-unknown warning"),
+    ],
+)
+def test_a_question_without_an_answer(fact: str, message: str) -> None:
+    remedy = ""
+    if fact == "npus":
+        remedy = " Mend the tool; or state `devices` with their addresses, and `facts: stated`."
+    assert second(**{fact: FAILED}) == [f"{message} lab-2: could not X: it broke.{remedy}"]
+
+
+def test_an_hccn_conf_that_is_not_there_is_no_fault_but_one_not_understood_is() -> None:
+    assert second(hccn_conf=MISSING) == [
+        "hccn-conf-unknown info lab-2: could not X: there is no x."
+    ]
+    assert second(hccn_conf=NOT_UNDERSTOOD) == [
+        "hccn-conf-unknown warning lab-2: could not X: line 1."
+    ]
+
+
+def test_numbers_are_folded_in_order_only() -> None:
+    assert numbers((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
+    assert numbers((2, 1)) == "2,1"
+    assert numbers((1, 1)) == "1,1"
+    assert numbers(()) == ""

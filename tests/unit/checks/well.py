@@ -1,0 +1,201 @@
+"""Nodes on which all is well, for tests that change one thing about them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from ascendboot.checks.all import cluster_findings
+from ascendboot.facts.node import Disk, NodeFacts
+from ascendboot.facts.npus import DeviceNetwork, RootInfo
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
+from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
+from ascendboot.facts.parsers.software import OpenMpi, Python, Sshd
+from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
+from ascendboot.facts.query import Answered, Clock
+from ascendboot.model.cluster import Cluster, Node, SshAccess
+
+FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)
+
+
+def node(number: int, **changes: Any) -> Node:
+    plain = Node(
+        name=f"lab-{number}",
+        address=f"198.18.0.{number}",
+        cluster_address=f"198.18.0.{number}",
+        server_id=f"198.18.0.{number}",
+        ssh=SshAccess(user="root"),
+    )
+    return replace(plain, **changes)
+
+
+def cluster(*nodes: Node, **changes: Any) -> Cluster:
+    plain = Cluster(name="lab", nodes=nodes, primary_name=nodes[0].name, source="lab.yaml")
+    return replace(plain, **changes)
+
+
+TWO = cluster(node(1), node(2))
+
+
+def npu(device_id: int, chip_name: str = "Ascend 910B3") -> Npu:
+    return Npu(
+        npu_id=device_id,
+        chip_id=0,
+        device_id=device_id,
+        device_id_assumed=True,
+        logic_id=device_id,
+        chip_name=chip_name,
+    )
+
+
+def npus(*device_ids: int) -> dict[str, Any]:
+    return {
+        "npus": Answered(NpuMap(tuple(map(npu, device_ids)))),
+        "npu_list": Answered(NpuList(device_ids, len(device_ids))),
+    }
+
+
+def network(number: int, device_id: int, **changes: Any) -> DeviceNetwork:
+    plain = DeviceNetwork(
+        device_id=device_id,
+        addresses=Answered((DeviceAddress(f"198.19.{number}.{device_id}", "255.255.0.0"),)),
+        link_up=Answered(value=True),
+        tls_enabled=Answered(value=False),
+    )
+    return replace(plain, **changes)
+
+
+def networks(number: int, *changed: DeviceNetwork) -> dict[str, Any]:
+    """Those of eight devices, some of them as given."""
+    by_id = {device.device_id: device for device in changed}
+    eight = tuple(by_id.get(i, network(number, i)) for i in range(8))
+    return {"device_networks": Answered(eight)}
+
+
+def system(number: int, **changes: Any) -> System:
+    plain = System(
+        hostname=f"lab-{number}",
+        arch="aarch64",
+        user="root",
+        uid=0,
+        home="/root",
+    )
+    return replace(plain, **changes)
+
+
+def interfaces(address: str, prefix_length: int = 16) -> Answered[tuple[Interface, ...]]:
+    return Answered(
+        tuple(
+            Interface(name=name, is_up=True, has_carrier=True, addresses=(address,))
+            for name, address in (
+                ("lo", InterfaceAddress("127.0.0.1", 8, "host")),
+                ("eth0", InterfaceAddress(address, prefix_length)),
+            )
+        )
+    )
+
+
+def facts(number: int, **changes: Any) -> NodeFacts:
+    """A node on which all is well."""
+    plain = NodeFacts(
+        node=f"lab-{number}",
+        system=Answered(system(number)),
+        machine=Answered(f"boot-{number} net:[{number}]"),
+        clock=Answered(Clock(offset_s=0.1, uncertainty_s=0.05)),
+        interfaces=interfaces(f"198.18.0.{number}"),
+        hccn_conf=Answered(HccnConf({i: f"198.19.{number}.{i}" for i in range(8)})),
+        listeners=Answered(()),
+        sshd=Answered(Sshd("/usr/sbin/sshd", "9.2p1")),
+        openmpi=Answered(OpenMpi("/usr/bin/mpirun", "4.1.5")),
+        python=Answered(Python("/usr/bin/python3", "3.10.4")),
+        disk=Answered(Disk(base=FULL, tmp=FULL)),
+        **npus(*range(8)),
+        **networks(number),
+    )
+    return replace(plain, **changes)
+
+
+def chips(number: int, name: str, count: int) -> dict[str, Any]:
+    """So many chips, two on each card where they are of A3."""
+    per_card = 2 if name == "Ascend910" else 1
+    found = tuple(
+        replace(npu(i, name), npu_id=i // per_card, chip_id=i % per_card) for i in range(count)
+    )
+    return {
+        "npus": Answered(NpuMap(found)),
+        "npu_list": Answered(NpuList(tuple(range(count // per_card)), count)),
+        "device_networks": Answered(tuple(network(number, i) for i in range(count))),
+    }
+
+
+def place(number: int, device_id: int, pod: int) -> SuperPodPlace:
+    card, die = divmod(device_id, 2)
+    return SuperPodPlace(
+        super_device_id=number << 22 | card << 18 | die << 16 | device_id,
+        super_pod_id=pod,
+    )
+
+
+def a3(number: int, pod: int | None = 0, count: int = 4, **changes: Any) -> NodeFacts:
+    """A node of A3 on which all is well, in a super pod or in none."""
+    places = {i: Answered(None if pod is None else place(number, i, pod)) for i in range(count)}
+    return facts(
+        number, **chips(number, "Ascend910", count), super_pods=Answered(places), **changes
+    )
+
+
+def root_info(number: int, count: int = 2) -> dict[str, Any]:
+    """What HCCL is told of the devices of a server of 950 (hcomm `rank_info_types.c`)."""
+    return {
+        "version": "2.0",
+        "topo_file_path": "/usr/local/Ascend/driver/topo/950/atlas_850_1.json",
+        "rank_count": count,
+        "rank_list": [
+            {
+                "device_id": i,
+                "local_id": i,
+                "level_list": [
+                    level(
+                        0, f"sp_0_srv_{number}", "TOPO_FILE_DESC", f"{number:02}{i:02}00dfdf008b"
+                    ),
+                    level(1, "sp_0", "CLOS", f"{number:02}{i:02}00dfdf00df"),
+                ],
+            }
+            for i in range(count)
+        ],
+    }
+
+
+def level(layer: int, instance: str, kind: str, eid: str) -> dict[str, Any]:
+    address = {"addr_type": "EID", "addr": f"{eid:0>32}", "plane_id": "plane_0", "ports": ["1/0"]}
+    return {
+        "net_layer": layer,
+        "net_instance_id": instance,
+        "net_type": kind,
+        "net_attr": "",
+        "rank_addr_list": [address],
+    }
+
+
+def a5(number: int, count: int = 2, **changes: Any) -> NodeFacts:
+    """A node of 950 on which all is well: its devices' addresses are in its root info alone."""
+    info = Answered(RootInfo(json.dumps(root_info(number, count))))
+    return facts(
+        number,
+        **chips(number, "Ascend950PR", count)
+        | {"device_networks": Answered(()), "root_info": info, **changes},
+    )
+
+
+def judged(wish: Cluster, *seen: NodeFacts) -> list[str]:
+    """Id, level and message of each finding."""
+    return [
+        f"{finding.id} {finding.level} {finding.message}"
+        for finding in cluster_findings(wish, {found.node: found for found in seen})
+    ]
+
+
+def second(**changes: Any) -> list[str]:
+    """What is found when the second of two nodes differs."""
+    return judged(TWO, facts(1), facts(2, **changes))

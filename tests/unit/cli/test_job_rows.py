@@ -1,0 +1,133 @@
+"""Rows of `status`: the ranks of a job that runs, for a person."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ascendboot.cli.status import how_it_ended, rank_rows, standstill
+from ascendboot.jobs.probe import RankLoad
+from ascendboot.jobs.status import NodeStatus
+from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState, RankEnd
+
+GIB = 1 << 30
+
+
+def node(
+    number: int,
+    ranks: range,
+    line: str = "step {} loss 0.{}",
+    *,
+    silent_s: float = 2.0,
+    cpu: float = 99.0,
+    state: str = "S",
+) -> NodeStatus:
+    return NodeStatus(
+        node=f"atlas-{number}",
+        ranks=tuple(ranks),
+        alive=tuple(ranks),
+        last_lines=tuple((rank, line.format(300, rank)) for rank in ranks),
+        silent_s=dict.fromkeys(ranks, silent_s),
+        loads={rank: RankLoad(state, cpu + rank % 3, GIB + rank * (GIB >> 3)) for rank in ranks},
+    )
+
+
+def test_few_ranks_have_a_row_each() -> None:
+    nodes = [node(1, range(2)), node(12, range(2, 3), "\x1b[31mred\x1b[0m\tand \x07", cpu=4.0)]
+    assert rank_rows(nodes, every=False) == [
+        "atlas-1:0   2 s ago   99 %  1.0 GiB | step 300 loss 0.0",
+        "atlas-1:1   2 s ago  100 %  1.1 GiB | step 300 loss 0.1",
+        "atlas-12:2  2 s ago    6 %  1.2 GiB | red and ?",
+    ]
+
+
+def test_of_a_thousand_ranks_those_that_do_alike_are_one_row() -> None:
+    nodes = [node(n, range(8 * n, 8 * n + 8)) for n in range(125) if n != 7]
+    late = node(7, range(56, 64), silent_s=4000.0)
+    odd = node(7, range(63, 64), "loading shard 7", silent_s=4000.0, cpu=0.0, state="D")
+    late = NodeStatus(
+        node=late.node,
+        ranks=late.ranks,
+        alive=late.alive,
+        last_lines=(*late.last_lines[:-1], *odd.last_lines),
+        silent_s=late.silent_s,
+        loads={**late.loads, **odd.loads},
+    )
+    assert rank_rows([*nodes, late], every=False) == [
+        (
+            "atlas-7:63               1 h 6 min ago         0 %              8.9 GiB | "
+            "(sleeps uninterruptibly) loading shard 7"
+        ),
+        (
+            "ranks 0-62,64-999  2 s - 1 h 6 min ago  99 - 101 %  1.0 GiB - 125.9 GiB | "
+            "step 300 loss 0.0"
+        ),
+    ]
+    assert len(rank_rows([*nodes, late], every=True)) == 1000
+
+
+def test_too_many_groups_are_counted_and_long_lines_cut() -> None:
+    words = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(40)]
+    nodes = [node(n, range(n, n + 1), words[n] * 100) for n in range(40)]
+    rows = rank_rows(nodes, every=False)
+    assert rows[8:] == ["32 more ranks have 32 other last lines; --lines shows all"]
+    assert rows[0].endswith("| " + "aa" * 80 + "…")
+    assert rank_rows(nodes, every=True)[39].endswith("| " + "bn" * 100)
+
+
+def test_a_job_that_is_over_has_its_last_lines_on_request() -> None:
+    over = NodeStatus(node="a", ranks=(0, 1), last_lines=((0, "bye"), (1, "")))
+    assert rank_rows([over], every=False) == []
+    assert rank_rows([over], every=True) == ["a:0 | bye", "a:1 |"]
+
+
+def test_a_standstill_is_said_when_all_is_known() -> None:
+    quiet, works = node(1, range(2), silent_s=1900, cpu=0.0), node(2, range(2, 4), silent_s=1800)
+    assert standstill([quiet]) == (
+        "no rank has put out anything for 31 min, and none computes; status --stacks shows where "
+        "they are"
+    )
+    assert standstill([quiet, works]) == (
+        "no rank has put out anything for 30 min, while ranks use their processors; status "
+        "--stacks shows where they are"
+    )
+    assert standstill([quiet, node(2, range(2, 4))]) == ""
+    assert standstill([quiet, NodeStatus(node="b", ranks=(2,), alive=(2,))]) == ""
+    assert standstill([]) == ""
+
+
+FAILED = JobReport(
+    job_id="j",
+    state=JobState.FAILED,
+    exit_code=3,
+    started="",
+    command="",
+    first_failure=FirstFailure(
+        end=RankEnd(rank=1, node="atlas-2", device=4, exit_code=3, signal=None),
+        message="",
+        log="",
+    ),
+    ranks=(),
+    duration_s=1.0,
+    folder="",
+)
+LOST = JobCause(
+    kind=CauseKind.NODE, title="atlas-2: was lost", ranks=(), nodes=("atlas-2",), why="w"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "lines"),
+    [
+        ("", None, ["atlas-2: rank 1 failed first"]),
+        ("stopped", None, ["stopped", "atlas-2: rank 1 failed first"]),
+        ("", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
+        ("atlas-2: was lost", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
+        ("stopped", LOST, ["stopped", "atlas-2: was lost", "  chosen, as: w"]),
+    ],
+)
+def test_how_a_job_ended_is_said_once(
+    message: str, cause: JobCause | None, lines: list[str]
+) -> None:
+    assert how_it_ended(replace(FAILED, message=message, cause=cause)) == lines

@@ -1,0 +1,488 @@
+"""The command line before Invoke reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from copy import copy
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from invoke.collection import Collection
+from invoke.program import Program
+from invoke.tasks import task as invoke_task
+
+from ascendboot.cli.common import SHORT, forks_of
+from ascendboot.cli.program import (
+    AFTER_DASHES,
+    CarefulExecutor,
+    CarefulProgram,
+    namespace,
+    say_where_dashes_lack,
+    with_help_first,
+)
+from ascendboot.errors import UsageError
+from ascendboot.readiness.request import script_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invoke.parser.argument import Argument
+
+LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}
+ALL = set(namespace().task_names)
+
+
+@pytest.mark.parametrize(
+    ("line", "verbs"),
+    [
+        ("train main.py -- --steps 100", {"train"}),
+        ("setup --inventory two-node.yaml --plan", {"setup"}),
+        ("setup --help", {"setup"}),
+        ("lab.up --nodes 4", LAB),
+        ("lab.up setup train main.py", {"setup", "train", *LAB}),
+        ("setup train main.py", {"setup", "train"}),
+        ("", ALL),
+        ("--list", ALL),
+        ("--help train", ALL),
+        ("--complete -- train", ALL),
+        ("trian setup", ALL),
+    ],
+)
+def test_a_line_that_begins_with_a_verb_loads_the_verbs_that_it_names(
+    line: str, verbs: set[str]
+) -> None:
+    assert set(namespace(line.split()).task_names) == verbs
+
+
+def test_without_a_line_there_are_all_verbs() -> None:
+    assert {"setup", "train", *LAB} <= ALL
+
+
+def arguments_of(verb: str) -> list[Argument]:
+    task = copy(namespace()[verb])
+    task.help = dict(task.help)  # Invoke takes out of it what it has read
+    found: list[Argument] = task.get_arguments()
+    return found
+
+
+def test_a_short_flag_means_the_same_in_every_verb() -> None:
+    short: dict[str, set[str | None]] = {}
+    for verb in ALL:
+        for argument in arguments_of(verb):
+            for name in argument.names:
+                if len(name) == 1:
+                    short.setdefault(name, set()).add(str(argument.name))
+    assert short == {letter: {name} for name, letter in SHORT.items()}
+    assert "h" not in short
+
+
+_MAIN = "from ascendboot.cli.program import main; main()"
+_AS_INVOKE = "from invoke.main import program; program.run()"
+_ON_A_SCREEN = """\
+import sys
+from ascendboot.console.screen import Screen
+{words}
+sys.stderr.write("still here")
+"""
+_CLOSED = """\
+import os, sys
+from ascendboot.console.screen import Screen
+from ascendboot.cli.program import prepare
+prepare(["status"])
+Screen().say("x")
+sys.exit(os.open("/dev/null", os.O_RDONLY) + 4)
+"""
+"""Ends with 7 where the next file is not one of the three streams."""
+_PRESSED = """\
+import atexit, os, signal, sys, threading, time
+# Where the tests run in a shell's background it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pathlib import Path
+from invoke.executor import Executor
+from invoke.program import Program
+def press(*_): os.kill(os.getpid(), signal.SIGINT)
+def around(owner, name, before, after):
+    inner = getattr(owner, name)
+    def outer(*words, **named):
+        if before: press()
+        try: return inner(*words, **named)
+        finally:
+            if after: press()
+    setattr(owner, name, outer)
+class Loads:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ascendboot.cli.status": press()
+class Last:
+    def __del__(self): press()
+def late():
+    while threading.main_thread().is_alive(): time.sleep(0.01)
+    while True: press(); time.sleep(0.1)  # one may fall between two looks at what came
+{window}
+sys.argv = ["ascendboot", "status"]
+from ascendboot.cli.program import main; main()
+"""
+
+
+def run_unread(argv: Sequence[str]) -> tuple[int, str]:
+    """Exit code and standard error of a program whose standard output nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        *((_MAIN, words) for words in ([], ["--help"], ["--version"])),
+        *((_MAIN, ["--print-completion-script", shell]) for shell in ("bash", "zsh", "fish")),
+        *((p, w) for p in (_MAIN, _AS_INVOKE) for w in (["--list"], ["--help", "train"], ["-l"])),
+    ],
+)
+def test_what_only_tells_ends_with_its_reader_in_silence(program: str, words: list[str]) -> None:
+    assert run_unread([sys.executable, "-c", program, *words]) == (-signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Screen().say("x"); Screen().say("y")',
+        'Screen().text("x"); Screen().text("y")',
+        'Screen(json_mode=True).json({"x": 1}); Screen().say("y")',
+    ],
+)
+@pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
+def test_a_verb_goes_on_without_its_reader(
+    words: str, wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(wish, "1")
+    program = _ON_A_SCREEN.format(words=words)
+    assert run_unread([sys.executable, "-c", program]) == (0, "still here")
+
+
+def run_into_full(words: str) -> tuple[int, str]:
+    """The exit code, and what comes on standard error, where standard output takes nothing."""
+    argv = [sys.executable, "-c", _ON_A_SCREEN.format(words=words)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("wish", ["FORCE_COLOR", "_"])
+def test_progress_that_there_is_no_room_for_ends_nothing(
+    wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(wish, "1")
+    said = "standard output: nothing is shown any longer: No space left on device\nstill here"
+    assert run_into_full('Screen().say("x"); Screen().say("y")') == (0, said)
+
+
+@pytest.mark.parametrize("document", ['text("x")', 'json({{"x": "y" * 100000}})'])
+def test_a_document_that_there_is_no_room_for_is_an_error(document: str) -> None:
+    words = f"""\
+from ascendboot.errors import OutputError
+try:
+    Screen().{document.replace("{{", "{").replace("}}", "}")}
+except OutputError as error:
+    sys.stderr.write(f"{{error}}, ")
+"""
+    code, said = run_into_full(words)
+    assert code == 0
+    assert said == "standard output: could not be written: No space left on device, still here"
+
+
+@pytest.mark.parametrize(("verb", "code"), [(["status"], 2), (["train", "main.py"], 125)])
+def test_an_exit_code_needs_no_room_for_the_words(
+    verb: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASCENDBOOT_INVENTORY", raising=False)
+    argv = [sys.executable, "-c", "from ascendboot.cli.program import main; main()", *verb]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(argv, stderr=full, check=False).returncode == code
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("no inventory is named: ")
+
+
+def test_a_verb_goes_on_where_its_streams_were_closed() -> None:
+    argv = ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>/dev/full', sys.executable, _CLOSED]
+    assert subprocess.run(argv, check=False).returncode == 7
+
+
+TABLE = str(Path(__file__).parents[2] / "data/ranktables/hccl-doc_A2_v1.0.json")
+
+
+CLOSED, FULL = ("&-", "Bad file d"), ("/dev/full", "No space l")
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "why"),
+    [
+        ("--list", *CLOSED),
+        ("check --help", *FULL),
+        ("--version", *CLOSED),
+        ("--print-completion-script bash", *FULL),
+        (f"ranktable.show {TABLE}", *CLOSED),
+        (f"ranktable.show {TABLE} --json", *FULL),
+        (f"ranktable.diff {TABLE}", *FULL),
+    ],
+)
+def test_an_answer_that_is_lost_is_no_success(words: str, closed: str, why: str) -> None:
+    more = f" {TABLE}" if "diff" in words else ""
+    line = f'exec "$0" -c "$1" {words}{more} >{closed}'
+    argv = ["/bin/sh", "-c", line, sys.executable, _MAIN]
+    done = subprocess.run(argv, stderr=subprocess.PIPE, check=False, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(f"standard output: .*: {why}.*\n", done.stderr)
+
+
+@pytest.mark.parametrize("verb", ["check", "setup --plan", "status", "ranktable.write"])
+def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    inventory = tmp_path / "one.yaml"
+    node = "{address: 127.0.0.1, port: 1}"
+    inventory.write_text(f"cluster: x\nnodes:\n  a1: {node}\ndefaults: {{user: root}}\n")
+    unwritable = Path("/sys")  # for root, too
+    done = called(f"{verb} --inventory {inventory}", unwritable)
+    said = f"/sys/.ascendboot/runs: could not be written: .* is kept in {tmp_path}/ascendboot-"
+    assert re.match(said, done.stderr)
+    # `status` has no job to ask about.
+    assert done.returncode == (2 if verb == "status" else 4)
+
+
+@pytest.mark.parametrize(
+    ("window", "code"),
+    [
+        ("sys.meta_path.insert(0, Loads())", 130),
+        ("around(Program, 'parse_core_args', True, False)", 130),
+        ("around(Program, 'parse_tasks', False, True)", 130),
+        ("around(Executor, 'execute', True, False)", 130),
+        ("around(Path, 'cwd', True, False)", 130),
+        ("import ascendboot.cli.common as e; around(e, 'exit_with', True, False)", 130),
+        ("around(Executor, 'execute', False, True)", 130),
+        ("threading.Thread(target=late).start()", 2),
+        ("around(sys, 'exit', True, False)", 2),
+        ("atexit.register(press)", 2),
+        ("sys.last = Last()", 2),
+    ],
+)
+def test_ctrl_c_ends_with_130_or_as_the_verb_did_whenever_it_comes(
+    window: str, code: int, tmp_path: Path
+) -> None:
+    argv = [sys.executable, "-c", _PRESSED.replace("{window}", window)]
+    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+    done = subprocess.run(
+        argv, capture_output=True, check=False, text=True, cwd=tmp_path, env=environ, timeout=300
+    )
+    assert done.returncode == code
+    words = "interrupted\n" if code == 130 else "no inventory is named: "
+    assert done.stderr.endswith(words) if code == 130 else done.stderr.startswith(words)
+    assert "Traceback" not in done.stderr
+
+
+def run(program: str) -> str:
+    argv = [sys.executable, "-c", program]
+    return subprocess.run(argv, capture_output=True, check=True, text=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["train", "--help"], ["--help", "train"]),
+        (["lab.fault", "lab-2", "-h"], ["--help", "lab.fault"]),
+        (["--help", "train"], ["--help", "train"]),
+        (["--help"], ["--help"]),
+        (["train", "main.py", "--", "--help"], ["train", "main.py", "--", "--help"]),
+        (["setup"], ["setup"]),
+        ([], []),
+    ],
+)
+def test_help_may_stand_behind_the_verb(words: list[str], read: list[str]) -> None:
+    assert with_help_first(["ascendboot", *words]) == ["ascendboot", *read]
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (["train", "main.py"], ()),
+        (["train", "main.py", "--"], ()),
+        (["train", "main.py", "--", "--steps", "3", "--", "a b"], ("--steps", "3", "--", "a b")),
+    ],
+)
+def test_what_stands_behind_two_dashes_is_the_script_s(
+    words: list[str], arguments: tuple[str, ...]
+) -> None:
+    assert script_arguments(["ascendboot", *words]) == arguments
+
+
+REFUSED = ("--dry", "-p", "--pty", "-e", "-w", "--hide=both", "-T 3", "-D 1", "-F json", "-f x")
+BEHIND = [
+    flag
+    for flag in Program().core_args() + Program().task_args()
+    if flag.name not in {"help", "no-dedupe"}  # they mean behind a verb what they mean before it
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    list(zip(cycle(["{} status --json", "status --json {}"]), REFUSED, strict=False)),
+)
+def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_path: Path) -> None:
+    done = called(line.format(flag), tmp_path)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["exit_code"]) == (2, 2)
+    assert re.match("--[a-z-]+: could not be taken: ", said["message"])
+    assert done.stderr == f"{said['message']}\n"
+
+
+@pytest.mark.parametrize("name", ["./main.py", "../main.py", "/none/main.py", "./"])
+def test_a_path_that_is_no_file_here_starts_nothing(name: str, tmp_path: Path) -> None:
+    done = called(f"train {name}", tmp_path)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith(f"train: {name}: is no file on the control machine, ")
+
+
+@pytest.mark.parametrize("flag", BEHIND, ids=lambda flag: flag.name)
+def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
+    flag: Argument, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    ran: list[str] = []
+    verbs = Collection(invoke_task(lambda _: ran.append("spoil"), name="spoil"))
+    program = CarefulProgram(executor_class=CarefulExecutor)
+    monkeypatch.setattr(program, "load_collection", lambda: setattr(program, "collection", verbs))
+    for name in flag.names:
+        words = [f"--{name}" if len(name) > 1 else f"-{name}", *(["3"] if flag.takes_value else [])]
+        with pytest.raises(SystemExit, match=r"^2$"):
+            program.run(["invoke", "spoil", *words])
+        assert capsys.readouterr().err.startswith(f"--{flag.name}: could not be taken: ")
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        *((_MAIN, words) for words in ("--version", "-D 1", "-- --plan")),
+        *((_AS_INVOKE, words) for words in ("-V", "--debug", "-- --plan")),
+    ],
+)
+def test_reset_does_not_run_where_it_was_asked_something_else(program: str, words: str) -> None:
+    argv = [sys.executable, "-c", program, "reset", "--yes", "--inventory", "none", *words.split()]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert ": could not be taken: " in done.stderr
+
+
+def test_before_a_job_too(tmp_path: Path) -> None:
+    done = called("--dry train main.py", tmp_path)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("--dry: could not be taken: the verb would be run all the same;")
+
+
+@pytest.mark.parametrize("line", ["status", "setup -p", "-d status", "train main.py -- --dry -e"])
+def test_other_flags_come_to_the_verb(line: str, tmp_path: Path) -> None:
+    done = called(line, tmp_path)
+    assert done.returncode == (125 if "train" in line else 2)
+    assert "no inventory is named" in done.stderr
+
+
+def test_help_shows_no_flag_that_is_refused(tmp_path: Path) -> None:
+    options, _, _ = called("--help", tmp_path).stdout.partition("Subcommands:")
+    shown = set(re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", options))
+    assert {"--help", "-V", "--list"} < shown
+    assert not shown & {"--dry", "-R", "--pty", "-p", "-e", "-w", "--hide", "-T", "--echo"}
+
+
+def called(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", "from ascendboot.cli.program import main; main()"]
+    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+    return subprocess.run(
+        [*argv, *line.split()], cwd=place, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_traceback() -> None:
+    numbers = {
+        f"{verb} --{argument.name}"
+        for verb in ALL
+        for argument in arguments_of(verb)
+        if argument.kind in (int, float)
+    }
+    assert numbers == set()
+
+
+@pytest.mark.parametrize("forks", ["abc", "0", "-1", "1.5", "9" * 6000])
+def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
+    with pytest.raises(UsageError, match=r"^--forks: .* is not a whole number of at least 1$"):
+        forks_of(forks)
+
+
+@pytest.mark.parametrize("program", [_MAIN, _AS_INVOKE])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "3"), f"{AFTER_DASHES}No idea what '--steps' is!\n"),
+        (("--plan", "3"), f"{AFTER_DASHES}No idea what '3' is!\n"),
+        (
+            ("--elastic",),
+            (
+                "Flag <Argument: elastic> needed value and was not given one; -c train --help "
+                "shows what it takes\n"
+            ),
+        ),
+    ],
+)
+def test_arguments_of_a_script_without_dashes_are_told_apart(
+    program: str, words: Sequence[str], said: str
+) -> None:
+    argv = [sys.executable, "-c", program, "train", "main.py", *words]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("setupp", "No idea what 'setupp' is; did you mean setup?"),
+        ("lab.upp", "No idea what 'lab.upp' is; did you mean lab.up?"),
+        ("nothing-like-it", "No idea what 'nothing-like-it' is; {} --list shows the verbs"),
+        ("setup --invenotry x", "No idea what '--invenotry' is; did you mean --inventory?"),
+        ("check lab-2", "No idea what 'lab-2' is; {} check --help shows what it takes"),
+        (
+            "train",
+            (
+                "'train' did not receive required positional arguments: 'script'; {} train --help "
+                "shows what it takes"
+            ),
+        ),
+    ],
+)
+def test_a_word_that_is_not_known_gets_a_remedy(words: str, said: str) -> None:
+    argv = [sys.executable, "-c", _AS_INVOKE, *words.split()]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said.format("-c") + "\n")
+
+
+def test_flags_that_invoke_knows_are_not_taken_for_arguments_of_a_script(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for words in (
+        ["train", "main.py", "--plan", "--echo"],
+        ["train", "main.py", "--", "--steps"],
+        ["setup", "--steps"],
+    ):
+        say_where_dashes_lack(words, Program(), namespace(words))
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,114 @@
+"""A verb that cannot do what was asked says why, in JSON too where that is wanted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from invoke.exceptions import Exit
+
+from ascendboot.cli.common import end
+from ascendboot.console.screen import Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "from ascendboot.cli.program import main; main()"
+ANSWERS = {
+    "setup": 2,
+    "check": 2,
+    "reset --plan": 2,
+    "status": 2,
+    "logs": 2,
+    "stop": 2,
+    "train main.py": 125,
+    "train main.py --plan": 125,
+}
+NO_INVENTORY = 'wrong.yaml:1: clustr: unknown key; did you mean "cluster"?'
+
+
+def call(words: Sequence[str], stdout: int, place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        cwd=place,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_a_wrong_inventory_is_told_as_json_too(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("clustr: x\nnodes: {n-1: {address: 192.0.2.1}}\n")
+    words = [*verb.split(), "--json", "--inventory", "wrong.yaml"]
+    ended = call(words, subprocess.PIPE, tmp_path)
+    said = json.loads(ended.stdout)
+    assert (ended.returncode, said["exit_code"]) == (ANSWERS[verb], ANSWERS[verb])
+    assert NO_INVENTORY in said["message"]
+    assert ended.stderr == f"{said['message']}\n"
+    assert (said.get("state") == "not_started") == (verb == "train main.py")
+    assert set(said) == {"exit_code", "message"} or verb == "train main.py"
+
+
+@pytest.mark.parametrize("verb", ["convert table.json --to 2.0", "show table.json", "diff a b"])
+def test_so_is_a_table_that_is_none(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_text("{}")
+    ended = call([*f"ranktable.{verb} --json".split()], subprocess.PIPE, tmp_path)
+    said = json.loads(ended.stdout)
+    assert (ended.returncode, said["exit_code"]) == (2, 2)
+    assert ended.stderr == f"{said['message']}\n"
+
+
+@pytest.mark.parametrize("verb", ["setup", "train main.py"])
+def test_where_nothing_can_be_written_the_exit_code_and_the_words_are_left(
+    verb: str, tmp_path: Path
+) -> None:
+    words = [*verb.split(), "--json", "--inventory", "nowhere"]
+    with Path("/dev/full").open("w") as full:
+        ended = call(words, full.fileno(), tmp_path)
+    assert ended.returncode == ANSWERS[verb]
+    assert ended.stderr.startswith("--inventory: could not find the inventory nowhere: ")
+    assert "Traceback" not in ended.stderr
+
+
+NOBODY = "cluster: x\nnodes: {n-1: {address: 127.0.0.1, port: 1}}\n"
+
+
+@pytest.mark.parametrize("verb", ["setup", "check", "reset --plan"])
+def test_a_report_that_cannot_be_written_takes_no_exit_code_and_no_summary(
+    verb: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.yaml").write_text(NOBODY)
+    with Path("/dev/full").open("w") as full:
+        ended = call([*verb.split(), "--json", "-i", "x.yaml"], full.fileno(), tmp_path)
+    *_, summary, problem = ended.stderr.splitlines()
+    assert ended.returncode == 4
+    assert " Kept in .ascendboot/runs/" in summary
+    assert problem == "standard output: could not be written: No space left on device"
+
+
+@pytest.mark.parametrize(("code", "left"), [(0, 1), (1, 1), (4, 4), (130, 130)])
+def test_the_code_of_a_verb_comes_before_that_of_a_lost_document(
+    code: int, left: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen(json_mode=True)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(Exit) as ended:
+            end(screen, code, {"x": 1})
+        monkeypatch.undo()
+    assert (ended.value.code, capfd.readouterr().out) == (left, "")
+    assert ended.value.message is not None
+    assert ended.value.message.startswith("standard output: could not be written: ")
+
+
+def test_a_verb_that_ends_well_ends_with_its_document(capfd: pytest.CaptureFixture[str]) -> None:
+    end(Screen(json_mode=True), 0, {"x": 1})
+    assert json.loads(capfd.readouterr().out) == {"x": 1}
+    end(Screen(), 0, None)
+    assert capfd.readouterr().out == ""

@@ -1,0 +1,90 @@
+"""Four ranks on two nodes, of which each says what it should."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from ascendboot.checks.collective.progress import Place, RankNotes
+from ascendboot.checks.collective.rank import MARK, SHM
+from ascendboot.model.job import JobReport, JobState, RankEnd
+
+DIGEST = "d" * 64
+PLACES = tuple(
+    Place(rank, f"lab-{1 + rank // 2}", f"198.18.0.{1 + rank // 2}", 4 + rank % 2, rank % 2)
+    for rank in range(4)
+)
+
+
+def facts(rank: int, **changes: Any) -> dict[str, Any]:
+    """What a rank sees of itself when all is well."""
+    place = PLACES[rank]
+    return {
+        "rank": str(rank),
+        "size": "4",
+        "local_rank": str(place.local_rank),
+        "device": str(place.device_id),
+        "visible": "",
+        "logic_ids": "",
+        "host": place.node,
+        "container": "",
+        "address": place.server_id,
+        "nic": "eth0",
+        "elsewhere": {},
+        "table": {
+            "sha256": DIGEST,
+            "server": place.server_id,
+            "device": str(place.device_id),
+            "problem": "",
+        },
+        "versions": {"Python": "3.7.5", "mpi4py": "4.0.3"},
+        "env": {"HCCL_CONNECT_TIMEOUT": "600", "PATH": "/usr/bin:/bin"},
+        "limits": {"ulimit -l": "unlimited", "ulimit -n": "1024", SHM: "64 MiB"},
+        **changes,
+    }
+
+
+def all_well(**changes: dict[int, Any]) -> dict[int, RankNotes]:
+    """All ranks at the end; `env={3: {…}}` replaces that fact of rank 3."""
+    said = {}
+    for rank in range(4):
+        mine = {name: by_rank[rank] for name, by_rank in changes.items() if rank in by_rank}
+        said[rank] = RankNotes(at="done", facts=facts(rank, **mine), digest=f"{rank}", clock=1e9)
+    return said
+
+
+def log(rank: int, *notes: dict[str, Any]) -> str:
+    """A rank's log: its facts and these notes."""
+    start = {"at": "start", "facts": json.dumps(facts(rank))}
+    return "".join(f"{MARK}{json.dumps(note)}\n" for note in (start, *notes))
+
+
+def digest(rank: int) -> str:
+    """Of the facts in `log`."""
+    return sha256(json.dumps(facts(rank)).encode()).hexdigest()
+
+
+def report(exit_code: int = 0, **changes: Any) -> JobReport:
+    """The launcher's report of the preflight."""
+    values: dict[str, Any] = {
+        "job_id": "job.preflight",
+        "state": JobState.FAILED if exit_code else JobState.SUCCEEDED,
+        "exit_code": exit_code,
+        "started": "2026-01-02T03:04:05.678+00:00",
+        "command": "mpirun",
+        "first_failure": None,
+        "ranks": tuple(end(rank) for rank in range(4)),
+        "duration_s": 1.5,
+        "folder": "runs",
+        **changes,
+    }
+    return JobReport(**values)
+
+
+def end(rank: int, exit_code: int | None = 0, signal: int | None = None) -> RankEnd:
+    """How a rank ended."""
+    place = PLACES[rank]
+    return RankEnd(
+        rank=rank, node=place.node, device=place.device_id, exit_code=exit_code, signal=signal
+    )

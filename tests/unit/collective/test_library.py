@@ -1,0 +1,87 @@
+"""By which library the ranks of a preflight meet, by what the nodes lack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.checks.collective.progress import chosen_way, lacks, no_library
+from ascendboot.transport.fake import Answer, FakeTransport
+from tests.unit.launch.request import REQUEST, TORCHRUN
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ascendboot.launch.request import LaunchRequest
+
+NONE: frozenset[str] = frozenset()
+MPI, GLOO = frozenset({"mpi"}), frozenset({"gloo"})
+MPI4PY = "mpi4py for python3. It needs mpi4py, built with the Open MPI of mpirun"
+
+
+@pytest.mark.parametrize(
+    ("request_", "lacking", "way"),
+    [
+        (REQUEST, {"a-1": NONE, "a-2": NONE}, "mpi"),
+        (REQUEST, {"a-1": NONE, "a-2": MPI}, "mpi"),
+        (REQUEST, {"a-1": MPI, "a-2": MPI}, "gloo"),
+        (REQUEST, {"a-1": MPI, "a-2": MPI | GLOO}, "gloo"),
+        (REQUEST, {"a-1": MPI | GLOO, "a-2": MPI | GLOO}, "mpi"),
+        (REQUEST, {"a-1": MPI}, "gloo"),
+        (REQUEST, {}, "mpi"),
+        (TORCHRUN, {"a-1": GLOO, "a-2": GLOO}, "gloo"),
+    ],
+)
+def test_the_first_way_that_any_node_has(
+    request_: LaunchRequest, lacking: Mapping[str, Collection[str]], way: str
+) -> None:
+    assert chosen_way(request_, lacking) == way
+
+
+def saying(node: str, answer: Answer) -> FakeTransport:
+    return FakeTransport(node, rules=[lambda _: answer])
+
+
+def test_what_each_node_lacks_is_read_past_what_else_python_says() -> None:
+    said = {"a-1": Answer("a notice of sitecustomize\nlacks mpi4py\n"), "a-2": Answer("")}
+    nodes = {name: saying(name, answer) for name, answer in said.items()}
+    assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI, "a-2": NONE}
+    assert lacks(TORCHRUN, nodes, forks=4) == {"a-1": NONE, "a-2": NONE}
+
+
+def test_a_node_without_that_python_is_none_that_lacks_nothing() -> None:
+    answer = Answer(stderr="exec: python3: not found", exit_code=127)
+    nodes = {"a-1": saying("a-1", Answer("lacks mpi4py\n")), "a-2": saying("a-2", answer)}
+    assert lacks(REQUEST, nodes, forks=4) == {"a-1": MPI}
+
+
+@pytest.mark.parametrize(
+    ("way", "lacking", "words"),
+    [
+        ("gloo", {"a-1": GLOO, "a-2": GLOO}, "torch for python3. It needs torch with gloo"),
+        (
+            "mpi",
+            {"a-1": MPI | GLOO, "a-2": MPI | GLOO},
+            f"{MPI4PY} (or torch, for gloo)",
+        ),
+        (
+            "mpi",
+            {"a-1": MPI | GLOO, "a-2": MPI, "a-3": NONE},
+            MPI4PY,
+        ),
+    ],
+)
+def test_who_lacks_it_is_named_with_what_to_do(
+    way: str, lacking: Mapping[str, Collection[str]], words: str
+) -> None:
+    found = no_library(way, "python3", lacking)
+    assert found is not None
+    assert found.message == (
+        f"a-[1-2]: the preflight could not be run: no module {words}; install it there, or state "
+        "another code.python."
+    )
+
+
+def test_nobody_is_named_where_all_have_it() -> None:
+    assert no_library("mpi", "python3", {"a-1": NONE, "a-2": GLOO}) is None

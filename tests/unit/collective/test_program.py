@@ -1,0 +1,161 @@
+"""What a rank finds out about itself, as functions of values."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import json
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ascendboot.checks.collective import rank as rank_module
+from ascendboot.checks.collective.progress import DOING, rank_notes
+from ascendboot.ranktable.formats import RankedDevice, RankTable, Server
+from ascendboot.readiness.probe import PACKAGES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = RankTable((Server("198.18.0.1", (RankedDevice(4, "198.19.0.1", 0),)),)).to_json()
+
+
+@settings(deadline=None, derandomize=True, max_examples=20)
+@given(st.integers(2, 2000), st.integers(0, rank_module.NUMBERS - 1))
+def test_a_sum_is_right_or_its_first_wrong_number_is_found(size: int, place: int) -> None:
+    total = rank_module.vector(size * (size + 1) // 2)
+    assert rank_module.first_wrong(total, size) is None
+    right = total[place]
+    total[place] += 1
+    assert rank_module.first_wrong(total, size) == [place, right + 1, right]
+
+
+def test_a_sum_that_is_too_short_or_too_long_is_wrong() -> None:
+    total = rank_module.vector(3)
+    assert rank_module.first_wrong(total[:-1], 2) == [len(total) - 1, -1.0, total[-1]]
+    assert rank_module.first_wrong(total + array.array("d", [1.0]), 2) == [len(total), -1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("table", "rank", "entry"),
+    [
+        (json.loads(TABLE), "0", ("198.18.0.1", "4")),
+        (json.loads(TABLE), "1", None),
+        ({"rank_list": [{"rank_id": 3, "device_id": 5}]}, "3", ("", "5")),
+        (
+            {
+                "group_list": [
+                    {
+                        "instance_list": [
+                            {
+                                "rank_id": "0",
+                                "server_id": "a",
+                                "devices": [{"device_id": "6", "device_ip": "x"}],
+                            }
+                        ]
+                    }
+                ]
+            },
+            "0",
+            ("a", "6"),
+        ),
+        ([], "0", None),
+        ("text", "0", None),
+    ],
+)
+def test_the_entry_of_a_rank_in_tables_of_every_generation(
+    table: Any, rank: str, entry: tuple[str, str] | None
+) -> None:
+    assert rank_module.entry_of(table, rank) == entry
+
+
+def test_a_rank_table_as_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    assert rank_module.table_seen("", "0") is None
+    seen = rank_module.table_seen(str(path), "0")
+    assert seen
+    assert "No such file" in seen["problem"]
+    path.write_text(TABLE)
+    assert rank_module.table_seen(str(path), "0") == {
+        "sha256": hashlib.sha256(TABLE.encode()).hexdigest(),
+        "server": "198.18.0.1",
+        "device": "4",
+        "problem": "",
+    }
+    path.write_bytes(b"\xff")
+    seen = rank_module.table_seen(str(path), "0")
+    assert seen
+    assert seen["problem"]
+
+
+def test_which_variables_must_be_the_same_and_what_is_shown_of_them() -> None:
+    compared = ["PATH", "HCCL_BUFFSIZE", "CM_CHIEF_IP", "OMPI_MCA_btl_tcp_links", "ASCEND_HOME"]
+    own = [
+        *("HCCL_IF_IP", "CM_WORKER_IP", "RANK", "RANK_ID", "DEVICE_ID", "HOME", "HOROVOD_RANK"),
+        *("OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "ASCEND_RT_VISIBLE_DEVICES", "X"),
+    ]
+    assert [name for name in compared + own if rank_module.is_compared(name)] == compared
+    assert rank_module.shown("HCCL_BUFFSIZE", "200") == "200"
+    digest = hashlib.sha256(b"hidden").hexdigest()[:8]
+    assert rank_module.shown("ASCEND_API_KEY", "hidden") == {"digest": digest}
+    assert rank_module.shown("HCCL_Token", "hidden") == {"digest": digest}
+
+
+def test_an_address_is_here_or_not() -> None:
+    assert rank_module.is_here("127.0.0.1")
+    assert not rank_module.is_here("192.0.2.1")
+    assert not rank_module.is_here("no address")
+    assert rank_module.nic_of("127.0.0.1") == "lo"
+    assert rank_module.nic_of("192.0.2.1") == ""
+
+
+def test_versions_are_told_without_loading_anything_on_old_pythons_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rank_module.versions()
+    assert found["Python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["mpi4py"] == rank_module.version_by_folder("mpi4py")
+    (tmp_path / "torch-1.11.0.dist-info").mkdir()
+    (tmp_path / "horovod-0.28.1-py3.7.egg-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setitem(sys.modules, "importlib.metadata", None)
+    assert rank_module.versions() == {
+        "Python": found["Python"],
+        "torch": "1.11.0",
+        "horovod": "0.28.1",
+    }
+
+
+def test_the_packages_are_those_that_every_start_compares() -> None:
+    assert rank_module.PACKAGES == PACKAGES
+
+
+def test_every_stage_has_words() -> None:
+    assert set(DOING) == {"start", *rank_module.STAGES}
+
+
+def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str]) -> None:
+    env = {"RANK": "2", "WORLD_SIZE": "4", "ASCENDBOOT_NODE_ADDRESS": "192.0.2.1", "PATH": "/bin"}
+    seen = rank_module.seen_here(env)
+    assert (seen["rank"], seen["size"], seen["host"]) == ("2", "4", socket.gethostname())
+    assert seen["elsewhere"] == {"ASCENDBOOT_NODE_ADDRESS": "192.0.2.1"}
+    assert seen["env"] == {"PATH": "/bin", "WORLD_SIZE": "4"}
+    assert set(seen["limits"]) == {"ulimit -l", "ulimit -n", rank_module.SHM}
+    facts = json.dumps(seen, sort_keys=True)
+    rank_module.note(at="start", facts=facts)
+    read = rank_notes(capfd.readouterr().out)
+    assert (read.at, read.facts) == ("start", seen)
+    assert read.digest == hashlib.sha256(facts.encode()).hexdigest()
+
+
+def test_ranks_that_another_library_counts_otherwise_are_refused() -> None:
+    group = type("Group", (), {"rank": 0, "size": 1, "library": "MPICH"})()
+    rank_module.refuse_strangers(group, {"RANK": "0", "WORLD_SIZE": "1"})
+    with pytest.raises(
+        rank_module.StrangersError, match="it is rank 0 of 1 to MPICH, rank 3 of 4 to"
+    ):
+        rank_module.refuse_strangers(group, {"RANK": "3", "WORLD_SIZE": "4"})

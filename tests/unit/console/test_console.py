@@ -1,0 +1,211 @@
+"""What the screen shows: equal outcomes once, problems first, nothing but JSON with --json."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from ascendboot.cli.launch import refused
+from ascendboot.console.screen import Screen, folded
+from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.model.job import (
+    CauseKind,
+    FirstFailure,
+    Followed,
+    JobCause,
+    JobReport,
+    JobState,
+    RankEnd,
+)
+from ascendboot.model.report import Cause, Outcome, Report, StepResult
+
+
+def result(node: str, outcome: Outcome, detail: str = "", diff: str = "") -> StepResult:
+    return StepResult(
+        node=node, phase="judge", step="facts", outcome=outcome, detail=detail, diff=diff
+    )
+
+
+def test_equal_outcomes_are_folded_and_exceptions_come_first() -> None:
+    results = [
+        *(result(f"lab-{i}", Outcome.OK, "fit") for i in range(1, 16)),
+        result("lab-16", Outcome.BLOCKED, "lab-16: 7 of 8 devices answer"),
+        result("lab-3", Outcome.UNREACHABLE, "lab-3: no answer"),
+    ]
+    assert [(nodes, r.outcome, r.detail) for nodes, r in folded(results)] == [
+        ("lab-3", Outcome.UNREACHABLE, "no answer"),
+        ("lab-16", Outcome.BLOCKED, "7 of 8 devices answer"),
+        ("lab-[1-15]", Outcome.OK, "fit"),
+    ]
+
+
+def test_wishes_that_were_true_already_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [
+        StepResult(node=node, phase="sshd", step=step, outcome=Outcome.OK, detail="as it should be")
+        for node in ("a1", "a2")
+        for step in ("sshd/host_key", "sshd")
+    ]
+    Screen().phase("Run the cluster's own sshd", results)
+    assert capsys.readouterr().out == (
+        "Run the cluster's own sshd\n  a[1-2]  ok           sshd/host_key, sshd\n"
+    )
+
+
+def test_a_phase_is_shown_with_its_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = [result(n, Outcome.WOULD_CHANGE, "hostfile is missing", "+a") for n in ("a1", "a2")]
+    Screen().phase("Write rank table and hostfile", changes)
+    assert capsys.readouterr().out == (
+        "Write rank table and hostfile\n  a[1-2]  would change hostfile is missing\n      +a\n"
+    )
+
+
+ENDS = "\n\r\x0b\x0c\x85\u2028"
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: f"{ord(end):04x}")
+def test_06_no_line_of_a_node_looks_like_one_of_ours(
+    end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = f"odd{end}  lab-1  ok           connected{end}lab-1: as well"
+    screen = Screen()
+    not_understood = NotUnderstoodError("npu-smi", 1, forged, "a table")
+    screen.error(str(NodeError("lab-2", str(not_understood))))
+    screen.phase("Reach the nodes", [result("lab-2", Outcome.BLOCKED, f"lab-2: {forged}")])
+    screen.error(str(refused(f"lab-2: not ready: {forged}")))
+    lines = "".join(capsys.readouterr()).splitlines()
+    assert sum(line.startswith(("  lab-1", "lab-1")) for line in lines) == 0, lines
+    assert len([line for line in lines if "not understood" in line and "a table" in line]) == 1
+
+
+def test_in_json_mode_standard_output_is_the_document_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = Report(run_id="r", cluster="lab", results=(result("lab-1", Outcome.CHANGED),))
+    screen = Screen(json_mode=True)
+    screen.phase("Judge", report.results)
+    screen.json(report.to_json())
+    screen.summary(report, ".ascendboot/runs/r", planned=False)
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == report.to_json()
+    assert streams.err.splitlines()[-1] == (
+        "lab: 1 thing changed, 0 problems. Kept in .ascendboot/runs/r"
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "agrees"),
+    [("y\n", True), ("Yes \n", True), ("n\n", False), ("\n", False), ("", False)],
+)
+def test_only_a_yes_agrees_and_an_end_of_input_does_not(
+    typed: str,
+    agrees: bool,  # noqa: FBT001
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert Screen().agrees("Take it back?") is agrees
+    assert capsys.readouterr().out == "Take it back? [y/N]\n"
+
+
+def finding(level: str, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:
+    cause = Cause(id=detail.replace(" ", "-"), level=level, nodes=nodes, remedy="Do it")
+    where = "a[1-2]" if len(nodes) > 1 else nodes[0]
+    words = f"{where}: {detail}" if level == "error" else f"{level}: {where}: {detail}"
+    return [
+        StepResult(node=n, phase="judge", step=cause.id, outcome=outcome, detail=words, cause=cause)
+        for n in nodes
+    ]
+
+
+FOUND = (
+    result("a3", Outcome.OK, "fit"),
+    *finding("info", Outcome.OK, "a1", detail="just so"),
+    *finding("warning", Outcome.OK, "a1", "a2", detail="odd clocks"),
+    *finding("error", Outcome.BLOCKED, "a1", "a2", detail="link down"),
+)
+
+
+def test_a_warning_is_called_one_and_stands_behind_what_is_worse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Screen().phase("Judge", FOUND)
+    assert capsys.readouterr().out.splitlines() == [
+        "Judge",
+        "  a[1-2]  blocked      link down",
+        "  a[1-2]  warning      odd clocks",
+        "  a3  ok           fit",
+        "  a1  ok           info: a1: just so",
+    ]
+
+
+def test_a_check_ends_with_how_much_was_found_each_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lost = result("a4", Outcome.UNREACHABLE, "a4: no answer")
+    Screen().verdict(Report(run_id="r", cluster="lab", results=(*FOUND, lost)), "runs/r")
+    Screen().verdict(Report(run_id="r", cluster="lab", results=FOUND, interrupted=True), "runs/r")
+    assert capsys.readouterr().out.splitlines() == [
+        "lab: 2 errors, 1 warning. Kept in runs/r",
+        "lab: 1 error, 1 warning, interrupted. Kept in runs/r",
+    ]
+
+
+def test_setup_counts_its_warnings_too(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(run_id="r", cluster="lab", results=FOUND[:4])
+    Screen().summary(report, "runs/r", planned=False)
+    assert capsys.readouterr().out == (
+        "lab: 0 things changed, 0 problems, 1 warning. Kept in runs/r\n"
+    )
+
+
+END = RankEnd(rank=9, node="lab-2", device=1, exit_code=1, signal=None)
+TITLE = "lab-2: rank 9 on device 1 failed first, with exit code 1"
+
+
+def failed(cause: JobCause | None) -> JobReport:
+    return JobReport(
+        job_id="job-1",
+        state=JobState.FAILED,
+        exit_code=1,
+        started="",
+        command="",
+        first_failure=FirstFailure(end=END, message="a\nb\nc\nd\ne", log="x/rank.9.log"),
+        ranks=(END,),
+        duration_s=2.0,
+        folder="x",
+        cause=cause,
+    )
+
+
+def test_a_failed_job_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    cause = JobCause(
+        kind=CauseKind.RANK,
+        title=TITLE,
+        ranks=(9,),
+        nodes=("lab-2",),
+        words="w",
+        meaning="m",
+        remedy="r",
+        why="y",
+        unsure="u",
+        followed=(Followed((0, 1, 2, 5), "ended"),),
+    )
+    Screen().job(failed(cause), "x")
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 15
+    assert shown == [
+        TITLE,
+        *("  it says: w", "  it means: m", "  to do: r", "  chosen, as: y", "  not certain: u"),
+        "  only followed: ranks 0-2,5: ended",
+        "  its last lines (x/rank.9.log):",
+        *(f"      {letter}" for letter in "abcde"),
+        "job job-1 failed after 2.0 s, exit code 1. Logs in x",
+    ]
+
+
+def test_a_failure_of_which_no_cause_was_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen().job(failed(None), "x")
+    assert capsys.readouterr().out.splitlines()[:2] == [TITLE, "  its last lines (x/rank.9.log):"]

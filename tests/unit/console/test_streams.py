@@ -1,0 +1,140 @@
+"""Streams whose reader is gone, and characters that their encoding has not."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.console.screen import Screen
+from ascendboot.console.streams import legible_lines
+from ascendboot.jobs.output import RankOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_WORDS = (
+    'from ascendboot.console.screen import Screen\nscreen = Screen()\nscreen.{words}("a \\u2713")\n'
+)
+_ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize("words", ["say", "text", "error"])
+def test_a_character_that_the_encoding_lacks_is_shown_by_its_number(words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WORDS.format(words=words)],
+        env={**os.environ, **_ASCII},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"a \\u2713\n")
+
+
+def problem_of(stream: int, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[], None]) -> str:
+    """What becomes of a job's lines where standard output breaks once it was seen what it is."""
+    with os.fdopen(stream, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        output = RankOutput(Screen.raw(to_stderr=False))
+        break_it()
+        output.show(b"x\n")
+        monkeypatch.undo()
+    return output.problem
+
+
+def test_a_terminal_that_hung_up_is_a_reader_who_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, terminal = os.openpty()
+    assert "its reader is gone" in problem_of(terminal, monkeypatch, lambda: os.close(ours))
+
+
+def test_a_disk_that_fails_is_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_descriptor: int, _block: bytes) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    said = problem_of(file, monkeypatch, lambda: monkeypatch.setattr(os, "write", write))
+    assert said == "could not show the output any longer: Input/output error; it is in the logs"
+
+
+HOSTILE = "".join(
+    chr(code)
+    for code in (
+        *(*range(32), 0x7F, *range(0x80, 0xA0), 0x61C, *range(0x200E, 0x2010)),
+        *(*range(0x2028, 0x202F), *range(0x2066, 0x206A)),
+    )
+    if chr(code) not in "\t\n\r"
+)
+HOSTILE_WORDS = f"safe{HOSTILE}\x1b]52;c;eA==\x07\x1b[2J\x1b[>4;2m\x9b2J\xa0é\u4e2d"
+_EVERY_WAY = """\
+import sys
+from invoke.exceptions import Exit
+from ascendboot.console.screen import Screen
+from ascendboot.model.report import Outcome, StepResult
+from ascendboot.cli.program import _plain_errors
+words = {words!r}
+for screen in (Screen(), Screen(json_mode=True)):
+    screen.say(words, "yellow"), screen.error(words), screen.text(words)
+    screen.json({{"x": words}}), screen.working(words)
+    result = dict(node="n", phase="judge", step=words, detail=words, diff=words)
+    screen.phase(words, [StepResult(**result, outcome=Outcome.BLOCKED)])
+Screen.raw(to_stderr=False)(words.encode() + b"\\n")
+try:
+    with _plain_errors(): raise Exit(words)
+except Exit: pass
+"""
+
+
+def on_a_terminal(program: str) -> str:
+    """All that a program prints, on both streams, which are a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=theirs, stderr=theirs) as running:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # what Linux says at the end of a terminal
+            while block := os.read(ours, 1 << 16):
+                shown += block
+        os.close(ours)
+    assert running.returncode == 0, shown
+    return shown.decode()
+
+
+@pytest.mark.parametrize("colours", ["NO_COLOR", "_"])
+def test_words_of_others_do_nothing_to_a_terminal(
+    colours: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(colours, "1")
+    shown = on_a_terminal(_EVERY_WAY.format(words=HOSTILE_WORDS))
+    # A spinner hides the cursor while it turns, shows it again, and takes its line away.
+    ours = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\x1b\[(?:1A|2K)|\r")
+    assert set(ours.sub("", shown)) & set(HOSTILE) == set()
+    assert shown.count("safe") >= 18
+
+
+def test_colours_and_progress_bars_of_ranks_come_to_a_terminal() -> None:
+    bars = b"n:1 | \x1b[31m 10 %\rn:1 | \x08\x08\x08\r 20 %\t\x1b[0m\n"
+    assert legible_lines(bars, "utf-8") == bars.replace(b"\x08", b"")
+    hidden = b"n:1 | \x1b[8m%s\nn:2 | plain\n"
+    assert legible_lines(hidden % b"x", "utf-8") == hidden % b"x\x1b[0m"
+    not_text = b"\xff\x9b2J\n"
+    assert legible_lines(not_text, "utf-8") == b"\\xff\\x9b2J\n"
+    assert legible_lines(not_text, "latin-1") == b"\xff\\x9b2J\n"
+
+
+def test_what_another_program_reads_is_as_it_was(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    line = HOSTILE_WORDS.encode() + b"\n"
+    Screen.raw(to_stderr=False)(line)
+    assert capfdbinary.readouterr().out == line
+    Screen.text(HOSTILE_WORDS)
+    assert capfdbinary.readouterr().out == line
+    Screen(json_mode=True).json({"x": HOSTILE_WORDS})
+    document = capfdbinary.readouterr().out.decode()
+    assert json.loads(document) == {"x": HOSTILE_WORDS}
+    assert set(document) & set(HOSTILE) == set()

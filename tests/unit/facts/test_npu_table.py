@@ -1,0 +1,73 @@
+"""How npu-smi says that devices are, over the recordings of its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.parsers.base import ToolBusyError
+from ascendboot.facts.parsers.npu_smi import NpuProcess, parse_health, parse_table
+
+DATA = Path(__file__).parents[2] / "data/npu-smi-info"
+
+
+def recorded(case: str) -> str:
+    return (DATA / f"{case}.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("case", "health"),
+    [
+        ("A2-24.1/usual", {0: "OK", 1: "OK"}),
+        ("A2-24.1/ill", {0: "Alarm", 1: "Warning"}),
+        ("A3-25.3.rc1/busy", dict.fromkeys(range(16), "OK")),
+        ("950-26.0/usual", {0: "OK"}),
+        ("A2-24.1/two_chips_of_one_npu", {}),
+        ("A2-24.1/no_npus", {}),
+    ],
+)
+def test_the_health_of_each_device(case: str, health: dict[int, str]) -> None:
+    assert parse_health(recorded(case)) == health
+
+
+def test_of_two_chips_on_a_card_and_of_one_id_the_right_one_is_ill() -> None:
+    rows = recorded("A3-25.3.rc1/busy").split("\n")
+    at = next(n for n, row in enumerate(rows) if row.startswith("| 1     5  "))
+    rows[at - 1] = rows[at - 1].replace("| OK      ", "| Critical")
+    assert {i for i, word in parse_health("\n".join(rows)).items() if word == "Critical"} == {5}
+    of_950 = recorded("950-26.0/usual").replace("| OK     ", "| UNKNOWN")
+    assert parse_health(of_950) == {0: "UNKNOWN"}
+
+
+@pytest.mark.parametrize("word", ["Alarms", "", "NA", "Not known"])
+def test_another_word_of_one_device_hides_no_other(word: str) -> None:
+    text = recorded("A2-24.1/ill").replace("| Alarm    ", f"| {word:9}", 1)
+    assert parse_health(text) == {0: word, 1: "Warning"}
+
+
+def test_npus_that_count_otherwise_go_by_the_physical_ids_of_the_mapping() -> None:
+    text = recorded("A2-24.1/ill").replace("| 1     910B3", "| 2     910B3")
+    text = text.replace("| 0     910B3", "| 1     910B3")
+    assert parse_health(text, {(1, 0): 0, (2, 0): 1}) == {0: "Alarm", 1: "Warning"}
+    assert parse_health(text, {(2, 0): 1}) == {1: "Warning"}
+    assert parse_table(text, {(1, 0): 0, (2, 0): 1}).device_ids == (0, 1)
+    busy = text.replace(
+        "| No running processes found in NPU 1" + " " * 60 + "|", "| 2  0 | 77 | x | 1 |"
+    )
+    assert parse_table(busy, {(1, 0): 0, (2, 0): 1}).processes == (NpuProcess(1, 77),)
+    two = recorded("A2-24.1/two_chips_of_one_npu")
+    assert parse_health(two, {(0, 0): 0, (0, 1): 1}) == {0: "OK", 1: "OK"}
+
+
+def test_where_the_table_has_physical_ids_they_hold() -> None:
+    ids = {(npu, chip): 99 for npu in range(8) for chip in range(2)}
+    assert parse_health(recorded("A3-25.3.rc1/busy"), ids) == dict.fromkeys(range(16), "OK")
+
+
+def test_a_tool_that_is_busy_and_a_table_without_end_are_no_health() -> None:
+    with pytest.raises(ToolBusyError):
+        parse_health(recorded("A2-24.1/busy"))
+    with pytest.raises(NotUnderstoodError):
+        parse_health(recorded("A2-24.1/no_table"))

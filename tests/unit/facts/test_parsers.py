@@ -1,0 +1,196 @@
+"""Every parser over recorded output: `tests/data/TOOL/VERSION/CASE.txt` means what `.json` says.
+
+Garbage never becomes a value: what a parser does not understand, it refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ascendboot.errors import AscendbootError, NotUnderstoodError
+from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
+from ascendboot.facts.parsers import hccn_tool as hccn_tool_parser
+from ascendboot.facts.parsers import npu_smi as npu_smi_parser
+from ascendboot.facts.parsers import system as system_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DATA = Path(__file__).parents[2] / "data"
+
+PARSERS: dict[str, Callable[[str], object]] = {
+    "npu-smi-info-m": npu_smi.parse_mapping,
+    "npu-smi-info-l": npu_smi.parse_list,
+    "npu-smi-info": npu_smi_parser.parse_table,
+    "npu-smi-spod-info": npu_smi_parser.parse_spod_info,
+    "hccn_tool-ip": hccn_tool.parse_ip,
+    "hccn_tool-link": hccn_tool.parse_link,
+    "hccn_tool-tls": hccn_tool.parse_tls,
+    "hccn_tool-vnic": hccn_tool.parse_vnic,
+    "hccn_tool-ping": hccn_tool_parser.parse_ping,
+    "hccn.conf": hccn_tool_parser.parse_conf,
+    "ip-j-addr": system_parser.parse_ip,
+    "ss-Hltnp": system_parser.parse_ss,
+    "ssh-keygen-L": software.parse_certificate,
+    "sshd-V": software.parse_sshd_version,
+    "sshd-t": software.missing_folder,
+    "mpirun-version": software.parse_openmpi_version,
+    "python-version": software.parse_python_version,
+    "df": system_parser.parse_disk,
+    "uname-srm": system.parse_uname,
+}
+
+
+def as_json(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    elif isinstance(value, tuple):
+        value = [as_json(item) for item in value]
+    return json.loads(json.dumps(value))
+
+
+def outcome(parse: Callable[[str], object], text: str) -> dict[str, Any]:
+    try:
+        return {"value": as_json(parse(text))}
+    except AscendbootError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+def cases(tool: str) -> list[Path]:
+    return sorted((DATA / tool).glob("*/*.txt"))
+
+
+CASES = [pytest.param(tool, case) for tool in PARSERS for case in cases(tool)]
+
+
+@pytest.mark.parametrize(
+    ("tool", "case"), CASES, ids=lambda p: str(p.relative_to(DATA)) if isinstance(p, Path) else ""
+)
+def test_recorded_output_means_what_its_json_says(tool: str, case: Path) -> None:
+    expected = json.loads(case.with_suffix(".json").read_text())
+    assert outcome(PARSERS[tool], case.read_text()) == expected
+
+
+@pytest.mark.parametrize("tool", PARSERS)
+def test_every_parser_has_recorded_output_and_every_recording_a_meaning(tool: str) -> None:
+    texts = {case.with_suffix("") for case in cases(tool)}
+    meanings = {case.with_suffix("") for case in (DATA / tool).glob("*/*.json")}
+    assert len(texts) >= 4
+    assert texts == meanings
+
+
+# `sshd -t` complains of much that is not ours to judge, and above its processes npu-smi tells much
+# of the NPUs: these are searched, not read whole.
+WHOLE = sorted(PARSERS.keys() - {"sshd-t", "npu-smi-info", "ip-j-addr"})
+
+USUAL = {
+    "npu-smi-info": "A3-25.3.rc1/busy",
+    "npu-smi-info-m": "A3-25.3.rc1/usual",
+    "npu-smi-info-l": "A2-23.0.7/usual",
+    "npu-smi-spod-info": "A3-25.3/usual",
+    "hccn_tool-ip": "910B1-23.0.rc2/usual",
+    "hccn_tool-link": "A2-A3-source/up",
+    "hccn_tool-tls": "A2-A3-source/on_with_certificate",
+    "hccn_tool-vnic": "A2-A3-source/usual",
+    "hccn_tool-ping": "910B-2023/usual",
+    "hccn.conf": "A2-A3-source/usual",
+    "ip-j-addr": "iproute2-6.1.0/usual",
+    "ss-Hltnp": "iproute2-6.1.0/usual",
+    "ssh-keygen-L": "9.2p1/usual",
+    "sshd-V": "9.2p1/usual",
+    "mpirun-version": "4.1.4/usual",
+    "python-version": "3.11.7/usual",
+    "df": "coreutils-9.1/usual",
+    "uname-srm": "aarch64/usual",
+}
+
+
+OF_VENDOR = {
+    tool: {0, len(Path(DATA / tool / f"{USUAL[tool]}.txt").read_text().rstrip("\n").split("\n"))}
+    for tool in sorted(PARSERS)
+    if tool.startswith(("npu-smi-", "hccn_tool-"))
+}
+"""The places of lines around the answer. Behind a TLS switch come lines of its certificate."""
+OF_VENDOR["hccn_tool-tls"] = {0}
+
+
+def usual(tool: str) -> str:
+    return Path(DATA / tool / f"{USUAL[tool]}.txt").read_text()
+
+
+@pytest.mark.parametrize("tool", PARSERS)
+@settings(deadline=None)  # the machine may be busy
+@given(text=st.text())
+def test_whatever_is_printed_is_a_value_or_an_error_of_ours(tool: str, text: str) -> None:
+    with contextlib.suppress(AscendbootError):
+        PARSERS[tool](text)
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+@settings(deadline=None)  # the machine may be busy
+@given(data=st.data(), words=st.text(st.characters(codec="ascii", exclude_categories=["C"])))
+def test_one_foreign_line_anywhere_is_refused(tool: str, data: st.DataObject, words: str) -> None:
+    """But before and behind the answer of a vendor's tool."""
+    lines = usual(tool).rstrip("\n").split("\n")
+    place = data.draw(st.integers(0, len(lines)))
+    lines.insert(place, f"¿¿¿{words}")
+    if tool in OF_VENDOR and place in OF_VENDOR[tool]:
+        assert PARSERS[tool]("\n".join(lines) + "\n") == PARSERS[tool](usual(tool))
+        return
+    with pytest.raises(NotUnderstoodError) as refused:
+        PARSERS[tool]("\n".join(lines) + "\n")
+    assert str(refused.value).count("not understood") == 1
+
+
+@pytest.mark.parametrize("tool", ["npu-smi-info-l", "npu-smi-spod-info"])
+def test_a_warning_with_a_colon_is_no_part_of_the_answer(tool: str) -> None:
+    assert PARSERS[tool](f"Warning : driver is old\n{usual(tool)}") == PARSERS[tool](usual(tool))
+
+
+@pytest.mark.parametrize("tool", WHOLE)
+def test_a_usual_answer_is_understood(tool: str) -> None:
+    assert PARSERS[tool](usual(tool))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(keep=st.integers(0, len(usual("ip-j-addr").rstrip()) - 1))
+def test_json_that_was_cut_off_is_refused(keep: int) -> None:
+    with pytest.raises(NotUnderstoodError):
+        system_parser.parse_ip(usual("ip-j-addr")[:keep])
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    ids=st.lists(st.integers(0, 9999), unique=True), names=st.sampled_from(["Ascend 910B3", "x"])
+)
+def test_as_many_npus_are_read_as_are_listed(ids: list[int], names: str) -> None:
+    rows = [f"\t{i}  0  {i}  {device_id}  {names}" for i, device_id in enumerate(ids)]
+    header = "\tNPU ID  Chip ID  Chip Logic ID  Chip Phy-ID  Chip Name"
+    found = npu_smi.parse_mapping("\n".join([header, *rows]))
+    assert [npu.device_id for npu in found.npus] == sorted(ids)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(addresses=st.lists(st.tuples(st.ip_addresses(), st.ip_addresses(v=4)), max_size=4))
+def test_every_port_of_a_device_is_read(addresses: list[tuple[object, object]]) -> None:
+    text = "".join(f"ipaddr:{ip}\nnetmask:{mask}\n" for ip, mask in addresses)
+    assert hccn_tool.parse_ip(text) == tuple(
+        hccn_tool.DeviceAddress(str(ip), str(mask)) for ip, mask in addresses
+    )
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(addresses=st.dictionaries(st.integers(0, 99), st.ip_addresses(v=4)))
+def test_every_address_in_hccn_conf_is_read(addresses: dict[int, object]) -> None:
+    text = "".join(f"address_{device_id}={ip}\n" for device_id, ip in addresses.items())
+    assert hccn_tool_parser.parse_conf(text).addresses == {
+        key: str(ip) for key, ip in addresses.items()
+    }

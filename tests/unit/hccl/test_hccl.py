@@ -1,0 +1,222 @@
+"""The variables of HCCL: what each may be, what contradicts what, and the page about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from ascendboot.hccl.profiles import variables_markdown
+from ascendboot.hccl.variables import VARIABLES, conflicts, hccl_ports, why_not, why_not_read
+from ascendboot.inventory.reference import schema
+
+ROOT = Path(__file__).parents[3]
+IN_AIV = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")
+DOCUMENTED = json.loads((ROOT / "tests/data/hccl/env_vars.json").read_text())["vars"]
+OURS = ("RANK_", "CM_", "DEVICE_ID/", "ASCEND_VISIBLE_DEVICES")
+"""What ascendboot sets for each rank, or what is not for ranks at all."""
+PRODUCTS = {"910": "910", "A2": "a2", "A3": "a3", "950": "a5"}
+
+
+def test_all_that_ranks_may_be_given_are_known() -> None:
+    assert set(VARIABLES) == {name for name in DOCUMENTED if not name.startswith(OURS)}
+
+
+@pytest.mark.parametrize("name", [name for name in VARIABLES if "range" in DOCUMENTED[name]])
+def test_the_documented_range_is_taken_and_nothing_beside_it(name: str) -> None:
+    least, most = DOCUMENTED[name]["range"]
+    step = 4 if "multiple of 4" in DOCUMENTED[name]["type"] else 1
+    taken = [why_not(name, str(value)) for value in (least, most - most % step)]
+    refused = [why_not(name, str(value)) for value in (least - 1, most + 1)]
+    assert (taken, None in refused) == ([None, None], False)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_defaults_and_products_are_the_documented_ones(name: str) -> None:
+    documented, variable = DOCUMENTED[name], VARIABLES[name]
+    if "default" in documented:
+        assert variable.default == str(documented["default"])
+    products = documented.get("products", list(PRODUCTS))
+    if set(products) <= set(PRODUCTS):  # else single machines are meant
+        known = [PRODUCTS[product] for product in products]
+        assert list(variable.products or PRODUCTS.values()) == known
+
+
+def test_defaults_and_examples_are_allowed() -> None:
+    for variable in VARIABLES.values():
+        for value in filter(None, (variable.default, variable.example)):
+            products = variable.products or ("auto", "910", "a2", "a3", "a5")
+            assert [why_not(variable.name, value, product) for product in products] == [
+                None for _ in products
+            ]
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("HCCL_CONNECT_TIMEOUT", "120 7200", "119 7201 1200s 1e3 -120 0x78"),
+        ("HCCL_EXEC_TIMEOUT", "0 1 17341 2147483647", "-1 2147483648 never"),
+        ("HCCL_BUFFSIZE", "1 200 65536", "0 65537 209715200 200M"),
+        ("HCCL_IF_IP", "198.51.100.1 2001:db8::1", "198.51.100.300 eth0 198.51.100.1/24"),
+        (
+            "HCCL_SOCKET_IFNAME",
+            "eth eth,enp ^eth =eth0,eth1 ^=eth0 =bond0.100",
+            "== eth, , ^^eth =eth0,=eth1",
+        ),
+        ("HCCL_SOCKET_FAMILY", "AF_INET AF_INET6", "af_inet IPv4"),
+        ("HCCL_IF_BASE_PORT", "1024 65520", "1023 65521"),
+        ("HCCL_HOST_SOCKET_PORT_RANGE", "auto 60000,60050-60100 1 65535", "0 65536 9-8 5-7,7 a"),
+        ("HCCL_NPU_SOCKET_PORT_RANGE", "auto 16666", "AUTO 16666,16666"),
+        ("HCCL_WHITELIST_DISABLE", "0 1", "true 2"),
+        ("HCCL_WHITELIST_FILE", "/etc/w.json", "w.json ~/w.json"),
+        ("HCCL_INTER_HCCS_DISABLE", "TRUE FALSE", "true 1"),
+        ("HCCL_LOGIC_SUPERPOD_ID", "a " + "x" * 127, "x" * 128),
+        ("HCCL_OP_RETRY_ENABLE", "L0:0 L0:0,L1:1,L2:1", "1 L3:0 L0:2 L0=0"),
+        ("HCCL_RDMA_TC", "0 132 252", "133 256 -4"),
+        ("HCCL_RDMA_SL", "0 7", "8"),
+        ("HCCL_RDMA_TIMEOUT", "5 24", "4 25"),
+        ("HCCL_RDMA_RETRY_CNT", "1 7", "0 8"),
+        ("HCCL_OP_EXPANSION_MODE", "AI_CPU AIV HOST HOST_TS CCU_SCHED", "aiv CPU"),
+        ("ASCEND_RT_VISIBLE_DEVICES", "0 0,1,7", "1,0 0,0 0-3 01"),
+        ("ASCEND_GLOBAL_LOG_LEVEL", "0 4", "5 info"),
+    ],
+)
+def test_what_is_documented_is_taken_and_nothing_else(name: str, good: str, bad: str) -> None:
+    assert {value: why_not(name, value) for value in good.split()} == dict.fromkeys(good.split())
+    assert [value for value in bad.split() if why_not(name, value) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "product", "reason"),
+    [
+        (
+            "HCCL_BUFFSIZE",
+            "209715200",
+            "auto",
+            '"209715200" is not a whole number of MB from 1 to 65536: the unit is MB; write 200',
+        ),
+        (
+            "HCCL_CONNECT_TIMEOUT",
+            "60",
+            "auto",
+            '"60" is not a whole number from 120 to 7200, in seconds',
+        ),
+        (
+            "HCCL_EXEC_TIMEOUT",
+            "0",
+            "910",
+            '"0" is not a whole number from 1 to 17340, in seconds on 910',
+        ),
+        (
+            "HCCL_RDMA_TIMEOUT",
+            "25",
+            "auto",
+            '"25" is not on 910 a whole number from 5 to 24; on A2, A3 a whole number from 5 to 20',
+        ),
+        ("HCCL_RDMA_TIMEOUT", "24", "a2", '"24" is not a whole number from 5 to 20 on A2'),
+        ("HCCL_RDMA_TC", "133", "a2", '"133" is not a multiple of 4 from 0 to 255'),
+        ("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7", "a2", '"5-7,7": port 7 stands twice'),
+        ("ASCEND_RT_VISIBLE_DEVICES", "1,0", "a2", '"1,0" is not in ascending order'),
+    ],
+)
+def test_the_reason_says_what_is_documented(
+    name: str, value: str, product: str, reason: str
+) -> None:
+    assert why_not(name, value, product) == reason
+
+
+def test_who_reads_a_variable() -> None:
+    name = "HCCL_HOST_SOCKET_PORT_RANGE"
+    assert why_not_read(name, "910") == "is read on A2, A3, 950 only, not on 910; remove it"
+    assert [why_not_read(name, product) for product in ("auto", "a2", "")] == [None] * 3
+    assert why_not_read("HCCL_BUFFSIZE", "910") is None
+    assert why_not_read("PATH", "910") is None
+
+
+@pytest.mark.parametrize(
+    ("env", "names"),
+    [
+        ({}, []),
+        ({"HCCL_CONNECT_TIMEOUT": "1836"}, [("HCCL_EXEC_TIMEOUT", "HCCL_CONNECT_TIMEOUT")]),
+        ({"HCCL_CONNECT_TIMEOUT": "1836", "HCCL_EXEC_TIMEOUT": "1837"}, []),
+        ({"HCCL_CONNECT_TIMEOUT": "7200", "HCCL_EXEC_TIMEOUT": "0"}, []),
+        ({"HCCL_CONNECT_TIMEOUT": "wrong", "HCCL_EXEC_TIMEOUT": "200"}, []),
+        (
+            {"HCCL_EXEC_TIMEOUT": "1092", "HCCL_OP_EXPANSION_MODE": "AIV"},
+            [("HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")],
+        ),
+        ({"HCCL_OP_EXPANSION_MODE": "AIV"}, []),
+        ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1090"}, []),
+        ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1200"}, [IN_AIV]),
+        (
+            {
+                "HCCL_OP_EXPANSION_MODE": "AIV",
+                "HCCL_CONNECT_TIMEOUT": "1091",
+                "HCCL_EXEC_TIMEOUT": "0",
+            },
+            [IN_AIV],
+        ),
+        (
+            {"HCCL_EXEC_TIMEOUT": "65536", "HCCL_OP_EXPANSION_MODE": "CCU_SCHED"},
+            [("HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")],
+        ),
+        ({"HCCL_EXEC_TIMEOUT": "65535", "HCCL_OP_EXPANSION_MODE": "CCU_MS"}, []),
+        (
+            {
+                "HCCL_EXEC_TIMEOUT": "0",
+                "HCCL_CONNECT_TIMEOUT": "7200",
+                "HCCL_OP_EXPANSION_MODE": "CCU_MS",
+            },
+            [],
+        ),
+        ({"HCCL_WHITELIST_DISABLE": "0"}, [("HCCL_WHITELIST_DISABLE",)]),
+        ({"HCCL_WHITELIST_DISABLE": "0", "HCCL_WHITELIST_FILE": "/w"}, []),
+        (
+            {"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "1"},
+            [("HCCL_INTRA_ROCE_ENABLE", "HCCL_INTRA_PCIE_ENABLE")],
+        ),
+        ({"HCCL_INTRA_PCIE_ENABLE": "0"}, [("HCCL_INTRA_PCIE_ENABLE",)]),
+        ({"HCCL_INTRA_ROCE_ENABLE": "0"}, [("HCCL_INTRA_ROCE_ENABLE",)]),
+        ({"HCCL_INTRA_ROCE_ENABLE": "0", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
+        ({"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
+        (
+            {"HCCL_IF_BASE_PORT": "60000", "HCCL_HOST_SOCKET_PORT_RANGE": "auto"},
+            [("HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE")],
+        ),
+    ],
+)
+def test_what_contradicts_what(env: dict[str, str], names: list[tuple[str, ...]]) -> None:
+    assert [problem.names for problem in conflicts(env)] == names
+
+
+def test_the_ports_of_the_host() -> None:
+    assert hccl_ports({}) == [range(60000, 60032)]
+    assert hccl_ports({"HCCL_IF_BASE_PORT": "29500"}) == [range(29500, 29532)]
+    assert hccl_ports({"HCCL_IF_BASE_PORT": "x"}) == []
+    assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "auto"}) == []
+    assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "1-2,9"}) == [range(1, 3), range(9, 10)]
+
+
+def test_the_page_is_the_one_of_the_code() -> None:
+    page = (ROOT / "docs/reference/hccl.md").read_text(encoding="utf-8")
+    assert page == variables_markdown(), (
+        "write it anew: python -c 'from ascendboot.hccl.variables import variables_markdown as r; "
+        'print(r(), end="")\' >docs/reference/hccl.md'
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_right"),
+    [
+        ({"HCCL_CONNECT_TIMEOUT": 1200, "HCCL_WHITELIST_DISABLE": 1, "HCCL_RDMA_TC": 132}, True),
+        ({"HCCL_SOCKET_IFNAME": "=eth0", "HCCL_NPU_SOCKET_PORT_RANGE": 16666}, True),
+        ({"HCCL_BUFFSIZE": 209715200}, False),
+        ({"HCCL_BUFSIZE": 200}, False),
+        ({"HCCL_SOCKET_FAMILY": "IPv4"}, False),
+    ],
+)
+def test_editors_see_it_too(settings: dict[str, object], is_right: bool) -> None:  # noqa: FBT001
+    document = {"cluster": "c", "nodes": {"n1": {"address": "192.0.2.1"}}, "hccl": settings}
+    assert jsonschema.Draft202012Validator(schema()).is_valid(document) is is_right

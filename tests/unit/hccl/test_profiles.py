@@ -1,0 +1,98 @@
+"""Profiles: defaults that an inventory can override, and the page about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from ascendboot.facts.installed import Installed
+from ascendboot.facts.parsers.software import Horovod, Ssh
+from ascendboot.facts.query import Answered
+from ascendboot.hccl.profiles import (
+    LIMITS,
+    REC_SDK_TF,
+    packages_of,
+    profile_env,
+    profile_paths,
+    profiles_markdown,
+    why_not_value,
+)
+from ascendboot.inventory.load import load
+from ascendboot.setup.plan import ClusterFacts, ClusterPlan, plan_cluster
+from tests.engine.simulated import Simulation
+from tests.unit.checks import well
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
+
+
+def test_the_page_is_the_one_of_the_code() -> None:
+    page = (ROOT / "docs/reference/rec-sdk-tf.md").read_text(encoding="utf-8")
+    assert page == profiles_markdown(), (
+        "write it anew: python -c 'from ascendboot.profiles import reference_markdown as r; "
+        'print(r(), end="")\' >docs/reference/rec-sdk-tf.md'
+    )
+
+
+def test_defaults_lie_within_the_limits() -> None:
+    assert [v.name for v in REC_SDK_TF if why_not_value(v.name, v.default)] == []
+    assert len({v.name for v in REC_SDK_TF}) == len(REC_SDK_TF)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_hold_at_both_ends(name: str) -> None:
+    least, most = LIMITS[name]
+    values = [str(n) for n in (least - 1, least, most, most + 1)]
+    assert [why_not_value(name, value) is None for value in values] == [False, True, True, False]
+    assert why_not_value(name, "x") is not None
+
+
+def test_the_inventory_counts_before_the_profile(tmp_path: Path) -> None:
+    path = tmp_path / "i.yaml"
+    text = "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\nenv: {CACHE_MODE: DDR, MORE: 1}\n"
+    path.write_text(text)
+    assert dict(load(path).env) == {"CACHE_MODE": "DDR", "MORE": "1"}
+    path.write_text(text + "profile: rec-sdk-tf\n")
+    wanted = {**profile_env("rec-sdk-tf"), "CACHE_MODE": "DDR", "MORE": "1"}
+    assert dict(load(path).env) == wanted
+    assert wanted["BIND_INFO"] == "0:12 12:48 60:48"
+    assert wanted["HCCL_CONNECT_TIMEOUT"] == "1200"
+
+
+def test_each_node_gets_its_own_nic_and_paths() -> None:
+    cluster = Simulation.of(2)
+    cluster.cluster = replace(cluster.cluster, profile="rec-sdk-tf", env={"PYTHONPATH": "/mine"})
+    assert cluster.walk().exit_code == 0
+    env = cluster.nodes[1].transport.files["/var/lib/ascendboot/lab/env/node.env"].content.decode()
+    packages = "/usr/lib/python3.10/site-packages"
+    assert "export NCCL_SOCKET_IFNAME=eth0\n" in env
+    libraries = f"{packages}/mx_rec/libasc:{packages}/rec_sdk_common/lib:/usr/local/lib"
+    assert f"export LD_LIBRARY_PATH={libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n" in env
+    assert env.count("PYTHONPATH") == 1
+    assert "export PYTHONPATH=/mine\n" in env
+
+
+def test_horovodrun_gets_the_paths_of_the_profile() -> None:
+    horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
+    facts = well.facts(1, horovod=horovod, ssh=Answered(Ssh("/usr/bin/ssh", "9.2p1")))
+    own = Installed(base=PurePosixPath("/var/lib/ascendboot/lab"))
+    for profile, wanted in (("none", {}), ("rec-sdk-tf", profile_paths("rec-sdk-tf", PACKAGES))):
+        wish = well.cluster(well.node(1), profile=profile)
+        decided = plan_cluster(wish, ClusterFacts({"lab-1": facts}, {"lab-1": own}))
+        assert isinstance(decided, ClusterPlan)
+        assert decided.launcher_env == wanted
+
+
+def test_devices_must_be_the_same_in_the_same_order() -> None:
+    nodes = (well.node(1, device_count=8), well.node(2, device_count=4))
+    facts = well.facts(1), well.facts(2, **well.npus(*range(4)))
+    level = {
+        profile: well.judged(well.cluster(*nodes, profile=profile), *facts)[0].split(" ")[:2]
+        for profile in ("none", "rec-sdk-tf")
+    }
+    assert level == {
+        "none": ["devices-differ", "warning"],
+        "rec-sdk-tf": ["devices-differ", "error"],
+    }

@@ -1,0 +1,349 @@
+"""The inventory: what loads and as what, what is refused and how that is said."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ascendboot.errors import InventoryError
+from ascendboot.inventory.load import load
+from ascendboot.inventory.values import expand
+from ascendboot.model.cluster import Cluster, Device, Node, SshAccess
+
+ROOT = Path(__file__).parents[3]
+REFUSED = sorted((ROOT / "tests/data/inventory").glob("*.yaml"))
+FINGERPRINT = "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA"
+MINIMAL = "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\n"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def loaded(text: str) -> Cluster:
+    Path("i.yaml").write_text(text, encoding="utf-8")
+    return load(Path("i.yaml"))
+
+
+def problems_of(content: str | bytes) -> tuple[str, ...]:
+    raw = content if isinstance(content, bytes) else content.encode()
+    Path("i.yaml").write_bytes(raw)
+    with pytest.raises(InventoryError) as caught:
+        load(Path("i.yaml"))
+    assert caught.value.exit_code == 2
+    return caught.value.problems
+
+
+def test_five_lines_are_enough() -> None:
+    user = SshAccess(user="root")
+    first, second = "192.0.2.11", "192.0.2.12"
+    assert loaded(
+        "cluster: two-node\n"
+        "nodes:\n"
+        "  atlas-1: {address: 192.0.2.11}\n"
+        "  atlas-2: {address: 192.0.2.12}\n"
+        "defaults: {user: root}\n"
+    ) == Cluster(
+        name="two-node",
+        nodes=(
+            Node(name="atlas-1", address=first, cluster_address=first, server_id=first, ssh=user),
+            Node(
+                name="atlas-2", address=second, cluster_address=second, server_id=second, ssh=user
+            ),
+        ),
+        primary_name="atlas-1",
+        source="i.yaml",
+    )
+
+
+def test_every_key_reaches_the_cluster() -> None:
+    cluster = loaded(f"""\
+cluster: c
+product: 910
+primary: n2
+nodes:
+  n1: {{address: n1.example, cluster_address: 198.51.100.1, server_id: one}}
+  n2:
+    address: 192.0.2.2
+    user: me
+    port: 2222
+    identity: ~/.ssh/id
+    jump: root@bastion.example:2200
+    fingerprint: {FINGERPRINT}
+    container: rec-sdk
+    devices: [3, {{device_id: 0, device_ip: 198.51.100.20}}, {{device_id: 1}}]
+    interface: eth0
+    leaf: leaf-1
+defaults: {{user: root, devices: 8}}
+ssh: {{port: 7722, trust: pinned}}
+resources: {{mode: rank-table}}
+launcher: {{kind: mpirun}}
+code: {{path: /workspace/little_demo, python: /usr/bin/python3.10}}
+env: {{A: 1200, B: 012, C: yes, D: "x y", E: 1.50, F: 2024-01-01, G: "", H: true}}
+""")
+    assert cluster == Cluster(
+        name="c",
+        nodes=(
+            Node(
+                name="n1",
+                address="n1.example",
+                cluster_address="198.51.100.1",
+                server_id="one",
+                ssh=SshAccess(user="root"),
+                device_count=8,
+            ),
+            Node(
+                name="n2",
+                address="192.0.2.2",
+                cluster_address="192.0.2.2",
+                server_id="192.0.2.2",
+                ssh=SshAccess(
+                    user="me",
+                    port=2222,
+                    identity=str(Path("~/.ssh/id").expanduser()),
+                    jump="root@bastion.example:2200",
+                    fingerprint=FINGERPRINT,
+                ),
+                container="rec-sdk",
+                devices=(Device(3), Device(0, "198.51.100.20"), Device(1)),
+                interface="eth0",
+                leaf="leaf-1",
+            ),
+        ),
+        primary_name="n2",
+        source="i.yaml",
+        product="910",
+        ssh_port=7722,
+        trust="pinned",
+        launcher="mpirun",
+        code_path="/workspace/little_demo",
+        python="/usr/bin/python3.10",
+        env={
+            "A": "1200",
+            "B": "012",
+            "C": "yes",
+            "D": "x y",
+            "E": "1.50",
+            "F": "2024-01-01",
+            "G": "",
+            "H": "true",
+        },
+    )
+
+
+def test_ranges_pair_names_and_addresses_in_the_order_written() -> None:
+    cluster = loaded(
+        """\
+cluster: c
+nodes:
+  "a-[03,01-02]": {address: "2001:db8::[1-3]", cluster_address: "192.0.2.[13,11-12]"}
+  "r[1-2]n[1-2]": {address: "192.0.2.[21-24]", server_id: "s[6-9]"}
+"""
+    )
+    assert [(n.name, n.address, n.cluster_address, n.server_id) for n in cluster.nodes] == [
+        ("a-03", "2001:db8::1", "192.0.2.13", "192.0.2.13"),
+        ("a-01", "2001:db8::2", "192.0.2.11", "192.0.2.11"),
+        ("a-02", "2001:db8::3", "192.0.2.12", "192.0.2.12"),
+        ("r1n1", "192.0.2.21", "192.0.2.21", "s6"),
+        ("r1n2", "192.0.2.22", "192.0.2.22", "s7"),
+        ("r2n1", "192.0.2.23", "192.0.2.23", "s8"),
+        ("r2n2", "192.0.2.24", "192.0.2.24", "s9"),
+    ]
+
+
+def test_device_addresses_take_ranges_too() -> None:
+    nodes = loaded("""\
+cluster: c
+nodes:
+  n[1-2]:
+    address: 192.0.2.[1-2]
+    devices: [{device_id: 0, device_ip: "198.51.100.[1-2]"}, 1]
+""").nodes
+    assert [n.devices for n in nodes] == [
+        (Device(0, "198.51.100.1"), Device(1)),
+        (Device(0, "198.51.100.2"), Device(1)),
+    ]
+
+
+def test_the_node_counts_before_its_groups_and_these_before_the_defaults() -> None:
+    nodes = loaded("""\
+cluster: c
+nodes:
+  n1: {address: 192.0.2.1, user: own, groups: [g1, g2]}
+  n2: {address: 192.0.2.2, groups: [g2, g1]}
+  n3: {address: 192.0.2.3, groups: []}
+  n4: {address: 192.0.2.4}
+groups:
+  g1: {user: g1, leaf: g1, port: 22}
+  g2: {user: g2, interface: g2, port: 2}
+defaults: {user: all, leaf: all, port: 9, groups: [g2]}
+""").nodes
+    assert [(n.ssh.user, n.leaf, n.interface, n.ssh.port) for n in nodes] == [
+        ("own", "g1", "g2", 22),
+        ("g2", "g1", "g2", 2),
+        ("all", "all", None, 9),
+        ("g2", "all", "g2", 2),
+    ]
+
+
+def test_without_a_user_it_is_the_operator() -> None:
+    assert loaded(MINIMAL).nodes[0].ssh.user == pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_a_jump_through_a_node_is_resolved_and_the_node_itself_is_reached_directly() -> None:
+    nodes = loaded("""\
+cluster: c
+nodes:
+  gate: {address: "2001:db8::1", cluster_address: 192.0.2.9, user: root, port: 2222}
+  n1: {address: 192.0.2.1}
+  n2: {address: 192.0.2.2, jump: "bastion:22"}
+  n3: {address: 192.0.2.3, jump: "me@[2001:db8::5]:22"}
+defaults: {jump: gate}
+""").nodes
+    assert [n.ssh.jump for n in nodes] == [
+        None,
+        "root@[2001:db8::1]:2222",
+        "bastion:22",
+        "me@[2001:db8::5]:22",
+    ]
+
+
+def test_nodes_behind_one_forwarding_address_differ_by_port() -> None:
+    nodes = loaded("""\
+cluster: c
+nodes:
+  n1: {address: gate.example, port: 2201, cluster_address: 198.51.100.1}
+  n2: {address: gate.example, port: 2202, cluster_address: 198.51.100.2}
+""").nodes
+    assert [(n.address, n.ssh.port) for n in nodes] == [
+        ("gate.example", 2201),
+        ("gate.example", 2202),
+    ]
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda p: p.stem)
+def test_everything_that_is_wrong_is_said_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    with pytest.raises(InventoryError) as caught:
+        load(Path(path.name))
+    assert f"{caught.value}\n" == path.with_suffix(".txt").read_text(encoding="utf-8")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "i.yaml: states nothing; it begins with `cluster: NAME` and `nodes:`"),
+        ("--- ~", "i.yaml:1: has no value; give it one, or remove it"),
+        (
+            b"cluster: c\nprimary: \xe9\n",
+            "i.yaml:2: byte 0xe9 is not UTF-8; save the file as UTF-8",
+        ),
+        (
+            MINIMAL.encode("utf-16"),
+            "i.yaml:1: byte 0xff is not UTF-8; save the file as UTF-8",
+        ),
+        (
+            MINIMAL + "primary: a\0b",
+            "i.yaml:3: the control character U+0000 stands here; remove it",
+        ),
+        (
+            MINIMAL + "#" * 1024 * 1024,
+            "i.yaml: is larger than 1 MiB; write many nodes as one range",
+        ),
+        ("[" * 100_000, "i.yaml:1: nested more than 20 deep; does a bracket miss its partner?"),
+        (
+            "a: &a [x]\nb: &b [*a, *a]\n",
+            "i.yaml:2: *a is an alias; write it out, or use `groups`",
+        ),
+        ("cluster: &c {x: *c}\n", "i.yaml:1: *c is an alias; write it out, or use `groups`"),
+    ],
+)
+def test_what_is_hardly_a_file_of_text(content: str | bytes, problem: str) -> None:
+    assert problem in problems_of(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("cluster: c: d", "i.yaml:1:11: not YAML: "),
+        ("cluster: c\n nodes: {}", "i.yaml:2:7: not YAML: "),
+        ('cluster: c\nprimary: "n1', "i.yaml:"),
+        ("nodes: *unknown", "i.yaml:1:8: not YAML: "),
+        ("nodes: {a: 1", "i.yaml:"),
+    ],
+)
+def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
+    (problem,) = problems_of(text)
+    assert problem.startswith(place)
+    assert re.match(r"i\.yaml:\d+:\d+: not YAML: .+; check indentation, colons and quotes", problem)
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
+    Path("w.yaml").write_bytes(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode())
+    assert load(Path("w.yaml")).name == "c"
+
+
+def test_a_file_that_cannot_be_read() -> None:
+    Path("d.yaml").mkdir()
+    Path("loop.yaml").symlink_to("loop.yaml")
+    said = []
+    for name in ("none.yaml", "d.yaml", "loop.yaml"):
+        with pytest.raises(InventoryError) as caught:
+            load(Path(name))
+        said.append(str(caught.value))
+    assert said == [
+        "none.yaml: could not be read: no such file or directory; name another with --inventory",
+        "d.yaml: is a folder; name the YAML file in it",
+        (
+            "loop.yaml: could not be read: too many levels of symbolic links; "
+            "name another with --inventory"
+        ),
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_without_permission() -> None:
+    Path("i.yaml").touch(mode=0o000)
+    with pytest.raises(InventoryError) as caught:
+        load(Path("i.yaml"))
+    assert str(caught.value) == (
+        "i.yaml: could not be read: permission denied; name another with --inventory"
+    )
+
+
+def test_messages_name_the_file_from_the_working_directory(tmp_path: Path) -> None:
+    Path("i.yaml").write_text("x: 1", encoding="utf-8")
+    with pytest.raises(InventoryError, match=r"^i\.yaml:1: "):
+        load(tmp_path / "i.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", ("a",)),
+        ("a-[1]", ("a-1",)),
+        ("[08-11]", ("08", "09", "10", "11")),
+        ("a[0,2-3]b", ("a0b", "a2b", "a3b")),
+        ("[1-2][1-2]", ("11", "12", "21", "22")),
+        ("n-[1, 3]", ("n-1", "n-3")),
+    ],
+)
+def test_ranges(text: str, expected: tuple[str, ...]) -> None:
+    assert expand(text) == expected
+
+
+def test_a_thousand_nodes_load_in_well_under_a_second_of_work() -> None:
+    text = 'cluster: c\nnodes: {"n-[0001-1000]": {address: "10.[0-3].0.[1-250]"}}\n'
+    loaded(text)
+    start = time.process_time()
+    assert len(loaded(text).nodes) == 1000
+    assert time.process_time() - start < 0.5

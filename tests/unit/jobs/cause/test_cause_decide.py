@@ -1,0 +1,363 @@
+"""From clues to one verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascendboot.jobs.evidence import Evidence, Kind
+from ascendboot.jobs.first_cause import first_cause
+from ascendboot.launch.plan import PlannedRank
+from ascendboot.model.job import CauseKind, Followed, JobCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RANKS = tuple(PlannedRank(n, "a-1" if n < 2 else "a-2", n % 2, n % 2) for n in range(4))
+RESET = "RuntimeError: Connection reset by peer"
+
+
+def ended(rank: int, code: int, at: float, **more: object) -> Evidence:
+    return Evidence(kind=Kind.ENDED, rank=rank, exit_code=code, at=at, source="events", **more)  # type: ignore[arg-type]
+
+
+def ended_by_us(rank: int, code: int, at: float) -> Evidence:
+    return Evidence(kind=Kind.ENDED_BY_US, rank=rank, exit_code=code, at=at, source="events")
+
+
+def own(rank: int, words: str, at: float | None = None, precision_s: float = 0.0) -> Evidence:
+    return Evidence(
+        kind=Kind.OWN,
+        rank=rank,
+        words=words,
+        at=at,
+        precision_s=precision_s,
+        source=f"rank.{rank}.log",
+    )
+
+
+def peer(rank: int, at: float | None = None, *blames: int) -> Evidence:
+    return Evidence(
+        kind=Kind.PEER, rank=rank, words=RESET, at=at, blames=blames, source=f"rank.{rank}.log"
+    )
+
+
+def judged(*clues: Evidence, uncertainty_s: float = 0.0) -> JobCause:
+    cause = first_cause(RANKS, clues, uncertainty_s=uncertainty_s)
+    assert cause is not None
+    return cause
+
+
+def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
+    cause = judged(ended(2, 3, 10.0), *(ended(rank, 143, 10.5) for rank in (0, 1, 3)))
+    assert cause == JobCause(
+        kind=CauseKind.RANK,
+        title="a-2: rank 2 on device 0 failed first, with exit code 3, at 00:00:10.000 UTC",
+        ranks=(2,),
+        nodes=("a-2",),
+        device=0,
+        at="1970-01-01T00:00:10.000+00:00",
+        source="events",
+        why="no other rank failed by itself",
+        followed=(Followed((0, 1, 3), "ended with the job"),),
+    )
+
+
+def test_a_rank_that_lingers_after_its_error_while_the_others_die_of_it() -> None:
+    """As under Horovod: the exception waits for threads, and mpirun names another rank first."""
+    cause = judged(
+        *(ended(1, 143, 12.0), own(1, "ValueError: no", 9.0)),
+        *(ended(0, 1, 10.0), peer(0), ended(2, 1, 10.1), peer(2), ended(3, 143, 11.0)),
+    )
+    assert (cause.rank, cause.words, cause.source) == (1, "ValueError: no", "rank.1.log")
+    assert cause.at == "1970-01-01T00:00:09.000+00:00"
+    assert cause.followed == (
+        Followed((0, 2), "the connection to another rank broke"),
+        Followed((3,), "ended with the job"),
+    )
+
+
+def test_so_it_is_when_nobody_knows_when_it_said_so() -> None:
+    seen = (ended(0, 1, 10.0), peer(0), ended_by_us(1, 143, 12.0), own(1, "ValueError: no"))
+    cause = judged(*seen)
+    assert (cause.rank, cause.at, cause.meaning) == (1, None, "")
+    assert cause.title == (
+        "a-1: rank 1 on device 1 failed first, and was ended later, with signal 15"
+    )
+    assert cause.why == "no other rank tells of an error of its own; its time is not known"
+
+
+def test_an_error_whose_time_is_not_known_is_said() -> None:
+    cause = judged(ended(0, 1, 10.0), ended(1, 143, 12.0), own(1, "ValueError: no"))
+    assert (cause.rank, cause.unsure) == (0, "when the error of a-1:1 came is not known")
+
+
+def test_the_earlier_of_two_that_failed_by_themselves() -> None:
+    cause = judged(ended(0, 1, 10.5), own(0, "KeyError: 1", 10.0), ended(3, 7, 10.25))
+    assert (cause.rank, cause.unsure) == (0, "")
+    assert cause.why == "0.250 s before a-2:3, the next that failed by itself"
+    assert cause.followed == (
+        Followed((1, 2), "no end was seen"),
+        Followed((3,), "failed later, with exit code 7"),
+    )
+
+
+def test_clocks_that_are_not_known_well_enough_are_said() -> None:
+    seen = (ended(0, 1, 10.0), ended(1, 1, 10.1), ended(3, 7, 10.2))
+    assert judged(*seen, uncertainty_s=0.3).unsure == ""  # the next is on the same node
+    two = (ended(0, 1, 10.0), ended(3, 7, 10.2))
+    assert judged(*two, uncertainty_s=0.3).unsure == (
+        "a-2:3 may have been first: their times are only known within 0.3 s"
+    )
+    assert judged(*two, uncertainty_s=0.1).unsure == ""
+
+
+def test_so_are_times_that_are_whole_seconds() -> None:
+    cause = judged(ended(0, 1, 10.0), ended(1, 1, 11.0), own(1, "KeyError: 1", 10.5, 1.0))
+    assert cause.unsure == "a-1:1 may have been first: their times are only known within 1 s"
+
+
+def test_all_ranks_fail_alike() -> None:
+    missing = "ModuleNotFoundError: No module named 'apex'"
+    seen = [clue for n in range(4) for clue in (ended(n, 1, 10 + n / 10), own(n, missing))]
+    cause = judged(*seen)
+    assert (cause.kind, cause.rank, cause.ranks, cause.device) == (
+        CauseKind.ALIKE,
+        None,
+        (0, 1, 2, 3),
+        None,
+    )
+    assert cause.title == (
+        "a-[1-2]: all 4 ranks failed alike, with exit code 1, at 00:00:10.000 UTC"
+    )
+    assert cause.meaning == "Python lacks a module"
+    assert (cause.followed, cause.unsure) == ((), "")
+
+
+def test_one_that_fails_alike_while_the_job_is_ended_is_one_of_them() -> None:
+    seen = [clue for n in range(3) for clue in (ended(n, 1, 10.0), own(n, f"KeyError: {n}", 9.0))]
+    late = Evidence(kind=Kind.LATE, rank=3, at=11.0, words="KeyError: 3")
+    cause = judged(*seen, ended_by_us(3, 1, 11.0), late)
+    assert (cause.kind, cause.ranks, cause.words) == (CauseKind.ALIKE, (0, 1, 2, 3), "KeyError: 0")
+    assert judged(ended(0, 1, 10.0), ended_by_us(3, 1, 11.0), late).ranks == (0,)
+
+
+def test_all_fail_alike_and_the_first_is_ended_before_it_is_through() -> None:
+    said = [own(n, "main.py: error: unrecognized arguments: -x", 9.0 + n) for n in range(4)]
+    cause = judged(*said, ended_by_us(0, 143, 11.0), *(ended(n, 2, 10.0) for n in (1, 2, 3)))
+    assert cause.title == (
+        "a-[1-2]: all 4 ranks failed alike, with exit code 2, at 00:00:09.000 UTC"
+    )
+    cause = judged(*said, *(ended_by_us(n, 143, 11.0) for n in range(4)))
+    assert cause.title == "a-[1-2]: all 4 ranks failed alike, at 00:00:09.000 UTC"
+
+
+def test_the_ranks_of_one_node_fail_alike() -> None:
+    torch = "ImportError: libhccl.so: cannot open shared object file"
+    cause = judged(
+        *(clue for n in (2, 3) for clue in (ended(n, 1, 10.0 + n), own(n, torch))),
+        *(ended(n, 143, 13.5) for n in (0, 1)),
+    )
+    assert cause.title == "a-2: 2 of 4 ranks failed alike (ranks 2-3), at 00:00:12.000 UTC"
+    assert cause.followed == (Followed((0, 1), "ended with the job"),)
+
+
+def test_all_end_at_once_with_one_code_and_without_a_word() -> None:
+    assert judged(*(ended(n, 2, 10 + n / 10) for n in range(4))).kind is CauseKind.ALIKE
+    assert judged(*(ended(n, 2, 10.0 + n) for n in range(4))).kind is CauseKind.RANK
+
+
+def test_a_rank_that_only_the_launcher_saw_die_was_the_first() -> None:
+    killed = Evidence(kind=Kind.KILLED, rank=3, exit_code=137, source="launcher.log")
+    cause = judged(killed, ended(0, 1, 10.0), own(0, "KeyError: 1", 9.0))
+    assert (cause.rank, cause.at) == (3, None)
+    assert cause.meaning.startswith("SIGKILL")
+    assert cause.unsure == ""
+
+
+def test_a_kill_for_want_of_memory_is_called_that() -> None:
+    cause = judged(ended(1, 137, 10.0, out_of_memory=True), ended(0, 1, 10.1), peer(0))
+    assert cause.rank == 1
+    assert cause.meaning == (
+        "SIGKILL, while the kernel ended processes of this node for want of memory"
+    )
+
+
+@pytest.mark.parametrize(("code", "word"), [(139, "native code"), (135, "SIGBUS")])
+def test_signals_in_words(code: int, word: str) -> None:
+    assert word in judged(ended(1, code, 10.0)).meaning
+
+
+def test_a_kill_within_the_error_of_the_clocks_comes_before_those_who_lost_a_peer() -> None:
+    cause = judged(ended(2, 137, 10.2), ended(0, 1, 10.0), peer(0), ended(1, 143, 10.3))
+    assert (cause.rank, cause.why) == (
+        2,
+        "all others only lost a peer; this one was killed, and says nothing",
+    )
+
+
+def test_a_rank_that_ended_well_while_others_needed_it() -> None:
+    cause = judged(ended(1, 0, 5.0), ended(0, 1, 10.0), peer(0), ended(2, 1, 10.1), peer(2))
+    assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,))
+    assert cause.title == "a-1: rank 1 ended well while others waited for it"
+
+
+def test_a_rank_that_the_others_name_as_missing() -> None:
+    cause = judged(ended(0, 1, 10.0), peer(0, 10.0, 3), ended(1, 1, 11.0), peer(1))
+    assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (3,))
+    assert cause.why == "rank 0 names it as the one that is missing"
+
+
+def lost(
+    rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()
+) -> tuple[Evidence, Evidence]:
+    return ended(rank, 1, at), replace(peer(rank, at, *blames), blamed_nodes=nodes)
+
+
+ALL_LOST = "every rank only says that it lost another"
+UNNAMED = "rank 0 lost a peer and named none that is silent"
+ONE = "nothing says which of them "
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "ranks", "why", "unsure"),
+    [
+        # The only one that says nothing, whatever ended it.
+        (
+            (*lost(0, 10.0), *lost(1, 10.1), *lost(2, 10.2), ended_by_us(3, 143, 11.0)),
+            *(CauseKind.LEFT, (3,), "all others lost a peer, and it alone says nothing", ""),
+        ),
+        # A chain: who is named and lost a peer too is not the cause.
+        (
+            (*lost(0, 10.0, 1), *lost(1, 10.1, 2), *lost(2, 10.2, 3), ended(3, 143, 11.0)),
+            *(CauseKind.LEFT, (3,), "rank 2 names it as the one that is missing", ""),
+        ),
+        # One that says nothing only waited; the other is named.
+        (
+            (*lost(0, 10.0, 3), *lost(1, 10.1, 3), ended_by_us(2, 143, 11.0)),
+            *(CauseKind.LEFT, (3,), "ranks 0-1 name it as the one that is missing", ""),
+        ),
+        # The address of a node names it where one rank of it says nothing ...
+        (
+            (*lost(0, 10.0, nodes=("a-2",)), *lost(2, 10.2, nodes=("a-2",))),
+            *(CauseKind.LEFT, (3,), "ranks 0,2 name it as the one that is missing", ""),
+        ),
+        # ... and does not decide where several do.
+        (
+            lost(0, 10.0, nodes=("a-2",)),
+            *(CauseKind.ONE_OF, (2, 3), "rank 0 names their node, and no rank of it"),
+            f"{ONE}the others lost",
+        ),
+        (
+            (*lost(0, 10.0, 2), *lost(1, 10.0, 3)),
+            *(CauseKind.ONE_OF, (2, 3), "ranks 0-1 name them, each another one"),
+            f"{ONE}the others lost",
+        ),
+        (
+            (*lost(0, 10.0), ended_by_us(1, 143, 11.0), ended(2, 143, 11.0)),
+            *(CauseKind.ONE_OF, (1, 2, 3), UNNAMED, f"{ONE}was lost, and these say nothing"),
+        ),
+        # All lost another: the one that all others name, else any.
+        (
+            (*lost(0, 10.0, 2), *lost(1, 10.1, 2), *lost(2, 10.2, 0), *lost(3, 10.3, 2)),
+            *(CauseKind.LEFT, (2,), "ranks 0-1,3 name it as the one that is missing", ""),
+        ),
+        (
+            tuple(clue for n in range(4) for clue in lost(n, 10.0 + n, (n + 1) % 4)),
+            *(CauseKind.ONE_OF, (0, 1, 2, 3), ALL_LOST),
+            "nothing says which of them was first; a-1:0 said so first",
+        ),
+    ],
+)
+def test_whom_the_others_miss(
+    seen: tuple[Evidence, ...], kind: CauseKind, ranks: tuple[int, ...], why: str, unsure: str
+) -> None:
+    cause = judged(*seen)
+    assert (cause.kind, cause.ranks, cause.why, cause.unsure) == (kind, ranks, why, unsure)
+    if kind is CauseKind.ONE_OF:
+        assert "not certain which rank failed first: one of ranks " in cause.title
+
+
+def test_an_own_error_is_doubted_where_the_others_name_another() -> None:
+    seen = (ended(1, 1, 10.0), own(1, "[ERROR] no metrics"), *lost(0, 10.5, 3), *lost(2, 10.6, 3))
+    assert judged(*seen).unsure == (
+        "rank 3 may have been first: ranks 0,2 name it as the one that is missing"
+    )
+
+
+def test_no_rank_failed_before_it_was_ended() -> None:
+    assert first_cause(RANKS, [ended_by_us(0, 143, 10.0), ended(1, 0, 9.0)]) is None
+    assert first_cause(RANKS, []) is None
+
+
+def test_somebody_ended_one_rank_from_outside() -> None:
+    cause = judged(ended(1, 143, 10.0), ended(0, 1, 10.1), peer(0))
+    assert (cause.rank, cause.meaning) == (1, "SIGTERM, from outside of the job")
+
+
+def test_the_verdict_fits_a_screen() -> None:
+    seen = (ended(0, 1, 10.0), own(0, "EI0011", 9.9), ended(3, 7, 10.0), ended(1, 143, 11.0))
+    remedy = "npu-smi info names what else runs on it; else a smaller batch"
+    followed = "rank 1: ended with the job; rank 2: no end was seen; rank 3: failed later"
+    assert judged(*seen, uncertainty_s=1.0).lines() == [
+        "a-1: rank 0 on device 0 failed first, with exit code 1, at 00:00:09.900 UTC",
+        "  it says: EI0011",
+        "  it means: the device has too little free memory",
+        f"  to do: {remedy}, or a smaller HCCL_BUFFSIZE",
+        "  chosen, as: 0.100 s before a-2:3, the next that failed by itself",
+        "  not certain: a-2:3 may have been first: their times are only known within 1 s",
+        f"  only followed: {followed}, with exit code 7",
+    ]
+
+
+def test_as_json_and_back() -> None:
+    cause = judged(ended(2, 3, 10.0), ended(0, 143, 10.5))
+    document = cause.to_json()
+    assert (document["rank"], document["node"], document["device"]) == (2, "a-2", 0)
+    assert JobCause.from_json(document) == cause
+
+
+CODES = st.sampled_from((0, 1, 3, 137, 139, 143))
+TIMES = st.none() | st.integers(0, 40).map(lambda n: n / 4)
+ENDS: st.SearchStrategy[Callable[[int], Evidence]] = st.builds(
+    lambda kind, code, at: lambda rank: Evidence(kind=kind, rank=rank, exit_code=code, at=at),
+    st.sampled_from((Kind.ENDED, Kind.ENDED_BY_US)),
+    CODES,
+    TIMES,
+)
+SAID: st.SearchStrategy[Callable[[int], Evidence]] = st.builds(
+    lambda is_own, word, at: lambda rank: own(rank, word, at) if is_own else peer(rank, at),
+    st.booleans(),
+    st.sampled_from(("KeyError: 1", "ValueError: 2 x")),
+    TIMES,
+)
+COURSES = st.lists(
+    st.builds(lambda make, rank: make(rank), ENDS | SAID, st.integers(0, 3)), max_size=10
+)
+
+
+@given(COURSES, st.randoms())
+def test_the_order_of_the_clues_does_not_matter(course: list[Evidence], random: object) -> None:
+    other = list(course)
+    random.shuffle(other)  # type: ignore[attr-defined]
+    assert first_cause(RANKS, other) == first_cause(RANKS, course)
+
+
+@given(COURSES)
+def test_whoever_is_chosen_did_not_only_follow(course: list[Evidence]) -> None:
+    cause = first_cause(RANKS, course)
+    if cause is not None:
+        followed = {rank for group in cause.followed for rank in group.ranks}
+        assert not followed & set(cause.ranks)
+        assert len(cause.lines()) <= 7
+
+
+@given(COURSES, st.integers(-4, 4))
+def test_a_clock_that_is_wrong_everywhere_changes_nobody(course: list[Evidence], by: int) -> None:
+    later = [c if c.at is None else replace(c, at=c.at + 100 + by) for c in course]
+    first, second = first_cause(RANKS, course), first_cause(RANKS, later)
+    assert (first and first.ranks) == (second and second.ranks)

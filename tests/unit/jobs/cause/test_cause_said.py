@@ -1,0 +1,183 @@
+"""What logs say of a failure, and when."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ascendboot.jobs.error_codes import CODES, known_words
+from ascendboot.jobs.evidence import Peers, alike, error_in, time_in
+from ascendboot.launch.build import plan
+from ascendboot.launch.plan import PlannedRank
+from tests.unit.launch.request import REQUEST
+
+RECORDED = sorted((Path(__file__).parents[3] / "data/rank-log").glob("*/*.txt"))
+OWN = b"Traceback (most recent call last):\n  File x\nValueError: loss is nan\n"
+PEER = b"RuntimeError: [pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer\n"
+
+
+PLACES = (("a-1", 0, "127.11.0.1"), *(("a-1", n, None) for n in (1, 2, 3)))
+JOB = replace(
+    plan(REQUEST),
+    ranks=tuple(
+        PlannedRank(n, node, device, device, ip)
+        for n, (node, device, ip) in enumerate(
+            (
+                *PLACES,
+                ("a-2", 0, "127.11.0.2"),
+                ("a-2", 1, "192.0.2.199"),
+                *(("a-2", n, None) for n in (2, 3)),
+            )
+        )
+    ),
+    addresses={
+        "a-1": ("a-1", "127.10.0.1", "127.0.0.1"),
+        "a-2": ("a-2", "127.10.0.2", "127.0.0.2", "192.168.200.100"),
+    },
+)
+"""Eight ranks on two servers with the addresses of the samples; their rank 0 writes."""
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_recorded_logs(path: Path) -> None:
+    said = error_in(path.read_bytes())
+    assert said is not None
+    named = Peers(JOB).named_in(said.trouble, JOB.ranks[0])
+    assert {
+        "words": said.words,
+        "of_a_peer": said.of_a_peer,
+        "blames": list(named.ranks),
+        "nodes": list(named.nodes),
+        "at": time_in(said.line, zone_s=0, until=None),
+    } == json.loads(path.with_suffix(".json").read_text())["value"]
+
+
+def words(log: bytes) -> str | None:
+    said = error_in(log)
+    return None if said is None else said.words
+
+
+def test_the_first_of_several_errors_counts_with_its_place() -> None:
+    said = error_in(b"step 1\n" + OWN + PEER, begins_at=100)
+    assert said is not None
+    assert (said.words, said.of_a_peer, said.offset) == ("ValueError: loss is nan", False, 107)
+
+
+def test_what_came_of_an_exception_is_not_its_cause() -> None:
+    chain = b"\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert words(OWN + chain + b"Traceback (most recent call last):\n  y\n" + PEER) == (
+        "ValueError: loss is nan"
+    )
+
+
+def test_an_error_that_was_overcome_is_none() -> None:
+    went_on = b"".join(b"step %d\n" % n for n in range(201))
+    assert words(OWN + went_on) is None
+    assert words(OWN + went_on[:100]) == "ValueError: loss is nan"
+
+
+def test_of_two_troubles_the_last_one_counts() -> None:
+    calm = b"".join(b"step %d\n" % n for n in range(30))
+    optional = (
+        b"Traceback (most recent call last):\n  x\nModuleNotFoundError: No module named 'apex'\n"
+    )
+    assert words(optional + calm + OWN) == "ValueError: loss is nan"
+
+
+def test_a_line_that_is_sure_counts_before_one_that_is_not() -> None:
+    weak = b"2026-01-02 03:04:05.6: E tensorflow/core/x.cc:1] failed call to cuInit\n"
+    assert words(weak + OWN) == "ValueError: loss is nan"
+    assert words(weak) == weak.decode().strip()
+
+
+@pytest.mark.parametrize(
+    "line", [b"KeyboardInterrupt", b"torch.distributed.elastic.SignalException: got signal: 15"]
+)
+def test_what_a_rank_says_when_it_is_ended_is_no_error(line: bytes) -> None:
+    assert words(b"Traceback (most recent call last):\n  x\n" + line + b"\n") is None
+
+
+TORCH_NPU = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "main.py", line 7, in <module>
+[rank1]: RuntimeError: OPS function error: HcclAllreduce, error code is 6
+[rank1]: [ERROR] 2026-01-02-03:04:05 (PID:7, Device:1, RankID:1) ERR01100 OPS call acl api failed.
+[rank1]: {0}
+[rank1]:         Solution: look at the other ranks
+"""
+"""The form of torch_npu's exceptions: its own code, then CANN's words."""
+
+
+@pytest.mark.parametrize(
+    ("cann", "of_a_peer"),
+    [
+        ("EI0006: [PID: 7] 2026-01-02-03:04:05.444.436 Getting socket times out.", True),
+        ("EI0011: [PID: 7] 2026-01-02-03:04:05.444.436 Failed to allocate 1 bytes.", False),
+        ("EJ0001: Failed to initialize. Maybe the last training process is running.", False),
+    ],
+)
+def test_an_exception_of_torch_npu_is_judged_by_the_words_of_cann(
+    cann: str, *, of_a_peer: bool
+) -> None:
+    said = error_in(TORCH_NPU.format(cann).encode())
+    assert said is not None
+    first = "RuntimeError: OPS function error: HcclAllreduce, error code is 6"
+    assert (said.words, said.of_a_peer) == (f"{first} … {cann}", of_a_peer)
+    assert time_in(said.line, zone_s=0, until=None) == 1767323045.0
+    assert known_words(said.words) is known_words(cann) is not None
+
+
+def test_a_line_that_comes_after_an_exception_is_none_of_its_words() -> None:
+    said = error_in(OWN + PEER)
+    assert said is not None
+    assert (said.words, said.of_a_peer) == ("ValueError: loss is nan", False)
+
+
+def test_progress_is_no_error() -> None:
+    assert words(b"epoch 3 error: 0.35 loss 2\nvalidation errors 17\n\n") is None
+    assert words(b"") is None
+
+
+def test_numbers_do_not_make_a_difference() -> None:
+    assert alike("rank 3: bad 0xff at 17") == alike("rank 12: bad 0xAB at 4")
+
+
+@pytest.mark.parametrize("code", [f"EI{number:04}" for number in range(1, 21)])
+def test_every_code_of_hccl_has_a_meaning_and_a_remedy(code: str) -> None:
+    known = known_words(f"Some_Error({code}): …")
+    assert known is CODES[code]
+    assert known.meaning
+    assert known.remedy
+
+
+UNTIL = 1767323050.0  # 2026-01-02 03:04:10 UTC
+
+
+@pytest.mark.parametrize(
+    ("line", "zone_s", "at"),
+    [
+        ("[ERROR] HCCL(1,python):2026-01-02-03:04:05.123.456 [x.cc:1] no", 0, 1767323045.123456),
+        ("2026-01-02 03:04:05,678 ERROR no", 0, 1767323045.678),
+        ("2026-01-02 11:04:05,678 ERROR no", 8 * 3600, 1767323045.678),
+        ("[2026-01-02T03:04:05Z] ERROR no", None, 1767323045.0),
+        ("2026-01-02 05:34:05.5+02:30 ERROR no", None, 1767323045.5),
+        ("2026/01/02 03:04:05 ERROR no", 0, 1767323045.0),
+        ("[rank0]:[E102 03:04:05.5", 0, None),
+        ("[E0102 03:04:05.678 ProcessGroupGloo.cpp:1] no", 0, 1767323045.678),
+        ("E1231 23:59:59.000001 77 x.cc:1] no", 0, 1767225599.000001),
+        ("2026-01-02 03:04:05,678 ERROR no", None, None),
+        ("2026-13-02 03:04:05,678 ERROR no", 0, None),
+        ("2019-01-02 03:04:05 ERROR an old checkpoint", 0, None),
+        ("2026-01-02 03:05:05 ERROR later than its end", 0, None),
+        ("ValueError: no", 0, None),
+    ],
+)
+def test_the_time_of_a_line(line: str, zone_s: int | None, at: float | None) -> None:
+    assert time_in(line, zone_s=zone_s, until=UNTIL) == pytest.approx(at)
+
+
+def test_a_time_without_a_year_needs_to_know_about_when() -> None:
+    assert time_in("E0102 03:04:05.678 1 x.cc:1] no", zone_s=0, until=None) is None

@@ -1,0 +1,163 @@
+"""The operator's copies of what nodes write, and the screen."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ascendboot.jobs.follow import Followers, NodeEvent
+from ascendboot.jobs.output import RankOutput
+from ascendboot.launch.build import plan
+from ascendboot.launch.events import Event, RankStarted
+from ascendboot.launch.scripts import NodeSample, RankUse
+from tests.unit.launch.request import REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.transport.api import Command
+
+PLAN: LaunchPlan = plan(REQUEST)
+
+
+class Stream:
+    def close(self) -> None:
+        pass
+
+
+class Streaming:
+    """A transport of which only the stream is used; remembers what it is to say."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+    def stream(self, command: Command, on_bytes: object) -> Stream:
+        self.nonce, self.on_bytes = command.argv[5], on_bytes
+        return Stream()
+
+    def says(self, name: str, data: bytes) -> bytes:
+        return f"==> {self.nonce}/../{name} <==\n".encode() + data
+
+
+def followed(
+    folder: Path, shown: list[bytes], seen: list[NodeEvent]
+) -> tuple[Followers, Streaming]:
+    followers = Followers(PLAN, folder=folder, sink=shown.append, on_event=seen.append, forks=4)
+    transports = {node: Streaming(node) for node in PLAN.nodes}
+    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    return followers, transports["a-1"]
+
+
+def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path: Path) -> None:
+    shown: list[bytes] = []
+    seen: list[NodeEvent] = []
+    followers, node = followed(tmp_path, shown, seen)
+    feed = followers.nodes["a-1"].feed
+    feed(node.says("events", b"rank 1 pid 7 start 8\n"))
+    feed(b"\n" + node.says("rank.1.log", b"one\ntw"))
+    feed(b"o\n")
+    feed(b"\n" + node.says("launcher.log", b"hm\n"))
+    feed(b"\n" + node.says("beat", b"\n"))
+    feed(b"\n" + node.says("rank.1.log", b"end"))
+    followers.close()
+
+    event: Event = RankStarted(1, 7, 8)
+    assert seen == [NodeEvent("a-1", event)]
+    assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
+    assert (tmp_path / "rank.1.log").read_bytes() == b"one\ntwo\nend"
+    assert (tmp_path / "rank.0.log").read_bytes() == b""
+    assert (tmp_path / "launcher.log").read_bytes() == b"hm\n"
+
+    feed(b"")
+    assert seen[1:] == [NodeEvent("a-1", None)]
+
+
+def test_what_is_short_of_its_size(tmp_path: Path) -> None:
+    followers, node = followed(tmp_path, [], [])
+    follower = followers.nodes["a-1"]
+    follower.feed(node.says("rank.0.log", b"12345\n"))
+    whole = {"rank.0.log": 6, "rank.1.log": 0, "events": 0, "of somebody else.log": 9}
+    assert follower.short_of(whole, patience_s=0.0) == {}
+    longer = {**whole, "rank.0.log": 7, "events": 3}
+    assert follower.short_of(longer, patience_s=0.0) == {"rank.0.log": (6, 7), "events": (0, 3)}
+    followers.close()
+
+
+def test_an_event_that_is_not_understood_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[NodeEvent] = []
+    followers, node = followed(tmp_path, [], seen)
+    with caplog.at_level(logging.WARNING):
+        followers.nodes["a-1"].feed(node.says("events", b"what?\nrank 1 pid 7 start 8\n"))
+    followers.close()
+    assert seen == [NodeEvent("a-1", RankStarted(1, 7, 8))]
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            'a-1: the job\'s events: line 1 not understood: "what?"; expected a start or an end '
+            "of a rank or the launcher"
+        )
+    ]
+
+
+def test_a_copy_that_cannot_be_written_does_not_stop_the_screen(tmp_path: Path) -> None:
+    (tmp_path / "rank.0.log").symlink_to("/dev/full")
+    shown: list[bytes] = []
+    followers, node = followed(tmp_path, shown, [])
+    followers.nodes["a-1"].feed(node.says("rank.0.log", b"a\n"))
+    followers.close()
+    assert shown == [b"a-1:0 | a\n"]
+    assert followers.nodes["a-1"].problems == (
+        "rank.0.log: could not keep the whole output: No space left on device",
+    )
+
+
+def test_a_screen_that_broke_is_not_asked_again() -> None:
+    asked: list[bytes] = []
+
+    def sink(block: bytes) -> None:
+        asked.append(block)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    screen = RankOutput(sink)
+    for block in (b"", b"a\n", b"b\n"):
+        screen.show(block)
+    assert asked == [b"a\n"]
+    assert screen.problem == (
+        "could not show the output any longer: its reader is gone; it is in the logs"
+    )
+
+
+def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Path) -> None:
+    told: list[tuple[str, NodeSample]] = []
+    followers = Followers(
+        PLAN,
+        folder=tmp_path,
+        sink=lambda _: None,
+        on_event=lambda _: None,
+        on_sample=lambda node, sample: told.append((node, sample)),
+        sample_s=60,
+        forks=4,
+    )
+    transports = {node: Streaming(node) for node in PLAN.nodes}
+    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    node = transports["a-1"]
+    feed = followers.nodes["a-1"].feed
+    feed(node.says("rank.1.log", b"one\n"))
+    feed(f"\n==> {node.nonce}/beat <==\n\nsam".encode())
+    assert told == []
+    feed(b"ple 7.50 1:R:1500:4")  # its newline is held back: a header may follow
+    feed(b"\n")
+    feed(b"\n\nsample 8.00\nple 9.00\n")
+    feed(b"\n" + node.says("launcher.log", b"not of a rank\n"))
+    feed(f"\n==> {node.nonce}/beat <==\nsample 9.50\n".encode())
+    followers.close()
+    use = RankUse(rank=1, state="R", cpu_s=1.5, memory_bytes=4096)
+    assert told == [
+        ("a-1", NodeSample(at_s=7.5, ranks=(use,), wrote=True)),
+        ("a-1", NodeSample(at_s=8.0, ranks=())),
+        ("a-1", NodeSample(at_s=9.5, ranks=())),
+    ]

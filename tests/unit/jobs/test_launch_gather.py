@@ -1,0 +1,220 @@
+"""What nodes send of their logs, in whatever pieces, and the copies it goes into."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.jobs.gather import Gathering, Shown
+from ascendboot.jobs.logs import Frames
+from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
+from ascendboot.launch.build import plan
+from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
+from ascendboot.model.cluster import NodeClocks
+from tests.unit.launch.request import REQUEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ascendboot.launch.plan import JobRecord
+    from ascendboot.transport.api import Command
+
+SENT = (
+    b"beat\ngap 3 rank.1.log\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
+    b"bytes 2 rank.0.log\no\nend\n"
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    given: dict[str, bytes] = {}
+    skipped: list[tuple[str, int]] = []
+    words: list[str] = []
+
+    def give(name: str, data: bytes) -> None:
+        given[name] = given.get(name, b"") + data
+
+    frames = Frames(give, lambda name, count: skipped.append((name, count)), words.append)
+    rest = SENT
+    while rest:
+        size = chance.randint(1, 9)
+        frames.feed(rest[:size])
+        rest = rest[size:]
+    assert given == {"rank.0.log": b"one\ntwo\n", "events": b"beat"}
+    assert skipped == [("rank.1.log", 3)]
+    assert words == ["beat", "lost", "absent", "end"]
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
+        Frames(lambda *_: None, lambda *_: None, lambda _: None).feed(b"hello\n")
+
+
+def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log"
+    path.write_bytes(b"one\ntw")
+    shown: list[bytes] = []
+    copy = LogCopy(path, Lines(b"n:0 | "), RankOutput(shown.append), resumes=True)
+    assert copy.size == 6
+    copy.give(b"o\nend")
+    copy.close()
+    assert path.read_bytes() == b"one\ntwo\nend"
+    assert b"".join(shown) == b"n:0 | one\nn:0 | two\nn:0 | end\n"
+    again: list[bytes] = []
+    show_copy(path, Lines(b"n:0 | "), RankOutput(again.append))
+    assert b"".join(again) == b"".join(shown)
+
+
+def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -> None:
+    """What comes after a full disk is not put behind the gap."""
+
+    class Full:
+        def write(self, data: memoryview) -> int:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    path = tmp_path / "rank.0.log"
+    copy = LogCopy(path, None, RankOutput(lambda _: None))
+    copy.give(b"one\n")
+    kept, copy._copy = copy._copy, Full()  # type: ignore[assignment]  # a disk that is full
+    copy.give(b"two\n")
+    copy._copy = kept
+    copy.give(b"three\n")
+    copy.close()
+    assert path.read_bytes() == b"one\n"
+    assert copy.problem.startswith("could not keep the whole output: ")
+
+
+class Cut:
+    """A transport whose stream says a little and ends."""
+
+    node = "a-1"
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
+        on_bytes(b"bytes 4 rank.0.log\none\n")
+        on_bytes(b"")
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobRecord:
+    """A job of two nodes; its folder is `tmp_path`."""
+    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clocks=NodeClocks())
+    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
+    record = read_record(tmp_path)
+    assert record is not None
+    return record
+
+
+def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) -> None:
+    gathering = Gathering(
+        job,
+        {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
+        folder=tmp_path,
+        output=RankOutput(lambda _: None),
+        forks=4,
+    )
+    gathering.follow()
+    gathering.close()
+    [error] = gathering.errors.values()
+    assert str(error) == "a-1: could not gather logs of job job-1: its connection has ended"
+    assert (tmp_path / "rank.0.log").read_bytes() == b"one\n"
+
+
+def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
+    job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ascendboot.jobs.gather.SILENCE_S", -1.0)
+    gathering = Gathering(
+        job,
+        {"a-1": Cut(), "a-2": Cut()},  # type: ignore[dict-item]  # see Cut
+        folder=tmp_path,
+        output=RankOutput(lambda _: None),
+        forks=4,
+    )
+    for node in gathering.nodes.values():
+        node.reader()
+    not_understood = NodeError("a-1", "could not give its logs")
+    gathering.errors["a-1"] = not_understood
+    gathering.complete()
+    gathering.close()
+    assert gathering.errors["a-1"] is not_understood
+    assert "its last stream has not ended" in str(gathering.errors["a-2"])
+
+
+EVENT = b"bytes 39 events\nlauncher - exit 0 at 1767225600.000000\n"
+LOG = b"one\ntwo\nbytes 3 rank.0.log\n"
+
+
+class Slow:
+    """A transport whose first stream is closed in the middle of a log; others give what misses."""
+
+    node = "a-1"
+
+    def __init__(self) -> None:
+        self._readers: list[Thread] = []
+        self._closed = Event()
+        self.is_alone: list[bool] = []
+        """Whether all streams before had ended, by stream."""
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Slow:
+        words = command.argv
+        at = int(words[words.index("rank.0.log") + 1])
+        self.is_alone.append(not any(reader.is_alive() for reader in self._readers))
+        rest = b"bytes %d rank.0.log\n" % (len(LOG) - at) + LOG[at:]
+        said = [rest + b"end\n"] if self._readers else [EVENT, rest[:27]]
+
+        def read() -> None:
+            for part in said:
+                on_bytes(part)
+            self._closed.wait(10)
+            on_bytes(b"")
+
+        self._readers.append(Thread(target=read))
+        self._readers[-1].start()
+        return self
+
+    def close(self) -> None:
+        self._closed.set()
+        self._readers[-1].join(0.1)
+
+
+@pytest.mark.parametrize("reader_takes_s", [0.0, 0.3])
+def test_a_copy_goes_on_whole_where_a_stream_was_cut(
+    job: JobRecord, tmp_path: Path, reader_takes_s: float
+) -> None:
+    """What is left of the stream that followed is no part of the next, nor taken in beside it."""
+    node, shown = Slow(), list[bytes]()
+
+    def show(block: bytes) -> None:
+        shown.append(block)
+        time.sleep(reader_takes_s)
+
+    gathering = Gathering(
+        job,
+        {"a-1": node},  # type: ignore[dict-item]  # see Slow
+        folder=tmp_path,
+        output=RankOutput(show),
+        shown={0: Shown(Lines(b""))},
+        forks=4,
+    )
+    gathering.follow()
+    gathering.complete()
+    gathering.close()
+    assert gathering.errors == {}
+    assert (tmp_path / "rank.0.log").read_bytes() == LOG
+    assert b"".join(shown) == LOG
+    assert node.is_alone == [True, True]

@@ -1,0 +1,171 @@
+"""When a job stands still: samples of a made-up clock in, what is told out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascendboot.jobs.hang import Detector, HangRules, Standstill, headline
+from ascendboot.launch.scripts import NodeSample, RankUse, parse_sample
+
+
+def use(rank: int, cpu_s: float, state: str = "S") -> RankUse:
+    return RankUse(rank=rank, state=state, cpu_s=cpu_s, memory_bytes=1024)
+
+
+def sample(at_s: float, *cpu_s: float, wrote: bool = False) -> NodeSample:
+    ranks = tuple(use(rank, seconds) for rank, seconds in enumerate(cpu_s))
+    return NodeSample(at_s=at_s, ranks=ranks, wrote=wrote)
+
+
+def hang(seconds: float) -> Standstill:
+    return Standstill(silent_s=seconds, idle_s=seconds, is_hang=True)
+
+
+def test_a_hang_is_told_once_when_nothing_was_done_for_so_long() -> None:
+    detector = Detector(["a"], 20)
+    # The clock of a node begins anywhere.
+    told = [detector.take("a", sample(at, 5.0, 7.0)) for at in (1000, 1010, 1019, 1020, 1030)]
+    assert told == [None, None, None, hang(20), None]
+
+
+def test_a_node_that_the_job_goes_on_without_is_waited_for_no_longer() -> None:
+    detector = Detector(["a", "b"], 20)
+    for at in (0, 10):
+        for node in ("a", "b"):
+            detector.take(node, sample(at, 5.0))
+    assert detector.take("a", sample(20, 5.0)) is None
+    detector.forget("b")
+    assert detector.take("b", sample(25, 5.0)) is None
+    assert detector.take("a", sample(30, 5.0)) == hang(30)
+
+
+def test_any_rank_that_works_or_writes_begins_the_time_anew() -> None:
+    detector = Detector(["a"], 20)
+    steps = (
+        sample(0, 5.0, 7.0),
+        sample(10, 5.0, 7.6),  # 6 %
+        sample(19, 5.0, 7.6),
+        sample(30, 5.0, 7.7, wrote=True),  # 1 % is not work, a line is
+        sample(49, 5.3, 8.0),
+        sample(50, 5.3, 8.0),
+    )
+    assert [detector.take("a", step) for step in steps] == [*[None] * 5, hang(20)]
+
+
+def test_output_on_one_node_is_output_of_the_job() -> None:
+    detector = Detector(["a", "b"], 20)
+    for at in (0, 10, 20, 30):
+        assert detector.take("a", sample(at, 1.0)) is None
+        assert detector.take("b", sample(at + 500, 1.0, wrote=True)) is None
+    assert detector.take("b", sample(550, 1.0)) is None  # what a did meanwhile, it has not said
+    assert detector.take("a", sample(50, 1.0)) == hang(20)
+
+
+def test_a_node_that_is_not_heard_is_not_taken_for_hanging() -> None:
+    detector = Detector(["a", "b"], 20)
+    for at in (0, 10, 20, 30, 300):
+        assert detector.take("a", sample(at, 1.0)) is None
+    assert detector.take("b", sample(0, 1.0)) is None
+    assert detector.take("b", sample(10, 1.0)) is None
+    # It was cut off, and says at once what it had to say meanwhile.
+    assert detector.take("b", sample(300, 1.0, wrote=True)) is None
+    assert detector.take("a", sample(310, 1.0)) is None
+    assert detector.take("b", sample(320, 1.0)) is None
+    assert detector.take("a", sample(320, 1.0)) == hang(20)
+
+
+def test_ranks_that_spin_are_told_once_per_job() -> None:
+    detector = Detector(["a"], 20)
+    spin = [detector.take("a", sample(at, at * 1.0)) for at in (0, 10, 20, 30)]
+    assert spin == [None, None, Standstill(silent_s=20, idle_s=0, is_hang=False), None]
+    assert detector.take("a", sample(40, 40.0, wrote=True)) is None
+    assert [detector.take("a", sample(at, at * 1.0)) for at in (50, 60, 70)] == [None] * 3
+    # A hang of them is told all the same.
+    assert [detector.take("a", sample(at, 70.0)) for at in (80, 90)] == [
+        None,
+        Standstill(silent_s=50, idle_s=20, is_hang=True),
+    ]
+
+
+def test_a_job_that_went_on_and_hangs_again_is_told_again() -> None:
+    detector = Detector(["a"], 20)
+    assert [detector.take("a", sample(at, 1.0)) for at in (0, 20)] == [None, hang(20)]
+    assert detector.take("a", sample(30, 9.0)) is None
+    assert detector.take("a", sample(50, 9.0)) == Standstill(silent_s=50, idle_s=20, is_hang=True)
+
+
+def test_ranks_that_begin_and_processes_that_go_are_work() -> None:
+    detector = Detector(["a"], 20)
+    assert detector.take("a", sample(0)) is None
+    assert detector.take("a", sample(20)) is None  # nobody is there that could hang
+    assert detector.take("a", sample(30, 0.1)) is None
+    assert detector.take("a", sample(49, 0.0)) is None  # a child ended and took its time with it
+    assert detector.take("a", sample(68, 0.0)) == Standstill(silent_s=38, idle_s=19, is_hang=False)
+    assert detector.take("a", sample(69, 0.0)) == Standstill(silent_s=39, idle_s=20, is_hang=True)
+
+
+def test_a_rank_that_is_gone_does_nothing() -> None:
+    detector = Detector(["a"], 20)
+    assert detector.take("a", sample(0, 1.0, 2.0)) is None
+    assert detector.take("a", sample(10, 1.0)) is None
+    assert detector.take("a", sample(20, 1.0)) == hang(20)
+
+
+SHARES = st.lists(st.tuples(st.floats(0, 2), st.booleans()), min_size=1, max_size=40)
+
+
+@given(shares=SHARES, timeout=st.integers(5, 100))
+def test_a_hang_is_what_its_definition_says(shares: list[tuple[float, bool]], timeout: int) -> None:
+    detector, cpu_s, quiet_since = Detector(["a"], timeout), 0.0, 0
+    detector.take("a", sample(0, cpu_s))
+    for number, (share, wrote) in enumerate(shares, 1):
+        cpu_s += share * 10
+        if wrote or share > 0.051:
+            quiet_since = number * 10
+        elif share > 0.049:
+            return  # on the edge, either is right
+        told = detector.take("a", sample(number * 10.0, cpu_s, wrote=wrote))
+        quiet_s = number * 10 - quiet_since
+        if told is not None and told.is_hang:
+            assert quiet_s >= timeout
+        if quiet_s >= timeout > quiet_s - 10:
+            assert told is not None
+            assert told.is_hang
+
+
+def test_a_line_of_a_follower() -> None:
+    line = "sample 12345.67 11:D:1500:2048 3:S:20:4"
+    assert parse_sample(line, wrote=True) == NodeSample(
+        at_s=12345.67,
+        ranks=(
+            RankUse(rank=3, state="S", cpu_s=0.02, memory_bytes=4096),
+            RankUse(rank=11, state="D", cpu_s=1.5, memory_bytes=2 << 20),
+        ),
+        wrote=True,
+    )
+    assert parse_sample("sample 1.00") == NodeSample(at_s=1.0, ranks=())
+    for part in ("", "sample", "sample 1.00 3:S:20", "ample 1.00", line[:-1] + ":", line + "\n"):
+        assert parse_sample(part) is None
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "sample_s", "beat_s"),
+    [(0, 0, 10), (2, 1, 1), (60, 6, 6), (600, 60, 10), (86400, 60, 10)],
+)
+def test_how_often_nodes_say_what_their_ranks_use(
+    timeout_s: float, sample_s: int, beat_s: float
+) -> None:
+    rules = HangRules(timeout_s=timeout_s)
+    assert (rules.sample_s, rules.beat_s(10)) == (sample_s, beat_s)
+
+
+def test_what_the_operator_reads_first() -> None:
+    assert headline("j", hang(1900)) == (
+        "job j hangs: no rank has put out or computed anything for 31 min"
+    )
+    assert headline("j", Standstill(silent_s=7400, idle_s=0, is_hang=False)) == (
+        "job j: no rank has put out anything for 2 h 3 min, while ranks use their processors: they "
+        "compute, or spin in a collective that does not end"
+    )

@@ -1,0 +1,220 @@
+"""What nodes say of jobs, and how a job stands by it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UnreachableError
+from ascendboot.jobs.probe import JobProbe, RankLoad, living, parse_probe, probe_jobs
+from ascendboot.jobs.status import JobStatus, status_of
+from ascendboot.launch.build import plan
+from ascendboot.launch.events import (
+    Event,
+    LauncherEnded,
+    LauncherStarted,
+    RankEnded,
+    RankStarted,
+    StopAsked,
+    SupervisorStarted,
+)
+from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
+from ascendboot.model.cluster import NodeClocks
+from ascendboot.model.job import JobReport, JobState
+from ascendboot.transport.api import Effect
+from ascendboot.transport.fake import Answer, FakeTransport
+from ascendboot.transport.guard import ReadOnly
+from tests.unit.launch.request import BASE, REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STARTED = "2026-01-02T03:04:05.000+00:00"
+BEGAN = datetime.fromisoformat(STARTED).timestamp()
+NOW = datetime.fromisoformat("2026-01-02T03:05:05.000+00:00")
+BEGINS: list[Event] = [SupervisorStarted(10, 1), LauncherStarted(11, 2), RankStarted(0, 12, 3)]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> JobRecord:
+    document = record_of(plan(REQUEST), started=STARTED, clocks=NodeClocks({"a-1": 2.0}))
+    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
+    found = read_record(tmp_path)
+    assert found is not None
+    return found
+
+
+def test_a_record_says_what_the_plan_said(record: JobRecord) -> None:
+    planned = plan(REQUEST)
+    assert (record.job_id, record.cluster, record.primary) == ("job-1", "two", "a-1")
+    assert record.job_folder == planned.job_folder
+    assert record.ranks == planned.ranks
+    assert [record.logs_on(node) for node in record.nodes] == [
+        planned.logs_on(node) for node in planned.nodes
+    ]
+    assert (record.grace_s, record.started) == (2.5, STARTED)
+    assert record.clocks == NodeClocks({"a-1": 2.0})
+
+
+def test_a_run_that_started_no_job_and_a_damaged_record(tmp_path: Path) -> None:
+    assert read_record(tmp_path) is None
+    (tmp_path / PLAN_FILE).write_text("{}")
+    with pytest.raises(Exception, match=r"plan\.json: could not be read \(KeyError"):
+        read_record(tmp_path)
+
+
+SAID = """\
+process 12 job-1
+process 13 job-1
+process 99 another
+job job-1
+event supervisor - pid 10 start 1
+event launcher - pid 11 start 2
+event rank 0 pid 12 start 3
+alive supervisor - 10
+alive launcher - 11
+alive rank 0 12
+last rank.0.log step 7 of 9
+silent 5 rank.0.log
+silent -1 rank.1.log
+last rank.1.log\x20
+use 0 D 495 500 2048
+end
+"""
+
+
+def test_what_a_node_says() -> None:
+    assert parse_probe(SAID, ("job-1", "job-2")) == {
+        "job-1": JobProbe(
+            has_folder=True,
+            events=list(BEGINS),
+            ranks_alive={0},
+            launcher_alive=True,
+            pids={11, 12, 13},
+            last_lines={0: "step 7 of 9", 1: ""},
+            silent_s={0: 5.0, 1: 0.0},
+            loads={0: RankLoad("D", 99.0, 2 << 20)},
+        ),
+        "job-2": JobProbe(),
+    }
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "job x\n", "what\nend\n", "end\nmore\n"),
+        *("alive rank 0\nend\n", "last x y\nend\n", "last rank.0.log\nend\n"),
+    ],
+)
+def test_what_is_not_understood_is_refused(said: str) -> None:
+    with pytest.raises(NotUnderstoodError):
+        parse_probe(f"job j\n{said}" if said[:1] in {"a", "l"} else said)
+
+
+def test_nodes_are_asked_without_writing_and_errors_stand_for_themselves() -> None:
+    well = FakeTransport("a", rules=[lambda _: SAID])
+    off = FakeTransport("b", unreachable="b is off")
+    odd = FakeTransport("c", rules=[lambda _: Answer("no\n")])
+    found = probe_jobs(
+        {t.node: ReadOnly(t) for t in (well, off, odd)}, BASE / "jobs", ("job-1",), forks=4
+    )
+    assert isinstance(found["b"], UnreachableError)
+    assert isinstance(found["c"], CommandError)
+    assert living(found) == {"job-1": ["a"]}
+    [command] = well.commands
+    assert (command.argv[4:], command.effect) == ((str(BASE / "jobs"), "0", "job-1"), Effect.READ)
+
+
+def judged(
+    record: JobRecord,
+    tmp_path: Path,
+    first: JobProbe | NodeError,
+    second: JobProbe | NodeError | None = None,
+    final: JobReport | None = None,
+) -> JobStatus:
+    looks = {"a-1": first, "a-2": second or JobProbe(has_folder=True)}
+    return status_of(record, looks, folder=tmp_path, final=final, now=NOW)
+
+
+def told(*events: object, alive: bool = False) -> JobProbe:
+    return JobProbe(has_folder=True, events=list(events), launcher_alive=alive)  # type: ignore[arg-type]  # any event
+
+
+ENDED = [RankEnded(rank, 0, BEGAN + 30) for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (told(*BEGINS, alive=True), ("running", None, 60.0)),
+        (told(*BEGINS, *ENDED, LauncherEnded(0, BEGAN + 42)), ("succeeded", 0, 40.0)),
+        (told(*BEGINS, RankEnded(1, 3, BEGAN), LauncherEnded(1, BEGAN + 2)), ("failed", 3, 0.0)),
+        (told(*BEGINS, StopAsked(BEGAN), LauncherEnded(1, BEGAN + 12)), ("stopped", 143, 10.0)),
+        (told(*BEGINS, StopAsked(BEGAN)), ("stopped", 143, 60.0)),
+        (told(*BEGINS), ("lost", 1, 60.0)),
+        (told(*BEGINS, LauncherEnded(None)), ("lost", 1, 60.0)),
+        (told(*BEGINS, RankEnded(1, 3, BEGAN)), ("failed", 3, 60.0)),
+        (told(), ("not_started", 1, 60.0)),
+        (JobProbe(), ("lost", 1, 60.0)),
+        (UnreachableError("a-1", "off"), ("lost", 1, 60.0)),
+    ],
+)
+def test_how_a_job_stands(
+    record: JobRecord,
+    tmp_path: Path,
+    look: JobProbe | NodeError,
+    expected: tuple[str, int | None, float],
+) -> None:
+    report = judged(record, tmp_path, look).report
+    found = (report.state.value, report.exit_code, report.duration_s)
+    assert found == expected
+
+
+def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
+    record: JobRecord, tmp_path: Path
+) -> None:
+    second = JobProbe(has_folder=True, ranks_alive={2}, pids={5}, last_lines={2: "step 7"})
+    second.silent_s, second.loads = {2: 5.0}, {2: RankLoad("S", 99.5, 4096)}
+    found = judged(record, tmp_path, UnreachableError("a-1", "off"), second)
+    assert found.report.state is JobState.RUNNING
+    assert [n.to_json() for n in found.nodes] == [
+        {
+            "node": "a-1",
+            "ranks": [0, 1],
+            "ranks_alive": None,
+            "processes": None,
+            "launcher_alive": None,
+            "last_lines": {},
+            "silent_s": {},
+            "loads": {},
+            "problem": "off",
+        },
+        {
+            "node": "a-2",
+            "ranks": [2, 3],
+            "ranks_alive": [2],
+            "processes": 1,
+            "launcher_alive": None,
+            "last_lines": {"2": "step 7"},
+            "silent_s": {"2": 5.0},
+            "loads": {"2": {"state": "S", "cpu_percent": 99.5, "memory_bytes": 4096}},
+            "problem": "",
+        },
+    ]
+
+
+def test_the_report_of_the_end_stands_and_leftovers_are_named(
+    record: JobRecord, tmp_path: Path
+) -> None:
+    over = told(*BEGINS, *ENDED, LauncherEnded(0, BEGAN + 42))
+    final = replace(judged(record, tmp_path, over).report, state=JobState.INTERRUPTED)
+    assert JobReport.from_json(final.to_json()) == final
+    left = JobProbe(has_folder=True, pids={5, 6})
+    found = judged(record, tmp_path, over, left, final)
+    assert found.report.state is JobState.INTERRUPTED
+    assert found.report.notes == ("a-2: 2 processes of the job are left; stop ends them",)
+    assert not found.is_over

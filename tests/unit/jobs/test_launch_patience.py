@@ -1,0 +1,101 @@
+"""How long is waited for the rest of a log: as long as bytes of it come."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ascendboot.errors import UnreachableError
+from ascendboot.jobs.follow import NodeFollower, Reconnector
+from ascendboot.jobs.output import LogCopy, RankOutput
+from ascendboot.launch.build import plan
+from tests.unit.launch.request import REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.transport.api import Command, Result
+
+NONCE = "n"
+
+
+def says(name: str, data: bytes) -> bytes:
+    return f"\n==> {NONCE}/../{name} <==\n".encode() + data
+
+
+def follower_of(folder: Path, *names: str) -> NodeFollower:
+    screen = RankOutput(lambda _: None)
+    files = {name: LogCopy(folder / name, None, screen) for name in names}
+    return NodeFollower("a-1", files, NONCE, lambda _: None)
+
+
+def feeding(follower: NodeFollower, *blocks: bytes, until: threading.Event) -> threading.Thread:
+    """Says `blocks` every 50 ms, from the first to the last and the last again, until told."""
+
+    def work() -> None:
+        rest = list(blocks)
+        while not until.wait(0.05):
+            follower.feed(rest.pop(0) if len(rest) > 1 else rest[0])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_signs_of_life_do_not_make_a_lost_log_come(tmp_path: Path) -> None:
+    follower, over = follower_of(tmp_path, "rank.0.log"), threading.Event()
+    thread = feeding(follower, says("beat", b"\n"), until=over)
+    began = time.monotonic()
+    # Ends the beats if the wait does not end by itself.
+    timer = threading.Timer(5.0, over.set)
+    timer.start()
+
+    short = follower.short_of({"rank.0.log": 7}, patience_s=0.4)
+
+    assert short == {"rank.0.log": (0, 7)}
+    timer.cancel()
+    assert 0.4 <= time.monotonic() - began < 2
+    over.set()
+    thread.join()
+    follower.close()
+
+
+def test_a_log_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
+    follower, over = follower_of(tmp_path, "rank.0.log"), threading.Event()
+    blocks = [says("rank.0.log", b"x"), *[b"x"] * 19, says("beat", b"\n")]
+    thread = feeding(follower, *blocks, until=over)
+
+    assert follower.short_of({"rank.0.log": 20}, patience_s=0.5) == {}
+
+    over.set()
+    thread.join()
+    follower.close()
+
+
+class Lost:
+    """A node that does not answer any more."""
+
+    node = "a-1"
+
+    def run(self, _command: Command) -> Result:
+        raise UnreachableError(self.node, "could not open a session")
+
+
+def test_a_node_is_not_waited_for_any_more_once_it_is_told_what_became_of_it() -> None:
+    """Else whoever takes that word might wait without an end for another one."""
+    seen = []
+
+    class Box(queue.SimpleQueue):  # type: ignore[type-arg]
+        def put(self, item: Any, *_: Any) -> None:
+            seen.append((item.node, lifelines.is_away("a-1")))
+            super().put(item)
+
+    job: Any = SimpleNamespace(plan=plan(REQUEST), transports={"a-1": Lost()}, box=Box())
+    nothing: Any = None
+    lifelines = Reconnector(job, nothing, connect=None, tell=print, within_s=1)
+    lifelines.bring_back("a-1")
+    assert isinstance(job.box.get(timeout=10).error, UnreachableError)
+    assert seen == [("a-1", False)]

@@ -1,0 +1,162 @@
+"""What lies below the code's path, as bash on a node tells it, and how trees differ."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.container import LARGE_BYTES, code_query, files_query
+from ascendboot.model.files import (
+    MOST_BYTES,
+    MOST_FILES,
+    CodeTree,
+    Entry,
+    differences,
+    differences_text,
+    is_left_out,
+    unlike,
+)
+from tests.unit.setup.here import node_here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ascendboot.facts.query import Fact
+
+
+def asked(question: Fact[CodeTree]) -> CodeTree:
+    return question.parse(node_here().run(question.command))
+
+
+def entry(text: str, mode: int = 0o644) -> Entry:
+    return Entry(sha256(text.encode()).hexdigest(), mode)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name in ("main.py", "pkg/a b.py", "pkg/deep/x.log", "we\nird\\.py", "-dash"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+        path.chmod(0o644)
+    (root / "main.py").chmod(0o755)
+    (root / "link").symlink_to("pkg/a b.py")
+    for name in (".git/config", "pkg/__pycache__/a.bin", "pkg/a.pyc", ".ascendboot-sending.abcdef"):
+        path = root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("left out")
+    return root
+
+
+def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
+    os.mkfifo(tree / "fifo")
+    found = asked(code_query(str(tree), (), light=False))
+    names = ("-dash", "main.py", "pkg/a b.py", "pkg/deep/x.log", "we\nird\\.py")
+    wanted = {name: entry(name, 0o755 if name == "main.py" else 0o644) for name in names}
+    wanted["link"] = Entry(target="pkg/a b.py")
+    assert dict(found.entries) == wanted
+    assert list(found.entries) == sorted(wanted)
+    assert sum(one.size for one in found.entries.values()) == sum(map(len, names))
+
+
+def test_a_file_a_missing_tree_and_one_with_nothing(tree: Path) -> None:
+    assert asked(code_query(str(tree / "main.py"), (), light=False)) == CodeTree(
+        entries={"main.py": entry("main.py", 0o755)}
+    )
+    assert asked(code_query(str(tree / "none"), (), light=False)) == CodeTree(exists=False)
+    (tree / "none").mkdir()
+    assert asked(code_query(str(tree / "none"), (), light=False)) == CodeTree()
+
+
+def test_only_wished_files_are_read_and_others_named_on_demand(tree: Path) -> None:
+    wished = ("main.py", "link", "not/there", "-dash")
+    alone = asked(files_query(str(tree), (), wished, with_others=False))
+    entries = {"-dash": entry("-dash"), "link": Entry(target="pkg/a b.py")}
+    entries["main.py"] = entry("main.py", 0o755)
+    assert alone == CodeTree(entries=entries)
+    beside = asked(files_query(str(tree), ("*.log",), wished, with_others=True))
+    assert beside == CodeTree(entries=entries, others=("pkg/a b.py", "we\nird\\.py"))
+    assert asked(files_query(str(tree), (), (), with_others=False)) == CodeTree()
+
+
+@pytest.mark.parametrize("limit", [MOST_FILES, MOST_BYTES])
+def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
+    question = code_query(str(tree), (), light=False)
+    argv = tuple(word.replace(f"-gt {limit} ", "-gt 3 ") for word in question.command.argv)
+    assert argv != question.command.argv
+    found = question.parse(node_here().run(replace(question.command, argv=argv)))
+    assert found.entries == {}
+    assert found.excess is not None
+    assert max(found.excess) > 3
+
+
+def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> None:
+    question = code_query(str(tree), (), light=True)
+    small = tuple(word.replace(f"-gt {LARGE_BYTES} ", "-gt 6 ") for word in question.command.argv)
+    tight = tuple(word.replace(f"-gt {MOST_BYTES} ", "-gt 60 ") for word in small)
+    (tree / "ckpt").write_text("x" * 100)
+    (tree / "huge.py").write_text("y" * 10)
+    found = question.parse(node_here().run(replace(question.command, argv=tight)))
+    assert found.entries["ckpt"] == Entry("100 bytes", 0o644)
+    assert found.entries["huge.py"] == entry("y" * 10)
+    assert found.entries["-dash"] == entry("-dash")
+    assert found.entries["pkg/deep/x.log"] == Entry("14 bytes", 0o644)
+
+
+def test_an_answer_without_its_end_is_not_taken(tree: Path) -> None:
+    question = code_query(str(tree), (), light=False)
+    result = node_here().run(question.command)
+    for cut in (result.stdout[:-4], result.stdout[:40], b""):
+        with pytest.raises(NotUnderstoodError):
+            question.parse(replace(result, stdout=cut))
+
+
+PATTERNS = ("*.log", "pkg", "pkg/*.py", "pkg/d*/x*", "[a-m]*.py", "?dash", "x.log", "deep", "*")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_mean_the_same_on_both_sides(tree: Path, pattern: str) -> None:
+    whole = asked(code_query(str(tree), (), light=False))
+    found = asked(code_query(str(tree), (pattern,), light=False))
+    assert set(found.entries) == {n for n in whole.entries if not is_left_out(n, (pattern,))}
+
+
+def test_what_differs_is_told_with_the_first_names() -> None:
+    lab_1 = CodeTree(
+        entries={name: entry("1") for name in ("main.py", "model.py", "ckpt", "a.py")}
+        | {"link": Entry(target="x"), "secret.py": entry("s"), "run": entry("1")}
+    )
+    lab_2 = CodeTree(
+        entries={
+            "a.py": entry("1", 0o755),
+            "main.py": entry("2"),
+            "ckpt": entry("1"),
+            "left.log": entry("x"),
+            "link": Entry(target="y"),
+            "run": entry("2", 0o755),
+            "secret.py": Entry("", 0o600),
+        }
+    )
+    found = differences(lab_1, lab_2)
+    assert [(d.path, d.kind, d.is_code) for d in found] == [
+        ("left.log", "extra", False),
+        ("link", "differs", False),
+        ("main.py", "differs", True),
+        ("model.py", "missing", True),
+        ("run", "differs", True),
+        ("secret.py", "unreadable", True),
+    ]
+    assert differences_text(found, "lab-1") == (
+        "left.log is not in lab-1, link differs from lab-1; 4 more"
+    )
+    assert differences_text(found[2:4], "lab-1") == (
+        "main.py differs from lab-1, model.py is missing, which lab-1 has"
+    )
+    assert differences_text(found[5:], "lab-1") == "secret.py cannot be read"
+    assert unlike(lab_1, lab_2) == ("main.py", "model.py", "a.py", "link", "secret.py", "run")

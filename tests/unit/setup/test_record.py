@@ -1,0 +1,182 @@
+"""What is remembered of a setup, and when it no longer is what the inventory asks for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ascendboot import __version__
+from ascendboot.errors import AscendbootError, NodeError
+from ascendboot.facts.installed import Installed, Open
+from ascendboot.facts.query import Unanswered
+from ascendboot.model.cluster import LauncherChoice
+from ascendboot.model.files import OwnFile
+from ascendboot.setup import context, record
+from ascendboot.setup.plan import ClusterFacts, ClusterPlan, place, plan_cluster
+from ascendboot.setup.record import SetupRecord, setup_record
+from tests.unit.checks import well
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ascendboot.facts.node import NodeFacts
+    from ascendboot.model.cluster import Cluster
+
+BASE = PurePosixPath("/var/lib/ascendboot/lab")
+FACTS = {"lab-1": well.facts(1), "lab-2": well.facts(2)}
+
+
+def remembered(
+    cluster: Cluster = well.TWO, facts: Mapping[str, NodeFacts] = FACTS, **files: OwnFile
+) -> SetupRecord:
+    own = Installed(base=BASE, files={name.replace("_", "/"): file for name, file in files.items()})
+    seen = ClusterFacts(facts, {"lab-1": own, "lab-2": own})
+    decisions = ClusterPlan(
+        port=12345,
+        placement=place(cluster, facts),
+        networks=("198.18.0.0/16",),
+        base=BASE,
+        mpirun="/usr/bin/mpirun",
+        launcher=LauncherChoice("it was asked for", "/opt/bin/horovodrun"),
+        launcher_env={"PYTHONPATH": "/opt/mx_rec/libasc"},
+    )
+    wished = {"lab-1": {"env/node"}, "lab-2": {"env/node", "env/other"}}
+    return setup_record(cluster, decisions, seen, wished)
+
+
+def test_only_files_that_setup_wished_for_are_remembered() -> None:
+    whole = remembered(env_node=OwnFile("aa", 0o644), env_stray=OwnFile("bb", 0o644))
+    assert {name: dict(node.files) for name, node in whole.nodes.items()} == {
+        "lab-1": {"env/node": OwnFile("aa", 0o644)},
+        "lab-2": {"env/node": OwnFile("aa", 0o644)},
+    }
+    left = Installed(base=BASE, files={"env/node": OwnFile("aa", 0o644)})
+    assert whole.nodes["lab-1"].problems(left, now=0.0) == ("the cluster's sshd does not run",)
+
+
+def test_nobody_is_remembered_as_root_who_did_not_say_so() -> None:
+    silent = Unanswered("failed", "could not read the names of the system: no name for user ID 7")
+    unknown = {**FACTS, "lab-2": replace(FACTS["lab-2"], system=silent)}
+    with pytest.raises(NodeError, match=r"^lab-2: could not remember the setup: as whom ranks run"):
+        remembered(facts=unknown)
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    whole = remembered(env_node=OwnFile("aa", 0o644))
+    assert SetupRecord.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert whole.version == __version__
+
+
+@pytest.mark.parametrize("key", ["nodes", "slots", "launcher", "base"])
+@pytest.mark.parametrize("form", [None, 7, ["x"]], ids=str)
+def test_what_has_another_form_is_named_and_not_taken(key: str, form: object) -> None:
+    document = {**remembered().to_json(), key: form}
+    with pytest.raises(AscendbootError, match=r"cannot be read .*; run setup again$"):
+        SetupRecord.from_json(document)
+
+
+def test_a_container_that_is_no_longer_named_is_remembered() -> None:
+    in_one = replace(well.TWO, nodes=tuple(replace(n, container="one") for n in well.TWO.nodes))
+    before = remembered(in_one)
+    first, second = in_one.nodes
+    assert before.in_former_containers(in_one) == {}
+    mixed = replace(in_one, nodes=(replace(first, container=None), replace(second, container="b")))
+    assert before.in_former_containers(mixed) == {"lab-1": first, "lab-2": second}
+    assert remembered().in_former_containers(in_one) == {}
+    document = json.loads(json.dumps(before.to_json()))
+    for node in document["nodes"].values():
+        del node["container"]  # an older setup did not keep it
+    assert SetupRecord.from_json(document).in_former_containers(mixed) == {}
+
+
+def test_the_same_wish_for_setup_in_another_file_is_the_same() -> None:
+    moved = replace(well.TWO, source="elsewhere.yaml", log_limit=0, data=("/d",))
+    assert remembered().why_outdated(moved) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (__version__, "the inventory has changed since the cluster was set up"),
+        (
+            "0.0.7",
+            (
+                f"ascendboot 0.0.7 set the cluster up; {__version__}, which runs now, reads the "
+                "inventory differently, or the inventory has changed since"
+            ),
+        ),
+    ],
+)
+def test_another_wish_is_told_with_what_can_be_known_of_its_cause(version: str, words: str) -> None:
+    whole = replace(remembered(), version=version)
+    assert whole.why_outdated(replace(well.TWO, chief_port=61001)) == words
+
+
+def test_files_on_the_nodes_that_the_version_of_now_would_not_write_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = remembered()
+    assert whole.why_outdated(well.TWO) is None
+    shutil.copytree(context.installed_templates(), tmp_path / "templates")
+    monkeypatch.setattr(context, "installed_templates", lambda: tmp_path / "templates")
+    assert whole.why_outdated(well.TWO) is None
+    with (tmp_path / "templates/env/keep.sh").open("a") as keep:
+        keep.write("# new\n")
+    told = whole.why_outdated(well.TWO)
+    assert told is not None
+    assert "set up by another version of ascendboot" in told
+    before = SetupRecord.from_json({**whole.to_json(), "templates": ""})
+    assert before.why_outdated(well.TWO) == told
+
+
+def test_a_key_that_a_later_version_adds_changes_nothing_by_itself() -> None:
+    def digest(of: Any) -> Any:
+        return record._stated(of)
+
+    assert "chief_port" not in digest(well.TWO)
+    assert digest(replace(well.TWO, chief_port=61001))["chief_port"] == 61001
+    assert {tuple(sorted(node)) for node in digest(well.TWO)["nodes"]} == {
+        ("address", "cluster_address", "name", "server_id", "ssh")
+    }
+
+
+def test_mx_rec_gets_no_rank_table_behind_a_symbolic_link() -> None:
+    linked = Installed(base=BASE, leads_to="/data/lab")
+    seen = ClusterFacts(FACTS, {"lab-1": Installed(base=BASE), "lab-2": linked})
+    assert isinstance(plan_cluster(well.TWO, seen), ClusterPlan)
+    found = plan_cluster(replace(well.TWO, profile="rec-sdk-tf"), seen)
+    assert isinstance(found, tuple)
+    assert [f"{f.id} {f.level} {f.message}" for f in found] == [
+        (
+            "base-linked error lab-2: the cluster's folder /var/lib/ascendboot/lab leads through "
+            "a symbolic link to /data/lab, and mx_rec takes no rank table that lies behind one. "
+            "Mount the place there (`mount --bind`) instead of linking to it."
+        )
+    ]
+    without = replace(well.TWO, profile="rec-sdk-tf", resource_mode="no-rank-table")
+    assert isinstance(plan_cluster(without, seen), ClusterPlan)
+
+
+def test_setup_writes_nothing_below_a_folder_that_others_can_write_to() -> None:
+    seen = ClusterFacts(
+        FACTS,
+        {
+            "lab-1": Installed(base=BASE, open_above={"/var": Open(0o777)}),
+            "lab-2": Installed(base=BASE),
+        },
+    )
+    found = plan_cluster(well.TWO, seen)
+    assert isinstance(found, tuple)
+    assert [f"{f.id} {f.level} {f.message}" for f in found] == [
+        (
+            "open-folders error lab-1: /var has mode 0777: others could replace "
+            "/var/lib/ascendboot/lab, which lies below it and from which programs are run. `chmod "
+            "go-w /var` closes it."
+        )
+    ]

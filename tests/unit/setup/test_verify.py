@@ -1,0 +1,266 @@
+"""The live proof: what a good answer is, and what is said about every other."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from ascendboot.errors import NotUnderstoodError
+from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.setup.verify import (
+    Evidence,
+    Expectation,
+    daemon_of,
+    login_problems,
+    rank_wrapper,
+    read_evidence,
+    read_verification,
+    verification,
+    wanted_answer,
+)
+from ascendboot.transport.api import Effect, Result
+
+
+def node(name: str, address: str) -> Node:
+    ssh = SshAccess(user="root")
+    return Node(name=name, address=address, cluster_address=address, server_id=address, ssh=ssh)
+
+
+CLUSTER = Cluster(
+    name="lab",
+    nodes=(node("lab-1", "198.18.0.1"), node("lab-2", "198.18.0.2")),
+    primary_name="lab-1",
+    source="lab.yaml",
+    env={"HCCL_CONNECT_TIMEOUT": "1200"},
+)
+BASE = PurePosixPath("/var/lib/ascendboot/lab")
+EXPECTED = Expectation(
+    cluster=CLUSTER,
+    base=BASE,
+    files={"resources/hostfile": "198.18.0.1 slots=8\n"},
+    programs={**rank_wrapper(BASE), **daemon_of("/usr/bin/mpirun")},
+)
+READ = f"read {BASE}/sshd/sshd.log there"
+LATE = (
+    "could not log in from lab-1: no answer within 20 s; is the way there slow "
+    f"(ping 198.18.0.2 on lab-1), or the node overloaded? Else {READ}"
+)
+GOOD = "\n".join(wanted_answer(EXPECTED, CLUSTER.primary))
+
+
+def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
+    text = "".join(
+        f"{name} {exit_code} {_b64(out)} {_b64(err)}\n" for name, exit_code, out, err in lines
+    )
+    return Result(
+        node="lab-1",
+        command=verification(EXPECTED),
+        exit_code=code,
+        stdout=text.encode(),
+        stderr=b"",
+        duration_s=0.1,
+    )
+
+
+def said(result: Result, expected: Expectation = EXPECTED, **found: Evidence) -> dict[str, Any]:
+    """What is said of each node; `found` is evidence by names with `_` for `-`."""
+    evidence = {name.replace("_", "-"): each for name, each in found.items()}
+    logins = read_verification(expected, result)
+    nodes = expected.cluster.nodes
+    return {n.name: login_problems(expected, n, logins[n.name], evidence) for n in nodes}
+
+
+def _b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_the_proof_only_looks() -> None:
+    assert verification(EXPECTED).effect is Effect.READ
+
+
+def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
+    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", 0, GOOD, ""))
+    assert said(result) == {"lab-1": (), "lab-2": ()}
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "problem"),
+    [
+        (
+            255,
+            "",
+            "Warning: x\nroot@198.18.0.2: Permission denied (publickey).\n",
+            f"could not log in from lab-1: root@198.18.0.2: Permission denied (publickey).; {READ}",
+        ),
+        (124, "", "", LATE),
+        (
+            0,
+            "",
+            "",
+            (
+                "could not log in from lab-1: nothing was said; see what the start-up files of the "
+                f"user do without a terminal, and {READ}"
+            ),
+        ),
+        (
+            0,
+            f"Welcome!\n{GOOD}",
+            "",
+            'the login prints "Welcome!" before a command runs; silence it',
+        ),
+        (
+            0,
+            GOOD.replace("can run /usr/bin/orted", ""),
+            "",
+            "/usr/bin/orted cannot be run; install the same Open MPI on every node",
+        ),
+        (
+            0,
+            GOOD.replace(f"can run {BASE}/env/rank-exec\n", ""),
+            "",
+            f"{BASE}/env/rank-exec cannot be run; mount the file system of {BASE} without noexec",
+        ),
+        (
+            0,
+            GOOD.replace(wanted_answer(EXPECTED, CLUSTER.primary)[0], f"{'0' * 64}  -"),
+            "",
+            "the inventory's environment does not arrive as it was written",
+        ),
+        (
+            0,
+            GOOD.replace(wanted_answer(EXPECTED, CLUSTER.primary)[1], f"{'0' * 64}  -"),
+            "",
+            "resources/hostfile does not arrive as it was written",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(code: int, out: str, err: str, problem: str) -> None:
+    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, out, err))
+    assert said(result) == {"lab-1": (), "lab-2": (problem,)}
+
+
+RUN_BY_MPIRUN = replace(EXPECTED, mpirun="/usr/bin/mpirun")
+LINE = "does not run the line by which mpirun starts its daemon"
+ALIKE = "give root the same shell of the family of sh on all nodes: usermod -s /bin/bash root"
+LOGS_IN = ("Connection from 198.18.0.1 port 4", "Accepted publickey for root from 198.18.0.1")
+NO_CHROOT = 'chroot("/run/sshd"): Operation not permitted [preauth]'
+
+
+@pytest.mark.parametrize(
+    ("shells", "code", "err", "log", "problem"),
+    [
+        (
+            ("/bin/bash", "/usr/bin/fish"),
+            127,
+            "fish: Unsupported use of '='.\nPATH=/usr/bin\n^\n",
+            LOGS_IN,
+            (
+                f"root has the login shell /usr/bin/fish, which {LINE}: "
+                f"\"fish: Unsupported use of '='.\"; {ALIKE}"
+            ),
+        ),
+        (
+            ("/bin/tcsh", "/bin/bash"),
+            2,
+            "bash: syntax error\n",
+            LOGS_IN,
+            (
+                f"root has the login shell /bin/bash, which {LINE} (it writes for /bin/tcsh, the "
+                f'login shell on lab-1): "bash: syntax error"; {ALIKE}'
+            ),
+        ),
+        (
+            ("/bin/tcsh", "/bin/tcsh"),
+            1,
+            "/bin/tcsh: No entry for terminal\n",
+            LOGS_IN,
+            (
+                "could not log in from lab-1: /bin/tcsh: No entry for terminal; see what the "
+                f"start-up files of root do without a terminal, and {READ}"
+            ),
+        ),
+        (
+            ("/bin/bash", "/usr/bin/fish"),
+            255,
+            "Connection reset by 198.18.0.2 port 12345\n",
+            (*LOGS_IN, NO_CHROOT, "Disconnected from user root"),
+            (
+                "could not log in from lab-1: Connection reset by 198.18.0.2 port 12345; its "
+                f'sshd.log says "{NO_CHROOT}"; {READ}'
+            ),
+        ),
+        (
+            ("/bin/bash", "/bin/bash"),
+            *(124, "", (*LOGS_IN, "Closing connection to 198.18.0.1 port 47928"), LATE),
+        ),
+    ],
+)
+def test_hostile_16_why_a_login_broke_off_is_told_by_the_node_itself(
+    shells: tuple[str, str], code: int, err: str, log: tuple[str, ...], problem: str
+) -> None:
+    one, two = (
+        read_evidence(
+            replace(answer(), stdout="\n".join((f"root:x:0:0::/root:{s}", *log)).encode())
+        )
+        for s in shells
+    )
+    result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, "", err))
+    found = said(result, RUN_BY_MPIRUN, lab_1=one, lab_2=two)
+    assert found == {"lab-1": (), "lab-2": (problem,)}
+
+
+def test_a_node_without_an_answer_is_not_taken_for_well() -> None:
+    assert said(answer(("lab-1", 0, GOOD, ""))) == {
+        "lab-1": (),
+        "lab-2": (f"could not log in from lab-1: it gave no answer; {READ}",),
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"lab-1 0 b2s=", b"lab-1 x b2s= b2s=", b"lab-1 0 *** b2s=", b"Welcome", b"lab-1 0 o b2s="],
+)
+def test_a_line_of_another_form_is_named(line: bytes) -> None:
+    with pytest.raises(NotUnderstoodError, match=r"^proof: line 1 not understood: "):
+        read_verification(EXPECTED, replace(answer(), stdout=line + b"\n"))
+
+
+def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
+    """The probe for real, by an `ssh` that runs here: the environment counts as it was written."""
+    env = {"n": "5", "f": "6", "name": "7"}
+    own = {"f": "of lab-2", "ascendboot": "8", "z": ""}
+    (tmp_path / "env").mkdir()
+    lines = "".join(f"export {name}='{value}'\n" for name, value in {**env, **own}.items())
+    (tmp_path / "env/node.env").write_text(lines)
+    (tmp_path / "hosts").write_text("198.18.0.1\n")
+    for tool, text in (("ssh", '#!/bin/bash\nshift 5\nbash -c "$*"\n'), ("orted", "#!/bin/bash\n")):
+        (tmp_path / tool).write_text(text)
+        (tmp_path / tool).chmod(0o755)
+    first, second = CLUSTER.nodes
+    expected = replace(
+        EXPECTED,
+        cluster=replace(CLUSTER, env=env, nodes=(first, replace(second, env=own))),
+        base=PurePosixPath(tmp_path),
+        files={"hosts": "198.18.0.1\n"},
+        programs=daemon_of(str(tmp_path / "mpirun")),
+    )
+    command = verification(expected)
+
+    done = subprocess.run(
+        command.argv,
+        input=command.stdin,
+        capture_output=True,
+        check=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+
+    result = replace(answer(), command=command, stdout=done.stdout)
+    # Both logins come to the second node, which has a variable otherwise than the first.
+    differs = "the inventory's environment does not arrive as it was written"
+    assert said(result, expected) == {"lab-1": (differs,), "lab-2": ()}

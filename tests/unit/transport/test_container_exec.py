@@ -1,0 +1,40 @@
+"""Remedies for what engines say when they refuse, and the line that leads into a container."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascendboot.model.cluster import ContainerExec
+from ascendboot.transport.script import launch_line
+
+# podman 4.3.1, of a user without ranges of ids
+ROOTLESS = (
+    "Error: command required for rootless mode with multiple IDs: "
+    'exec: "newuidmap": executable file not found in $PATH'
+)
+WAY = ContainerExec("/usr/bin/podman", "rec-sdk")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("Cannot connect to the Docker daemon at unix:///x.", "start the engine: systemctl start"),
+        ("Error response from daemon: Container x is paused", "let it go on: podman unpause"),
+        ("can only create exec sessions on running containers", "start it: podman start rec-sdk"),
+        ("Error: No such container: rec-sdk", "start it, or correct `container`"),
+        ("crun: executable file `bash` not found in $PATH: No such file", "install bash in its"),
+        ('exec: "bash": executable file not found in $PATH: unknown', "install bash in its"),
+        (ROOTLESS, "log in as the user who started it; podman shows each user nothing but his own"),
+        ("/usr/bin/podman: No such file or directory", "is podman still on the host side?"),
+        ("something new", "look at it: podman ps -a"),
+    ],
+)
+def test_what_an_engine_says_has_a_remedy(words: str, remedy: str) -> None:
+    assert WAY.remedy(words).startswith(remedy)
+
+
+def test_the_line_runs_the_program_in_bash_here_or_inside() -> None:
+    shell = "bash --noprofile --norc -c 'eval \"$(head -c 5)\"'"
+    assert launch_line(b"true\n") == f"exec {shell}"
+    inside = f"exec /usr/bin/podman exec -i -e BASH_ENV= rec-sdk {shell}"
+    assert launch_line(b"true\n", WAY) == inside
