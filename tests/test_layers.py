@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent / "ascendboot"
 
 BELOW = {
     "errors": set(),
+    "templates": set(),
     "hccl": set(),
     "model": set(),
     "ranktable": {"errors"},
@@ -20,11 +21,11 @@ BELOW = {
     "state": {"errors", "model"},
     "transport": {"errors", "model"},
     "inventory": {"errors", "hccl", "model", "ranktable"},
-    "facts": {"errors", "hccl", "model", "transport"},
+    "facts": {"templates", "errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "transport"},
     "jobs": {"errors", "model", "transport", "launch"},
     "checks": {"errors", "hccl", "model", "ranktable", "transport", "facts", "launch", "jobs"},
-    "setup": {"errors", "hccl", "model", "transport", "facts", "jobs", "checks"},
+    "setup": {"templates", "errors", "hccl", "model", "transport", "facts", "jobs", "checks"},
     "readiness": {"errors", "hccl", "model", "transport", "facts", "launch", "checks", "setup"},
 }
 

@@ -17,12 +17,13 @@ from ascendboot.facts.query import query, value_of
 from ascendboot.model.files import Control, fingerprint
 from ascendboot.ranktable.check import DeviceSeen, ServerSeen
 from ascendboot.setup.ca import CaKeys
-from ascendboot.setup.context import Templates, installed_templates
+from ascendboot.setup.context import Templates
 from ascendboot.setup.lock import LEASE_S, locks
 from ascendboot.setup.record import node_of, reach_of
 from ascendboot.setup.results import Progress
 from ascendboot.setup.survey import Survey
 from ascendboot.state import State, whoami
+from ascendboot.templates import installed_templates
 from ascendboot.transport.guard import Fence
 from ascendboot.transport.pool import FORKS, for_each
 

@@ -5,91 +5,14 @@ They run on bash 4.2 and fork little: setup runs them on every node every time.
 
 from __future__ import annotations
 
+from ascendboot.templates import script
 from ascendboot.transport.api import UPTIME
 
-COMMON = r"""
-export LC_ALL=C
-most=1048576
-# What a program prints beyond all measure is not carried on, and read no further.
-section() {
-  local first
-  if [ "${#3}" -gt "$most" ]; then
-    first=${3:0:100}; first=${first//[[:cntrl:]]/ }
-    set -- "$1" 124 "it printed more than $((most >> 10)) KiB, which began: \"$first\"; run it on\
- the node to see what it prints"
-  fi
-  printf '@@ %s %s %s\n%s\n' "$1" "$2" "${#3}" "$3"
-}
-stdout_of() { set -o pipefail; "$@" 2>/dev/null </dev/null | head -c "$((most + 1))"; }
-both_of() { set -o pipefail; "$@" 2>&1 </dev/null | head -c "$((most + 1))"; }
-# stdout alone, or, of a program that failed, all that it says when asked again
-ask() {
-  local name=$1 out code=0; shift
-  type -P -- "$1" >/dev/null || { section "$name" 127 "$1 is not on PATH"; return; }
-  out=$(stdout_of "$@") ||
-    { code=$?; [ "${#out}" -gt "$most" ] || out=$(both_of "$@"); }
-  section "$name" "$code" "$out"
-}
-ask_both() {
-  local name=$1 out code=0; shift
-  out=$(both_of "$@") || code=$?
-  section "$name" "$code" "$out"
-}
-content() {
-  local out
-  if [ ! -e "$2" ]; then section "$1" 127 "$2 does not exist"
-  elif out=$(head -c "$((most + 1))" -- "$2" 2>/dev/null); then section "$1" 0 "$out"
-  else section "$1" 1 "$2 cannot be read by ${USER:-this user}"; fi
-}
-# locate NAME PLACE...: the program on PATH, else the first place where there is one
-locate() {
-  found=$(type -P -- "$1") && return
-  shift
-  for found in "$@"; do [ -x "$found" ] && return; done
-  found=; return 1
-}
-"""
+COMMON = script("sections.sh")
 
-SYSTEM = (
-    COMMON
-    + r"""
-content hostname /proc/sys/kernel/hostname
-content boot_id /proc/sys/kernel/random/boot_id
-ask namespace readlink /proc/self/ns/net
-ask uname uname -srm
-if name=$(id -un 2>/dev/null); then section user 0 "$name"
-else section user 1 "user id $EUID has no name; add it to /etc/passwd, in a container of its image"
-fi
-section uid 0 "$EUID"
-section home 0 "${HOME-}"
-# busybox and old versions of iproute2 have no -j
-if out=$(ip -j addr 2>/dev/null </dev/null); then section interfaces 0 "$out"
-else ask interfaces ip addr; fi
-content port_range /proc/sys/net/ipv4/ip_local_port_range
-content reserved_ports /proc/sys/net/ipv4/ip_local_reserved_ports
-section end 0 ''
-"""
-)
+SYSTEM = script("facts-system.sh")
 
-SERVICES = (
-    COMMON
-    + r"""
-ask listeners ss -Hltnp
-content hccn_conf /etc/hccn.conf
-if locate sshd /usr/sbin/sshd /usr/local/sbin/sshd /usr/lib/ssh/sshd; then
-  section sshd 0 "$found"
-  ask_both sshd_version "$found" -V
-  ask_both sshd_test "$found" -t -f /dev/null
-  # who is not root cannot know, and neither can his sshd; of the entry nothing is told
-  entry=; [ "$EUID" != 0 ] || entry=$(getent shadow "$(id -un)" 2>/dev/null)
-  case ${entry#*:} in '!'*) state=locked ;; *) state=open ;; esac
-  section account 0 "$state"
-else
-  section sshd 127 'sshd is neither on PATH nor in /usr/sbin'
-fi
-section end 0 ''
-"""
-)
+SERVICES = script("facts-services.sh")
 
 WORK = (
     COMMON

@@ -7,19 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-import ascendboot
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import fingerprint
 from ascendboot.setup.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ascendboot.model.cluster import Cluster, Node, Placement
     from ascendboot.model.files import Authority, Control, Owner
@@ -47,22 +45,6 @@ class Templates:
             jinja2.UndefinedError: the template uses a name that is not in `values`.
         """
         return self._environment.get_template(name).render(values)
-
-
-def installed_templates() -> Path:
-    """The templates: those inside the installed package, else those of the checkout around it."""
-    package = Path(*ascendboot.__path__)
-    inside = package / "templates"
-    return inside if inside.is_dir() else package.parent / "templates"
-
-
-def digest() -> str:
-    """Of all templates: in a clone they change, and the version does not."""
-    folder, whole = installed_templates(), sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
-    return whole.hexdigest()
 
 
 def resource_files(placement: Placement, rank_table: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
 from ascendboot.model.files import OwnFile
-from ascendboot.setup import context
+from ascendboot.templates import digest as templates_digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -98,7 +98,7 @@ class SetupRecord:
     def why_outdated(self, cluster: Cluster) -> str | None:
         """Why this is not what the inventory asks for now; None where it still is."""
         if self.inventory_digest == digest(cluster):
-            return None if self.templates == context.digest() else _OTHER_FILES
+            return None if self.templates == templates_digest() else _OTHER_FILES
         if self.version == __version__:
             return "the inventory has changed since the cluster was set up"
         return (
@@ -250,7 +250,7 @@ def setup_record(
         cluster=cluster.name,
         version=__version__,
         inventory_digest=digest(cluster),
-        templates=context.digest(),
+        templates=templates_digest(),
         base=decisions.base,
         port=decisions.port,
         networks=decisions.networks,

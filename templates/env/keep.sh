@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Bash functions that keep a log within its limit; written by ascendboot. rank-exec holds the same.
 
 now() {
@@ -18,7 +19,7 @@ size_at_the_end() {
 # lies between its beginning and its end dropped once it outgrows its limit. Ends with its input.
 # Descriptor 3 is the log, as its writers have it open.
 keep() {
-  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 to over= line torn=
+  local log=$1 marks=${1%.log}.marks limit=${2:-0} size=0 last=-1 start=0 end=0 to over='' line torn=''
   trap '' TERM INT
   unset LD_LIBRARY_PATH LD_PRELOAD
   # A rank that begins again goes on with its log, and with what was dropped of it.

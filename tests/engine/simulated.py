@@ -16,10 +16,11 @@ from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answered, answer_to
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.check import check_cluster
-from ascendboot.setup.context import Templates, installed_templates
+from ascendboot.setup.context import Templates
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper, wanted_answer
+from ascendboot.templates import installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnlyHost
 from tests.engine.signing import authority, public_key

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from ascendboot.launch.build import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
-from ascendboot.setup.context import Templates, installed_templates
+from ascendboot.setup.context import Templates
+from ascendboot.templates import installed_templates
 from ascendboot.transport.api import Command, Result
 
 if TYPE_CHECKING:

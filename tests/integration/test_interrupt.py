@@ -13,9 +13,9 @@ import pytest
 
 from ascendboot.inventory.load import load
 from ascendboot.model.cluster import LauncherChoice
-from ascendboot.setup import context
 from ascendboot.setup.record import SetupRecord, digest
 from ascendboot.state import State
+from ascendboot.templates import digest as templates_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_train_has_started_nothing_yet_and_ends_at_the_first(
         cluster=cluster.name,
         version="0",
         inventory_digest=digest(cluster),
-        templates=context.digest(),
+        templates=templates_digest(),
         base=PurePosixPath("/var/lib/ascendboot/mute"),
         port=12345,
         networks=("127.0.0.0/8",),

@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PRINT_TEMPLATE = (
-    "from ascendboot.laid_out import installed_templates; from ascendboot.render import Templates;"
+    "from ascendboot.templates import installed_templates;"
+    "from ascendboot.setup.context import Templates;"
     "print(Templates(installed_templates()).text('env/ssh.j2', {'ssh': '/bin/ssh', 'config': 'C'}))"
 )
 

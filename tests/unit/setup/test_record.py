@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot import __version__
+from ascendboot import __version__, templates
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.installed import Installed, Open
 from ascendboot.facts.query import Unanswered
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.files import OwnFile
-from ascendboot.setup import context, record
+from ascendboot.setup import record
 from ascendboot.setup.plan import ClusterFacts, ClusterPlan, place, plan_cluster
 from ascendboot.setup.record import SetupRecord, setup_record
 from tests.unit.checks import well
@@ -123,8 +123,8 @@ def test_files_on_the_nodes_that_the_version_of_now_would_not_write_are_told(
 ) -> None:
     whole = remembered()
     assert whole.why_outdated(well.TWO) is None
-    shutil.copytree(context.installed_templates(), tmp_path / "templates")
-    monkeypatch.setattr(context, "installed_templates", lambda: tmp_path / "templates")
+    shutil.copytree(templates.installed_templates(), tmp_path / "templates")
+    monkeypatch.setattr(templates, "installed_templates", lambda: tmp_path / "templates")
     assert whole.why_outdated(well.TWO) is None
     with (tmp_path / "templates/env/keep.sh").open("a") as keep:
         keep.write("# new\n")

@@ -1,0 +1,53 @@
+"""Finds what lands on a node: templates, and the shell scripts under `templates/scripts/`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import ascendboot
+
+_SCRIPTS = "scripts"
+_HEADER = re.compile(r"#!.*\n|[ \t]*# shellcheck .*\n")
+_INCLUDE = re.compile(r"^\. (\S+\.sh)\n", re.MULTILINE)
+"""Nothing is sourced on a node: the text of the file takes the place of this line."""
+
+
+def installed_templates() -> Path:
+    """The templates: those inside the installed package, else those of the checkout around it."""
+    package = Path(*ascendboot.__path__)
+    inside = package / "templates"
+    return inside if inside.is_dir() else package.parent / "templates"
+
+
+def script(name: str, /, **values: object) -> str:
+    """The text of `templates/scripts/NAME` with its includes, behind `values` as shell variables.
+
+    Raises:
+        FileNotFoundError: there is no such script.
+    """
+    assigned = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in values.items())
+    return f"{assigned}\n{_text(name)}" if assigned else _text(name)
+
+
+def digest() -> str:
+    """Of all templates: in a clone they change, and the version does not.
+
+    Scripts do not count: they travel with each run.
+    """
+    folder, whole = installed_templates(), sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if path.relative_to(folder).parts[0] == _SCRIPTS:
+            continue
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    return whole.hexdigest()
+
+
+@cache
+def _text(name: str) -> str:
+    text = (installed_templates() / _SCRIPTS / name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda include: _text(include[1]), _HEADER.sub("", text))
