@@ -27,8 +27,8 @@ ONCE = "press Ctrl-C again to stop at once"
 PATIENT = """\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in background
-from ascendboot.transport import reach
-reach.HANDSHAKE_S = 6000
+from ascendboot.transport import connect
+connect.HANDSHAKE_S = 6000
 from ascendboot.cli.program import main; main()
 """
 """Gives a server far longer to greet than a test waits for the end: so it ended by Ctrl-C alone."""

@@ -31,7 +31,7 @@ PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
 def test_the_page_is_the_one_of_the_code() -> None:
     page = (ROOT / "docs/reference/rec-sdk-tf.md").read_text(encoding="utf-8")
     assert page == profiles_markdown(), (
-        "write it anew: python -c 'from ascendboot.profiles import reference_markdown as r; "
+        "write it anew: python -c 'from ascendboot.hccl.profiles import profiles_markdown as r; "
         'print(r(), end="")\' >docs/reference/rec-sdk-tf.md'
     )
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "inventories").glob("*.yaml"))
 REGENERATE = """\
-it is made from ascendboot/inventory/keys.py; write it anew:
+it is made from ascendboot/inventory/schema.py; write it anew:
 python - <<'END'
 import json
 from pathlib import Path
