@@ -6,49 +6,32 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_cluster,
-    end,
-    forks_of,
-    on_interrupt,
-    reports_errors,
-    task,
-)
+from ascendboot.cli.collective import check_collective
+from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.progress import survey_of
-from ascendboot.cli.session import Session, code_sender, run_to_look
-from ascendboot.console.screen import Screen
+from ascendboot.cli.session import code_sender
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.setup.check import check_cluster
 from ascendboot.setup.results import Stopped
-from ascendboot.state import State
 
 if TYPE_CHECKING:
     from ascendboot.checks.probes import Coverage
+    from ascendboot.cli.session import Session
+    from ascendboot.console.screen import Screen
     from ascendboot.model.report import Report
 
 
-@task(
+@cluster_verb(
     help={
-        "inventory": INVENTORY_HELP,
         "collective": "Then start a rank per device, let all meet, and name those that differ",
         "all-pairs": "Let every NPU ping every NPU of the other nodes, and every node every node",
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     }
 )
-@reports_errors
-def check(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
-    inventory: str | None = None,
+def check(
+    call: Call,
+    *,
     all_pairs: bool = False,
     collective: bool = False,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """Look at everything that setup would judge or prove, and change nothing.
 
@@ -67,25 +50,17 @@ def check(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 no error found (warnings allowed), 1 an error, 2 wrong inventory, 4 a node is
     unreachable, 130 interrupted.
     """
-    workers = forks_of(forks)
-    _, cluster = chosen_cluster(inventory)
-    state, screen = State.here(), Screen(json_mode=json)
-    run = run_to_look(state, "check", cluster.secrets)
-    with Session.opened(
-        cluster, state, run, accept_new=False, forks=workers, screen=screen
-    ) as session:
+    screen = call.screen
+    with call.session("check", call.cluster(with_own_table=True), reads=True) as session:
         report = _walk(session, screen, "all-pairs" if all_pairs else "ring")
         if collective and not report.interrupted:
             report = _with_collective(session, screen, report)
-    run.write_json("report.json", report.to_json())
-    screen.verdict(report, run.shown)
-    end(screen, report.exit_code, report.to_json() if json else None)
+    session.run.write_json("report.json", report.to_json())
+    screen.verdict(report, session.run.shown)
+    end(screen, report.exit_code, report.to_json() if call.json else None)
 
 
 def _with_collective(session: Session, screen: Screen, report: Report) -> Report:
-    # What launches jobs is not loaded by a check that starts none.
-    from ascendboot.cli.collective import check_collective  # noqa: PLC0415
-
     results, interrupted = check_collective(session, screen)
     if results:
         screen.phase("Let all ranks meet", results)

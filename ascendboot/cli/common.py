@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import resource
 import signal
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from invoke.exceptions import Exit
-from invoke.tasks import Task
-from invoke.tasks import task as invoke_task
 
-from ascendboot.errors import AscendbootError, InterruptedRunError, OutputError, UsageError
+from ascendboot.console.screen import Screen
+from ascendboot.errors import OutputError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.names import parse_span
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from ascendboot.console.screen import Screen
     from ascendboot.model.cluster import Cluster
     from ascendboot.ranktable.validate import Generation
 
@@ -67,37 +64,6 @@ def among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
     raise UsageError(f'{flag}: "{word}" is none of {", ".join(known)}')
 
 
-SHORT: Final[Mapping[str, str]] = {
-    "detach": "d",
-    "follow": "f",
-    "inventory": "i",
-    "json": "j",
-    "lines": "l",
-    "node": "n",
-    "plan": "p",
-    "rank": "r",
-    "yes": "y",
-}
-"""Flags with a short form. Left to itself Invoke gives one to every flag, of letters that are free:
-`-j` of one verb is `--json`, of the next `--job`, and `-h` no help."""
-
-
-class _Verb(Task[Any]):
-    def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
-        options = super().arg_opts(name, default, taken_names)
-        if name in SHORT and name not in self.positional:
-            options["names"].append(SHORT[name])
-        return options
-
-
-def task(**options: Any) -> Callable[[Callable[..., object]], Task[Any]]:  # noqa: ANN401 - Invoke's
-    """Make a verb of a function; `options` are those of Invoke's decorator of that name."""
-    made: Callable[[Callable[..., object]], Task[Any]] = invoke_task(
-        klass=_Verb, auto_shortflags=False, **options
-    )
-    return made
-
-
 def end(screen: Screen, code: int, document: Mapping[str, object] | None) -> None:
     """End a verb that has said what it had to; `document` is None without --json.
 
@@ -124,8 +90,6 @@ def exit_with(
     With --json there is a document, too; `besides` is what else such a document of this verb has.
     """
     if flags.get("json"):
-        from ascendboot.console.screen import Screen  # noqa: PLC0415 - only in that case
-
         with suppress(OutputError):  # standard error says the same
             Screen(json_mode=True).json({**(besides or {}), "exit_code": code, "message": words})
     return Exit(words, code=code)
@@ -175,9 +139,6 @@ def _end(code: int, _signal: int, _frame: FrameType | None) -> None:
     os._exit(code)
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 _LONGEST_S = 86400.0
 _MOST_DIGITS = 18
 """More are a mistake, and of some thousands Python makes no number."""
@@ -192,31 +153,8 @@ FORKS = "32"
 FORKS_HELP = f"How many nodes to work on at the same time. Default: {FORKS}"
 
 
-def reports_errors(verb: Callable[P, T]) -> Callable[P, T]:
-    """Turn an error that we raise on purpose into its message and its exit code.
-
-    With --json standard output has a document also then.
-    """
-
-    @functools.wraps(verb)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            with ctrl_c_raised():
-                return verb(*args, **kwargs)
-        except OutputError as error:
-            raise Exit(str(error), code=error.exit_code) from error
-        except AscendbootError as error:
-            raise exit_with(str(error), error.exit_code, kwargs) from error
-        except OSError as error:
-            raise exit_with(on_this_side(error), AscendbootError.exit_code, kwargs) from error
-        except KeyboardInterrupt as error:
-            raise exit_with("interrupted", InterruptedRunError.exit_code, kwargs) from error
-
-    return wrapped
-
-
-def on_this_side(error: OSError) -> str:
-    """What the operator's own machine refused, as a message: `FILE: could not …`."""
+def control_machine_problem(error: OSError) -> str:
+    """Describe an error of the control machine: `FILE: could not …`."""
     where = error.filename or "this machine"
     return (
         f"{where}: could not be used: {error.strerror or error}; make room or access, then repeat"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 
-from ascendboot.cli.common import JSON_HELP, end, reports_errors, task, whole_number
+from ascendboot.cli.common import JSON_HELP, end, whole_number
+from ascendboot.cli.verbs import verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
 from ascendboot.lab import client
@@ -103,7 +104,7 @@ _MOST_DIGITS = 18
 _LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
 
 
-@task(
+@verb(
     help={
         "nodes": "How many servers, lab-1, lab-2 and so on. Default: 2",
         "devices": "How many NPUs each has. Default: 8",
@@ -117,9 +118,9 @@ _LAB_HELP = "The lab's id, for one of another working directory; lab.status list
         "json": JSON_HELP,
     }
 )
-@reports_errors
-def up(  # noqa: PLR0917 - Invoke makes a flag of each
+def up(
     c: Context,
+    *,
     nodes: str = "2",
     devices: str = "8",
     containers: bool = False,
@@ -157,9 +158,8 @@ def up(  # noqa: PLR0917 - Invoke makes a flag of each
     _tell(reply, lines_of_up(reply), json=json)
 
 
-@task(help={"lab": _LAB_HELP, "json": JSON_HELP})
-@reports_errors
-def down(c: Context, lab: str | None = None, json: bool = False) -> None:
+@verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
+def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     """Take the practice cluster of this directory down; but for .ascendboot/runs nothing is left.
 
     Examples:
@@ -175,9 +175,8 @@ def down(c: Context, lab: str | None = None, json: bool = False) -> None:
     _tell(reply, lines_of_down(reply, lab), json=json)
 
 
-@task(help={"lab": _LAB_HELP, "json": JSON_HELP})
-@reports_errors
-def status(c: Context, lab: str | None = None, json: bool = False) -> None:
+@verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
+def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     """Show what really answers in the practice cluster, and which faults were made.
 
     Examples:
@@ -190,15 +189,14 @@ def status(c: Context, lab: str | None = None, json: bool = False) -> None:
     _tell(reply, lines_of_status(reply, lab), json=json)
 
 
-@task(
+@verb(
     help={
         "node": "Which node, for example lab-1",
         "container": "In its container, where ranks run",
         "lab": _LAB_HELP,
     }
 )
-@reports_errors
-def shell(c: Context, node: str, container: bool = False, lab: str | None = None) -> None:
+def shell(c: Context, *, node: str, container: bool = False, lab: str | None = None) -> None:
     """Open a root shell in a node, past its SSH server, or in its container.
 
     Examples:
@@ -210,7 +208,7 @@ def shell(c: Context, node: str, container: bool = False, lab: str | None = None
     client.enter({**_who(lab), "node": node, "container": container})
 
 
-@task(
+@verb(
     help={
         "node": "Which node, for example lab-1",
         "kind": f"What breaks: {', '.join(KINDS)}",
@@ -224,9 +222,9 @@ def shell(c: Context, node: str, container: bool = False, lab: str | None = None
         "json": JSON_HELP,
     }
 )
-@reports_errors
-def fault(  # noqa: PLR0917 - Invoke makes a flag of each
+def fault(
     c: Context,
+    *,
     node: str,
     kind: str,
     device: str | None = None,

@@ -7,8 +7,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from ascendboot.cli.collective import pass_preflight
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt
 from ascendboot.cli.jobs import REPORT_FILE, folder_held, now
+from ascendboot.cli.session import code_sender
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.follow import Interrupts
@@ -19,6 +21,7 @@ from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.launch.build import plan as plan_launch
+from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
 from ascendboot.launch.plan import PLAN_FILE, record_of
 from ascendboot.model.names import counted
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
@@ -27,18 +30,16 @@ from ascendboot.readiness.ready import check_readiness
 from ascendboot.readiness.request import job_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ascendboot.cli.session import Session
     from ascendboot.jobs.stop import Terminated
     from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.cluster import Cluster, NodeClocks
+    from ascendboot.model.cluster import NodeClocks
     from ascendboot.model.job import JobReport
     from ascendboot.readiness.ready import Readiness
     from ascendboot.readiness.requirements import Leftover
     from ascendboot.setup.record import SetupRecord
-    from ascendboot.setup.sync import CodeSender
     from ascendboot.transport.api import Transport
 
 
@@ -207,38 +208,25 @@ def _ended(
     return problems
 
 
-def found_ready(
+def check_ready(
     session: Session,
-    applied: SetupRecord,
+    record: SetupRecord,
     transports: Mapping[str, Transport],
     order: Order,
-    meanwhile: Callable[[], object],
 ) -> Readiness:
-    """How all nodes are found; `meanwhile` is called while they look."""
+    """Check all nodes just before the start."""
+    cluster = session.cluster
     return check_readiness(
-        session.cluster,
-        applied,
+        cluster,
+        record,
         transports,
         order.script,
         hosts=session.hosts,
         forks=session.forks,
-        sending=_sending(session.cluster),
-        meanwhile=meanwhile,
+        sending=code_sender(cluster, threading.Event()),
         skipped=order.rules.skipped,
         here=file_system(session.run.folder),
     )
-
-
-def _sending(cluster: Cluster) -> CodeSender | None:
-    """The code that the nodes should have from this side; few inventories state any."""
-    if cluster.code_source is None:
-        return None
-    from ascendboot.cli.session import code_sender  # noqa: PLC0415 - only in that case
-
-    return code_sender(cluster, threading.Event())
-
-
-# `train` loads this, and all that a launch needs with it, while the nodes look.
 
 
 def launch(session: Session, applied: SetupRecord, ready: Readiness, order: Order) -> None:
@@ -269,8 +257,6 @@ def launch(session: Session, applied: SetupRecord, ready: Readiness, order: Orde
         notes=order.rules.notes,
     )
     if order.min_nodes is not None:
-        from ascendboot.launch.launchers.torchrun import refuse_clocks_apart  # noqa: PLC0415 - if asked for
-
         refuse_clocks_apart(ready.clocks)
     plan = plan_launch(request)
     if order.plan:
@@ -279,7 +265,7 @@ def launch(session: Session, applied: SetupRecord, ready: Readiness, order: Orde
             screen.say("before it, started in the same way: the collective preflight")
         return
     if order.preflight:
-        _pass_preflight(session, request, screen)
+        pass_preflight(session, request, screen)
     started = now().isoformat(timespec="milliseconds")
     run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
     if order.detach:
@@ -297,12 +283,6 @@ def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
         screen.json(launch.to_json())
     else:
         screen.text(launch.describe())
-
-
-def _pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
-    from ascendboot.cli.collective import pass_preflight  # noqa: PLC0415 - only if asked for
-
-    pass_preflight(session, request, screen)
 
 
 def _detach(

@@ -6,22 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_cluster,
-    end,
-    forks_of,
-    reports_errors,
-    task,
-    whole_number,
-)
+from ascendboot.cli.common import end, whole_number
 from ascendboot.cli.jobs import JOB_HELP, REPORT_FILE, find_job, folder_held, now
-from ascendboot.cli.session import Session
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UnreachableError
 from ascendboot.jobs.gather import Gathering, Shown
@@ -41,7 +28,7 @@ from ascendboot.jobs.status import duration_of
 from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named
-from ascendboot.state import Run, State
+from ascendboot.state import Run
 
 if TYPE_CHECKING:
     import re
@@ -216,7 +203,7 @@ def _write_report(found: FoundJob, gathering: Gathering) -> None:
         run.write_json(REPORT_FILE, report.to_json())
 
 
-@task(
+@cluster_verb(
     help={
         "job": JOB_HELP,
         "rank": "Only these ranks, for example 3,8-15",
@@ -225,14 +212,11 @@ def _write_report(found: FoundJob, gathering: Gathering) -> None:
         "since": "Only what came since then, up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00",
         "tail": "Only the last so many lines of each rank",
         "grep": "Of these, only lines with a match of this regular expression; (?i) ignores case",
-        "inventory": INVENTORY_HELP,
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     },
 )
-@reports_errors
-def logs(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
+def logs(
+    call: Call,
+    *,
     job: str | None = None,
     rank: str | None = None,
     node: str | None = None,
@@ -240,9 +224,6 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
     since: str | None = None,
     tail: str | None = None,
     grep: str | None = None,
-    inventory: str | None = None,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """Gather what is missing of a job's logs from its nodes, and print them as `NODE:RANK | line`.
 
@@ -263,26 +244,22 @@ def logs(  # noqa: PLR0917 - Invoke makes a flag of each
         since=None if since is None else chosen_time(since, now()),
         tail=None if tail is None else whole_number("logs: --tail", tail, at_least=1),
     )
-    workers = forks_of(forks)
-    _, cluster = chosen_cluster(inventory, with_own_table=False)
-    state = State.here()
-    run = state.new_run("logs", hidden=cluster.secrets)
-    with Session.opened(cluster, state, run, accept_new=False, forks=workers) as session:
+    screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
+    with call.session("logs", call.cluster(), screen=screen) as session:
         found = find_job(session, job)
-        coloured = Screen.shows_colours(to_stderr=json)
+        coloured = Screen.shows_colours(to_stderr=call.json)
         wanted = LogSelection(
             ranks=chosen_ranks(found.job.record, rank, node),
             cut=cut,
-            output=RankOutput(Screen.raw(to_stderr=json)),
+            output=RankOutput(Screen.raw(to_stderr=call.json)),
             coloured=coloured,
             prefix=by_node(found.job.record.nodes) if coloured else plain,
         )
         gathered = gather(found, wanted, follow=follow)
-    screen = Screen(json_mode=True)
     _tell(screen, found, gathered)
     lost = OutputError.exit_code if wanted.output.lost else 0
     code = UnreachableError.exit_code if gathered.errors else lost
-    end(screen, code, _document(found, gathered) if json else None)
+    end(screen, code, _document(found, gathered) if call.json else None)
 
 
 def _tell(screen: Screen, found: FoundJob, gathered: Gathered) -> None:

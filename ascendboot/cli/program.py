@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import re
@@ -13,18 +12,20 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.executor import Executor
+from invoke.parser import Parser
 from invoke.program import Program
 
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
+from ascendboot.console.streams import lost_document, write_plainly
 from ascendboot.errors import LaunchError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from invoke.collection import Collection
     from invoke.parser.context import ParserContext
 
 _UNKNOWN: Final = re.compile(r"No idea what '(.+)' is!")
@@ -189,8 +190,6 @@ def _written() -> Iterator[None]:
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            from ascendboot.console.streams import lost_document  # noqa: PLC0415 - if it is
-
             lost = lost_document(sys.stdout, error)
             raise Exit(str(lost), code=code or lost.exit_code) from error
 
@@ -207,8 +206,6 @@ def _plain_errors() -> Iterator[None]:
 def _say(words: str | None) -> None:
     """On standard error; where Invoke could not, it would end with another code than the verb's."""
     if words:
-        from ascendboot.console.streams import write_plainly  # noqa: PLC0415 - only at such an end
-
         write_plainly(sys.stderr, words)
 
 
@@ -250,16 +247,13 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     the others takes longer than to reach a node.
     """
     wanted = _named(words)
-    with _here_to_stay():
-        from invoke.collection import Collection  # noqa: PLC0415
-
-        collection = Collection()
-        for name in _VERBS:
-            if name in wanted:
-                collection.add_task(getattr(import_module(f"ascendboot.cli.{name}"), name))
-        for name in _GROUPS:
-            if name in wanted:
-                collection.add_collection(import_module(f"ascendboot.cli.{name}").collection)
+    collection = Collection()
+    for name in _VERBS:
+        if name in wanted:
+            collection.add_task(getattr(import_module(f"ascendboot.cli.{name}"), name))
+    for name in _GROUPS:
+        if name in wanted:
+            collection.add_collection(import_module(f"ascendboot.cli.{name}").collection)
     return collection
 
 
@@ -281,9 +275,6 @@ def say_where_dashes_lack(words: Sequence[str], program: Program, verbs: Collect
     """
     if words[:1] != ["train"] or "--" in words or len(words) <= len(_TRAIN_SCRIPT):
         return
-    from invoke.exceptions import ParseError  # noqa: PLC0415 - see `_here_to_stay`
-    from invoke.parser import Parser  # noqa: PLC0415
-
     contexts = verbs.to_contexts(ignore_unknown_help=True)
     try:
         Parser(initial=program.initial_context, contexts=contexts).parse_argv(list(words))
@@ -296,15 +287,14 @@ def main() -> None:
     """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
     prepare(argv[1:])
-    with _here_to_stay():
-        verbs = namespace(sys.argv[1:])
-        program = CarefulProgram(
-            name="ascendboot",
-            binary="ascendboot",
-            namespace=verbs,
-            version=__version__,
-            executor_class=CarefulExecutor,
-        )
+    verbs = namespace(sys.argv[1:])
+    program = CarefulProgram(
+        name="ascendboot",
+        binary="ascendboot",
+        namespace=verbs,
+        version=__version__,
+        executor_class=CarefulExecutor,
+    )
     say_where_dashes_lack(argv[1:], program, verbs)
     program.run(argv)
 
@@ -313,21 +303,3 @@ def _named(words: Sequence[str]) -> set[str]:
     known = {*_VERBS, *_GROUPS}
     names = [word.partition(".")[0] for word in words]
     return known & set(names) if names and names[0] in known else known
-
-
-@contextmanager
-def _here_to_stay() -> Iterator[None]:
-    """Python does not look for garbage in what is made meanwhile, not at its own end either.
-
-    In a hundred thousand objects of imported modules there is none: 0.1 s of every call. That is
-    why modules are imported in here that would else be at the top of this file.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()

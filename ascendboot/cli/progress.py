@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.checks.devices import places_of
 from ascendboot.checks.rank_table import level_places, products
 from ascendboot.cli.common import chosen_cluster
-from ascendboot.cli.session import Session, run_to_look
+from ascendboot.cli.session import Session, read_only_run
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError
 from ascendboot.facts.node import NodeFacts, queries
 from ascendboot.facts.query import query, value_of
@@ -66,7 +66,7 @@ def queried_cluster(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
     """
     _, cluster = chosen_cluster(inventory, with_own_table=False)
     state = State.here()
-    run = run_to_look(state, "ranktable", cluster.secrets)
+    run = read_only_run(state, "ranktable", cluster.secrets)
     with Session.opened(cluster, state, run, accept_new=False, forks=FORKS) as session:
         return cluster, query_npus(session, cluster.nodes)
 

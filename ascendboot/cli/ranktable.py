@@ -15,20 +15,13 @@ from ascendboot.checks.devices import device_ids, devices_of
 from ascendboot.checks.rank_table import member
 from ascendboot.cli.common import (
     ANSWER_HELP,
-    FORKS,
-    FORKS_HELP,
     GENERATIONS,
-    INVENTORY_HELP,
     PRODUCT_HELP,
     among,
-    chosen_cluster,
     end,
-    forks_of,
-    reports_errors,
-    task,
 )
 from ascendboot.cli.progress import product_among, queried_cluster, query_npus, servers_seen
-from ascendboot.cli.session import Session, run_to_look
+from ascendboot.cli.verbs import Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
@@ -53,7 +46,7 @@ from ascendboot.ranktable.read import rows_of, table_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
-from ascendboot.state import State, write_text
+from ascendboot.state import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,9 +118,8 @@ _ALLOWED = {"devices-differ", "device-ip-missing"}
 """Errors for `setup`, which the rules of rank tables weigh by product and job."""
 
 
-@task(
+@cluster_verb(
     help={
-        "inventory": INVENTORY_HELP,
         "output": "Where to write it; default: standard output",
         "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
         "order": f"{ORDERS[0]} (the default): primary first, then as in the inventory or in "
@@ -139,14 +131,12 @@ _ALLOWED = {"devices-differ", "device-ip-missing"}
         "product": f"With --offline, or against what the NPUs say: {', '.join(PRODUCTS)}",
         "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
         "force": "Overwrite a file that holds something else",
-        "forks": FORKS_HELP,
         "json": ANSWER_HELP,
     }
 )
-@reports_errors
-def write(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
-    inventory: str | None = None,
+def write(
+    call: Call,
+    *,
     output: str | None = None,
     to: str | None = None,
     order: str = "given",
@@ -156,8 +146,6 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
     product: str | None = None,
     job: str | None = None,
     force: bool = False,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """Write the rank table of a cluster, from what its devices say now; nodes are only read.
 
@@ -177,30 +165,27 @@ def write(  # noqa: PLR0917 - Invoke makes a flag of each
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
-    workers = forks_of(forks)
-    _, cluster = chosen_cluster(inventory, with_own_table=False)
+    cluster = call.cluster()
     chosen = _chosen(cluster, nodes)
     ids = None if devices is None else _ids(devices)
-    screen = Screen(json_mode=json)
     if offline:
         members = tuple(_stated(cluster, node, ids) for node in chosen)
         stated = cluster.product if cluster.product != "auto" else None
         of_npus = wanted_product or stated
     else:
-        found = _found(cluster, chosen, forks=workers)
+        found = _found(call, cluster, chosen)
         members = tuple(_seen(node, found[node.name], ids) for node in chosen)
         of_npus = product_among(cluster, found) or wanted_product
     if wanted_product is not None and wanted_product != of_npus:
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
     generation = GENERATIONS[word] if word else generation_for(of_npus, members)
     table = build(members, generation, wanted_order, of_npus)
-    deliver(table, screen, output=output, product=of_npus, job=wanted_job, force=force)
+    deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
 
 
-def _found(cluster: Cluster, nodes: Sequence[Node], *, forks: int) -> Mapping[str, NodeFacts]:
-    state = State.here()
-    run = run_to_look(state, "ranktable-write")
-    with Session.opened(cluster, state, run, accept_new=False, forks=forks) as session:
+def _found(call: Call, cluster: Cluster, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]:
+    to_stderr = Screen(json_mode=True)  # standard output may be the table
+    with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
         found = query_npus(session, nodes)
     asked = replace(cluster, resource_mode="rank-table")
     findings = [
@@ -278,7 +263,7 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
     return there if ids is None else ids
 
 
-@task(
+@verb(
     help={
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
         "file": "One more table, whose servers come after those before; may be said again",
@@ -294,9 +279,9 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
     },
     iterable=["file", "hccn_conf"],
 )
-@reports_errors
-def convert(  # noqa: PLR0917 - Invoke makes a flag of each
+def convert(
     c: Context,
+    *,
     table: str,
     file: Sequence[str] | None = None,
     to: str | None = None,
@@ -382,7 +367,7 @@ def _hosts_of(inventory: str) -> dict[str, Host]:
     return hosts
 
 
-@task(
+@verb(
     help={
         "table": "The file",
         "file": "One more file; may be said again",
@@ -395,9 +380,9 @@ def _hosts_of(inventory: str) -> dict[str, Host]:
     },
     iterable=["file"],
 )
-@reports_errors
-def validate(  # noqa: PLR0917 - Invoke makes a flag of each
+def validate(
     c: Context,
+    *,
     table: str,
     file: Sequence[str] | None = None,
     product: str | None = None,
@@ -445,15 +430,14 @@ def validate(  # noqa: PLR0917 - Invoke makes a flag of each
     end(screen, code, document if json else None)
 
 
-@task(
+@verb(
     help={
         "table": "The file",
         "server": "Only the ranks of this server",
         "json": ANSWER_HELP,
     }
 )
-@reports_errors
-def show(c: Context, table: str, server: str | None = None, json: bool = False) -> None:
+def show(c: Context, *, table: str, server: str | None = None, json: bool = False) -> None:
     """Show who has which rank: servers, devices and addresses.
 
     Examples:
@@ -475,9 +459,8 @@ def show(c: Context, table: str, server: str | None = None, json: bool = False) 
     end(screen, 0, document if json else None)
 
 
-@task(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
-@reports_errors
-def diff(c: Context, first: str, second: str, json: bool = False) -> None:
+@verb(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
+def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     """Name what two rank tables mean differently; order, spaces and quotes do not count.
 
     Examples:

@@ -10,37 +10,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from invoke.exceptions import Exit
 
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_cluster,
-    end,
-    forks_of,
-    on_interrupt,
-    reports_errors,
-    task,
-)
+from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.progress import BREAK_LOCK_HELP, OnScreen, left_nodes, locks_of
 from ascendboot.cli.session import Session
 from ascendboot.cli.setup import walk_setup
-from ascendboot.console.screen import Screen
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.reset import HERE, Reset, results
 from ascendboot.setup.results import Progress
-from ascendboot.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ascendboot.console.screen import Screen
     from ascendboot.model.cluster import Cluster, Node
 
 _OR_FORGET = (
@@ -49,29 +37,23 @@ _OR_FORGET = (
 )
 
 
-@task(
+@cluster_verb(
     help={
-        "inventory": INVENTORY_HELP,
         "node": "Take back this node alone, also one that is no longer in the inventory",
         "forget": "With --node: do not reach the node, and only make the others distrust it",
         "plan": "Show what would be taken back, and change nothing",
         "yes": "Do not ask; needed with --json, and where there is no terminal to ask on",
         "break-lock": BREAK_LOCK_HELP,
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     }
 )
-@reports_errors
-def reset(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
-    inventory: str | None = None,
+def reset(
+    call: Call,
+    *,
     node: str | None = None,
     forget: bool = False,
     plan: bool = False,
     yes: bool = False,
     break_lock: bool = False,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """Take back what setup did on the nodes and here, and nothing else.
 
@@ -91,16 +73,15 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 done, 1 a job runs or something could not be taken back, 2 wrong use, 4 a node is
     unreachable, 130 interrupted.
     """
-    workers = forks_of(forks)
-    path, cluster = chosen_cluster(inventory, with_own_table=False)
-    state, screen = State.here(), Screen(json_mode=json)
+    path, cluster = call.path, call.cluster()
+    state, screen = call.state, call.screen
     left = left_nodes(state, cluster)
     target = _target(cluster, left, node, forget=forget)
     run = state.new_run("reset", hidden=cluster.secrets)
-    ask = _Ask(screen, yes=yes, is_possible=not json)
+    ask = _Ask(screen, yes=yes, is_possible=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
     opened = partial(
-        Session.opened, state=state, run=run, accept_new=False, forks=workers, screen=screen
+        Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
     )
     if not forget:
         here = () if node else state.setup_left_here(cluster.name, path)
@@ -118,7 +99,7 @@ def reset(  # noqa: PLR0917 - Invoke makes a flag of each
         screen.error(_OR_FORGET.format(node=node))
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
-    end(screen, report.exit_code, report.to_json() if json else None)
+    end(screen, report.exit_code, report.to_json() if call.json else None)
 
 
 def _is_well(report: Report) -> bool:

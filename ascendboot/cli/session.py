@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.containers import obstacles
+from ascendboot.console.screen import Screen
+from ascendboot.console.streams import legible
 from ascendboot.errors import AscendbootError, CommandError, NodeError, UsageError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.query import query
@@ -24,14 +26,13 @@ from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.sync import CodeSender, read_source
 from ascendboot.transport.guard import GuardedHost, ReadOnly, ReadOnlyHost
 from ascendboot.transport.hostkeys import HostKeys
-from ascendboot.transport.pool import connect_all, for_each, nothing
+from ascendboot.transport.pool import connect_all, for_each
 from ascendboot.transport.session import TOLD_AFTER_S, Waits
 from ascendboot.transport.ssh import SshOpener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.console.screen import Screen
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.state import Run, State
     from ascendboot.transport.api import HostSide, Result, Transport
@@ -129,12 +130,9 @@ class Session:
                 handler.close()
 
     def connect_hosts(
-        self, nodes: Sequence[Node], *, meanwhile: Callable[[], object] = nothing
+        self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
-        """Connect to the host sides of all nodes at once; in the second who was not reached.
-
-        `meanwhile` is called while that goes on.
-        """
+        """Connect to all host sides at once; the second mapping has nodes not reached."""
 
         def opened(node: Node) -> HostSide:
             transport = self._opener(node)
@@ -142,7 +140,7 @@ class Session:
                 self.fence.held_by(transport)
             return transport
 
-        hosts, errors = connect_all(nodes, opened, forks=self.forks, meanwhile=meanwhile)
+        hosts, errors = connect_all(nodes, opened, forks=self.forks)
         self.hosts.update(hosts)
         return self.fenced(hosts), errors
 
@@ -161,14 +159,13 @@ class Session:
         return {name: ReadOnlyHost(host) for name, host in hosts.items()}, errors
 
     def connect(
-        self, nodes: Sequence[Node], *, meanwhile: Callable[[], object] = nothing
+        self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
-        """Connect to the workload sides of all nodes at once, as the last setup found the way.
+        """Connect to the workload sides of all nodes at once, as recorded by the last setup.
 
-        Where that is not remembered, the host side is asked. `meanwhile` is called while the nodes
-        are being reached.
+        Without a record, the host side is queried.
         """
-        hosts, errors = self.connect_hosts(nodes, meanwhile=meanwhile)
+        hosts, errors = self.connect_hosts(nodes)
         engines = _engines(self.state, self.cluster)
         found = for_each(
             [node for node in nodes if node.name in hosts],
@@ -181,10 +178,10 @@ class Session:
         return sides, {**errors, **lost}
 
     def connect_to_look(
-        self, nodes: Sequence[Node], *, meanwhile: Callable[[], object] = nothing
+        self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
         """As `connect`, but nothing that writes gets through."""
-        transports, errors = self.connect(nodes, meanwhile=meanwhile)
+        transports, errors = self.connect(nodes)
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
 
     @cached_property
@@ -258,8 +255,6 @@ def _tell_of(waits: Waits, screen: Screen | None, over: threading.Event) -> None
 
 def _new_screen() -> Screen:
     """One that takes nothing away from standard output."""
-    from ascendboot.console.screen import Screen  # noqa: PLC0415 - not loaded while nodes are reached
-
     return Screen(json_mode=True)
 
 
@@ -270,7 +265,7 @@ def _truncated(output: bytes) -> str:
     return text if more <= 0 else f"{text}\n--- {more} bytes more are not kept"
 
 
-def run_to_look(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
+def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
     """The folder of a call that only looks: also where the working directory takes none."""
     try:
         return state.new_run(verb, hidden=hidden)
@@ -294,8 +289,6 @@ def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
         return host
     if engine:
         return host.inside(ContainerExec(engine, node.container))
-    # Rarely: as a rule the last setup remembers it, and what asks would be loaded before each job.
-
     return host.inside(way_in(node, host))
 
 
@@ -347,6 +340,4 @@ def _log_to(run: Run) -> logging.Handler:
 def _ask(file: str) -> str | None:
     if not sys.stdin.isatty():
         return None
-    from ascendboot.console.streams import legible  # noqa: PLC0415 - only in that case
-
     return getpass.getpass(f"Passphrase of {legible(file)}: ")

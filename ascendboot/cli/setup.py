@@ -6,64 +6,45 @@ import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_inventory,
-    end,
-    forks_of,
-    on_interrupt,
-    reports_errors,
-    task,
-)
+from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.progress import BREAK_LOCK_HELP, locks_of, survey_of
-from ascendboot.cli.session import Session, code_sender, run_to_look
-from ascendboot.console.screen import Screen
-from ascendboot.inventory.load import load
+from ascendboot.cli.session import code_sender
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.model.report import Outcome
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.phases import step_names
 from ascendboot.setup.record import setup_record
 from ascendboot.setup.results import Stopped
-from ascendboot.state import State
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ascendboot.cli.session import Session
+    from ascendboot.console.screen import Screen
     from ascendboot.model.report import Report
 
 CHANGES_WAIT = 3
 
 
-@task(
+@cluster_verb(
     help={
-        "inventory": INVENTORY_HELP,
         "plan": "Show what would change, with diffs, and write nothing on any node",
         "exit-code": "With --plan: exit 3 when changes wait",
         "delete-code": "Also delete from code.path what code.source has not; see --plan first",
         "take-over": "Take over a cluster that another control folder set up, and replace its keys",
         "break-lock": BREAK_LOCK_HELP,
         "accept-new": "Accept host keys that are not known yet, say which, and remember them",
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     }
 )
-@reports_errors
-def setup(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
-    inventory: str | None = None,
+def setup(
+    call: Call,
+    *,
     plan: bool = False,
     exit_code: bool = False,
     delete_code: bool = False,
     take_over: bool = False,
     break_lock: bool = False,
     accept_new: bool = False,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """Turn the servers of an inventory into a training cluster; a second run changes nothing.
 
@@ -79,29 +60,23 @@ def setup(  # noqa: PLR0917 - Invoke makes a flag of each
     Exit codes: 0 done, 1 a step failed or is blocked, 2 wrong inventory, 3 changes wait (with
     --plan --exit-code), 4 a node is unreachable, 130 interrupted.
     """
-    workers = forks_of(forks)
-    path = chosen_inventory(inventory)
-    cluster = load(path)
-    state, screen = State.here(), Screen(json_mode=json)
-    hidden = cluster.secrets
-    run = run_to_look(state, "plan", hidden) if plan else state.new_run("setup", hidden=hidden)
-    with Session.opened(
-        cluster, state, run, accept_new=accept_new, forks=workers, screen=screen
-    ) as session:
+    screen, cluster = call.screen, call.cluster(with_own_table=True)
+    verb = "plan" if plan else "setup"
+    with call.session(verb, cluster, reads=plan, accept_new=accept_new) as session:
         report = walk_setup(
             session,
             screen,
             planning=plan,
-            inventory=path,
+            inventory=call.path,
             deletes=delete_code,
             take_over=take_over,
             break_lock=break_lock,
         )
-    run.write_json("report.json", report.to_json())
-    screen.summary(report, run.shown, planned=plan)
+    session.run.write_json("report.json", report.to_json())
+    screen.summary(report, session.run.shown, planned=plan)
     changes = report.count(Outcome.WOULD_CHANGE)
     code = CHANGES_WAIT if exit_code and changes and report.exit_code == 0 else report.exit_code
-    end(screen, code, report.to_json() if json else None)
+    end(screen, code, report.to_json() if call.json else None)
 
 
 def walk_setup(
@@ -141,7 +116,7 @@ def walk_setup(
                 wished = {node.name: step_names(context, node) for node in cluster.nodes}
                 applied = setup_record(cluster, context.decisions, context.seen, wished)
                 state.remember_applied(cluster.name, applied.to_json())
-                State.here().remember_current(inventory)
+                state.remember_current(inventory)
         except Stopped:
             pass
         finally:

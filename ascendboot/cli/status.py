@@ -7,32 +7,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_cluster,
-    end,
-    forks_of,
-    reports_errors,
-    task,
-)
+from ascendboot.cli.common import end
 from ascendboot.cli.jobs import JOB_HELP, find_job, status_with_cause
-from ascendboot.cli.session import Session, run_to_look
-from ascendboot.console.screen import Screen
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.stacks import RankStacks, read_stacks
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named, span
-from ascendboot.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ascendboot.cli.jobs import FoundJob
+    from ascendboot.console.screen import Screen
     from ascendboot.jobs.probe import RankLoad
     from ascendboot.jobs.status import JobStatus, NodeStatus
     from ascendboot.model.job import JobReport, RankEnd
@@ -212,25 +199,19 @@ def _plain(line: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in _COLOURS.sub("", line).replace("\t", " "))
 
 
-@task(
+@cluster_verb(
     help={
         "job": JOB_HELP,
-        "inventory": INVENTORY_HELP,
         "lines": "A row for every rank, however many there are, with its whole last line",
         "stacks": "Also see where the ranks are: py-spy where it is found, else /proc",
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     },
 )
-@reports_errors
-def status(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
+def status(
+    call: Call,
+    *,
     job: str | None = None,
-    inventory: str | None = None,
     lines: bool = False,
     stacks: bool = False,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """Show how a job stands, asked from its nodes; nothing is written there.
 
@@ -247,13 +228,8 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
 
     Exit codes: 0 told, 2 no such job, 4 a node of it is unreachable.
     """
-    workers = forks_of(forks)
-    _, cluster = chosen_cluster(inventory, with_own_table=False)
-    state, screen = State.here(), Screen(json_mode=json)
-    run = run_to_look(state, "status", cluster.secrets)
-    with Session.opened(
-        cluster, state, run, accept_new=False, forks=workers, screen=screen
-    ) as session:
+    screen, cluster = call.screen, call.cluster()
+    with call.session("status", cluster, reads=True) as session:
         found = find_job(session, job, closely=True)
         status_now = status_with_cause(found)
         seen = where_ranks_are(found, cluster.python) if stacks else None
@@ -263,7 +239,7 @@ def status(  # noqa: PLR0917 - Invoke makes a flag of each
     for error in found.errors.values():
         screen.error(str(error))
     code = UnreachableError.exit_code if found.errors else 0
-    end(screen, code, {**status_now.to_json(), **places_json(seen)} if json else None)
+    end(screen, code, {**status_now.to_json(), **places_json(seen)} if call.json else None)
 
 
 def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:

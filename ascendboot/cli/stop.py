@@ -4,55 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_cluster,
-    end,
-    forks_of,
-    reports_errors,
-    seconds,
-    task,
-)
+from ascendboot.cli.common import end, seconds
 from ascendboot.cli.jobs import JOB_HELP, connected, find_job, keep_report
-from ascendboot.cli.session import Session
-from ascendboot.console.screen import Screen
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import stop_job
 from ascendboot.model.job import JobState
-from ascendboot.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ascendboot.cli.jobs import FoundJob
+    from ascendboot.cli.session import Session
+    from ascendboot.console.screen import Screen
     from ascendboot.jobs.stop import Survivor, Terminated
 
 LEFT = 1
 
 
-@task(
+@cluster_verb(
     help={
         "job": JOB_HELP,
-        "inventory": INVENTORY_HELP,
         "grace": "Seconds between SIGTERM and SIGKILL. Default, and the most that ranks get whose "
         "launcher runs: what train was told",
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     },
 )
-@reports_errors
-def stop(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
+def stop(
+    call: Call,
+    *,
     job: str | None = None,
-    inventory: str | None = None,
     grace: str | None = None,
-    forks: str = FORKS,
-    json: bool = False,
 ) -> None:
     """End a job on all nodes, this one and no other, and see that nothing of it is left.
 
@@ -66,13 +47,8 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
     such job, 4 a node could not be asked.
     """
     grace_s = None if grace is None else seconds("stop: --grace", grace)
-    workers = forks_of(forks)
-    _, cluster = chosen_cluster(inventory, with_own_table=False)
-    state, screen = State.here(), Screen(json_mode=json)
-    run = state.new_run("stop", hidden=cluster.secrets)
-    with Session.opened(
-        cluster, state, run, accept_new=False, forks=workers, screen=screen
-    ) as session:
+    screen = call.screen
+    with call.session("stop", call.cluster()) as session:
         found = find_job(session, job)
         record = found.job.record
         before = {node.node: node.processes for node in found.status.nodes}
@@ -85,15 +61,15 @@ def stop(  # noqa: PLR0917 - Invoke makes a flag of each
             record.job_folder,
             primary=record.primary,
             grace_s=record.grace_s if grace_s is None else grace_s,
-            forks=workers,
+            forks=call.forks,
         )
         _keep_report(session, found, screen)
     answers = {**swept, **found.errors}
     code = _exit_code(answers)
     document = {**_document(found, before, answers, code), "notes": notes}
-    run.write_json("report.json", document)
+    session.run.write_json("report.json", document)
     _show(screen, record.nodes, before, answers)
-    end(screen, code, document if json else None)
+    end(screen, code, document if call.json else None)
 
 
 def _keep_report(session: Session, found: FoundJob, screen: Screen) -> None:

@@ -1,96 +1,61 @@
-"""`train`: start a job on the cluster that was set up.
-
-What comes after a node was asked is imported while it answers: no job waits for that.
-"""
+"""`train`: start a job on the cluster that was set up."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING
 
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
-from invoke.exceptions import Exit
-
-from ascendboot.cli.common import (
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    allow_open_files,
-    chosen_cluster,
-    ctrl_c_raised,
-    exit_with,
-    on_this_side,
-    seconds,
-    task,
-    whole_number,
-)
+from ascendboot.cli.common import allow_open_files, seconds, whole_number
 from ascendboot.cli.launch import (
     HANG_TIMEOUT_HELP,
     ON_HANG_HELP,
     SKIP_CHECKS_HELP,
     STOP_LEFTOVERS_HELP,
     Order,
+    check_ready,
     hang_options,
+    launch,
+    refused,
     start_rules,
 )
-from ascendboot.cli.session import Session, run_to_look
-from ascendboot.errors import (
-    AscendbootError,
-    InterruptedRunError,
-    LaunchError,
-    OutputError,
-    UsageError,
-)
+from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
+from ascendboot.errors import LaunchError, UsageError
+from ascendboot.launch.launchers.torchrun import why_not_elastic
+from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import names_file_here
 from ascendboot.setup.record import SetupRecord
-from ascendboot.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ascendboot.model.cluster import Cluster
-    from ascendboot.readiness.ready import Readiness
-    from ascendboot.transport.api import Transport
-
-if TYPE_CHECKING:
-    Meanwhile: TypeAlias = Callable[[], object]
-    Look: TypeAlias = Callable[
-        [Session, SetupRecord, Mapping[str, Transport], Order, Meanwhile], Readiness
-    ]
-    Launch: TypeAlias = Callable[[Session, SetupRecord, Readiness, Order], None]
-
-P = ParamSpec("P")
-NOT_STARTED = LaunchError.exit_code
+    from ascendboot.state import State
 
 
-def not_started(verb: Callable[P, None]) -> Callable[P, None]:
-    """Every error of ours means that the job was not started: exit 125, as `docker run` does."""
-
-    @functools.wraps(verb)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            with ctrl_c_raised():
-                verb(*args, **kwargs)
-        except OutputError as error:
-            raise Exit(str(error), code=error.exit_code) from error
-        except InterruptedRunError as error:
-            raise exit_with(str(error), error.exit_code, kwargs, _no_job(kwargs)) from error
-        except (AscendbootError, OSError) as error:
-            words = on_this_side(error) if isinstance(error, OSError) else str(error)
-            raise exit_with(words, NOT_STARTED, kwargs, _no_job(kwargs)) from error
-        except KeyboardInterrupt as error:  # the job, if there is one, goes on
-            raise exit_with("interrupted", InterruptedRunError.exit_code, kwargs) from error
-
-    return wrapped
+def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
+    """The fields of a job's report for a job that was not started; a plan has no such report."""
+    if flags.get("plan") or not flags.get("json"):
+        return {}
+    return JobReport(
+        job_id="",
+        state=JobState.NOT_STARTED,
+        exit_code=LaunchError.exit_code,
+        started="",
+        command="",
+        first_failure=None,
+        ranks=(),
+        duration_s=0.0,
+        folder="",
+    ).to_json()
 
 
-@task(
+@cluster_verb(
+    unstarted=no_job,
     optional=["skip_checks"],
     help={
         "script": "The training script: looked up under code.path on the nodes, then here; with"
         " ./, ../ or / before it a file of this machine, which is copied to the nodes",
-        "inventory": INVENTORY_HELP,
         "plan": "Show command, environment and files, and start nothing",
         "preflight": "Let all ranks meet before the job: it starts only if they agree",
         "detach": "Start the job and return at once; status, logs and stop go on with it",
@@ -101,15 +66,12 @@ def not_started(verb: Callable[P, None]) -> Callable[P, None]:
         "on-hang": ON_HANG_HELP,
         "skip-checks": SKIP_CHECKS_HELP,
         "stop-leftovers": STOP_LEFTOVERS_HELP,
-        "forks": FORKS_HELP,
-        "json": JSON_HELP,
     },
 )
-@not_started
-def train(  # noqa: PLR0917 - Invoke makes a flag of each
-    c: Context,
+def train(
+    call: Call,
+    *,
     script: str,
-    inventory: str | None = None,
     plan: bool = False,
     preflight: bool = False,
     detach: bool = False,
@@ -119,8 +81,6 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     on_hang: str = "tell",
     skip_checks: str | None = None,
     stop_leftovers: bool = False,
-    forks: str = "32",
-    json: bool = False,
 ) -> None:
     """Run a script on all devices of the cluster, by mpirun, horovodrun or torchrun.
 
@@ -141,7 +101,6 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
     when it was not started, 4 when the primary was lost and the job goes on without us, 130 after
     Ctrl-C; with --detach 0.
     """
-    at_once = whole_number("--forks", forks, at_least=1)
     order = Order(
         grace_s=seconds("--grace", grace),
         script=_script(script),
@@ -151,9 +110,9 @@ def train(  # noqa: PLR0917 - Invoke makes a flag of each
         plan=plan,
         preflight=preflight,
         detach=detach,
-        json=json,
+        json=call.json,
     )
-    _train(order, inventory, at_once)
+    _train(call, order)
 
 
 def _script(word: str) -> str:
@@ -167,76 +126,39 @@ def _script(word: str) -> str:
     return word
 
 
-def _train(order: Order, inventory: str | None, at_once: int) -> None:
+def _train(call: Call, order: Order) -> None:
     allow_open_files()
-    _, cluster = chosen_cluster(inventory)
-    state = State.here()
-    applied = _applied(cluster, state)
+    cluster = call.cluster(with_own_table=True)
+    record = _record(cluster, call.state)
     if order.min_nodes is not None:
-        _refuse_elastic(order.min_nodes, cluster, applied)
-    begin = run_to_look if order.plan else State.new_run
-    run = begin(state, "train", hidden=cluster.secrets)
-    with Session.opened(cluster, state, run, accept_new=False, forks=at_once) as session:
+        _refuse_elastic(order.min_nodes, cluster, record)
+    screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
+    with call.session("train", cluster, reads=order.plan, screen=screen) as session:
         connect = session.connect_to_look if order.plan else session.connect
-        transports, errors = connect(cluster.nodes, meanwhile=_looking)
+        transports, errors = connect(cluster.nodes)
         if errors:
-            from ascendboot.cli.launch import refused  # noqa: PLC0415 - only in that case
-
             raise refused(*map(str, errors.values()))
-        ready = _looking()(session, applied, transports, order, _launching)
-        _launching()(session, applied, ready, order)
+        ready = check_ready(session, record, transports, order)
+        launch(session, record, ready, order)
 
 
-def _looking() -> Look:
-    from ascendboot.cli.launch import found_ready  # noqa: PLC0415 - once the nodes connect
-
-    return found_ready
-
-
-def _launching() -> Launch:
-    from ascendboot.cli.launch import launch  # noqa: PLC0415 - once the nodes look
-
-    return launch
-
-
-def _applied(cluster: Cluster, state: State) -> SetupRecord:
+def _record(cluster: Cluster, state: State) -> SetupRecord:
     document = state.applied(cluster.name)
     if document is None:
         raise LaunchError(
             f"{cluster.name}: could not start a job: the cluster was not set up from here; "
             f"run setup --inventory {cluster.source}"
         )
-    applied = SetupRecord.from_json(document)
-    outdated = applied.why_outdated(cluster)
+    record = SetupRecord.from_json(document)
+    outdated = record.why_outdated(cluster)
     if outdated is not None:
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
-    return applied
+    return record
 
 
-def _refuse_elastic(min_nodes: int, cluster: Cluster, applied: SetupRecord) -> None:
-    from ascendboot.launch.launchers.torchrun import why_not_elastic  # noqa: PLC0415 - only if asked for
-
+def _refuse_elastic(min_nodes: int, cluster: Cluster, record: SetupRecord) -> None:
     with_table = cluster.resource_mode == "rank-table"
-    nodes, launcher = len(cluster.nodes), applied.launcher
+    nodes, launcher = len(cluster.nodes), record.launcher
     why_not = why_not_elastic(min_nodes, nodes, launcher, with_table=with_table)
     if why_not:
         raise LaunchError(f"{cluster.source}: could not start an elastic job: {why_not}")
-
-
-def _no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
-    """What the report of a job has besides its message and exit code; a plan has no such report."""
-    if flags.get("plan") or not flags.get("json"):
-        return {}
-    from ascendboot.model.job import JobReport, JobState  # noqa: PLC0415 - only in that case
-
-    return JobReport(
-        job_id="",
-        state=JobState.NOT_STARTED,
-        exit_code=NOT_STARTED,
-        started="",
-        command="",
-        first_failure=None,
-        ranks=(),
-        duration_s=0.0,
-        folder="",
-    ).to_json()

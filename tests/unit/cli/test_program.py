@@ -18,7 +18,7 @@ from invoke.collection import Collection
 from invoke.program import Program
 from invoke.tasks import task as invoke_task
 
-from ascendboot.cli.common import SHORT, forks_of
+from ascendboot.cli.common import forks_of
 from ascendboot.cli.program import (
     AFTER_DASHES,
     CarefulExecutor,
@@ -27,6 +27,7 @@ from ascendboot.cli.program import (
     say_where_dashes_lack,
     with_help_first,
 )
+from ascendboot.cli.verbs import SHORT
 from ascendboot.errors import UsageError
 from ascendboot.readiness.request import script_arguments
 
@@ -271,7 +272,7 @@ def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
         ("around(Program, 'parse_tasks', False, True)", 130),
         ("around(Executor, 'execute', True, False)", 130),
         ("around(Path, 'cwd', True, False)", 130),
-        ("import ascendboot.cli.common as e; around(e, 'exit_with', True, False)", 130),
+        ("import ascendboot.cli.verbs as e; around(e, 'exit_with', True, False)", 130),
         ("around(Executor, 'execute', False, True)", 130),
         ("threading.Thread(target=late).start()", 2),
         ("around(sys, 'exit', True, False)", 2),

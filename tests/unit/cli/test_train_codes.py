@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from invoke.context import Context
 from invoke.exceptions import Exit
 
-from ascendboot.cli.train import not_started
+from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import LaunchError, OutputError
 
 
@@ -18,10 +19,11 @@ from ascendboot.errors import LaunchError, OutputError
     ],
 )
 def test_only_a_job_that_was_not_started_gives_125(error: Exception, code: int, said: str) -> None:
-    def verb() -> None:
+    @cluster_verb(help={}, unstarted=lambda _: {})
+    def verb(_: Call) -> None:
         raise error
 
     with pytest.raises(Exit) as ended:
-        not_started(verb)()
+        verb(Context(), inventory=None, forks="1", json=False)
     assert ended.value.code == code
     assert str(ended.value.message).startswith(said)
