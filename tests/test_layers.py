@@ -24,7 +24,17 @@ BELOW = {
     "facts": {"templates", "errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "transport"},
     "jobs": {"errors", "model", "transport", "launch"},
-    "checks": {"errors", "hccl", "model", "ranktable", "transport", "facts", "launch", "jobs"},
+    "checks": {
+        "templates",
+        "errors",
+        "hccl",
+        "model",
+        "ranktable",
+        "transport",
+        "facts",
+        "launch",
+        "jobs",
+    },
     "setup": {"templates", "errors", "hccl", "model", "transport", "facts", "jobs", "checks"},
     "readiness": {"errors", "hccl", "model", "transport", "facts", "launch", "checks", "setup"},
 }

@@ -17,6 +17,7 @@ from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import lines_of, split
 from ascendboot.facts.query import Unanswered, attempt, output_of, part_of, value_of
 from ascendboot.facts.scripts import CALL_TIMEOUT_S, COMMON, VENDOR_TOOLS
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -299,41 +300,6 @@ _TOOL = "the script that proves the network"
 _AT_ONCE = 32
 _KNOCK = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
 
-# Knocks run beside the pings. A connection needs no program but bash: /dev/tcp is its own.
-_SCRIPT = (
-    COMMON
-    + VENDOR_TOOLS
-    + rf"""
-knock() {{
-  local said code=0
-  said=$(timeout -k 1 {KNOCK_TIMEOUT_S} bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$2" "$3" 2>&1) ||
-    code=$?
-  said=${{said##*$'\n'}}
-  printf '%s %s %s\n' "$1" "$code" "${{said##*: }}"
-}}
-export -f knock
-knocks=; pings=(); until_s=$1; enough=$((until_s + 60))
-while read -r kind rest; do
-  case $kind in *ping) pings+=("$kind $rest") ;; knock) knocks+="$rest"$'\n' ;; esac
-done
-exec 4< <(printf %s "$knocks" | xargs -r -P {_AT_ONCE} -L 1 bash -c 'knock "$@"' _)
-if [ "${{#pings[@]}}" = 0 ]; then section hccn_tool 0 'not needed'
-elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
-  section hccn_tool 0 "$found"
-  for ping in "${{pings[@]}}"; do
-    look_up; [ "$((up - began))" -lt "$until_s" ] || break
-    read -r way number id address <<<"$ping"
-    tell "ping/$number" merged timeout -k 1 {CALL_TIMEOUT_S} \
-      "$found" -i "$id" "-$way" -g address "$address"
-  done
-else
-  section hccn_tool 127 'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
-fi
-section knocks 0 "$(cat <&4)"
-section end 0 ''
-"""
-)
-
 
 @dataclass(frozen=True)
 class TcpResult:
@@ -363,13 +329,16 @@ def probe_command(attempts: NodeProbes) -> Command:
         for number, ping in enumerate(attempts.pings)
     ]
     knocks = [
-        f"knock {number} {knock.address} {knock.port}\n"
+        f"tcp {number} {knock.address} {knock.port}\n"
         for number, knock in enumerate(attempts.knocks)
     ]
     for_pings = 30 + 2 * len(pings)
     for_knocks = 5 + KNOCK_TIMEOUT_S * (1 + len(knocks) // _AT_ONCE)
+    text = script(
+        "checks-probes.sh", limit=KNOCK_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE
+    )
     return Command(
-        argv=("bash", "-c", _SCRIPT, "ascendboot", str(for_pings)),
+        argv=("bash", "-c", COMMON + VENDOR_TOOLS + text, "ascendboot", str(for_pings)),
         purpose="try the network",
         effect=Effect.READ,
         timeout_s=30.0 + max(for_pings, for_knocks),
@@ -393,7 +362,7 @@ def read_probes(attempts: NodeProbes, result: Result) -> ProbeResults:
             for number, ping in enumerate(attempts.pings)
             if f"ping/{number}" in sections
         },
-        knocks=_tcp_results(attempts, part_of(sections, "knocks", _TOOL)),
+        knocks=_tcp_results(attempts, part_of(sections, "tcp", _TOOL)),
         trouble=found if isinstance(found, Unanswered) else None,
     )
 

@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ascendboot.checks.containers import obstacles
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
@@ -18,6 +18,7 @@ from ascendboot.model.report import Cause, Outcome, StepResult
 from ascendboot.setup.lock import ours
 from ascendboot.setup.results import failed, ok
 from ascendboot.setup.sync import SentCode, parse_sent_code, sent_code_query, sent_code_removal
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -30,107 +31,6 @@ if TYPE_CHECKING:
     from ascendboot.setup.results import Progress
     from ascendboot.setup.survey import Connect
     from ascendboot.transport.api import HostSide, Result
-
-_SCRIPT: Final = r"""
-shopt -s extglob
-declare -A made of_job
-loaded= ours=() foreign=() empty=()
-is_of_job() {  # job, path in its folder
-  local line
-  [ -e "jobs/$1/making" ] && return 0  # cut off while it was made ready: nothing ran there
-  if [ "$loaded" != "$1" ]; then
-    of_job=() loaded=$1
-    while IFS= read -r line; do [ -z "$line" ] || of_job[$line]=1; done 2>/dev/null <"jobs/$1/made"
-  fi
-  [ -n "${of_job[./$2]-}" ] && return 0
-  case $2 in +([0-9a-f])/beat | torchelastic/*) return 0 ;; esac
-  return 1
-}
-is_ours() {
-  local rest
-  case $1 in
-    made | lock | trust/cluster_key | trust/.new.??????/*) return 0 ;;
-    sshd/@(made|sshd.pid|started|started.new|sshd.log|host_key) | sshd/.new.??????/*) return 0 ;;
-    code/@(pushed|links|folders|incoming|stage)) return 0 ;;
-    jobs/*/*)
-      rest=${1#jobs/}
-      is_of_job "${rest%%/*}" "${rest#*/}"
-      return ;;
-  esac
-  [ -n "${made[$1]-}" ] || [ -n "${made[${1%.??????}]-}" ]  # the second: one that was being written
-}
-is_our_folder() {
-  case $1 in
-    code | jobs | sshd | trust | env | resources | @(sshd|trust)/.new.??????) return 0 ;;
-    jobs/*/*)
-      case ${1#jobs/*/} in code | torchelastic | torchelastic/* | +([0-9a-f])) return 0 ;; esac
-      return 1 ;;
-    jobs/*) return 0 ;;
-  esac
-  return 1
-}
-look() {
-  local path
-  [ -d "$b" ] && cd -- "$b" || return 0
-  while IFS= read -r path; do [ -z "$path" ] || made[$path]=1; done 2>/dev/null <made
-  while IFS= read -r -d '' path; do
-    if [ -d "$path" ] && [ ! -L "$path" ] && is_our_folder "$path"; then empty+=("$path")
-    elif [ -f "$path" ] && [ ! -L "$path" ] && is_ours "$path"; then ours+=("$path")
-    else foreign+=("$path"); fi
-  done < <(find . -mindepth 1 \( ! -type d -o -empty \) -printf '%P\0')
-}
-# The fields of a process's stat after its name, read at once: it may go between two looks. Zombies
-# do not count: the first process of a container may be one that never asks how others ended.
-is_alive() {
-  local line
-  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
-  fields=(${line##*) })
-  [ "${fields[0]}" != Z ]
-}
-find_sshd() {
-  local start
-  { read -r sshd start _ <"$b/sshd/started"; } 2>/dev/null || return 1
-  [ -n "$sshd" ] && is_alive "$sshd" && [ "${fields[19]}" = "$start" ]
-}
-some_sshd_runs() {
-  local process
-  for process in /proc/[0-9]*; do
-    case $(cat "$process/comm" 2>/dev/null) in
-      sshd*) ! is_alive "${process#/proc/}" || return 0 ;;
-    esac
-  done
-  return 1
-}
-take_back() {
-  local path folder run_sshd=
-  if find_sshd; then
-    kill -TERM "$sshd"
-    for _ in {1..100}; do find_sshd || break; sleep 0.05; done
-    if find_sshd; then echo "problem the sshd with pid $sshd did not end"; return; fi
-  fi
-  grep -qsx /run/sshd sshd/made && run_sshd=1
-  [ "${#ours[@]}" = 0 ] || printf '%s\0' "${ours[@]}" | xargs -0 rm -f --
-  {
-    for path in "${ours[@]}" "${empty[@]/%//}"; do
-      while [ "$path" != "${path%/*}" ]; do path=${path%/*}; printf '%s\n' "$path"; done
-    done
-  } | sort -ru | while IFS= read -r folder; do rmdir -- "$folder" 2>/dev/null; done
-  cd /
-  rmdir -- "$b" 2>/dev/null && rmdir -- "${b%/*}" 2>/dev/null
-  [ -z "$run_sshd" ] || some_sshd_runs || rmdir /run/sshd
-  for path in "${ours[@]}"; do
-    [ ! -e "$b/$path" ] || printf 'problem could not remove %q\n' "$b/$path"
-  done
-}
-look
-printf 'base %s\nours %s\n' "$b" "${#ours[@]}"
-if [ -d "$b" ] && [ "${#ours[@]} ${#empty[@]} ${#foreign[@]}" = '0 0 0' ]; then empty=(.); fi
-[ "${#empty[@]}" = 0 ] || echo empty
-for path in "${foreign[@]}"; do printf 'foreign %q\n' "$path"; done
-if find_sshd; then echo "sshd $sshd"; fi
-[ "$mode" != remove ] || [ ! -d "$b" ] || take_back
-echo end
-"""
 
 
 @dataclass(frozen=True)
@@ -192,13 +92,8 @@ def parse_leftovers(result: Result) -> Leftovers:
 
 
 def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
-    head = f"mode={mode}\n{base_script(cluster)}"
-    return Command(
-        argv=("bash", "-c", head + _SCRIPT),
-        purpose=purpose,
-        effect=effect,
-        timeout_s=60.0,
-    )
+    text = base_script(cluster) + script("setup-reset.sh", mode=mode)
+    return Command(argv=("bash", "-c", text), purpose=purpose, effect=effect, timeout_s=60.0)
 
 
 _SHOWN = 5

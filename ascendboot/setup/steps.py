@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ascendboot.model.files import fingerprint
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite
 
 if TYPE_CHECKING:
@@ -60,47 +60,17 @@ class Step(Protocol):
         ...
 
 
-# Written before the files are, so that a setup that was cut off leaves nothing that is not listed.
-_NOTE = """\
-umask 022
-mkdir -p -- "$1" && cd -- "$1" || exit 1
-shift
-for path; do
-  grep -qsxF -- "$path" made || printf '%s\\n' "$path" >>made || exit 1
-done
-"""
-
-
 def note_made(base: PurePosixPath, changes: Iterable[Change]) -> list[Command]:
     """The command that lists the files of these changes; none when they have none."""
     paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
     if not paths:
         return []
     note = Command(
-        argv=("bash", "-c", _NOTE, "note", str(base), *paths),
+        argv=("bash", "-c", script("setup-note.sh"), "note", str(base), *paths),
         purpose="note what is made here",
         effect=Effect.WRITE,
     )
     return [note]
-
-
-# From the top down: once a folder is closed, nobody can put a link in the place of what is in it. A
-# file is copied, for who has it open could write to it even then; not one that others have open.
-_CLOSE = """\
-close() { { [ -O "$path" ] || chown -- "$EUID" "$path"; } && chmod -- "$mode" "$path"; }
-while IFS= read -r line; do
-  mode=${line%% *} path=$1/${line#* }
-  if [ "$path" = "$1/.." ]; then path=${1%/*} && close
-  elif [ -L "$path" ]; then rm -f -- "$path"
-  elif [ -d "$path" ]; then close
-  elif [ ! -f "$path" ]; then rm -f -- "$path"
-  elif [[ $path = "$1/lock" || $path = *.log ]]; then close
-  else
-    new=$(mktemp -- "$path.XXXXXX") && cat <"$path" >"$new" && chmod -- "$mode" "$new" &&
-      mv -fT -- "$new" "$path"
-  fi || exit 1
-done
-"""
 
 
 @dataclass(frozen=True)
@@ -119,7 +89,7 @@ class Closed:
             return Satisfied("only their user can write there")
         lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
         close = Command(
-            argv=("bash", "-c", _CLOSE, "close", str(own.base)),
+            argv=("bash", "-c", script("setup-close.sh"), "close", str(own.base)),
             purpose="take the right to write there from others",
             effect=Effect.WRITE,
             stdin="".join(lines).encode(errors="surrogateescape"),
@@ -199,15 +169,6 @@ class Later:
 
 
 _PRIVATE = 0o600
-_MAKE = """\
-set -e
-umask 077
-mkdir -p -m 755 -- {folder}
-t=$(mktemp -d -- {folder}/.new.XXXXXX)
-trap 'rm -rf -- "$t"' EXIT
-ssh-keygen -q -t ed25519 -N '' -C {comment} -f "$t/key"
-mv -f -- "$t/key" {path}
-"""
 
 
 @dataclass(frozen=True)
@@ -248,14 +209,10 @@ class KeyPair:
 
     def _make(self, own: Installed, why: str) -> Change:
         path = own.base / self.path
-        script = _MAKE.format(
-            folder=shlex.quote(str(path.parent)),
-            path=shlex.quote(str(path)),
-            comment=shlex.quote(self.comment),
-        )
+        text = script("setup-key.sh", folder=path.parent, path=path, comment=self.comment)
         return Change(
             summary=f"{self.path} {why}",
-            commands=(_write(("bash", "-c", script), f"make {self.path}"),),
+            commands=(_write(("bash", "-c", text), f"make {self.path}"),),
         )
 
 

@@ -27,6 +27,7 @@ from ascendboot.model.files import (
     why_not_sent,
 )
 from ascendboot.model.report import Outcome, StepResult
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -186,134 +187,6 @@ def _refuse_too_much(shown: str, entries: dict[str, Entry]) -> None:
         )
 
 
-RECEIVE = r"""
-set -e; umask 022
-f=$1/code/incoming offset=$2
-mkdir -p -- "${f%/*}"
-[ "$offset" != 0 ] || (umask 077; : >"$f")
-there=$(stat -c %s -- "$f")
-[ "$there" = "$offset" ] || { echo "$there bytes have arrived, not $offset" >&2; exit 1; }
-cat >>"$f"
-"""
-"""Arguments: the cluster's folder, how many bytes came before; the next bytes on stdin."""
-
-CARRY = r"""
-set -o pipefail
-cd -P -- "$2" || exit 1
-xargs -0 -r cat -- | ssh -F "$1/trust/ssh_config" -o LogLevel=INFO "$3" "$4"
-"""
-"""On the primary. Arguments: the cluster's folder, the root, a node's address, what to run there
-with the contents of the files whose names stand, each ended by a NUL, on stdin."""
-
-UNPACK = r"""
-set -e -o pipefail; umask 022; export LC_ALL=C
-notes=$1/code total=$2 path=$3
-mkdir -p -- "$notes"; touch "$notes"/{pushed,links,folders,incoming}
-[ "$total" != 0 ] || : >"$notes/incoming" # nothing was to come
-there=$(stat -c %s -- "$notes/incoming")
-[ "$there" = "$total" ] || { echo "$there bytes have arrived, not $total" >&2; exit 1; }
-stop() { printf '%s\n' "$1" >&2; exit 1; }
-# The folders on the way to a file: real ones inside the tree, made and noted where missing.
-declare -A known
-need_folder() {
-  local way= part rest=$1/
-  [ -z "${known[/$1]-}" ] || return 0
-  while [ "$rest" ]; do
-    part=${rest%%/*} rest=${rest#*/}
-    way=${way:+$way/}$part
-    if [ -L "$way" ]; then
-      case $(readlink -f -- "$way")/ in "$PWD"/*) ;; *) stop "$way leads out of $PWD" ;; esac
-    elif [ ! -e "$way" ]; then
-      printf '%s\n' "$PWD/$way" >>"$notes/folders"
-      mkdir -- "$way"
-    fi
-    [ -d "$way" ] || stop "$PWD/$way is no folder, but code lies in it"
-  done
-  known[/$1]=1
-}
-make_root() {
-  local way=$path missing=()
-  while [ ! -e "$way" ] && [ -n "$way" ]; do missing+=("$way"); way=${way%/*}; done
-  for way in "${missing[@]}"; do printf '%s\n' "$way"; done >>"$notes/folders"
-  mkdir -p -- "$path"
-}
-[ -d "$path" ] || make_root
-cd -P -- "$path"
-declare -A ours
-while IFS= read -r line; do ours[${line#*  }]=1; done <"$notes/pushed"
-while IFS= read -r line; do ours[${line#*$'\t'}]=1; done <"$notes/links"
-rm -rf -- .ascendboot-sending.?????? # what a setup that was cut off was writing
-stage=$(mktemp -d -- .ascendboot-sending.XXXXXX)
-printf '%s\n' "$PWD/$stage" >"$notes/stage"
-trap 'rm -rf -- "$PWD/$stage" "$notes/stage"' EXIT
-declare -A of_mode of_folder
-gone=
-exec 3<"$notes/incoming"
-# All is laid out beside first, then moved folder by folder: many files, few programs.
-while IFS=$'\t' read -r kind size mode what name; do
-  folder=.
-  case $name in */*) folder=${name%/*} ;; esac
-  need_folder "$folder"
-  [ ! -d "$name" ] || [ -L "$name" ] || stop "$PWD/$name is a folder, but a file in the source"
-  is_ours=; [ -n "${ours[$PWD/$name]-}" ] || { [ ! -e "$name" ] && [ ! -L "$name" ]; } || is_ours=no
-  [ -d "$stage/$folder" ] || mkdir -p -- "$stage/$folder"
-  case $kind in
-    f)
-      [ "$is_ours" ] || printf '%s  %s\n' "$what" "$PWD/$name" >>"$notes/pushed"
-      if [ "$size" = 0 ]; then : >"$stage/$name"; else head -c "$size" <&3 >"$stage/$name"; fi
-      of_mode[$mode]+=$stage/$name$'\n' ;;
-    l)
-      [ "$is_ours" ] || printf '%s\t%s\n' "$what" "$PWD/$name" >>"$notes/links"
-      ln -s -- "$what" "$stage/$name" ;;
-    d) gone+=$name$'\n'; continue ;;
-  esac
-  of_folder[/$folder]+=$stage/$name$'\n'
-done
-lines() { printf %s "$1" | tr '\n' '\0'; }
-for mode in "${!of_mode[@]}"; do lines "${of_mode[$mode]}" | xargs -0 chmod "$mode" --; done
-for folder in "${!of_folder[@]}"; do
-  lines "${of_folder[$folder]}" | xargs -0 mv -f -t "./${folder#/}" --
-done
-[ -z "$gone" ] || lines "$gone" | xargs -0 rm -f --
-rm -f -- "$notes/incoming"
-"""
-"""Arguments: the cluster's folder, how many bytes have come, the root. On stdin one line per file:
-kind (f, l or d), size, mode, SHA-256 or target, and path, with tabs between; `-` is nothing."""
-
-TAKE_BACK = r"""
-export LC_ALL=C
-cd -- "$b/code" 2>/dev/null || { echo end; exit 0; }
-same=() left=()
-while IFS= read -r line; do
-  case $line in *': OK') same+=("${line%: OK}") ;; esac
-done < <(sort -u pushed 2>/dev/null | sha256sum -c 2>/dev/null)
-while IFS=$'\t' read -r target path; do
-  [ -L "$path" ] && [ "$(readlink -- "$path")" = "$target" ] && same+=("$path")
-done < <(sort -u links 2>/dev/null)
-declare -A unchanged; for path in "${same[@]}"; do unchanged[$path]=1; done
-while IFS= read -r path; do
-  [ -n "${unchanged[$path]-}" ] || { [ ! -e "$path" ] && [ ! -L "$path" ]; } || left+=("$path")
-done < <({
-  while IFS= read -r line; do printf '%s\n' "${line#*  }"; done <pushed
-  while IFS= read -r line; do printf '%s\n' "${line#*$'\t'}"; done <links
-} 2>/dev/null | sort -u)
-echo "files ${#unchanged[@]}"
-for path in "${left[@]}"; do printf 'changed %s\n' "$path"; done
-if [ "$mode" = remove ]; then
-  stage=; { read -r stage <stage; } 2>/dev/null
-  case $stage in /*/.ascendboot-sending.??????) rm -rf -- "$stage" ;; esac
-  [ "${#unchanged[@]}" = 0 ] || printf '%s\0' "${!unchanged[@]}" | xargs -0 rm -f --
-  sort -ru folders 2>/dev/null | while IFS= read -r folder; do
-    [ -L "$folder" ] || rmdir -- "$folder" 2>/dev/null
-  done
-  for path in "${!unchanged[@]}"; do
-    [ ! -e "$path" ] || printf 'problem could not remove %s\n' "$path"
-  done
-fi
-echo end
-"""
-"""Behind `mode=` and the shell that sets `b`, the cluster's folder."""
-
 PHASE = "code"
 STEP = "files"
 _MOST_NAMED = 5
@@ -464,7 +337,7 @@ class CodeSender:
         address = self.cluster.node(name).cluster_address
         words = ("carry", str(base), self.path, address, f"bash -c {shlex.quote(there)}")
         return Command(
-            argv=("bash", "-c", CARRY, *words),
+            argv=("bash", "-c", script("setup-code-carry.sh"), *words),
             purpose=f"send the code to {name}",
             effect=Effect.WRITE,
             timeout_s=60.0 + total / _SLOWEST_PER_S,
@@ -474,7 +347,7 @@ class CodeSender:
     @staticmethod
     def _receive(base: PurePosixPath, offset: int, piece: bytes) -> Command:
         return Command(
-            argv=("bash", "-c", RECEIVE, "receive", str(base), str(offset)),
+            argv=("bash", "-c", script("setup-code-receive.sh"), "receive", str(base), str(offset)),
             purpose="send the code",
             effect=Effect.WRITE,
             timeout_s=120.0,
@@ -483,7 +356,15 @@ class CodeSender:
 
     def _unpack(self, base: PurePosixPath, total: int, work: Work) -> Command:
         return Command(
-            argv=("bash", "-c", UNPACK, "unpack", str(base), str(total), self.path),
+            argv=(
+                "bash",
+                "-c",
+                script("setup-code-unpack.sh"),
+                "unpack",
+                str(base),
+                str(total),
+                self.path,
+            ),
             purpose="put the code in place",
             effect=Effect.WRITE,
             timeout_s=60.0 + _SECONDS_A_FILE * len(work.send),
@@ -589,7 +470,5 @@ def parse_sent_code(result: Result) -> SentCode:
 
 
 def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
-    head = f"mode={mode}\n{base_script(cluster)}"
-    return Command(
-        argv=("bash", "-c", head + TAKE_BACK), purpose=purpose, effect=effect, timeout_s=120.0
-    )
+    text = base_script(cluster) + script("setup-code-remove.sh", mode=mode)
+    return Command(argv=("bash", "-c", text), purpose=purpose, effect=effect, timeout_s=120.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import shlex
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -24,6 +23,7 @@ from ascendboot.setup.steps import (
     Satisfied,
     Verdict,
 )
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -33,34 +33,6 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Node
     from ascendboot.setup.context import Context
     from ascendboot.setup.steps import Step
-
-# sshd reports a taken port only in its log, so a start that gives no pid file shows the log's end.
-_START = """\
-b={base}
-cd -- "$b/sshd" || exit 1
-printf '%s  sshd_config\\n' {sha} | sha256sum -c --status || {{
-  echo "sshd_config is not what was written" >&2; exit 1; }}
-if [ "$(id -u)" = 0 ] && [ ! -d /run/sshd ]; then
-  echo /run/sshd >>made && install -d -m 755 /run/sshd
-fi
-{sshd} -t -f {base}/sshd/sshd_config || exit 1
-for pid in $(sshds_of_ours); do
-  kill -TERM "$pid"
-  for _ in {{1..100}}; do is_sshd_of_ours "$pid" || break; sleep 0.05; done
-done
-rm -f -- sshd.pid started
-{sshd} -f {base}/sshd/sshd_config -E {base}/sshd/sshd.log 3>&- </dev/null >/dev/null 2>&1
-for _ in $(seq 100); do
-  pid=$(cat sshd.pid 2>/dev/null) && [ -n "$pid" ] && break
-  sleep 0.05
-done
-start=$(start_of "$pid")
-[ -n "$pid" ] && [ -n "$start" ] || {{
-  tail -n 3 sshd.log | tr -d '\\r' | paste -s -d '|' - >&2; exit 1; }}
-sha=$({{ cat sshd_config; ssh-keygen -y -P '' -f host_key | cut -d' ' -f1,2; }} | sha256sum)
-cert=$({{ sha256sum <host_key-cert.pub | cut -d' ' -f1; }} 2>/dev/null)
-echo "$pid $start ${{sha%% *}} ${{cert:--}}" >started.new && mv -f started.new started
-"""
 
 
 @dataclass(frozen=True)
@@ -92,13 +64,14 @@ class Daemon:
 
     def start(self, own: Installed) -> Command:
         """The command that starts it, in place of one that runs; sessions go on."""
-        script = SSHD_FUNCTIONS + _START.format(
-            base=shlex.quote(str(own.base)),
-            sha=sha256(self.config.encode()).hexdigest(),
-            sshd=shlex.quote(self.sshd),
+        text = SSHD_FUNCTIONS + script(
+            "setup-sshd.sh",
+            b=own.base,
+            digest=sha256(self.config.encode()).hexdigest(),
+            sshd=self.sshd,
         )
         return Command(
-            argv=("bash", "-c", script),
+            argv=("bash", "-c", text),
             purpose="start the cluster's sshd",
             effect=Effect.WRITE,
             timeout_s=20.0,

@@ -16,6 +16,7 @@ from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, pr
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
 from ascendboot.setup.phases import NETWORK, PROVE
 from ascendboot.setup.results import failed, found, verified
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -26,38 +27,6 @@ if TYPE_CHECKING:
     from ascendboot.setup.context import Context
     from ascendboot.setup.results import Progress
     from ascendboot.transport.api import Result, Sides
-
-# One line of output per node, whatever happens there: name, exit code, stdout, stderr. What it
-# reads of a node: its name and address, and the names of the variables that it alone has.
-# At the level of our ssh_config ssh does not say when it finds no host key of the kind it wants.
-# mpirun itself logs in to the other nodes alone: what it sends is put around the probe there.
-_PROVE = """\
-one() {{
-  local before=$mpirun_before after=$mpirun_after
-  [ "$1" != {primary} ] || before= after=
-  timeout -k 2 {limit} ssh -F {config} -o LogLevel=INFO "$2" \
-    "$before" {probe} "${{@:3}}" "$after" </dev/null >"$t/$1.out" 2>"$t/$1.err"
-  printf '%s %s %s %s\\n' "$1" "$?" "$(head -c 1200 "$t/$1.out" | base64 -w0)" \
-    "$(tail -c 4096 "$t/$1.err" | base64 -w0)"
-}}
-t=$(mktemp -d) || exit 1
-trap 'rm -rf -- "$t"' EXIT
-{shell}export t mpirun_before mpirun_after; export -f one
-xargs -P 32 -L 1 bash -c 'one "$@"' _
-"""
-
-# It takes the login shell of its own user here for that of every node, and an unknown one for bash.
-_SHELL = """\
-mpirun_before= mpirun_after=
-shell=$(getent passwd "$EUID"); shell=${{shell##*:}}
-case ${{shell##*/}} in *sh*) ;; *) shell=${{SHELL-}} ;; esac
-case ${{shell##*/}} in
-  *bash* | *zsh*) mpirun_before={posix} ;;
-  *csh*) mpirun_before={csh} ;;
-  *sh*) mpirun_before="( test ! -r ./.profile || . ./.profile; "{posix} mpirun_after=")" ;;
-  *) mpirun_before={posix} ;;
-esac
-"""
 
 # On one line and without an exclamation mark: csh takes neither between quotes.
 _PROBE = (
@@ -128,16 +97,17 @@ def verification(expected: Expectation) -> Command:
         (node.name, node.cluster_address, *_own_names(expected, node)) for node in cluster.nodes
     )
     targets = "".join(f"{' '.join(of_node)}\n" for of_node in words)
-    script = _PROVE.format(
+    shell = mpirun_shell(expected.mpirun) if expected.mpirun else ""
+    text = shell + script(
+        "setup-logins.sh",
         limit=int(expected.timeout_s),
-        config=shlex.quote(str(base / "trust/ssh_config")),
-        primary=shlex.quote(cluster.primary_name),
-        shell=mpirun_shell(expected.mpirun) if expected.mpirun else "",
-        probe=shlex.quote(f"bash -c {shlex.quote(probe)} ascendboot"),
+        config=base / "trust/ssh_config",
+        primary=cluster.primary_name,
+        probe=f"bash -c {shlex.quote(probe)} ascendboot",
     )
     waves = 1 + len(cluster.nodes) // 32
     return Command(
-        argv=("bash", "-c", script),
+        argv=("bash", "-c", text),
         purpose="log in from the primary",
         effect=Effect.READ,
         timeout_s=10.0 + waves * expected.timeout_s,
@@ -161,7 +131,7 @@ def mpirun_shell(mpirun: str) -> str:
         posix += f"{name}={lib}:${{{name}:-}} ; export {name} ; "
         csh += f"if ( $?{name} == 1 ) set {have} ; if ( $?{name} == 0 ) setenv {name} {lib} ; "
         csh += f"if ( $?{have} == 1 ) setenv {name} {lib}:${name} ; "
-    return _SHELL.format(posix=shlex.quote(posix), csh=shlex.quote(csh))
+    return script("setup-login-shell.sh", posix=posix, csh=csh)
 
 
 @dataclass(frozen=True)
@@ -193,9 +163,9 @@ class Evidence:
 
 def evidence_query(base: PurePosixPath) -> Command:
     """Asks a node for what it knows of a login that broke off; `read_evidence` reads the answer."""
-    script = _EVIDENCE.format(log=shlex.quote(str(base / "sshd/sshd.log")))
+    text = _EVIDENCE.format(log=shlex.quote(str(base / "sshd/sshd.log")))
     purpose = "read the log of the cluster's sshd"
-    return Command(argv=("bash", "-c", script), purpose=purpose, effect=Effect.READ)
+    return Command(argv=("bash", "-c", text), purpose=purpose, effect=Effect.READ)
 
 
 def read_evidence(result: Result) -> Evidence:

@@ -124,7 +124,7 @@ def test_a_missing_tool_costs_the_pings_and_not_the_connections() -> None:
 
 def test_what_the_tool_says_and_nobody_knows_is_an_answer_of_that_ping_alone() -> None:
     told = "3 packets transmitted, 3 received, 0.00% packet loss"
-    out = _sections(("hccn_tool", "x"), ("ping/0", "new"), ("ping/1", told), ("knocks", ""))
+    out = _sections(("hccn_tool", "x"), ("ping/0", "new"), ("ping/1", told), ("tcp", ""))
     tried = read_probes(BOTH, result(BOTH, out))
     assert tried.pings[SECOND] == Answered(Ping(3, 3))
     assert tried.pings[FIRST] == Unanswered(
@@ -136,13 +136,13 @@ def test_what_the_tool_says_and_nobody_knows_is_an_answer_of_that_ping_alone() -
 
 
 def test_pings_that_were_not_made_are_in_no_mapping() -> None:
-    out = _sections(("hccn_tool", "x"), ("knocks", ""))
+    out = _sections(("hccn_tool", "x"), ("tcp", ""))
     assert read_probes(BOTH, result(BOTH, out)) == ProbeResults()
 
 
 @pytest.mark.parametrize("knocks", ["0 x refused", "7 1 Connection refused", "hello"])
 def test_a_connection_that_nobody_asked_for_is_refused(knocks: str) -> None:
-    out = _sections(("hccn_tool", "not needed"), ("knocks", knocks))
+    out = _sections(("hccn_tool", "not needed"), ("tcp", knocks))
     attempts = NodeProbes(knocks=(CLOSED,))
     with pytest.raises(NotUnderstoodError):
         read_probes(attempts, result(attempts, out))

@@ -16,7 +16,6 @@ from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome
 from ascendboot.setup import sync as source_module
 from ascendboot.setup.sync import (
-    TAKE_BACK,
     CodeSender,
     OnPrimary,
     SentCode,
@@ -26,6 +25,7 @@ from ascendboot.setup.sync import (
     read_source,
     sent_code_removal,
 )
+from ascendboot.templates import script
 from ascendboot.transport.api import Effect
 from tests.unit.checks import well
 from tests.unit.setup.here import node_here
@@ -81,8 +81,8 @@ class Place:
         }
 
     def reset(self, mode: str = "remove") -> SentCode:
-        script = f"mode={mode}\nb={self.base}\n{TAKE_BACK}"
-        command = replace(sent_code_removal("lab"), argv=("bash", "-c", script))
+        text = script("setup-code-remove.sh", mode=mode, b=self.base)
+        command = replace(sent_code_removal("lab"), argv=("bash", "-c", text))
         return parse_sent_code(self.node.run(command))
 
 
