@@ -580,17 +580,17 @@ class Problem:
 
 @dataclass
 class TableCheck:
-    """What a table is judged for, and what was found."""
+    """What a table is checked for, and the problems found so far."""
 
     product: Product | None = None
     job: Job | None = None
     intra_roce: bool = False
     """Whether ranks of one server talk over RoCE, too (HCCL_INTRA_ROCE_ENABLE)."""
     is_v2: bool = False
-    """Whether HCCL's reader of version 2.0 speaks, which has other words."""
+    """Whether HCCL reads the table as version 2.0, which has other messages."""
     problems: list[Problem] = field(default_factory=list)
 
-    def say(
+    def report(
         self,
         rule_id: str,
         path: JsonPath,
@@ -599,22 +599,22 @@ class TableCheck:
         *,
         level: Level | None = None,
         hccl: str | None = None,
-        **seen: object,
+        **details: object,
     ) -> None:
-        """Note a problem; `hccl` is what HCCL prints, or `seen` what is filled into the rule's.
+        """Add a problem; `hccl` is HCCL's message, or `details` fill in the rule's.
 
-        HCCL prints what it refuses: what is a warning to us passes it.
+        HCCL prints only what it refuses, so a warning has no message of HCCL.
         """
         rule = RULE_OF[rule_id]
         level = level or rule.level
-        words = ""
+        message = ""
         if level == "error":
-            own = rule.hccl_v2 if self.is_v2 and rule.hccl_v2 is not None else rule.hccl
-            words = own.format(**seen) if hccl is None else hccl
-        self.problems.append(Problem(id=rule_id, level=level, path=path, text=text, hccl=words))
+            template = rule.hccl_v2 if self.is_v2 and rule.hccl_v2 is not None else rule.hccl
+            message = template.format(**details) if hccl is None else hccl
+        self.problems.append(Problem(id=rule_id, level=level, path=path, text=text, hccl=message))
 
-    def on(self, product: Product) -> Level | None:
-        """How much a rule of a product weighs: nothing on others, little on an unknown one."""
+    def level_on(self, product: Product) -> Level | None:
+        """The level of a rule of one product: none on others, a warning on an unknown one."""
         if self.product is None:
             return "warning"
         return "error" if self.product == product else None

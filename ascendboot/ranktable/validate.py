@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import validate_groups, validate_v1, validate_v2
-from ascendboot.ranktable.fields import cut, kind
+from ascendboot.ranktable.fields import Members, cut, kind
 from ascendboot.ranktable.rules import CALLED, Job, Level, Problem, Product, TableCheck
 
 if TYPE_CHECKING:
@@ -63,19 +63,23 @@ def validate_table(
     found = generation_of(document)
     readers = PRODUCTS_OF[found]
     implied = product or (readers[0] if len(readers) == 1 else None)
-    judging = TableCheck(product=implied, job=job, intra_roce=intra_roce, is_v2=found == "2.0")
-    _file(source, judging)
-    _version(document, found, product, judging)
-    _status(source, document, found, judging)
+    check = TableCheck(product=implied, job=job, intra_roce=intra_roce, is_v2=found == "2.0")
+    root = Members(check, document)
+    _check_file(source, root)
+    _check_version(root, found, product)
+    _check_status(source, root, found)
     if found == "2.0":
-        validate_v2.check_rank_list(document, judging)
+        validate_v2.check_rank_list(document, check)
     elif found == "group list":
-        validate_groups.check_group_list(document, judging)
+        validate_groups.check_group_list(document, check)
     else:
-        validate_v1.check_server_list(document, judging)
+        validate_v1.check_server_list(document, check)
     if job == "rec-sdk-tf" and found in ("2.0", "group list"):
-        _no_server_list(found, judging)
-    return tuple(sorted(judging.problems, key=lambda problem: problem.level))
+        words = f"{NAMED[found]} has no server_list, which Rec SDK reads"
+        # its demos for 950 come with a table of 2.0
+        level: Level = "warning" if found == "2.0" else "error"
+        root.report("rec-sdk-form", None, words, level=level)
+    return tuple(sorted(check.problems, key=lambda problem: problem.level))
 
 
 def table_in(source: Source) -> dict[str, object]:
@@ -108,48 +112,43 @@ def generation_of(document: Mapping[str, object]) -> Generation:
     return "2.0" if "rank_list" in document else "group list"
 
 
-def _file(source: Source, judging: TableCheck) -> None:
-    path, job = source.absolute, judging.job
+def _check_file(source: Source, root: Members) -> None:
+    path, job = source.absolute, root.check.job
     if path and path.find(".json") + len(".json") != len(path):
-        judging.say("file-name", (), f'the path "{cut(path)}" is refused', path=path)
+        root.report("file-name", None, f'the path "{cut(path)}" is refused', path=path)
     if source.is_symlink:
         level: Level = "error" if job in ("rec-sdk-tf", "torch") else "warning"
-        judging.say("file-symlink", (), "the file is a symbolic link", level=level)
+        root.report("file-symlink", None, "the file is a symbolic link", level=level)
     if source.mode & 0o022:
         level = "error" if job == "rec-sdk-tf" else "warning"
-        judging.say("file-writable", (), f"its mode is {source.mode:04o}", level=level)
+        root.report("file-writable", None, f"its mode is {source.mode:04o}", level=level)
     if source.has_bom:
-        judging.say("file-bom", (), "the text begins with a byte order mark")
+        root.report("file-bom", None, "the text begins with a byte order mark")
     for doubled in source.doubled:
-        judging.say("doubled-key", doubled, f'"{cut(str(doubled[-1]))}" is there twice')
+        root.check.report("doubled-key", doubled, f'"{cut(str(doubled[-1]))}" is there twice')
 
 
-def _version(
-    document: Mapping[str, object], found: Generation, product: Product | None, judging: TableCheck
-) -> None:
-    version = document.get("version")
-    if version is None and found == "group list":
-        pass
-    elif version is None:
-        judging.say("missing", (), "version is missing", name="version")
-    elif not isinstance(version, str):
-        words = f"version is {kind(version)}, not a string"
-        judging.say("not-a-string", ("version",), words, name="version")
-    elif version != found:
-        words = _wrong_version(version, found)
+def _check_version(root: Members, found: Generation, product: Product | None) -> None:
+    # null in a group list is as good as none
+    is_left_out = root.values.get("version") is None
+    version = None if is_left_out else root.text("version")
+    if is_left_out and found != "group list":
+        root.missing("version")
+    elif version is not None and version != found:
         # HCCL looks for what tables of 1.1 begin with
-        hccl = (
-            "json object has no property called collective_id" if version == HETEROGENEOUS else None
+        hccl = "json object has no property called collective_id"
+        root.report(
+            "version-unknown",
+            "version",
+            _wrong_version(version, found),
+            hccl=hccl if version == HETEROGENEOUS else None,
+            value=version,
         )
-        judging.say("version-unknown", ("version",), words, hccl=hccl, value=version)
     if product is not None and product not in PRODUCTS_OF[found]:
         readers = " and ".join(CALLED[reader] for reader in PRODUCTS_OF[found])
-        judging.say(
-            "wrong-generation",
-            ("version",),
-            f"{NAMED[found]} is for {readers}, not for {CALLED[product]}",
-            hccl=_refusal(version, product, found),
-        )
+        words = f"{NAMED[found]} is for {readers}, not for {CALLED[product]}"
+        hccl = _refusal(root.values.get("version"), product, found)
+        root.report("wrong-generation", "version", words, hccl=hccl)
 
 
 def _refusal(version: object, product: Product, found: Generation) -> str:
@@ -173,32 +172,15 @@ def _wrong_version(version: str, found: Generation) -> str:
     )
 
 
-def _status(
-    source: Source, document: Mapping[str, object], found: Generation, judging: TableCheck
-) -> None:
-    status = document.get("status")
-    if status == "completed" or (status is None and found == "2.0" and "status" not in document):
+def _check_status(source: Source, root: Members, found: Generation) -> None:
+    status = root.values.get("status")
+    is_v2 = found == "2.0"
+    if status == "completed" or (is_v2 and "status" not in root):
         return
-    if "status" not in document:
-        judging.say("missing", (), "status is missing", name="status")
-    elif not isinstance(status, str) and found != "2.0":
-        words = f"status is {kind(status)}, not a string"
-        judging.say("not-a-string", ("status",), words, name="status")
+    if not is_v2 and not isinstance(status, str):
+        root.text("status")  # reports what is wrong
     else:
-        judging.say(
-            "status",
-            ("status",),
-            f"status is {kind(status)}, not completed",
-            level="warning" if found == "2.0" else "error",
-            path=source.absolute or source.name,
-        )
-
-
-def _no_server_list(found: Generation, judging: TableCheck) -> None:
-    judging.say(
-        "rec-sdk-form",
-        (),
-        f"{NAMED[found]} has no server_list, which Rec SDK reads",
-        # its demos for 950 come with a table of 2.0
-        level="warning" if found == "2.0" else "error",
-    )
+        words = f"status is {kind(status)}, not completed"
+        level: Level = "warning" if is_v2 else "error"
+        path = source.absolute or source.name
+        root.report("status", "status", words, level=level, path=path)

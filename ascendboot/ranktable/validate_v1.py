@@ -3,415 +3,261 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ascendboot.ranktable import super_pods
-from ascendboot.ranktable.fields import (
-    cut,
-    family,
-    family_number,
-    kind,
-    list_of,
-    number_of,
-    object_at,
-    packed,
-    placeholder,
-    port_of,
-    text_of,
+from ascendboot.ranktable.fields import Members, cut, packed
+from ascendboot.ranktable.placement import (
+    Row,
+    check_placement,
+    check_super_pods,
+    pods_by_server,
 )
 from ascendboot.ranktable.rules import CALLED, Level, Product
-from ascendboot.ranktable.super_pods import PlacedRules, Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ascendboot.ranktable.rules import TableCheck
-    from ascendboot.ranktable.text import JsonPath
 
 HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}
 """The highest device id that HCCL takes on a product."""
 
+MOST_SERVER_ID = 64
+SUPER_PODS = "1.2"
 PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
 
 
-class _Backup(NamedTuple):
-    """A backup address: of whom, which, and the port stated for it."""
+@dataclass(frozen=True)
+class _Device:
+    """A device, as far as other devices are compared with it."""
 
-    path: JsonPath
+    members: Members
     server: int
     device_id: int | None
-    address: bytes
-    text: str
-    port: int | None
+    ports: Mapping[str, int | None]
 
-
-class _Holder(NamedTuple):
-    """The device that has an address."""
-
-    server: int
-    device_id: int | None
-    port: int | None
-    path: JsonPath
+    def __str__(self) -> str:
+        return f"device {'?' if self.device_id is None else self.device_id}"
 
 
 @dataclass
-class DeviceRules:
-    """Judges the devices one after the other and remembers what must be unique or alike."""
+class _Devices:
+    """Checks the devices one after the other; keeps what must be unique or alike."""
 
-    judging: TableCheck
-    several: bool
-    """Whether there are several servers."""
-    several_pods: bool = False
+    check: TableCheck
+    several_servers: bool
+    several_pods: bool
     first_has_no_address: bool = False
     """Whether the first device has none: then rank 0 talks over its host."""
-    _server: str = ""
-    _number: int = -1
-    _has_host: bool = False
-    _ids: set[int] = field(default_factory=set)
-    _of: dict[bytes, _Holder] = field(default_factory=dict)
-    _backups: list[_Backup] = field(default_factory=list)
-    _seen: int = 0
-    _family: bytes = b""
-    _count: int = 0
+    server: str = ""
+    """The server of the devices that follow."""
+    has_host: bool = False
+    ids: set[int] = field(default_factory=set)
+    owners: dict[bytes, _Device] = field(default_factory=dict)
+    backups: list[tuple[_Device, str]] = field(default_factory=list)
+    count: int = 0
+    first_address: bytes = b""
+    address_count: int = 0
 
-    def begin(self, server: str, *, has_host: bool) -> None:
-        """What follows is on another server."""
-        self._server, self._has_host = server, has_host
-        self._number += 1
-        self._ids = set()
-
-    def check(self, device: Mapping[str, object], path: JsonPath) -> int | None:
-        """Note what is wrong with a device; its id where it has one."""
-        device_id = number_of(self.judging, device, "device_id", path)
+    def check_device(self, members: Members, server: int) -> int | None:
+        """Check a device and return its id."""
+        device_id = members.number("device_id")
         if device_id is not None:
-            self._id(device_id, path)
-        ports = {
-            name: port_of(self.judging, device, name, path) for name in PORTS if name in device
-        }
-        holder = _Holder(self._number, device_id, ports.get("device_port"), path)
-        self._addresses(device, holder)
-        if "backup_device_ip" in device:
-            self._backup(device, path, device_id, ports.get("backup_device_port"))
-        self._seen += 1
+            self._check_id(members, device_id)
+        ports = {name: members.port(name) for name in PORTS}
+        device = _Device(members, server, device_id, ports)
+        self._check_addresses(device)
+        backups = members.text("backup_device_ip", optional=True)
+        for text in backups.split(",") if backups else ():
+            if members.address("backup_device_ip", text) is not None:
+                self.backups.append((device, text))
+        self.count += 1
         return device_id
 
-    def finish(self) -> None:
-        """Note what only all devices together tell."""
-        level = self.judging.on("a3")
-        for backup in self._backups if level else ():
-            holder = self._of.get(backup.address)
-            if holder is not None and level is not None:
-                self._pair(backup, holder, level)
+    def check_backups(self) -> None:
+        """Check the backup addresses, which all devices together tell."""
+        level = self.check.level_on("a3")
+        for device, text in self.backups if level else ():
+            owner = self.owners.get(packed(text) or b"")
+            if owner is not None and level is not None:
+                _check_backup(device, owner, text, level)
 
-    def _id(self, device_id: int, path: JsonPath) -> None:
-        where = (*path, "device_id")
-        highest = HIGHEST[self.judging.product] if self.judging.product else HIGHEST["310p"]
+    def _check_id(self, members: Members, device_id: int) -> None:
+        product = self.check.product
+        highest = HIGHEST[product or "310p"]
         if device_id > highest:
-            self.judging.say(
-                "device-id",
-                where,
-                f"device_id {device_id} is above {highest}, the highest of any product with such "
-                "tables"
-                if self.judging.product is None
-                else f"device_id {device_id} is above {highest}, the highest of "
-                f"{CALLED[self.judging.product]}",
-                value=device_id,
-                most=highest,
-            )
-        elif self.judging.product is None and device_id > HIGHEST["910"]:
-            self.judging.say("device-id", where, _refused_on(device_id), level="warning")
-        if device_id in self._ids:
-            self.judging.say(
-                "device-twice",
-                where,
-                f"{self._server} has device {device_id} twice",
-                index=self._seen,
-            )
-        self._ids.add(device_id)
+            of = CALLED[product] if product else "any product with such tables"
+            words = f"device_id {device_id} is above {highest}, the highest of {of}"
+            members.report("device-id", "device_id", words, value=device_id, most=highest)
+        elif product is None and device_id > HIGHEST["910"]:
+            low: tuple[Product, ...] = ("910", "a2", "a3")
+            names = [CALLED[product] for product in low if device_id > HIGHEST[product]]
+            words = f"device_id {device_id} is refused on {' and '.join(names)}"
+            members.report("device-id", "device_id", words, level="warning")
+        if device_id in self.ids:
+            words = f"{self.server} has device {device_id} twice"
+            members.report("device-twice", "device_id", words, index=self.count)
+        self.ids.add(device_id)
 
-    def _addresses(self, device: Mapping[str, object], holder: _Holder) -> None:
-        text = text_of(self.judging, device, "device_ip", holder.path, optional=True)
+    def _check_addresses(self, device: _Device) -> None:
+        members = device.members
+        text = members.text("device_ip", optional=True)
         if not text:
-            if text == "" or "device_ip" not in device:
-                self._no_address(device, holder)
+            if text == "" or "device_ip" not in members:
+                self._check_without_address(device)
             return
-        where = (*holder.path, "device_ip")
         parts = text.split(",")
         for part in parts:
-            address = packed(part)
+            address = members.address("device_ip", part)
             if address is not None:
-                self._address(part, address, holder)
-            elif not placeholder(self.judging, part, "device_ip", holder.path):
-                words = f'device_ip "{cut(part)}" is no IP address'
-                self.judging.say("address", where, words, value=cut(part))
-        if self._seen == 0:
-            self._count = len(parts)
-        elif len(parts) != self._count:
-            self._wrong_count(len(parts), where)
+                self._check_address(part, address, device)
+        if self.count == 0:
+            self.address_count = len(parts)
+        elif len(parts) != self.address_count:
+            self._report_address_count(members, "device_ip", len(parts))
 
-    def _no_address(self, device: Mapping[str, object], holder: _Holder) -> None:
-        if self._seen == 0:
-            self.first_has_no_address, self._count = True, 1
-        elif self._count > 1:
-            self._wrong_count(1, holder.path)
-        in_one_pod = self.judging.product == "a3" and not self.several_pods
-        if not self.judging.intra_roce and (not self.several or in_one_pod):
+    def _check_without_address(self, device: _Device) -> None:
+        if self.count == 0:
+            self.first_has_no_address, self.address_count = True, 1
+        elif self.address_count > 1:
+            self._report_address_count(device.members, None, 1)
+        product = self.check.product
+        in_one_pod = product == "a3" and not self.several_pods
+        if not self.check.intra_roce and (not self.several_servers or in_one_pod):
             return
-        over_host = self._has_host and "device_ip" not in device and self.judging.product != "a2"
-        self.judging.say(
+        over_host = self.has_host and "device_ip" not in device.members and product != "a2"
+        device.members.report(
             "device-ip-missing",
-            (*holder.path, "device_ip"),
-            f"{self._server} device {_called(holder)} has no device_ip, and "
-            f"{'there are several servers' if self.several else 'ranks talk over RoCE'}"
+            "device_ip",
+            f"{self.server} {device} has no device_ip, and "
+            f"{'there are several servers' if self.several_servers else 'ranks talk over RoCE'}"
             f"{'; its ranks would talk over the host' if over_host else ''}",
             level="warning" if over_host else "error",
         )
 
-    def _wrong_count(self, count: int, where: JsonPath) -> None:
-        self.judging.say(
-            "address-count",
-            where,
-            f"the device has {_plural(count)}, the first one has {self._count}",
-            index=self._seen,
-            value=count,
-            other=self._count,
+    def _report_address_count(self, members: Members, name: str | None, count: int) -> None:
+        words = (
+            f"the device has {count} address{'' if count == 1 else 'es'}, the first one has "
+            f"{self.address_count}"
+        )
+        members.report(
+            "address-count", name, words, index=self.count, value=count, other=self.address_count
         )
 
-    def _address(self, text: str, address: bytes, holder: _Holder) -> None:
-        where = (*holder.path, "device_ip")
-        other = self._of.setdefault(address, holder)
-        if other is not holder:
-            self.judging.say(
-                "address-twice",
-                where,
-                f"device_ip {text} is used twice: {self._server} device {_called(holder)} and "
-                f"server_list[{other.server}] device {_called(other)}",
-                name="device_ip",
-                value=text,
+    def _check_address(self, text: str, address: bytes, device: _Device) -> None:
+        owner = self.owners.setdefault(address, device)
+        if owner is not device:
+            words = (
+                f"device_ip {text} is used twice: {self.server} {device} and "
+                f"server_list[{owner.server}] {owner}"
             )
-        if not self._family:
-            self._family = address
-        elif len(address) != len(self._family) and self.several:
-            self.judging.say(
-                "address-family",
-                where,
-                f"device_ip {text} is {family(address)}, others are {family(self._family)}",
-                rank=self._seen,
-                value=family_number(address),
-                other=family_number(self._family),
-            )
-
-    def _backup(
-        self, device: Mapping[str, object], path: JsonPath, device_id: int | None, port: int | None
-    ) -> None:
-        text = text_of(self.judging, device, "backup_device_ip", path)
-        if not text:
-            return
-        for part in text.split(","):
-            address = packed(part)
-            if address is not None:
-                backup = _Backup(path, self._number, device_id, address, part, port)
-                self._backups.append(backup)
-            elif not placeholder(self.judging, part, "backup_device_ip", path):
-                self.judging.say(
-                    "address",
-                    (*path, "backup_device_ip"),
-                    f'backup_device_ip "{cut(part)}" is no IP address',
-                    value=cut(part),
-                )
-
-    def _pair(self, backup: _Backup, holder: _Holder, level: Level) -> None:
-        where = (*backup.path, "backup_device_ip")
-        if holder.path == backup.path:
-            words = f"backup_device_ip {backup.text} is the device's own address"
-            self.judging.say("backup-self", where, words, level=level)
-            return
-        if backup.device_id is None or holder.device_id is None:
-            return
-        if holder.server != backup.server or holder.device_id != backup.device_id ^ 1:
-            self.judging.say(
-                "backup-partner",
-                where,
-                f"backup_device_ip {backup.text} is that of server_list[{holder.server}] device "
-                f"{holder.device_id}, and device {backup.device_id} shares its module with "
-                f"{backup.device_id ^ 1}",
-                level=level,
-                device=backup.device_id,
-                other=holder.device_id,
-            )
-        elif backup.port is not None and backup.port == holder.port:
-            self.judging.say(
-                "backup-port",
-                (*backup.path, "backup_device_port"),
-                f"backup_device_port {backup.port} is what device {holder.device_id}, whose "
-                "address is the backup, uses itself",
-                level=level,
-                value=backup.port,
+            device.members.report("address-twice", "device_ip", words, value=text)
+        self.first_address = self.first_address or address
+        if self.several_servers:
+            device.members.other_family(
+                "address-family", "device_ip", text, self.first_address, self.count
             )
 
 
-def _refused_on(device_id: int) -> str:
-    low: tuple[Product, ...] = ("910", "a2", "a3")
-    names = [CALLED[product] for product in low if device_id > HIGHEST[product]]
-    return f"device_id {device_id} is refused on {' and '.join(names)}"
-
-
-def _called(holder: _Holder) -> str:
-    return "?" if holder.device_id is None else str(holder.device_id)
-
-
-def _plural(count: int) -> str:
-    return f"{count} address{'' if count == 1 else 'es'}"
-
-
-MOST_SERVER_ID = 64
-SUPER_PODS = "1.2"
+def _check_backup(device: _Device, owner: _Device, text: str, level: Level) -> None:
+    members, name = device.members, "backup_device_ip"
+    if owner is device:
+        words = f"backup_device_ip {text} is the device's own address"
+        members.report("backup-self", name, words, level=level)
+        return
+    if device.device_id is None or owner.device_id is None:
+        return
+    partner = device.device_id ^ 1
+    port = device.ports["backup_device_port"]
+    if owner.server != device.server or owner.device_id != partner:
+        members.report(
+            "backup-partner",
+            name,
+            f"backup_device_ip {text} is that of server_list[{owner.server}] {owner}, and {device} "
+            f"shares its module with {partner}",
+            level=level,
+            device=device.device_id,
+            other=owner.device_id,
+        )
+    elif port is not None and port == owner.ports["device_port"]:
+        words = (
+            f"backup_device_port {port} is what {owner}, whose address is the backup, uses itself"
+        )
+        members.report("backup-port", "backup_device_port", words, level=level, value=port)
 
 
 @dataclass
 class _Servers:
-    """What was seen of the servers so far."""
+    """What must be unique or alike among servers."""
 
     ids: dict[str, int] = field(default_factory=dict)
     with_host_ip: list[bool] = field(default_factory=list)
     host_family: bytes = b""
 
 
-def check_server_list(document: Mapping[str, object], judging: TableCheck) -> None:
-    """Note everything that is wrong with the table."""
-    servers = list_of(judging, document, "server_list", ())
-    if servers is None:
+def check_server_list(document: Mapping[str, object], check: TableCheck) -> None:
+    """Report everything that is wrong with the table."""
+    root = Members(check, document)
+    values = root.filled_list("server_list")
+    if values is None:
         return
-    _count(document, len(servers), judging)
-    seen = _Servers()
+    count = root.number("server_count", optional=True)
+    root.count("server_count", count, len(values), "server_list has")
     is_super = document.get("version") == SUPER_PODS
-    pods = super_pods.pod_of_servers(document, judging) if is_super else {}
-    several_pods = len(set(pods.values())) > 1
-    devices = DeviceRules(judging, several=len(servers) > 1, several_pods=several_pods)
-    placed = PlacedRules(judging)
-    for index, value in enumerate(servers):
-        path: JsonPath = ("server_list", index)
-        server = object_at(judging, value, path, "a server")
+    pods = pods_by_server(root) if is_super else {}
+    servers, rows, is_complete = _Servers(), list[Row](), True
+    devices = _Devices(check, len(values) > 1, len({member.pod for member in pods.values()}) > 1)
+    for index, server in enumerate(root.objects("server_list", "a server")):
         if server is None:
-            placed.is_complete = False
-        else:
-            name = _server(server, path, seen, judging)
-            _devices(server, path, name, devices, placed, has_host=seen.with_host_ip[-1])
-    devices.finish()
-    _hosts(seen, devices, judging)
-    placed.finish(seen.ids)
+            is_complete = False
+            continue
+        servers.with_host_ip.append(_check_host_ip(server, servers))
+        devices.server = _check_server_id(server, index, servers)
+        devices.has_host, devices.ids = servers.with_host_ip[-1], set()
+        is_complete &= server.filled_list("device") is not None
+        for device in server.objects("device", "a device"):
+            if device is None:
+                is_complete = False
+            else:
+                device_id = devices.check_device(device, index)
+                rows.append(Row(device, index, device.number("rank_id"), device_id))
+    devices.check_backups()
+    _check_all_host_ips(root, servers, devices)
+    if is_complete:  # else the numbers tell nothing
+        check_placement(check, rows, servers.ids)
     if is_super:
-        super_pods.check_super_pods(document, placed.rows, seen.ids, pods, judging)
+        check_super_pods(root, rows, servers.ids, pods)
 
 
-def _count(document: Mapping[str, object], length: int, judging: TableCheck) -> None:
-    count = number_of(judging, document, "server_count", (), optional=True)
-    if count is not None and count != length:
-        judging.say(
-            "count",
-            ("server_count",),
-            f"server_count is {count}, and server_list has {length}",
-            name="server_count",
-            value=count,
-            length=length,
-        )
-
-
-def _server(
-    server: Mapping[str, object], path: JsonPath, seen: _Servers, judging: TableCheck
-) -> str:
-    """The server's id, by which messages call it."""
-    seen.with_host_ip.append(_host_ip(server, path, seen, judging))
-    name = text_of(judging, server, "server_id", path)
-    fallback = f"server {path[-1]}"
+def _check_server_id(server: Members, index: int, servers: _Servers) -> str:
+    """Return the name of the server in messages."""
+    name = server.label("server_id", MOST_SERVER_ID, hccl_if_empty="serverId[] is empty")
     if name is None:
-        return fallback
-    if not name:
-        judging.say("empty", (*path, "server_id"), "server_id is empty", hccl="serverId[] is empty")
-        return fallback
-    if placeholder(judging, name, "server_id", path):
-        return fallback
-    if len(name.encode()) > MOST_SERVER_ID:
-        judging.say(
-            "too-long",
-            (*path, "server_id"),
-            f'server_id "{cut(name)}" has {len(name.encode())} bytes',
-            length=len(name.encode()),
-            most=MOST_SERVER_ID,
-        )
-    if name in seen.ids:
-        first = seen.ids[name]
-        judging.say(
-            "server-twice",
-            (*path, "server_id"),
-            f'server_id "{cut(name)}" is used twice: server_list[{first}] and [{path[-1]}]',
-            value=name,
-        )
-    seen.ids.setdefault(name, int(path[-1]))
+        return f"server {index}"
+    first = servers.ids.setdefault(name, index)
+    if first != index:
+        words = f'server_id "{cut(name)}" is used twice: server_list[{first}] and [{index}]'
+        server.report("server-twice", "server_id", words, value=name)
     return name
 
 
-def _host_ip(
-    server: Mapping[str, object], path: JsonPath, seen: _Servers, judging: TableCheck
-) -> bool:
-    """Whether the server states an address of its own."""
-    text = text_of(judging, server, "host_ip", path, optional=True)
-    if text is None or placeholder(judging, text, "host_ip", path):
-        return "host_ip" in server
-    address = packed(text)
-    where = (*path, "host_ip")
-    if address is None:
-        judging.say("address", where, f'host_ip "{cut(text)}" is no IP address', value=cut(text))
-    elif seen.host_family and len(seen.host_family) != len(address):
-        judging.say(
-            "host-ip-family",
-            where,
-            f"host_ip {text} is {family(address)}, others are {family(seen.host_family)}",
-            value=family_number(address),
-            server=server.get("server_id"),
-        )
-    seen.host_family = seen.host_family or address or b""
-    return True
+def _check_host_ip(server: Members, servers: _Servers) -> bool:
+    """Return whether the server states an address of its own."""
+    text = server.text("host_ip", optional=True)
+    address = None if text is None else server.address("host_ip", text)
+    if address is not None and text is not None:
+        servers.host_family = servers.host_family or address
+        index = len(servers.with_host_ip)
+        server.other_family("host-ip-family", "host_ip", text, servers.host_family, index)
+    return "host_ip" in server
 
 
-def _devices(
-    server: Mapping[str, object],
-    path: JsonPath,
-    name: str,
-    devices: DeviceRules,
-    placed: PlacedRules,
-    *,
-    has_host: bool,
-) -> None:
-    judging = devices.judging
-    values = list_of(judging, server, "device", path)
-    placed.is_complete &= values is not None
-    devices.begin(name, has_host=has_host)
-    for index, value in enumerate(values or ()):
-        where = (*path, "device", index)
-        device = value if isinstance(value, dict) else None
-        if device is None:
-            placed.is_complete = False
-            judging.say(
-                "wrong-type", where, f"a device is {kind(value)}, not an object", name="device"
-            )
-            continue
-        device_id = devices.check(device, where)
-        rank = number_of(judging, device, "rank_id", where)
-        super_id = device.get("super_device_id")
-        placed.rows.append(Row(int(path[-1]), index, rank, device_id, super_id))
-
-
-def _hosts(seen: _Servers, devices: DeviceRules, judging: TableCheck) -> None:
-    """HCCL takes the hosts' network for all, if rank 0 has an address there and none of its own."""
-    if all(seen.with_host_ip) or not any(seen.with_host_ip):
+def _check_all_host_ips(root: Members, servers: _Servers, devices: _Devices) -> None:
+    """HCCL uses the hosts' network for all, if rank 0 has a host address and no device address."""
+    stated = servers.with_host_ip
+    if all(stated) or not any(stated):
         return
-    index = seen.with_host_ip.index(False)
-    level: Level = "error" if seen.with_host_ip[0] and devices.first_has_no_address else "warning"
-    judging.say(
-        "host-ip",
-        ("server_list", index),
-        f"{sum(seen.with_host_ip)} of {len(seen.with_host_ip)} servers have a host_ip, this one "
-        "has none",
-        level=level,
-    )
+    level: Level = "error" if stated[0] and devices.first_has_no_address else "warning"
+    words = f"{sum(stated)} of {len(stated)} servers have a host_ip, this one has none"
+    path = ("server_list", stated.index(False))
+    root.check.report("host-ip", path, words, level=level)

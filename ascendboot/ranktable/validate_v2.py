@@ -1,4 +1,4 @@
-"""Rules of tables with a `rank_list`: version 2.0, that of 950. Numbers are integers here."""
+"""Validates tables with a `rank_list`: version 2.0, that of 950. Numbers are integers here."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ascendboot.ranktable.fields import (
-    check_addresses,
-    check_control_plane,
-    cut,
-    integer_of,
-    kind,
-    list_of,
-    object_at,
-    string_of,
-)
+from ascendboot.ranktable.fields import Members, cut, kind, packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,192 +21,221 @@ MOST_LEVELS = 8
 MOST_LAYER = 7
 MOST_INSTANCE_ID = 1024
 NET_TYPES = ("TOPO_FILE_DESC", "CLOS", "1DMESH", "2DMESH", "A3_SERVER", "A2_AX_SERVER")
+ADDRESS_TYPES = ("EID", "IPV4", "IPV6")
+MOST_ADDRESSES = 24
+MOST_ADDRESS = 256
+MOST_PLANE = 1024
+MOST_PORTS = 16
+MOST_PORT = 32
+MOST_BACKUPS = 16
 
-_DRAFT = re.compile(r"^(level|id|fabric_type|rank_addr_type|rank_addrs)$")
+_DRAFT = {"level", "id", "fabric_type", "rank_addr_type", "rank_addrs"}
+_EID = re.compile(r"[0-9a-fA-F]{32}")
+_PORT = re.compile(r"[0-9]+/[0-9]+|d2h")
+_BYTES = {"IPV4": 4, "IPV6": 16}
+_MISSING_SHOWN = 8
 
 
 @dataclass
-class _Seen:
+class _Ranks:
     """What must be unique or alike among ranks."""
 
-    ranks: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, Members] = field(default_factory=dict)
     local_ids: set[int] = field(default_factory=set)
-    replaced: list[tuple[int, JsonPath]] = field(default_factory=list)
+    replaced: list[tuple[int, Members]] = field(default_factory=list)
     places: dict[tuple[str, int], JsonPath] = field(default_factory=dict)
     """The rank that has a local id in a net instance of layer 0."""
     sizes: dict[tuple[int, str], int] = field(default_factory=dict)
     addresses: dict[str, JsonPath] = field(default_factory=dict)
 
 
-def check_rank_list(document: Mapping[str, object], judging: TableCheck) -> None:
-    """Note everything that is wrong with the table."""
-    ranks = list_of(judging, document, "rank_list", ())
-    count = integer_of(judging, document, "rank_count", (), least=1, most=MOST_RANKS)
-    _detour(document, judging)
+def check_rank_list(document: Mapping[str, object], check: TableCheck) -> None:
+    """Report everything that is wrong with the table."""
+    root = Members(check, document)
+    ranks = root.filled_list("rank_list")
+    count = root.integer("rank_count", least=1, most=MOST_RANKS)
+    detour = document.get("detour", "")
+    if detour not in ("true", "false", ""):
+        words = f'detour is {kind(detour)}; the strings "true" and "false" are known'
+        root.report("not-among", "detour", words)
     if ranks is None:
         return
-    if count is not None and count != len(ranks):
-        judging.say(
-            "count",
-            ("rank_count",),
-            f"rank_count is {count}, and rank_list has {len(ranks)}",
-            name="rankCount",
-            value=count,
-            length=len(ranks),
-        )
+    root.count("rank_count", count, len(ranks), "rank_list has")
     if _is_draft(ranks):
-        judging.say(
+        check.report(
             "legacy-draft",
             ("rank_list", 0, "level_list"),
             "level, id, fabric_type and rank_addrs are the words of an old draft of 2.0",
             value="net_layer",
         )
         return
-    seen = _Seen()
-    for index, value in enumerate(ranks):
-        path: JsonPath = ("rank_list", index)
-        rank = object_at(judging, value, path, "a rank")
+    seen = _Ranks()
+    for rank in root.objects("rank_list", "a rank"):
         if rank is not None:
-            _rank(rank, path, seen, judging)
-    _numbers(seen, len(ranks), judging)
-    _replaced(seen, judging)
-
-
-def _detour(document: Mapping[str, object], judging: TableCheck) -> None:
-    if "detour" not in document:
-        return
-    value = document["detour"]
-    if value not in ("true", "false", ""):
-        words = f'detour is {kind(value)}; the strings "true" and "false" are known'
-        judging.say("not-among", ("detour",), words, name="detour")
+            _check_rank(rank, seen)
+    _check_numbers(seen, len(ranks))
+    for position, (value, rank) in enumerate(seen.replaced):
+        words = ""
+        if position:
+            words = "a second backup; one is the most"
+        elif value in seen.local_ids:
+            words = f"local_id {value} is replaced, and a rank still has it"
+        if words:
+            rank.report("replaced", "replaced_local_id", words, value=value)
 
 
 def _is_draft(ranks: Sequence[object]) -> bool:
     for rank in ranks:
         levels = rank.get("level_list") if isinstance(rank, dict) else None
         for level in levels if isinstance(levels, list) else ():
-            if isinstance(level, dict) and any(_DRAFT.match(name) for name in level):
+            if isinstance(level, dict) and _DRAFT & level.keys():
                 return "net_layer" not in level
     return False
 
 
-def _rank(rank: Mapping[str, object], path: JsonPath, seen: _Seen, judging: TableCheck) -> None:
-    number = integer_of(judging, rank, "rank_id", path)
-    if number is not None and number in seen.ranks:
-        judging.say(
-            "rank-ids",
-            (*path, "rank_id"),
-            f"rank_id {number} is there twice",
-            index=path[-1],
-            value=number,
-        )
+def _check_rank(rank: Members, seen: _Ranks) -> None:
+    number = rank.integer("rank_id")
+    if number is not None and number in seen.numbers:
+        words = f"rank_id {number} is there twice"
+        rank.report("rank-ids", "rank_id", words, index=rank.path[-1], value=number)
     if number is not None:
-        seen.ranks.setdefault(number, int(path[-1]))
-    local = integer_of(judging, rank, "local_id", path, most=BACKUP_LOCAL_ID)
+        seen.numbers.setdefault(number, rank)
+    local = rank.integer("local_id", most=BACKUP_LOCAL_ID)
     if local == BACKUP_LOCAL_ID:
-        _backup(rank, path, seen, judging)
+        replaced = rank.integer("replaced_local_id", most=BACKUP_LOCAL_ID - 1)
+        if replaced is not None:
+            seen.replaced.append((replaced, rank))
     elif local is not None:
         seen.local_ids.add(local)
-    device = integer_of(judging, rank, "device_id", path)
+    device = rank.integer("device_id")
     if device is not None and device > MOST_DEVICE_ID:
         words = f"device_id {device} is above {MOST_DEVICE_ID}, the highest of 950"
-        judging.say("device-id", (*path, "device_id"), words, value=device, most=MOST_DEVICE_ID)
+        rank.report("device-id", "device_id", words, value=device, most=MOST_DEVICE_ID)
     for name in ("device_port", "host_port"):
-        _port(rank, name, path, judging)
-    _levels(rank, path, local, seen, judging)
-    if "control_plane" in rank:
-        check_control_plane(rank["control_plane"], (*path, "control_plane"), judging)
+        rank.port(name, as_integer=True)
+    _check_levels(rank, local, seen)
+    plane = rank.member_object("control_plane") if "control_plane" in rank else None
+    if plane is not None:
+        _typed_address(plane)
+        plane.integer("listen_port", least=1, most=65536)
 
 
-def _backup(rank: Mapping[str, object], path: JsonPath, seen: _Seen, judging: TableCheck) -> None:
-    replaced = integer_of(judging, rank, "replaced_local_id", path, most=BACKUP_LOCAL_ID - 1)
-    if replaced is not None:
-        seen.replaced.append((replaced, (*path, "replaced_local_id")))
-
-
-def _port(rank: Mapping[str, object], name: str, path: JsonPath, judging: TableCheck) -> None:
-    if name not in rank:
-        return
-    value = integer_of(judging, rank, name, path)
-    if value is not None and not 1 <= value <= 65535:  # noqa: PLR2004 - TCP
-        judging.say("port", (*path, name), f"{name} {value} is no port", name=name, value=value)
-
-
-def _levels(
-    rank: Mapping[str, object], path: JsonPath, local: int | None, seen: _Seen, judging: TableCheck
-) -> None:
-    levels = list_of(judging, rank, "level_list", path)
+def _check_levels(rank: Members, local: int | None, seen: _Ranks) -> None:
+    levels = rank.filled_list("level_list")
     if levels is not None and len(levels) > MOST_LEVELS:
-        words = f"level_list has {len(levels)}, and {MOST_LEVELS} are the most"
-        judging.say(
+        rank.report(
             "out-of-range",
-            (*path, "level_list"),
-            words,
+            "level_list",
+            f"level_list has {len(levels)}, and {MOST_LEVELS} are the most",
             name="level_list size",
             value=len(levels),
             least=1,
             most=MOST_LEVELS,
         )
     before = -1
-    for index, value in enumerate(levels or ()):
-        where = (*path, "level_list", index)
-        level = object_at(judging, value, where, "a level")
-        layer = _level(level, where, local, seen, judging) if level is not None else None
-        if layer is not None and layer <= before:
-            words = f"net_layer {layer} stands after {before}"
-            judging.say("layers", (*where, "net_layer"), words)
+    for level in rank.objects("level_list", "a level"):
+        layer = None if level is None else _check_level(level, local, seen)
+        if level is not None and layer is not None and layer <= before:
+            level.report("layers", "net_layer", f"net_layer {layer} stands after {before}")
         before = before if layer is None else layer
 
 
-def _level(
-    level: Mapping[str, object], path: JsonPath, local: int | None, seen: _Seen, judging: TableCheck
-) -> int | None:
-    """Its layer."""
-    layer = integer_of(judging, level, "net_layer", path, most=MOST_LAYER)
-    instance = string_of(judging, level, "net_instance_id", path, least=1, most=MOST_INSTANCE_ID)
+def _check_level(level: Members, local: int | None, seen: _Ranks) -> int | None:
+    """Return its layer."""
+    layer = level.integer("net_layer", most=MOST_LAYER)
+    instance = level.string("net_instance_id", least=1, most=MOST_INSTANCE_ID)
     if "net_type" in level:
-        kind_of_net = string_of(judging, level, "net_type", path)
-        if kind_of_net is not None and kind_of_net not in NET_TYPES:
-            words = f'net_type "{cut(kind_of_net)}" is none of {", ".join(NET_TYPES)}'
-            judging.say("not-among", (*path, "net_type"), words, name="netType")
+        level.word("net_type", NET_TYPES, "netType")
     if "net_attr" in level:
-        string_of(judging, level, "net_attr", path)
-    size = check_addresses(level, path, seen.addresses, judging)
+        level.string("net_attr")
+    addresses = level.sized("rank_addr_list", "rank_addrs", 0, MOST_ADDRESSES)
+    for address in level.objects("rank_addr_list", "an address"):
+        if address is not None:
+            _check_address(address, seen)
     if layer is None or instance is None:
         return layer
+    size = None if addresses is None else len(addresses)
     if size is not None and seen.sizes.setdefault((layer, instance), size) != size:
         words = (
             f'net instance "{cut(instance)}" of layer {layer} has {size} addresses here, '
             f"{seen.sizes[layer, instance]} at an earlier rank"
         )
-        judging.say("instance-addresses", (*path, "rank_addr_list"), words, value=instance)
+        level.report("instance-addresses", "rank_addr_list", words, value=instance)
     if layer == 0 and local is not None:
-        rank = path[:2]
+        rank = level.path[:2]
         if seen.places.setdefault((instance, local), rank) != rank:
             words = f'local_id {local} is there twice in net instance "{cut(instance)}"'
-            judging.say("local-id-twice", (*path[:-2], "local_id"), words)
+            level.check.report("local-id-twice", (*rank, "local_id"), words)
     return layer
 
 
-def _numbers(seen: _Seen, size: int, judging: TableCheck) -> None:
-    high = {number: at for number, at in seen.ranks.items() if number >= size}
-    missing = [number for number in range(size) if number not in seen.ranks]
-    named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")  # noqa: PLR2004
-    for number, at in high.items():
-        judging.say(
-            "rank-ids",
-            ("rank_list", at, "rank_id"),
-            f"rank_id {number} is too high: {size} ranks are numbered 0 to {size - 1}; missing: "
-            f"{named}",
-            index=at,
-            value=number,
-        )
+def _check_numbers(seen: _Ranks, size: int) -> None:
+    missing = [str(number) for number in range(size) if number not in seen.numbers]
+    named = ", ".join(missing[:_MISSING_SHOWN]) + (", …" * (len(missing) > _MISSING_SHOWN))
+    for number, rank in seen.numbers.items():
+        if number >= size:
+            rank.report(
+                "rank-ids",
+                "rank_id",
+                f"rank_id {number} is too high: {size} ranks are numbered 0 to {size - 1}; "
+                f"missing: {named}",
+                index=rank.path[-1],
+                value=number,
+            )
 
 
-def _replaced(seen: _Seen, judging: TableCheck) -> None:
-    for position, (value, path) in enumerate(seen.replaced):
-        if position:
-            judging.say("replaced", path, "a second backup; one is the most", value=value)
-        elif value in seen.local_ids:
-            words = f"local_id {value} is replaced, and a rank still has it"
-            judging.say("replaced", path, words, value=value)
+def _check_address(address: Members, seen: _Ranks) -> None:
+    text = _typed_address(address)
+    if text is not None:
+        first = seen.addresses.setdefault(text, address.path)
+        # a rank may use an address on several levels
+        if first[:2] != address.path[:2]:
+            words = f"addr {text} is that of rank_list[{first[1]}], too"
+            address.report("address-twice", "addr", words, level="warning")
+    if "plane_id" in address:
+        address.string("plane_id", most=MOST_PLANE)
+    for index, port in enumerate(address.sized("ports", "ports", 1, MOST_PORTS) or ()):
+        path = (*address.path, "ports", index)
+        if not isinstance(port, str):
+            words = f"a port is {kind(port)}, not a string"
+            address.check.report("wrong-type", path, words, name="ports")
+        elif not _PORT.fullmatch(port) or len(port) > MOST_PORT:
+            words = f'port "{cut(port)}" is not DIE/PORT, such as 0/4, and not d2h'
+            address.check.report("not-among", path, words, name="port")
+    if "backup_addr" in address:
+        _check_backups(address)
+
+
+def _typed_address(members: Members) -> str | None:
+    """The address, where type and address fit together."""
+    address_type = members.word("addr_type", ADDRESS_TYPES, "addrType")
+    text = members.string("addr", least=1, most=MOST_ADDRESS)
+    if text is None or address_type is None or _is_address(address_type, text):
+        return text if address_type else None
+    form = ", 32 hex digits" if address_type == "EID" else ""
+    words = f'addr "{cut(text)}" is no {address_type}{form}'
+    members.report("address", "addr", words, value=cut(text))
+    return None
+
+
+def _is_address(address_type: str, text: str) -> bool:
+    if address_type == "EID":
+        return _EID.fullmatch(text) is not None
+    address = packed(text)
+    return address is not None and len(address) == _BYTES[address_type]
+
+
+def _check_backups(address: Members) -> None:
+    address_type = address.values.get("addr_type")
+    for index, backup in enumerate(
+        address.sized("backup_addr", "backup_addr", 0, MOST_BACKUPS) or ()
+    ):
+        path = (*address.path, "backup_addr", index)
+        if not isinstance(backup, str):
+            words = f"a backup address is {kind(backup)}, not a string"
+            address.check.report("wrong-type", path, words, name="backup_addr")
+        elif address_type not in _BYTES or not _is_address(str(address_type), backup):
+            words = (
+                f'backup address "{cut(backup)}" is no {cut(str(address_type))} of IPV4 and IPV6'
+            )
+            address.check.report("address", path, words, value=cut(backup))

@@ -78,6 +78,8 @@ CASES: list[tuple[str, str, object, str]] = [
     ("1.0", f"{RANK0}/host_port", 60001, "not-a-string"),
     ("1.2", "super_pod_list", DROP, "pods-missing"),
     ("1.2", "super_pod_list/0/super_pod_id", "1", "pod-twice"),
+    ("1.2", "super_pod_list/2", "not an object", "wrong-type"),
+    ("1.2", "super_pod_list/0", "not an object", "wrong-type pod-servers"),
     ("1.2", "super_pod_list/0/super_pod_id", "", "empty"),
     ("1.2", "super_pod_list/0/super_pod_id", "p" * 128, "too-long"),
     ("1.2", "super_pod_list/0/server_list/0/server_id", "node_9", "pod-server pod-servers"),

@@ -1,0 +1,250 @@
+"""Validates the numbering of ranks and the super pods of a table of version 1."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from ascendboot.ranktable.fields import Members, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ascendboot.ranktable.rules import Level, TableCheck
+    from ascendboot.ranktable.text import JsonPath
+
+RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
+"""The devices of a 910 server that are joined with each other."""
+
+MOST_NAME = 127
+_SETS = (1, 2, 4, 8)
+_OF_ONE_RING = 4
+_SHOWN = 8
+_LIST = "super_pod_list"
+
+_CHIP_SHIFT, _CHIP_MASK = 18, 0b1111
+_DIE_SHIFT, _DIE_MASK = 16, 0b11
+_DEVICE_MASK = 0xFFFF
+
+
+class Row(NamedTuple):
+    """A device, the index of its server, its rank and its id."""
+
+    members: Members
+    server: int
+    rank: int | None
+    device_id: int | None
+
+
+def check_placement(check: TableCheck, rows: Sequence[Row], servers: Mapping[str, int]) -> None:
+    """Report what is wrong with the ranks of all devices; `servers` has the indexes by id."""
+    by_server: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_server[row.server].append(row)
+    if all(row.rank is not None for row in rows) and _has_all_ranks(rows):
+        for server, of_server in by_server.items():
+            ranks = sorted(_ranks(of_server))
+            if not _are_consecutive(ranks):
+                words = f"its ranks, {_some(ranks)}, are not one after the other"
+                check.report("rank-order", ("server_list", server), words)
+        if check.job == "mindspore" and len(servers) == len(by_server):
+            _check_mindspore_order(check, by_server, servers)
+        if len(by_server) > 1 and all(row.device_id is not None for row in rows):
+            _check_equal_devices(check, by_server)
+    _check_equal_counts(check, by_server)
+    if check.product in (None, "910"):
+        _check_device_sets(check, by_server)
+
+
+def _check_mindspore_order(
+    check: TableCheck, by_server: Mapping[int, Sequence[Row]], servers: Mapping[str, int]
+) -> None:
+    before = -1
+    for name in sorted(servers):
+        first = min(_ranks(by_server[servers[name]]))
+        if first < before:
+            words = f'"{name}" comes later as text than a server whose ranks are higher'
+            check.report("mindspore-order", ("server_list", servers[name]), words)
+            return
+        before = first
+
+
+def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Row]]) -> None:
+    counts = Counter(len(rows) for rows in by_server.values())
+    if len(counts) < 2:  # noqa: PLR2004  two are needed to differ
+        return
+    usual = counts.most_common(1)[0][0]
+    odd = next(server for server, rows in by_server.items() if len(rows) != usual)
+    level: Level = "error" if check.product in ("910", "310p") else "warning"
+    others = ", ".join(
+        f"{n} {'has' if n == 1 else 'have'} {c}" for c, n in sorted(counts.items(), reverse=True)
+    )
+    words = f"servers have different numbers of devices: {others}"
+    check.report("device-count", ("server_list", odd, "device"), words, level=level)
+
+
+def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Row]]) -> None:
+    first: list[int | None] | None = None
+    for server, rows in by_server.items():
+        devices = [row.device_id for row in sorted(rows, key=lambda row: row.rank or 0)]
+        first = first or devices
+        if devices != first:
+            words = f"the devices are {_some(devices)}, those of the first server {_some(first)}"
+            level: Level = "error" if check.job == "rec-sdk-tf" else "warning"
+            check.report("rec-sdk-devices", ("server_list", server, "device"), words, level=level)
+            return
+
+
+def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Row]]) -> None:
+    for server, rows in by_server.items():
+        devices = {row.device_id for row in rows if row.device_id is not None}
+        count = len(rows)
+        crosses_rings = 1 < len(devices) <= _OF_ONE_RING and not any(devices <= r for r in RINGS)
+        if count in _SETS and not crosses_rings:
+            continue
+        if check.product is None and (count > max(_SETS) or max(devices, default=0) > 7):  # noqa: PLR2004
+            continue  # not a 910 server
+        words = (
+            f"{_some(sorted(devices))} are of both rings, 0-3 and 4-7"
+            if count in _SETS
+            else f"{count} devices take part"
+        )
+        check.report(
+            "device-set",
+            ("server_list", server, "device"),
+            f"{words}; 910 wants 1, 2, 4 or 8 of one ring",
+            level=check.level_on("910") or "error",
+        )
+
+
+def _has_all_ranks(rows: Sequence[Row]) -> bool:
+    """Whether the ranks are 0 to N-1, each once; others are reported."""
+    ranks = _ranks(rows)
+    size = len(ranks)
+    if sorted(ranks) == list(range(size)):
+        return True
+    first = {rank: position for position, rank in reversed(list(enumerate(ranks)))}
+    missing = _some([rank for rank in range(size) if rank not in first])
+    for position, rank in enumerate(ranks):
+        if rank >= size or first[rank] != position:
+            problem = "is there twice" if rank < size else "is too high"
+            rows[position].members.report(
+                "rank-ids",
+                "rank_id",
+                f"rank_id {rank} {problem}: {size} ranks are numbered 0 to {size - 1}; missing: "
+                f"{missing}",
+                index=position,
+                value=rank,
+            )
+    return False
+
+
+def _ranks(rows: Sequence[Row]) -> list[int]:
+    return [row.rank for row in rows if row.rank is not None]
+
+
+def _are_consecutive(ranks: Sequence[int]) -> bool:
+    return max(ranks) - min(ranks) == len(ranks) - 1
+
+
+def _some(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:_SHOWN]))
+    return shown if len(values) <= _SHOWN else f"{shown}, …"
+
+
+class PodMember(NamedTuple):
+    """The super pod of a server, and where the list of super pods names the server."""
+
+    pod: str
+    path: JsonPath
+
+
+def pods_by_server(root: Members) -> dict[str, PodMember]:
+    """The super pod of each server, by their ids; reports what is wrong with the list itself."""
+    if _LIST not in root:
+        root.report("pods-missing", None, "version 1.2, and no super_pod_list")
+        return {}
+    root.filled_list(_LIST)
+    found: dict[str, PodMember] = {}
+    seen: set[str] = set()
+    for index, pod in enumerate(root.objects(_LIST, "a super pod")):
+        if pod is None:
+            continue
+        name = pod.label("super_pod_id", MOST_NAME, hccl_if_empty="super_pod_id[] is invalid")
+        if name is not None and name in seen:
+            words = f'super pod "{cut(name)}" is there twice'
+            pod.report("pod-twice", "super_pod_id", words, value=name)
+            name = None
+        seen |= {name} if name else set()
+        pod.filled_list("server_list")
+        for server in pod.objects("server_list", "a server"):
+            if server is not None:
+                _add_server(server, name or f"#{index}", found)
+    return found
+
+
+def _add_server(server: Members, pod: str, found: dict[str, PodMember]) -> None:
+    name = server.text("server_id")
+    if name is None or server.is_placeholder("server_id", name):
+        return
+    if name in found:
+        words = f'"{cut(name)}" is in two super pods, this one is {pod}'
+        server.report("pod-twice", "server_id", words, value=pod)
+        found[name] = PodMember("", found[name].path)
+    else:
+        found[name] = PodMember(pod, (*server.path, "server_id"))
+
+
+def check_super_pods(
+    root: Members, rows: Sequence[Row], servers: Mapping[str, int], pods: Mapping[str, PodMember]
+) -> None:
+    """Report what is wrong with servers and devices in their super pods."""
+    if not isinstance(root.values.get(_LIST), list):
+        return
+    for name, (pod, path) in pods.items():
+        if name not in servers:
+            words = f'super pod {pod} names "{cut(name)}", which is not in server_list'
+            root.check.report("pod-server", path, words, value=name)
+    for name, index in servers.items():
+        if name not in pods:
+            root.check.report(
+                "pod-servers",
+                ("server_list", index),
+                f'"{cut(name)}" is in no super pod',
+                value=len(set(pods) & set(servers)),
+                other=len(servers),
+            )
+    pod_of = {servers[name]: member.pod for name, member in pods.items() if name in servers}
+    seen: dict[str, set[int]] = defaultdict(set)
+    by_pod: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        pod = pod_of.get(row.server, "")
+        _check_super_device(row, seen[pod] if pod else set())
+        if row.rank is not None:
+            by_pod[pod].append(row.rank)
+    for pod, ranks in by_pod.items():
+        if pod and not _are_consecutive(ranks):
+            words = f"the ranks of super pod {cut(pod)} are not one after the other"
+            root.report("pod-order", _LIST, words)
+
+
+def _check_super_device(row: Row, seen: set[int]) -> None:
+    """`seen` are the super device ids of the same super pod."""
+    value = row.members.number("super_device_id")
+    if value is None:
+        return
+    if value in seen:
+        words = f"super_device_id {value} is there twice in its super pod"
+        row.members.report("super-device-twice", "super_device_id", words, value=hex(value), pod="")
+    seen.add(value)
+    chip, die = value >> _CHIP_SHIFT & _CHIP_MASK, value >> _DIE_SHIFT & _DIE_MASK
+    device_id = row.device_id
+    if value <= _DEVICE_MASK or device_id is None:
+        return
+    if (value & _DEVICE_MASK, chip, die) != (device_id, device_id // 2, device_id % 2):
+        row.members.report(
+            "super-device-id",
+            "super_device_id",
+            f"super_device_id {value} is of device {value & _DEVICE_MASK}, module {chip}, die "
+            f"{die}; the device_id is {device_id}",
+        )
