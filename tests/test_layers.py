@@ -23,7 +23,7 @@ BELOW = {
     "inventory": {"errors", "hccl", "model", "ranktable"},
     "facts": {"templates", "errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "transport"},
-    "jobs": {"errors", "model", "transport", "launch"},
+    "jobs": {"templates", "errors", "model", "transport", "launch"},
     "checks": {
         "templates",
         "errors",

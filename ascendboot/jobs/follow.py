@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.jobs.logs import FETCH, Frames
+from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import Demux, Lines, LogCopy, RankOutput, plain
 from ascendboot.jobs.progress import Arrivals
 from ascendboot.launch.events import EventReader
 from ascendboot.launch.plan import rank_log
 from ascendboot.launch.scripts import FOLLOW, parse_sample
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -90,8 +91,8 @@ class NodeFollower:
     def resume(self, nonce: str) -> tuple[Callable[[bytes], None], Callable[[bytes], None]]:
         """Take two streams in place of the former, of which nothing is taken any more.
 
-        The first is that of `FETCH`, from the `sizes` on; the second, with signs of life and no
-        logs, that of `FOLLOW`.
+        The first is that of `jobs-fetch.sh`, from the `sizes` on; the second, with signs of life
+        and no logs, that of `FOLLOW`.
         """
         with self._changed:
             demux = Demux(nonce, self._give, self._line_may_end)
@@ -274,7 +275,15 @@ class Followers:
         fetched, beats = follower.resume(nonce)
         sizes = [word for name, size in follower.sizes.items() for word in (name, str(size))]
         command = Command(
-            argv=("bash", "-c", FETCH, "fetch", str(self._plan.job_folder), "1", *sizes),
+            argv=(
+                "bash",
+                "-c",
+                script("jobs-fetch.sh"),
+                "fetch",
+                str(self._plan.job_folder),
+                "1",
+                *sizes,
+            ),
             purpose=f"follow job {self._plan.job_id} again",
             effect=Effect.READ,
         )

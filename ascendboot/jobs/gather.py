@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.jobs.logs import FETCH, Frames
+from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import LogCopy
 from ascendboot.jobs.progress import Progress
 from ascendboot.launch.events import EventReader, LauncherEnded
 from ascendboot.launch.plan import rank_log, rank_marks
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -277,7 +278,7 @@ class Gathering:
         words = [word for file, size in node.sizes.items() for word in (file, str(size))]
         command = Command(
             argv=(
-                *("bash", "-c", FETCH, "fetch", str(self._job.job_folder)),
+                *("bash", "-c", script("jobs-fetch.sh"), "fetch", str(self._job.job_folder)),
                 *("1" if follow else "0", *words),
             ),
             purpose=f"gather logs of job {self._job.job_id}",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines, behind
-from ascendboot.launch.scripts import IS_LOST, RUNS
 from ascendboot.model.names import expand, parse_span
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -110,68 +110,11 @@ def _ranks(text: str, count: int) -> set[int]:
     return found
 
 
-FETCH: Final = (
-    r"""
-job=$1 follow=$2; shift 2
-"""
-    + RUNS
-    + IS_LOST
-    + r"""
-cd -- "$job" 2>/dev/null || { echo absent; echo end; exit 0; }
-declare -A at
-while [ "$#" -gt 0 ]; do at[$1]=$2; shift 2; done
-send() {
-  local size name
-  while read -r size name; do
-    [ $((size - at[$name])) -lt 4194304 ] || jump "$name"
-    give "$name" "$size"
-  done < <(stat -c '%s %n' -- "${!at[@]}" 2>/dev/null)
-}
-give() {
-  local more=$(($2 - at[$1]))
-  [ "$more" -gt 0 ] || return
-  printf 'bytes %s %s\n' "$more" "$1"
-  tail -c +$((at[$1] + 1)) -- "$1" | head -c "$more"
-  at[$1]=$2
-}
-jump() {
-  local line from=0 to=0
-  while IFS= read -r line; do  # a line without its end is not whole: a full disk, or not yet
-    [[ "$line" =~ ^[^\ ]+\ [0-9]+\ ([0-9]+)\ ([0-9]+)$ ]] || continue
-    from=${BASH_REMATCH[1]} to=${BASH_REMATCH[2]}
-  done < <(tail -n 2 -- "${1%.log}.marks" 2>/dev/null)
-  [ "$to" -ge "$from" ] && [ "$to" -gt "${at[$1]}" ] || return
-  give "$1" "$from"
-  printf 'gap %s %s\n' $((to - at[$1])) "$1"
-  at[$1]=$to
-}
-send
-ticks=0
-while [ "$follow" = 1 ]; do
-  if [ $((ticks++ % 20)) = 0 ]; then
-    echo beat
-    if is_lost; then echo lost; fi
-  fi
-  IFS= read -r -t 0.5 _
-  [ "$?" -gt 128 ] || break
-  send
-done
-echo end
-"""
-)
-"""Sends what is missing of some files of a job's folder; to follow it, also all that is added until
-its stdin closes. Writes nothing.
-
-Arguments: job folder, 1 to follow, then name and size here of each file. Sends `bytes COUNT NAME`
-and a newline before so many bytes of a file, `gap COUNT NAME` in place of bytes that the node has
-dropped; `absent` when there is no such folder; now and then
-`beat`, and `lost` when a launcher that began is gone without a word; `end`."""
-
 _BYTES = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
 
 
 class Frames:
-    """Takes what `FETCH` sends apart, whatever pieces it comes in."""
+    """Parses the stream of `jobs-fetch.sh`, in pieces of any size."""
 
     def __init__(
         self,
@@ -194,7 +137,7 @@ class Frames:
         """Take the next bytes of the stream.
 
         Raises:
-            NotUnderstoodError: they are none that `FETCH` sends.
+            NotUnderstoodError: the stream has an unknown form.
         """
         data = self._rest + data
         self._rest = b""
@@ -271,24 +214,6 @@ def _in_red(match: re.Match[str]) -> str:
     return f"{_RED}{match[0]}{_PLAIN}" if match[0] else ""
 
 
-TAILS: Final = r"""
-bytes=$2
-cd -- "$1" 2>/dev/null || { echo end; exit 0; }
-shift 2
-for name; do
-  [ -s "$name" ] || continue
-  size=$(stat -c %s -- "$name")
-  from=$((size > bytes ? size - bytes : 0))
-  printf 'tail %s %s ' "$name" "$from"
-  tail -c "+$((from + 1))" -- "$name" | head -c "$bytes" | base64 -w 0
-  echo
-done
-echo end
-"""
-"""Prints `tail NAME FROM BASE64` for each log that holds anything; `end`. Writes nothing.
-
-Arguments: job folder, how many bytes, names."""
-
 _LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
@@ -318,7 +243,7 @@ def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]
     node = transport.node
     words = (str(job.job_folder), str(TAIL_BYTES + 1), *job.logs_on(node))
     command = Command(
-        argv=("bash", "-c", TAILS, "tails", *words),
+        argv=("bash", "-c", script("jobs-tails.sh"), "tails", *words),
         purpose=f"read the ends of the logs of job {job.job_id}",
         effect=Effect.READ,
         most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(job.logs_on(node))),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.events import parse_event
-from ascendboot.launch.scripts import JOB_PROCESSES, RATES, RUNS, USAGE
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -18,63 +18,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.events import Event
     from ascendboot.transport.api import Result, Transport
-
-LOOK: Final = (
-    r"""
-jobs=$1 closely=$2; shift 2
-"""
-    + RUNS
-    + JOB_PROCESSES
-    + USAGE
-    + RATES
-    + r"""
-set -f
-while read -r process; do printf 'process %s\n' "$process"; done < <(job_processes)
-tell() {
-  local line fields
-  printf 'job %s\n' "$1"
-  while IFS= read -r line; do
-    [ "$2" = brief ] || printf 'event %s\n' "$line"
-    fields=($line)
-    [ "${fields[2]}" = pid ] && runs "${fields[3]}" "${fields[5]}" &&
-      printf 'alive %s %s %s\n' "${fields[0]}" "${fields[1]}" "${fields[3]}"
-  done <"$1/events"
-}
-last_lines() {
-  local name line at
-  at=$(date +%s)
-  (cd -- "$1" && set +f && stat -c '%Y %n' -- rank.*.log 2>/dev/null) |
-    while read -r line name; do printf 'silent %s %s\n' "$((at - line))" "$name"; done
-  for name in $(cd -- "$1" && set +f && ls -d rank.*.log 2>/dev/null); do
-    line=$(tail -c 4096 -- "$1/$name" | tr -d '\0' | tail -n 1)
-    line=${line%"${line##*[!$'\r']}"} line=${line##*$'\r'}
-    printf 'last %s %s\n' "$name" "${line:0:400}"
-  done
-}
-if cd -- "$jobs" 2>/dev/null; then
-  if [ "$#" = 0 ]; then
-    for id in $(ls); do [ ! -r "$id/events" ] || tell "$id" brief; done
-  fi
-  for id; do
-    [ -r "$id/events" ] || continue
-    tell "$id" full
-    [ "$closely" = 1 ] || continue
-    last_lines "$id"
-    set +f
-    rates "$id/events"
-    set -f
-  done
-fi
-echo end
-"""
-)
-"""Says what of jobs is on the node. Arguments: the folder of all jobs, 1 to look closely at the
-ranks, too, and the ids of the jobs; without ids only what lives of any job is told.
-
-Prints `process PID JOB_ID` for what carries a job's id; then for each job `job JOB_ID`, `event …`
-for each of its events, `alive WHO NUMBER PID` for those that still run; looking closely also
-`silent SECONDS NAME` since a log was last written, `last NAME TEXT`, and `use …` as `RATES` says;
-`end`."""
 
 _LINE = re.compile(r"(job|event|alive|process|last|silent|use) (.*)")
 _ALIVE = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)")
@@ -140,18 +83,18 @@ def probe_jobs(
 def probe_command(
     jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, closely: bool = False
 ) -> Command:
-    """Asks a node; `looked` reads the answer."""
-    return _command(LOOK, str(jobs), "1" if closely else "0", *job_ids)
+    """The command whose output `probe_result` reads."""
+    return _command(script("jobs-probe.sh"), str(jobs), "1" if closely else "0", *job_ids)
 
 
 def probe_below(base: str) -> Command:
-    """Asks for what lives of any job, where `base` is a script that sets `b` to our folder."""
-    return _command(f'{base}set -- "$b/jobs" 0\n{LOOK}')
+    """The same for all jobs that still run; `base` is a script that sets `b` to our folder."""
+    return _command(f'{base}set -- "$b/jobs" 0\n{script("jobs-probe.sh")}')
 
 
-def _command(script: str, *words: str) -> Command:
+def _command(text: str, *words: str) -> Command:
     return Command(
-        argv=("bash", "-c", script, "look", *words),
+        argv=("bash", "-c", text, "probe", *words),
         purpose="look for jobs",
         effect=Effect.READ,
     )
@@ -183,7 +126,7 @@ def probe_result(result: Result) -> dict[str, JobProbe]:
 
 
 def parse_probe(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobProbe]:
-    """What `LOOK` said, by job id.
+    """Parse the output of `jobs-probe.sh`, by job id.
 
     Raises:
         NotUnderstoodError: a line has an unknown form, or the end is missing.

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.launch.scripts import USAGE
 from ascendboot.model.names import ranks_named
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -228,91 +228,6 @@ def _not_spied(views: Iterable[RankView]) -> list[str]:
     ]
 
 
-STACKS: Final = (
-    r"""
-job=$1 python=$2 limit=$3
-"""
-    + USAGE
-    + r"""
-find_spy() {
-  local found
-  set -- "${job%/jobs/*}/env/node.env" "$python"  # the inventory may have any other variables
-  [ ! -r "$1" ] || . "$1" >/dev/null
-  found=$(command -v -- "$2")
-  found=${found%/*}/py-spy
-  if [ -x "$found" ]; then printf '%s\n' "$found"; else command -v py-spy; fi
-}
-# Of a process that runs, a look without a pause may come to nothing; the next may not.
-ask_spy() {
-  local try said code
-  for try in 1 2 3; do
-    said=$(timeout -k 1 "$limit" "$spy" dump --nonblocking --pid "$1" 2>&1 </dev/null)
-    code=$?
-    [ "$code" != 0 ] || break
-  done
-  printf '%s\n%s\n' "$code" "$said" | head -c 200000
-}
-tell_thread() {
-  local line rest fields comm where= call=
-  { IFS= read -r line <"$1/stat"; } 2>/dev/null || return 0
-  rest=${line##*) }
-  comm=${line#*(}
-  { IFS= read -r where <"$1/wchan"; IFS= read -r call <"$1/syscall"; } 2>/dev/null
-  printf 'thread %s %s %s\n' "${1##*/}" "${rest%% *}" "${comm%)*}"
-  [ -z "$where" ] || [ "$where" = 0 ] || printf 'wchan %s\n' "$where"
-  [ -z "$call" ] || printf 'syscall %s\n' "$call"
-}
-tell_rank() {
-  local pid=$1 thread line call number=0 target state
-  printf 'rank %s %s\n' "${rank_of[$pid]}" "$pid"
-  tell_thread "/proc/$pid/task/$pid"
-  call=
-  { read -r _ call _ </proc/"$pid"/syscall; } 2>/dev/null
-  case $call in
-    0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f])
-      target=$(readlink "/proc/$pid/fd/$((call))" 2>/dev/null) &&
-        printf 'file %s\n' "${target//$'\n'/ }" ;;
-  esac
-  while IFS= read -r line; do printf 'kernel %s\n' "$line"; done 2>/dev/null </proc/"$pid"/stack
-  { IFS= read -r line <"/proc/$pid/stat"; } 2>/dev/null
-  state=${line##*) }
-  # A process that cannot be interrupted may hold what is needed to read its command line.
-  [ "${state%% *}" = D ] ||
-    printf 'command %s\n' "$({ tr '\0\n' '  ' </proc/"$pid"/cmdline | head -c 400; } 2>/dev/null)"
-  for thread in /proc/"$pid"/task/[0-9]*; do
-    [ "${thread##*/}" != "$pid" ] || continue
-    number=$((number + 1))
-    [ "$number" -gt 64 ] || tell_thread "$thread"
-  done
-  printf 'threads %s\n' "$((number + 1))"
-}
-if [ -r "$job/events" ]; then
-  know_ranks "$job/events"
-  spy=$(find_spy </dev/null 2>/dev/null)
-  printf 'machine %s\nspy %s\n' "$(uname -m)" "$spy"
-  spies=()
-  if [ -n "$spy" ]; then
-    for pid in "${!rank_of[@]}"; do
-      exec {descriptor}< <(ask_spy "$pid")
-      spies[pid]=$descriptor
-    done
-  fi
-  for pid in "${!rank_of[@]}"; do
-    tell_rank "$pid"
-    [ -z "${spies[pid]-}" ] || paste -d '|' /dev/null - <&"${spies[pid]}"
-  done
-fi
-echo end
-"""
-)
-"""Says of each rank of a job that runs on the node where it is; pauses nothing, writes nothing.
-
-Arguments: the job's folder, its python, seconds that py-spy may take for one look. Prints `machine
-NAME`, `spy PATH`; then for each rank `rank RANK PID`, `thread TID STATE NAME` of its first thread,
-with `wchan`, `syscall` and `file` (what the number in its first argument stands for) where the
-kernel tells them, `kernel` with its stack there, `command`, the same of its other threads,
-`threads COUNT`, and behind `|` the exit code of py-spy and what it said; `end`."""
-
 _ASK_S: Final = 5.0
 _LINE = re.compile(
     r"(machine|spy|rank|thread|wchan|syscall|file|kernel|command|threads|end)(?: (.*))?"
@@ -400,7 +315,7 @@ def gather(
 ) -> dict[str, tuple[RankView, ...] | NodeError]:
     """Where the ranks of the job in `folder` are, by node; one execution each."""
     command = Command(
-        argv=("bash", "-c", STACKS, "stacks", str(folder), python, f"{_ASK_S:g}"),
+        argv=("bash", "-c", script("jobs-stacks.sh"), "stacks", str(folder), python, f"{_ASK_S:g}"),
         purpose=f"see where the ranks of job {folder.name} are",
         effect=Effect.READ,
         timeout_s=60.0,
@@ -409,7 +324,7 @@ def gather(
 
 
 def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
-    """What `STACKS` said, ranks ascending.
+    """Parse the output of `jobs-stacks.sh`, ranks ascending.
 
     Raises:
         NotUnderstoodError: a line has an unknown form, or the end is missing.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.jobs.logs import FETCH, Frames
+from ascendboot.jobs.logs import Frames
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,16 @@ def sent(folder: Path, marks: str, here: int) -> list[tuple[str, int]]:
     with (folder / "rank.0.log").open("wb") as log:
         log.truncate(SIZE)
     (folder / "rank.0.marks").write_text(marks)
-    argv = ["/bin/bash", "-c", FETCH, "fetch", str(folder), "0", "rank.0.log", str(here)]
+    argv = [
+        "/bin/bash",
+        "-c",
+        script("jobs-fetch.sh"),
+        "fetch",
+        str(folder),
+        "0",
+        "rank.0.log",
+        str(here),
+    ]
     done = subprocess.run(argv, capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
     parts: list[tuple[str, int]] = []

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.jobs.evidence import TAIL_BYTES, tail_of
-from ascendboot.jobs.logs import TAILS, fetch_tails
+from ascendboot.jobs.logs import fetch_tails
 from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.model.cluster import NodeClocks
+from ascendboot.templates import script
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.request import REQUEST
 
@@ -29,7 +30,15 @@ def record(folder: Path) -> JobRecord:
 
 
 def sent(folder: Path, *names: str) -> str:
-    words = ("bash", "-c", TAILS, "tails", str(folder), str(TAIL_BYTES + 1), *names)
+    words = (
+        "bash",
+        "-c",
+        script("jobs-tails.sh"),
+        "tails",
+        str(folder),
+        str(TAIL_BYTES + 1),
+        *names,
+    )
     return subprocess.run(words, capture_output=True, check=True, text=True).stdout
 
 
