@@ -49,5 +49,13 @@ def digest() -> str:
 
 @cache
 def _text(name: str) -> str:
+    return _expanded(name, set())
+
+
+def _expanded(name: str, included: set[str]) -> str:
+    """The text of a script; a file that is included more than once counts the first time."""
+    if name in included:
+        return ""
+    included.add(name)
     text = (installed_templates() / _SCRIPTS / name).read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda include: _text(include[1]), _HEADER.sub("", text))
+    return _INCLUDE.sub(lambda include: _expanded(include[1], included), _HEADER.sub("", text))

@@ -22,8 +22,8 @@ BELOW = {
     "transport": {"errors", "model"},
     "inventory": {"errors", "hccl", "model", "ranktable"},
     "facts": {"templates", "errors", "hccl", "model", "transport"},
-    "launch": {"errors", "model", "transport"},
-    "jobs": {"templates", "errors", "model", "transport", "launch"},
+    "launch": {"errors", "model", "templates", "transport"},
+    "jobs": {"errors", "model", "templates", "transport", "launch"},
     "checks": {
         "templates",
         "errors",
@@ -36,7 +36,17 @@ BELOW = {
         "jobs",
     },
     "setup": {"templates", "errors", "hccl", "model", "transport", "facts", "jobs", "checks"},
-    "readiness": {"errors", "hccl", "model", "transport", "facts", "launch", "checks", "setup"},
+    "readiness": {
+        "templates",
+        "errors",
+        "hccl",
+        "model",
+        "transport",
+        "facts",
+        "launch",
+        "checks",
+        "setup",
+    },
 }
 
 

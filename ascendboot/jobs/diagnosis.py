@@ -11,7 +11,7 @@ from ascendboot.jobs.error_codes import known_of_launcher
 from ascendboot.jobs.evidence import Collector
 from ascendboot.jobs.first_cause import first_cause
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, signal_of
-from ascendboot.launch.supervise import ENDING
+from ascendboot.launch.events import ENDING
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import ranks_named
 

@@ -14,9 +14,8 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import Demux, Lines, LogCopy, RankOutput, plain
 from ascendboot.jobs.progress import Arrivals
-from ascendboot.launch.events import EventReader
+from ascendboot.launch.events import EventReader, parse_sample
 from ascendboot.launch.plan import rank_log
-from ascendboot.launch.scripts import FOLLOW, parse_sample
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 
     from ascendboot.jobs.hang import HungJob
     from ascendboot.jobs.progress import Progress
-    from ascendboot.launch.events import Event
+    from ascendboot.launch.events import Event, NodeSample
     from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.launch.scripts import NodeSample
     from ascendboot.transport.api import Stream, Transport
 
 _EVENTS = "events"
@@ -92,7 +90,7 @@ class NodeFollower:
         """Take two streams in place of the former, of which nothing is taken any more.
 
         The first is that of `jobs-fetch.sh`, from the `sizes` on; the second, with signs of life
-        and no logs, that of `FOLLOW`.
+        and no logs, that of `jobs-follow.sh`.
         """
         with self._changed:
             demux = Demux(nonce, self._give, self._line_may_end)
@@ -323,7 +321,7 @@ class Followers:
     def _following(self, nonce: str, *names: str) -> Command:
         words = (str(self._plan.job_folder), nonce, f"{self._beat_s:g}", f"{self._sample_s}")
         return Command(
-            argv=("bash", "-c", FOLLOW, "follow", *words, *names),
+            argv=("bash", "-c", script("jobs-follow.sh"), "follow", *words, *names),
             purpose=f"follow job {self._plan.job_id}",
             effect=Effect.WRITE,
         )

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from ascendboot.launch.events import NodeSample
     from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.launch.scripts import NodeSample
     from ascendboot.transport.api import Transport
 
 IDLE: Final = 0.05

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.progress import SIGNALLED, Progress, ends_of
+from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import rank_log, start_log
-from ascendboot.launch.supervise import ENDING, words_on
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _final_progress(
         late = _OVERDUE.format(left=" that was left" if course.left else "")
         course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, late))
     if course.overdue is not None and not course.not_started:
-        course = replace(course, not_started=words_on(plan, course.overdue))
+        course = replace(course, not_started=overdue_message(plan, course.overdue))
     if not (course.lives or course.left):
         return course
     # Elastic jobs alone need it.

@@ -26,8 +26,13 @@ from ascendboot.jobs.stop import (
     terminate_launcher,
     terminate_processes,
 )
-from ascendboot.launch.events import LauncherEnded, LauncherStarted, NodeLeft, RankEnded
-from ascendboot.launch.supervise import who_is_missing
+from ascendboot.launch.events import (
+    LauncherEnded,
+    LauncherStarted,
+    NodeLeft,
+    RankEnded,
+    not_started_message,
+)
 from ascendboot.model.cluster import NodeClocks
 
 if TYPE_CHECKING:
@@ -311,7 +316,7 @@ class Following:
 
     def _who_is_missing(self) -> str:
         missing = {rank.rank for rank in self._job.plan.ranks} - self._job.course.started
-        return who_is_missing(self._job.plan, missing, self._limits.start_s)
+        return not_started_message(self._job.plan, missing, self._limits.start_s)
 
 
 def run(

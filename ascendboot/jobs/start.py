@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.jobs.stop import terminate_processes
-from ascendboot.launch.scripts import DISCARD, PREPARE, START
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, write_files
 from ascendboot.transport.pool import on_each
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.transport.api import Transport
+
+
+_START = 'setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &'
+"""Starts `launch.sh` so that it outlives the connection; `$1` is the job's folder."""
 
 
 def nowhere(job_id: str) -> str:
@@ -48,7 +52,7 @@ def discard(
 ) -> None:
     """Take the folder of a job that was not started off `nodes`, all of the job's by default."""
     command = Command(
-        argv=("bash", "-c", DISCARD, "discard", str(plan.job_folder)),
+        argv=("rm", "-rf", "--", str(plan.job_folder)),
         purpose=f"remove the folder of job {plan.job_id}",
         effect=Effect.WRITE,
     )
@@ -63,7 +67,7 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
         NodeError: it was not started on this node; it may have been on others.
     """
     command = Command(
-        argv=("bash", "-c", START, "start", str(plan.job_folder)),
+        argv=("bash", "-c", _START, "start", str(plan.job_folder)),
         purpose=f"start job {plan.job_id}",
         effect=Effect.WRITE,
     )
@@ -101,7 +105,14 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
         shlex.join(write.argv),
     )
     return Command(
-        argv=("bash", "-c", PREPARE, "prepare", *map(str, values), *plan.logs_on(node)),
+        argv=(
+            "bash",
+            "-c",
+            script("jobs-prepare.sh"),
+            "prepare",
+            *map(str, values),
+            *plan.logs_on(node),
+        ),
         purpose=purpose,
         effect=Effect.WRITE,
         timeout_s=write.timeout_s,

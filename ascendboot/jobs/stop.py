@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.launchers.mpirun import sigkill_timeout_s
-from ascendboot.launch.scripts import HASTEN, SWEEP, TERMINATE
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -49,6 +49,10 @@ class Terminated:
     """The folder of the job when next to nothing is free on its disk."""
 
 
+_HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
+"""Makes the wrappers of this node's ranks end them; `$1` is the job's folder."""
+
+
 def terminate_launcher(
     transport: Transport, folder: PurePosixPath, *, by_stop: bool = False
 ) -> None:
@@ -60,7 +64,14 @@ def terminate_launcher(
         NodeError: the primary did not take the order.
     """
     command = Command(
-        argv=("bash", "-c", TERMINATE, "terminate", str(folder), "stop" if by_stop else ""),
+        argv=(
+            "bash",
+            "-c",
+            script("jobs-terminate.sh"),
+            "terminate",
+            str(folder),
+            "stop" if by_stop else "",
+        ),
         purpose=f"end the launcher of job {folder.name}",
         effect=Effect.WRITE,
     )
@@ -74,7 +85,7 @@ def hasten(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks:
     cannot be asked hears of it later, by Open MPI.
     """
     command = Command(
-        argv=("bash", "-c", HASTEN, "hasten", str(folder)),
+        argv=("bash", "-c", _HASTEN, "hasten", str(folder)),
         purpose=f"end the ranks of job {folder.name}",
         effect=Effect.WRITE,
     )
@@ -96,9 +107,9 @@ def terminate_processes(
 
     A node that could not be asked is given with its error.
     """
-    words = (str(folder), folder.name, str(_tenths(linger_s)), str(_tenths(grace_s)))
+    words = (str(folder), str(_tenths(linger_s)), str(_tenths(grace_s)))
     command = Command(
-        argv=("bash", "-c", SWEEP, "sweep", *words),
+        argv=("bash", "-c", script("jobs-sweep.sh"), "sweep", *words),
         purpose=f"see what is left of job {folder.name}",
         effect=Effect.WRITE,
         timeout_s=linger_s + grace_s + _KILL_S,

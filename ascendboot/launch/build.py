@@ -6,6 +6,7 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from ascendboot.launch.events import ENDING
 from ascendboot.launch.launchers.horovodrun import horovod_command
 from ascendboot.launch.launchers.mpirun import Launcher, mpirun_command, protected
 from ascendboot.launch.launchers.torchrun import (
@@ -16,9 +17,8 @@ from ascendboot.launch.launchers.torchrun import (
 )
 from ascendboot.launch.plan import TORCH_LOGS, LaunchPlan, PlannedRank, Start
 from ascendboot.launch.request import refuse_impossible
-from ascendboot.launch.scripts import LAUNCH
-from ascendboot.launch.supervise import CLEAN, END_OVERDUE, MIND, WATCH
 from ascendboot.model.cluster import LAUNCHER_NAMES
+from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
@@ -235,35 +235,36 @@ def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) 
     addresses = shlex.join(node.cluster_address for node in others)
     if not request.launcher.torchrun:
         settings = {
-            "id": request.job_id,
             "grace": _tenths(request.grace_s),
             "within": str(request.begin_within_s),
         }
         started = f"{_assigned(settings)}\naddresses=({addresses})\nlauncher() {run}"
-        return f"{head}{started}\n{CLEAN}{END_OVERDUE}{LAUNCH}"
+        return (
+            f"{head}{started}\n{shell_script('launch-single.sh')}{shell_script('launch-start.sh')}"
+        )
     settings = {
-        "id": request.job_id,
         "grace": _tenths(request.grace_s),
         "watch": shlex.quote(str(folder / "watch.sh")),
         "is_watched": "1" if start.node_rank else "",
+        "ending": ENDING,
         # The agents of an elastic job wait longer for each other.
         "within": str(request.begin_within_s) if request.min_nodes is None else "",
     }
     names = shlex.join(node.name for node in others)
     minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"
-    return f"{head}{minding}\n{_rendezvous(request).supervision()}{MIND}{LAUNCH}"
+    parts = (shell_script(name) for name in ("supervise.sh", "launch-start.sh"))
+    return f"{head}{minding}\n{_rendezvous(request).supervision()}{''.join(parts)}"
 
 
 def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
     """What the primary runs on another node to learn how torchrun is there."""
     settings = {
         "job": str(folder),
-        "id": request.job_id,
         "grace": _tenths(request.grace_s),
         "node": start.node,
     }
-    minding = _rendezvous(request).supervision()
-    return f"#!/bin/bash\numask go-w\n{_assigned(settings)}\n{minding}{WATCH}"
+    minding, watch = _rendezvous(request).supervision(), shell_script("supervise-watch.sh")
+    return f"#!/bin/bash\numask go-w\n{_assigned(settings)}\n{minding}{watch}"
 
 
 def _assigned(settings: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Events of a job, as its nodes record them."""
+"""Reads what the nodes record of a job: its events, and samples of what its ranks use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import base64
 import logging
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.model.names import fold, ranks_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+    from ascendboot.launch.plan import JobRecord, LaunchPlan
 
 _PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
 _LATE = re.compile(
@@ -29,6 +32,11 @@ _EXIT = re.compile(
 )
 _TOLD = re.compile(r"rank (\d+) error ([A-Za-z0-9+/=]*)")
 _NUMBERED = ("rank", "agent")
+_SAMPLE = re.compile(r"sample (\d+\.\d+)((?: \d+:\S:\d+:\d+)*)")
+_KIB = 1024
+
+ENDING: Final = "ascendboot: ends torchrun on this node: "
+"""Begins the line in which a supervisor says why; later lines of torchrun are only consequences."""
 
 
 @dataclass(frozen=True)
@@ -316,3 +324,68 @@ class EventReader:
             log.warning("%s: %s", self._node, error)
         else:
             self._on_event(event)
+
+
+def overdue_message(plan: LaunchPlan | JobRecord, overdue: StartOverdue) -> str:
+    """Say why the primary ended a start."""
+    awaited = [plan.nodes[number] for number in overdue.awaited]
+    seen = f"ssh from {plan.nodes[0]} waits for {fold(awaited)}; " if awaited else ""
+    return not_started_message(plan, overdue.late, overdue.within_s, seen)
+
+
+def not_started_message(
+    plan: LaunchPlan | JobRecord, missing: Collection[int], within_s: float, seen: str = ""
+) -> str:
+    """Say that a start was abandoned because these ranks did not begin."""
+    nodes = dict.fromkeys(rank.node for rank in plan.ranks if rank.rank in missing)
+    return (
+        f"{fold(nodes)}: could not start {ranks_named(missing)} of job {plan.job_id} "
+        f"within {within_s:g} s: "
+        f"the launcher has not begun them; {seen}its log is "
+        f"{plan.job_folder}/launcher.log"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankUse:
+    """What one rank uses, with all its descendants."""
+
+    rank: int
+    state: str
+    """State of its own process, one letter as `ps` shows it."""
+    cpu_s: float
+    """Since it began."""
+    memory_bytes: int
+    """Resident; memory that its processes share counts for each of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSample:
+    """What the ranks of a node use at one moment."""
+
+    at_s: float
+    """Seconds since the node booted."""
+    ranks: tuple[RankUse, ...]
+    """Running ranks, ascending."""
+    wrote: bool = False
+    """Whether any rank of the node wrote output since the previous sample."""
+
+
+def parse_sample(line: str, *, wrote: bool = False) -> NodeSample | None:
+    """Parse a line of `sample` in rank-usage.sh; None when it is incomplete."""
+    match = _SAMPLE.fullmatch(line)
+    if match is None:
+        return None
+    ranks = (_rank_use(*word.split(":")) for word in match[2].split())
+    return NodeSample(
+        at_s=float(match[1]), ranks=tuple(sorted(ranks, key=lambda use: use.rank)), wrote=wrote
+    )
+
+
+def _rank_use(rank: str, state: str, milliseconds: str, kib: str) -> RankUse:
+    return RankUse(
+        rank=int(rank),
+        state=state,
+        cpu_s=int(milliseconds) / 1000,
+        memory_bytes=int(kib) * _KIB,
+    )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.supervise import WITHIN_S
 from ascendboot.model.cluster import LAUNCHER_NAMES, MPIRUN, LauncherChoice
 
 if TYPE_CHECKING:
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+WITHIN_S: Final = 150
+"""From the start until every rank has begun; `train` that follows the job gives up earlier."""
 
 
 @dataclass(frozen=True, kw_only=True)

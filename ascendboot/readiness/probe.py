@@ -14,7 +14,7 @@ from ascendboot.facts.parsers import npu_smi as npu_smi_parser
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import NOT_ASKED, Answer, attempt, part_of, sections_of
 from ascendboot.facts.scripts import COMMON, VENDOR_TOOLS
-from ascendboot.launch.scripts import JOB_PROCESSES, RUNS
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -143,8 +143,7 @@ words_of() {
 
 WORK: Final = (
     COMMON
-    + RUNS
-    + JOB_PROCESSES
+    + script("processes.sh")
     + WORDS_OF
     + r"""
 base=$1 python=$2 module=$3 script=$4 mpirun=$5 ports=$6 versions=$7 sshd=$8
@@ -232,7 +231,7 @@ readable."""
 HOST: Final = (
     COMMON
     + VENDOR_TOOLS
-    + JOB_PROCESSES
+    + script("processes.sh")
     + WORDS_OF
     + r"""
 left=5 enough=20

@@ -3,12 +3,15 @@
 # Processes of a job carry its id in their environment, or stand in its events with pid and start.
 # shellcheck disable=SC2034 # variables are results
 
+# read_uptime: sets `up` to the whole seconds since boot; SECONDS jumps when the clock is set.
+read_uptime() { read -r up _ </proc/uptime; up=${up%.*}; }
+
 # read_stat PID: sets `fields` to what follows the process's name in its stat, in one read, for the
-# process may end between two. `${fields[0]}` is its state, `${fields[19]}` its start time.
+# process may end between two. 0 is its state, 1 its parent, 19 its start time.
 read_stat() {
   local line
   { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
-  # shellcheck disable=SC2206 # split on purpose
+  # shellcheck disable=SC2206 # a here string would need a file, and the disk may be full
   fields=(${line##*) })
 }
 

@@ -1,39 +1,32 @@
 #!/usr/bin/env bash
-# Functions that measure CPU and memory of the ranks of a job on this node.
-# shellcheck disable=SC2206 # lines of /proc are split on purpose
-# shellcheck disable=SC2034 # variables are results
+# Functions that measure what the ranks of a job use.
+# shellcheck source=templates/scripts/processes.sh
+. processes.sh
 declare -A rank_of used memory state
-
-# know_ranks EVENTS: fills `rank_of`, by pid, with the ranks that run.
+# know_ranks EVENTS: sets `rank_of` to the number of each rank that runs, by pid.
 know_ranks() {
-  local who number key pid word start line rest fields
+  local who number key pid start fields
   rank_of=()
-  while read -r who number key pid word start; do
+  while read -r who number key pid _ start; do
     case "$who $key" in
       'rank pid')
-        { IFS= read -r line </proc/"$pid"/stat; } 2>/dev/null || continue
-        rest=${line##*) }
-        fields=($rest)
+        read_stat "$pid" || continue
         [ "${fields[19]-}" != "$start" ] || rank_of[$pid]=$number ;;
     esac
   done <"$1"
 }
-
-# use_of_ranks: fills, by rank, `used` (CPU in ms since the start), `memory` (KiB) and `state` (one
-# letter). Sums over a rank's process and its descendants. It reads stat alone: reading the command
-# line or environment of a process may wait for what that process waits for.
+# Sets by rank `used` (CPU in ms since it began), `memory` (KiB) and `state` (one letter), summed over
+# its process and all descendants. Only stat is read: reading the command line or environment of a
+# process may wait for what that process waits for.
 use_of_ranks() {
-  local file line rest fields pid up number depth clock page
+  local file pid up number depth clock page fields
   local -A parent=() ticks=() pages=() states=()
   used=() memory=() state=()
   [ "${#rank_of[@]}" != 0 ] || return 0
   for file in /proc/[0-9]*/stat; do
-    { IFS= read -r line <"$file"; } 2>/dev/null || continue
-    rest=${line##*) }
-    case $rest in '? 2 '*) continue ;; esac
-    fields=($rest)
-    [ "${#fields[@]}" -gt 21 ] || continue
-    pid=${line%% *}
+    pid=${file#/proc/} pid=${pid%/stat}
+    read_stat "$pid" || continue
+    if [ "${#fields[@]}" -le 21 ] || [ "${fields[1]}" = 2 ]; then continue; fi  # 2: of the kernel
     parent[$pid]=${fields[1]} states[$pid]=${fields[0]} pages[$pid]=${fields[21]}
     ticks[$pid]=$((fields[11] + fields[12] + fields[13] + fields[14]))
   done
@@ -53,23 +46,21 @@ use_of_ranks() {
     [ "$up" != "$pid" ] || state[$number]=${states[$pid]}
   done
 }
-
-# sample, in the job's folder: puts the use of the ranks into `said`, one line; forks nothing.
+# Sets `sampled` to one line with what the ranks of the job in this folder use; starts no process.
 sample() {
-  local up _ number
+  local up number
   know_ranks events
   use_of_ranks
   read -r up _ </proc/uptime
-  said="sample $up"
+  sampled="sample $up"
   for number in "${!used[@]}"; do
-    said+=" $number:${state[$number]-?}:${used[$number]}:${memory[$number]}"
+    sampled+=" $number:${state[$number]-?}:${used[$number]}:${memory[$number]}"
   done
 }
-
-# rates EVENTS: prints for each rank that runs `use RANK STATE CPU SPAN MEMORY`: milliseconds of
-# CPU within so many milliseconds, and KiB.
+# rates EVENTS: prints for each rank that runs `use RANK STATE CPU SPAN MEMORY`: milliseconds of CPU
+# within SPAN milliseconds, and KiB.
 rates() {
-  local number up _ began span
+  local number up began span
   local -A before=()
   know_ranks "$1"
   [ "${#rank_of[@]}" != 0 ] || return 0

@@ -25,7 +25,7 @@ from ascendboot.jobs.stop import (
     terminate_processes,
 )
 from ascendboot.launch.plan import rank_log
-from ascendboot.launch.scripts import FOLLOW
+from ascendboot.templates import script as shell_script
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 from tests.waiting import wait_until
 
@@ -99,7 +99,7 @@ def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Terminated:
 
 def test_a_follower_ends_with_its_stdin_and_leaves_nothing(folder: PurePosixPath) -> None:
     words = (str(folder), "nonce", "60", "0", "events", "rank.0.log")
-    argv = ["/bin/bash", "-c", FOLLOW, "follow", *words]
+    argv = ["/bin/bash", "-c", shell_script("jobs-follow.sh"), "follow", *words]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -15,15 +15,15 @@ import pytest
 from ascendboot.jobs.follow import Interrupts, NodeFollower
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.run import run
-from ascendboot.launch.scripts import FOLLOW
 from ascendboot.model.job import JobState
+from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import Command, Effect
 from tests.integration.launch_cluster import LocalCluster, Screenful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ascendboot.launch.scripts import NodeSample
+    from ascendboot.launch.events import NodeSample
 
 pytestmark = pytest.mark.integration
 
@@ -174,7 +174,7 @@ def test_signs_of_life_go_on_in_little_room(cluster: LocalCluster, tmp_path: Pat
             five.set()
 
     follower = NodeFollower("lab-1", {}, "nonce", lambda _: None, take)
-    script = FOLLOW.replace("65536", "50")  # a week in some seconds
+    script = shell_script("jobs-follow.sh").replace("65536", "50")  # a week in some seconds
     words = (str(tmp_path), "nonce", "0.2", "1", "events", "rank.3.log")
     command = Command(
         argv=("bash", "-c", script, "follow", *words), purpose="follow", effect=Effect.READ

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.supervise import NEEDS_ALL
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class ElasticRendezvous:
 
     def supervision(self) -> str:
         """A node or a rank may fail."""
-        return f"least={self.min_nodes}\n{_NEEDS_SOME}"
+        return script("supervise-elastic.sh", least=self.min_nodes)
 
     @staticmethod
     def _name(torchrun: Torchrun, node_rank: int) -> str:
@@ -107,60 +107,6 @@ def refuse_clocks_apart(clocks: NodeClocks) -> None:
         )
 
 
-_NEEDS_SOME: Final = r"""
-lost=0 words=() regrouping=
-told() { words+=("$1"); }
-goes_on_without() {
-  local node=${nodes[$1]} number=$(($1 + 1)) line code left of="lost it: ssh ended with $2"
-  while read -r -t 0.1 -u "$said" line; do told "$line"; done
-  for line in "${words[@]}"; do
-    case $line in "$node: "*) of=${line#*: } ;; esac
-  done
-  # One that gives up, and was not killed, closes the meeting for all (torch 2.13).
-  code=${of#torchrun ended with }
-  if [ "$code" != "$of" ] && [ "$code" -lt 128 ]; then
-    why="$node: $of"
-    return 1
-  fi
-  lost=$((lost + 1))
-  left=$((1 + ${#addresses[@]} - lost))
-  now
-  printf 'agent %s left at %s: %s\n' "$number" "$time" "$of" >>events
-  if [ "$left" -lt "$least" ]; then
-    why="$node: $of; nodes left: $left, needed: $least"
-    return 1
-  fi
-  printf 'ascendboot: goes on without %s: %s\n' "$node" "$of"
-  regrouping=1
-  echo now >ending
-}
-goes_on() {
-  failed=
-  [ -n "$regrouping" ] && ! has_ranks || return 0
-  regrouping=
-  : >ending
-}
-has_ranks() {
-  local who number key pid word start
-  local -A of=()
-  while read -r who number key pid word start; do
-    case "$who $key" in
-      'rank pid') of[$number]="$pid $start" ;;
-      'rank exit') unset "of[$number]" ;;
-    esac
-  done <events
-  for number in "${of[@]}"; do
-    if runs $number; then return 0; fi
-  done
-  return 1
-}
-"""
-"""Shell functions in place of `NEEDS_ALL`: the job goes on while `least` nodes are left.
-
-Of a node that is gone no torchrun hears, and ranks may wait for it for long: so those of the
-primary are ended by `ending`, which is taken back once they have; the other nodes follow."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Torchrun:
     """How torchrun is to be called on every node of a job."""
@@ -190,7 +136,7 @@ class Rendezvous(Protocol):
         ...
 
     def supervision(self) -> str:
-        """Shell functions as `NEEDS_ALL` has them."""
+        """The shell functions of `supervise-static.sh` for this job."""
         ...
 
 
@@ -221,7 +167,7 @@ class StaticRendezvous:
 
     def supervision(self) -> str:
         """One that fails ends the others."""
-        return NEEDS_ALL
+        return script("supervise-static.sh")
 
 
 def torchrun_command(

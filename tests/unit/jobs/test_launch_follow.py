@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ascendboot.jobs.follow import Followers, NodeEvent
 from ascendboot.jobs.output import RankOutput
 from ascendboot.launch.build import plan
-from ascendboot.launch.events import Event, RankStarted
-from ascendboot.launch.scripts import NodeSample, RankUse
+from ascendboot.launch.events import Event, NodeSample, RankStarted, RankUse
 from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:

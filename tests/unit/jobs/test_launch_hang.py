@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendboot.jobs.hang import Detector, HangRules, Standstill, headline
-from ascendboot.launch.scripts import NodeSample, RankUse, parse_sample
+from ascendboot.launch.events import NodeSample, RankUse, parse_sample
 
 
 def use(rank: int, cpu_s: float, state: str = "S") -> RankUse:

@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.scripts import PREPARE
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def test_nothing_is_left_where_there_is_room_for_the_folder_alone(tmp_path: Path
     job = base / "jobs/job-1"
     values = (str(base), str(job), "", "bash", "", str(base), "", "", "", "", "cat >/dev/null")
     done = subprocess.run(
-        ["/bin/bash", "-c", PREPARE, "prepare", *values, "rank.0.log"],
+        ["/bin/bash", "-c", script("jobs-prepare.sh"), "prepare", *values, "rank.0.log"],
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,

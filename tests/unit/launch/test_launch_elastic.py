@@ -13,6 +13,7 @@ from ascendboot.jobs.progress import Progress, lifecycle_of
 from ascendboot.jobs.report import report_on
 from ascendboot.launch.build import plan
 from ascendboot.launch.events import (
+    ENDING,
     EndingBegan,
     LauncherEnded,
     NodeLeft,
@@ -24,7 +25,6 @@ from ascendboot.launch.events import (
     StopAsked,
 )
 from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
-from ascendboot.launch.supervise import ENDING
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.scripts import FOLLOW
-from ascendboot.launch.supervise import MIND, NEEDS_ALL, WATCH
+from ascendboot.templates import script as shell_script
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ def test_a_node_that_is_lost_is_sent_no_more_beats(tmp_path: Path) -> None:
     ssh.chmod(0o755)
     (tmp_path / "events").touch()
     script = f"""
-PATH={tmp_path}:$PATH base={tmp_path} id=job who='launcher -' grace=5 watch=watch is_watched=
+PATH={tmp_path}:$PATH base={tmp_path} job={tmp_path} who='launcher -' grace=5 watch=watch
+is_watched= within= ending='it ends: '
 nodes=(a-2 a-3) addresses=(192.0.2.12 192.0.2.13)
 now() {{ time=1.0; }}
 agent() {{
@@ -38,8 +38,8 @@ agent() {{
   sleep 0.3
   ls -l "/proc/$$/fd" | grep -c '^lrwx.* pipe:' >pipes
 }}
-{NEEDS_ALL}{MIND}
-goes_on_without() {{ echo "$1" >>lost; }}
+{shell_script("supervise-static.sh")}{shell_script("supervise.sh")}
+on_node_lost() {{ echo "$1" >>lost; }}
 launcher
 """
     (tmp_path / "lost").touch()
@@ -69,8 +69,9 @@ def test_a_clock_that_is_set_ends_no_torchrun(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as agent:
         fields = Path(f"/proc/{agent.pid}/stat").read_text().rpartition(")")[2].split()
         (tmp_path / "events").write_text(f"agent 1 pid {agent.pid} start {fields[19]}\n")
-        known = f"job={tmp_path} id=none grace=1 node=a-2 step=1000\n"
-        script = f"{known}{CLOCK_SET}{NEEDS_ALL}{WATCH}"
+        known = f"job={tmp_path} grace=1 node=a-2 step=1000\n"
+        functions = shell_script("supervise-static.sh")
+        script = f"{known}{CLOCK_SET}{functions}{shell_script('supervise-watch.sh')}"
         with running(script, folder=tmp_path) as watch:
             wait_until((tmp_path / "watched").exists)
             watch.send_signal(signal.SIGUSR1)
@@ -88,7 +89,7 @@ def test_a_clock_that_is_set_back_puts_off_no_sample(tmp_path: Path) -> None:
     def samples() -> int:
         return beat.read_text().count("sample")
 
-    script = f"step=-100000\n{CLOCK_SET}{FOLLOW}"
+    script = f"step=-100000\n{CLOCK_SET}{shell_script('jobs-follow.sh')}"
     words = (str(tmp_path), "nonce", "0.2", "1", "events")
     with running(script, *words, folder=tmp_path) as follower:
         wait_until(lambda: beat.exists() and samples() > 0)

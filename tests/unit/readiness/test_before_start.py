@@ -12,10 +12,10 @@ import pytest
 from ascendboot.cli.launch import StartRules, free_nodes, start_rules
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError
-from ascendboot.launch.scripts import SWEEP
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.readiness.ready import Readiness
 from ascendboot.readiness.requirements import Leftover
+from ascendboot.templates import script
 from ascendboot.transport.fake import FakeTransport
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 
 def node(said: str = "ended 5 sleep 600\n") -> FakeTransport:
     def swept(command: Command) -> str | None:
-        return said if command.argv[2] == SWEEP else None
+        return said if command.argv[2] == script("jobs-sweep.sh") else None
 
     return FakeTransport("lab-2", rules=(swept,))
 
