@@ -15,7 +15,7 @@ from ascendboot.errors import AscendbootError, NodeError, UnreachableError
 from ascendboot.facts.node import NodeFacts, queries
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.files import Control, fingerprint
-from ascendboot.ranktable.check import DeviceSeen, ServerSeen
+from ascendboot.ranktable.check import DeviceState, ServerState
 from ascendboot.setup.ca import CaKeys
 from ascendboot.setup.context import Templates
 from ascendboot.setup.lock import LEASE_S, locks
@@ -86,10 +86,10 @@ def product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product |
     return known[0] if known else None
 
 
-def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, ServerSeen]:
+def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, ServerState]:
     """What the nodes say, by the ids under which rank tables have them."""
     return {
-        node.server_id: ServerSeen(
+        node.server_id: ServerState(
             node.name, dict(_devices(found[node.name])), level_places(found[node.name])
         )
         for node in cluster.nodes
@@ -97,7 +97,7 @@ def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, 
     }
 
 
-def _devices(facts: NodeFacts) -> Iterator[tuple[int, DeviceSeen]]:
+def _devices(facts: NodeFacts) -> Iterator[tuple[int, DeviceState]]:
     conf = value_of(facts.hccn_conf)
     networks = {n.device_id: n for n in value_of(facts.device_networks) or ()}
     places, known = places_of(facts), value_of(facts.npus)
@@ -106,7 +106,7 @@ def _devices(facts: NodeFacts) -> Iterator[tuple[int, DeviceSeen]]:
         network = networks.get(npu.device_id)
         yield (
             npu.device_id,
-            DeviceSeen(
+            DeviceState(
                 device_ip=network.device_ip if network else None,
                 in_conf=conf.addresses.get(npu.device_id) if conf else None,
                 super_device_id=place.super_device_id if place else None,

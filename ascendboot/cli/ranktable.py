@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from ascendboot.facts.node import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.ranktable.check import ServerSeen
+    from ascendboot.ranktable.check import ServerState
     from ascendboot.ranktable.read import Table
     from ascendboot.ranktable.rules import Job, Product
 
@@ -411,7 +411,7 @@ def validate(
     servers = None
     if inventory is not None:
         wanted_product, servers = _cluster_of(inventory, wanted_product)
-    verdicts = [
+    results = [
         check_file(
             name,
             product=wanted_product,
@@ -421,12 +421,12 @@ def validate(
         )
         for name in names
     ]
-    code = max(verdict.exit_code for verdict in verdicts)
+    code = max(result.exit_code for result in results)
     screen = Screen(json_mode=json)
-    for verdict in verdicts if not json else ():
-        for line in verdict.report_lines():
+    for result in results if not json else ():
+        for line in result.report_lines():
             screen.say(line)
-    document = {"exit_code": code, "files": [verdict.to_json() for verdict in verdicts]}
+    document = {"exit_code": code, "files": [result.to_json() for result in results]}
     end(screen, code, document if json else None)
 
 
@@ -484,7 +484,7 @@ collection = Collection("ranktable", validate, write, convert, diff, show)
 
 def _cluster_of(
     inventory: str, product: Product | None
-) -> tuple[Product | None, Mapping[str, ServerSeen]]:
+) -> tuple[Product | None, Mapping[str, ServerState]]:
     """The product of a cluster's NPUs, unless another is to be judged for, and its devices."""
     cluster, found = queried_cluster(inventory)
     return product or product_among(cluster, found), servers_seen(cluster, found)

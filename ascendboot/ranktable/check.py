@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSeen:
-    """What a device, and the file that sets it up at boot, say of its address."""
+class DeviceState:
+    """The address of a device now, and in the file that configures it at boot."""
 
     device_ip: str | None
-    """As hccn_tool tells it; several are joined by commas."""
+    """From hccn_tool; several are joined by commas."""
     in_conf: str | None = None
-    """As /etc/hccn.conf has it; None where the file says nothing of it, or was not read."""
+    """From /etc/hccn.conf; None where the file has none, or was not read."""
     super_device_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSeen:
-    """A node that has a server's id, and its devices by physical id."""
+class ServerState:
+    """The node that has a server id, and its devices by physical id."""
 
     node: str
-    devices: Mapping[int, DeviceSeen]
+    devices: Mapping[int, DeviceState]
     places: Mapping[int, LevelRank] = field(default_factory=dict)
-    """Of 950: where each is in the network, by its root info."""
+    """Of 950: the place of each in the network, from the root info."""
 
 
 def against(
-    document: Mapping[str, object], servers: Mapping[str, ServerSeen]
+    document: Mapping[str, object], servers: Mapping[str, ServerState]
 ) -> tuple[Problem, ...]:
-    """Where a table contradicts what the nodes say."""
+    """Where a table contradicts the devices of the nodes."""
     found = [*_ranks(document, servers)]
     for path, name, device, where in _devices(document):
         server = servers.get(name)
@@ -64,48 +64,43 @@ def against(
             if problem not in found[-1:]:
                 found.append(problem)
         else:
-            found += _stale(server, device, where)
+            found += _differences(server, device, where)
     return tuple(found)
 
 
 def _devices(
     document: Mapping[str, object],
 ) -> Iterator[tuple[JsonPath, str, Mapping[str, object], JsonPath]]:
-    """Path of the server, its id, a device of it, and the path of that."""
-    for path, server, name in (*_servers(document), *_instances(document)):
-        devices = server.get(name)
+    """Path of the server's id, the id, a device of it, and the path of that."""
+    servers = [(path, server, "device") for path, server in _objects(document, "server_list")]
+    for path, group in _objects(document, "group_list"):
+        instances = _objects(group, "instance_list", path)
+        servers += [(where, instance, "devices") for where, instance in instances]
+    for path, server, name in servers:
         server_id = server.get("server_id")
-        for index, device in enumerate(devices if isinstance(devices, list) else ()):
-            if isinstance(device, dict) and isinstance(server_id, str):
-                yield (*path, "server_id"), server_id, device, (*path, name, index)
+        if isinstance(server_id, str):
+            for where, device in _objects(server, name, path):
+                yield (*path, "server_id"), server_id, device, where
 
 
-def _servers(
-    document: Mapping[str, object],
-) -> Iterator[tuple[JsonPath, Mapping[str, object], str]]:
-    servers = document.get("server_list")
-    for index, server in enumerate(servers if isinstance(servers, list) else ()):
-        if isinstance(server, dict):
-            yield ("server_list", index), server, "device"
+def _objects(
+    members: Mapping[str, object], name: str, path: JsonPath = ()
+) -> Iterator[tuple[JsonPath, Mapping[str, object]]]:
+    """The objects in a list of a document that may be broken anywhere."""
+    values = members.get(name)
+    for index, value in enumerate(values if isinstance(values, list) else ()):
+        if isinstance(value, dict):
+            yield (*path, name, index), value
 
 
-def _instances(
-    document: Mapping[str, object],
-) -> Iterator[tuple[JsonPath, Mapping[str, object], str]]:
-    groups = document.get("group_list")
-    for at, group in enumerate(groups if isinstance(groups, list) else ()):
-        instances = group.get("instance_list") if isinstance(group, dict) else None
-        for index, instance in enumerate(instances if isinstance(instances, list) else ()):
-            if isinstance(instance, dict):
-                yield ("group_list", at, "instance_list", index), instance, "devices"
-
-
-def _stale(server: ServerSeen, device: Mapping[str, object], path: JsonPath) -> Iterator[Problem]:
+def _differences(
+    server: ServerState, device: Mapping[str, object], path: JsonPath
+) -> Iterator[Problem]:
     device_id = _number(device.get("device_id"))
     if device_id is None:
         return
-    seen = server.devices.get(device_id)
-    if seen is None:
+    now = server.devices.get(device_id)
+    if now is None:
         there = ", ".join(map(str, sorted(server.devices))) or "none"
         text = f"{server.node} has no device {device_id}; it has {there}"
         yield Problem(id="device-gone", level="error", path=(*path, "device_id"), text=text)
@@ -114,68 +109,66 @@ def _stale(server: ServerSeen, device: Mapping[str, object], path: JsonPath) -> 
     where = (*path, "device_ip")
     if isinstance(stated, str) and stated:
         name = f"{server.node} device {device_id}"
-        if not _same(stated, seen.device_ip):
-            own = seen.device_ip or "none"
+        if not _same(stated, now.device_ip):
+            own = now.device_ip or "none"
             text = f"the table has {stated}, {name} has {own} (hccn_tool -i {device_id} -ip -g)"
             yield Problem(id="device-ip-stale", level="error", path=where, text=text)
-        if seen.in_conf and "," not in stated and not _same(seen.in_conf, stated):
-            text = f"the table has {stated}, /etc/hccn.conf of {name} has {seen.in_conf}"
+        if now.in_conf and "," not in stated and not _same(now.in_conf, stated):
+            text = f"the table has {stated}, /etc/hccn.conf of {name} has {now.in_conf}"
             yield Problem(id="hccn-conf-stale", level="warning", path=where, text=text)
     place = _number(device.get("super_device_id"))
-    if None not in (place, seen.super_device_id) and place != seen.super_device_id:
+    if None not in (place, now.super_device_id) and place != now.super_device_id:
         text = (
-            f"the table has {place}, {server.node} device {device_id} has {seen.super_device_id} "
+            f"the table has {place}, {server.node} device {device_id} has {now.super_device_id} "
             "(npu-smi info -t spod-info)"
         )
         where = (*path, "super_device_id")
         yield Problem(id="super-device-stale", level="error", path=where, text=text)
 
 
-def _ranks(document: Mapping[str, object], servers: Mapping[str, ServerSeen]) -> Iterator[Problem]:
-    """Version 2.0 names no servers: an entry is of the node that calls its own network so."""
+def _ranks(document: Mapping[str, object], servers: Mapping[str, ServerState]) -> Iterator[Problem]:
+    """Version 2.0 names no servers: an entry belongs to the node with its net instance."""
     holders = {
         (rank.levels[0].net_instance_id, device_id): (server.node, rank)
         for server in servers.values()
         for device_id, rank in server.places.items()
         if rank.levels
     }
-    ranks = document.get("rank_list") if holders else None
-    for index, entry in enumerate(ranks if isinstance(ranks, list) else ()):
-        path: JsonPath = ("rank_list", index)
-        told = _level_rank(entry)
-        if told is None:
+    for path, entry in _objects(document, "rank_list") if holders else ():
+        rank = _level_rank(entry)
+        if rank is None:
             continue
-        holder = holders.get((told.levels[0].net_instance_id, told.device_id))
+        instance = rank.levels[0].net_instance_id
+        holder = holders.get((instance, rank.device_id))
         if holder is None:
-            known = ", ".join(dict.fromkeys(instance for instance, _ in holders))
-            instance = told.levels[0].net_instance_id
+            known = ", ".join(dict.fromkeys(name for name, _ in holders))
             text = (
-                f'no node has device {told.device_id} in net instance "{instance}"; the nodes have '
+                f'no node has device {rank.device_id} in net instance "{instance}"; the nodes have '
                 f"{known}"
             )
             yield Problem(id="server-unknown", level="error", path=path, text=text)
-        elif _meaning(told) != _meaning(holder[1]):
+        elif _words(rank) != _words(holder[1]):
             node, own = holder
-            only = min(_meaning(told) - _meaning(own), default="less")
-            instead = min(_meaning(own) - _meaning(told), default="nothing more")
+            only = min(_words(rank) - _words(own), default="less")
+            instead = min(_words(own) - _words(rank), default="nothing more")
             text = (
-                f"the table has {only}, {node} device {told.device_id} has {instead} "
+                f"the table has {only}, {node} device {rank.device_id} has {instead} "
                 "(/etc/hccl_rootinfo.json)"
             )
             yield Problem(id="level-stale", level="error", path=path, text=text)
 
 
 def _level_rank(entry: object) -> LevelRank | None:
-    """The entry, where it is one and says in which net instance it is."""
+    """The entry, where it is one and states its net instance."""
     try:
         [rank] = unnumbered_ranks(Source(name="", text="", document={"rank_list": [entry]}))
     except RankTableError:
-        return None  # validate says what is wrong with it
+        return None  # validate reports what is wrong with it
     return rank if rank.levels else None
 
 
-def _meaning(rank: LevelRank) -> frozenset[str]:
-    """What an entry says, as words of which each can be named."""
+def _words(rank: LevelRank) -> frozenset[str]:
+    """What an entry states, in words for messages."""
     return frozenset(
         [f"local_id {rank.local_id}"]
         + [
@@ -205,23 +198,23 @@ MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What is wrong with one file, or why it could not be judged."""
+class FileResult:
+    """What is wrong with one file, or why it could not be checked."""
 
     file: str
     generation: Generation | None = None
-    """None where it could not be judged."""
+    """None where it could not be checked."""
     product: Product | None = None
-    """The product that it was judged for."""
+    """The product that it was checked for."""
     problems: tuple[Problem, ...] = ()
     lines: tuple[int, ...] = ()
     """The line of each problem."""
     message: str = ""
-    """Why it could not be judged."""
+    """Why it could not be checked."""
 
     @property
-    def word(self) -> Literal["valid", "refused", "unreadable"]:
-        """The verdict in a word."""
+    def state(self) -> Literal["valid", "refused", "unreadable"]:
+        """The result in a word."""
         if self.generation is None:
             return "unreadable"
         return "refused" if any(p.level == "error" for p in self.problems) else "valid"
@@ -229,20 +222,20 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """0 valid, warnings allowed; 1 refused; 2 unreadable, not JSON, not a rank table."""
-        return {"valid": 0, "refused": 1, "unreadable": RankTableError.exit_code}[self.word]
+        return {"valid": 0, "refused": 1, "unreadable": RankTableError.exit_code}[self.state]
 
     def report_lines(self) -> Iterator[str]:
-        """One line per problem, those of a rule at most eight, and the verdict last."""
+        """One line per problem, at most eight of a rule, then the summary."""
         if self.generation is None:
             yield self.message
             return
-        told: Counter[str] = Counter()
+        shown: Counter[str] = Counter()
         total = Counter(problem.id for problem in self.problems)
         for problem, line in zip(self.problems, self.lines, strict=True):
-            told[problem.id] += 1
-            if told[problem.id] <= MOST_SHOWN:
+            shown[problem.id] += 1
+            if shown[problem.id] <= MOST_SHOWN:
                 yield f"{self.file}:{line}: {sentence(problem)}"
-            elif told[problem.id] == MOST_SHOWN + 1:
+            elif shown[problem.id] == MOST_SHOWN + 1:
                 more = total[problem.id] - MOST_SHOWN
                 yield f"{self.file}: {more} more of {problem.id}; --json shows all"
         yield f"{self.file}: {self._summary()}"
@@ -251,7 +244,7 @@ class Verdict:
         """Everything, for programs."""
         return {
             "file": self.file,
-            "verdict": self.word,
+            "verdict": self.state,
             "generation": self.generation,
             "product": self.product,
             "message": self.message,
@@ -278,8 +271,8 @@ class Verdict:
         ]
         generation = self.generation or "1.0"
         products: tuple[Product, ...] = (self.product,) if self.product else PRODUCTS_OF[generation]
-        of = f"{NAMED[generation]}, judged for {_either(products)}"
-        return f"{self.word}: {', '.join([of, *parts])}"
+        of = f"{NAMED[generation]}, checked for {_either(products)}"
+        return f"{self.state}: {', '.join([of, *parts])}"
 
 
 def check_file(
@@ -288,9 +281,9 @@ def check_file(
     product: Product | None = None,
     job: Job | None = None,
     intra_roce: bool = False,
-    servers: Mapping[str, ServerSeen] | None = None,
-) -> Verdict:
-    """The verdict on a file; with `servers` also against the devices that these have."""
+    servers: Mapping[str, ServerState] | None = None,
+) -> FileResult:
+    """The result for a file; with `servers` also compared with the devices that these have."""
     try:
         read = text.read(name)
         problems = validate_table(read, product=product, job=job, intra_roce=intra_roce)
@@ -300,9 +293,9 @@ def check_file(
             stale = against(document, servers)
             problems = tuple(sorted((*problems, *stale), key=lambda problem: problem.level))
     except RankTableError as error:
-        return Verdict(file=name, message=str(error))
+        return FileResult(file=name, message=str(error))
     at = text.lines_of(read.text, [problem.path for problem in problems]) if problems else {}
-    return Verdict(
+    return FileResult(
         file=name,
         generation=generation,
         product=product,
@@ -312,10 +305,10 @@ def check_file(
 
 
 def sentence(problem: Problem) -> str:
-    """A problem on one line: rule, place, what is wrong, HCCL's words, what to do."""
-    said = f' HCCL: "{problem.hccl}".' if problem.hccl else ""
+    """A problem on one line: rule, place, what is wrong, HCCL's message, what to do."""
+    message = f' HCCL: "{problem.hccl}".' if problem.hccl else ""
     remedy = RULE_OF[problem.id].remedy
-    return f"{problem.level} {problem.id}: {problem.where}: {problem.text}.{said} {remedy}."
+    return f"{problem.level} {problem.id}: {problem.where}: {problem.text}.{message} {remedy}."
 
 
 def _either(products: tuple[Product, ...]) -> str:

@@ -1,13 +1,14 @@
-"""The generations of rank tables as values."""
+"""The generations of rank tables as values, and how each is written."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Version: TypeAlias = Literal["1.0", "1.2"]
+Extra: TypeAlias = tuple[tuple[str, object], ...]
+"""Members beyond those that we know, by name; kept as they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class LevelRank:
 
 @dataclass(frozen=True, slots=True)
 class LevelTable:
-    """All ranks of a job."""
+    """A table of version 2.0."""
 
     ranks: tuple[LevelRank, ...]
     extra: Extra = ()
@@ -54,15 +55,16 @@ class LevelTable:
         return len(self.ranks)
 
     def to_json(self) -> str:
-        """The file as HCCL wants it: numbers as integers; byte-stable."""
-        document = {
-            "status": "completed",
-            "version": "2.0",
-            "rank_count": len(self.ranks),
-            "rank_list": [_rank(rank) for rank in self.ranks],
-            **dict(self.extra),
-        }
-        return json.dumps(document, indent=2) + "\n"
+        """The file as HCCL reads it: numbers as integers; byte-stable."""
+        return _text(
+            {
+                "status": "completed",
+                "version": "2.0",
+                "rank_count": len(self.ranks),
+                "rank_list": [_rank(rank) for rank in self.ranks],
+                **dict(self.extra),
+            }
+        )
 
 
 def _rank(rank: LevelRank) -> dict[str, object]:
@@ -71,33 +73,24 @@ def _rank(rank: LevelRank) -> dict[str, object]:
         "local_id": rank.local_id,
         "device_id": rank.device_id,
         **dict(rank.extra),
-        "level_list": [_level(level) for level in rank.levels],
+        "level_list": [
+            {
+                "net_layer": level.net_layer,
+                "net_instance_id": level.net_instance_id,
+                **dict(level.extra),
+                "rank_addr_list": [
+                    {
+                        "addr_type": address.addr_type,
+                        "addr": address.addr,
+                        "ports": address.ports,
+                        **dict(address.extra),
+                    }
+                    for address in level.addresses
+                ],
+            }
+            for level in rank.levels
+        ],
     }
-
-
-def _level(level: NetLevel) -> dict[str, object]:
-    return {
-        "net_layer": level.net_layer,
-        "net_instance_id": level.net_instance_id,
-        **dict(level.extra),
-        "rank_addr_list": [_address(address) for address in level.addresses],
-    }
-
-
-def _address(address: Address) -> dict[str, object]:
-    return {
-        "addr_type": address.addr_type,
-        "addr": address.addr,
-        "ports": list(address.ports),
-        **dict(address.extra),
-    }
-
-
-Version: TypeAlias = Literal["1.0", "1.2"]
-Extra: TypeAlias = tuple[tuple[str, object], ...]
-"""Members beyond those that we know, by name; kept as they were read."""
-
-_PAD = " " * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +107,7 @@ class RankedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The rank table's entry for one node."""
+    """The entry of one node."""
 
     server_id: str
     devices: tuple[RankedDevice, ...]
@@ -132,7 +125,7 @@ class SuperPod:
 
 @dataclass(frozen=True, slots=True)
 class RankTable:
-    """All servers of a job, in rank order."""
+    """A table of version 1.0 or 1.2: all servers in rank order."""
 
     servers: tuple[Server, ...]
     version: Version = "1.0"
@@ -145,57 +138,39 @@ class RankTable:
         return sum(len(server.devices) for server in self.servers)
 
     def to_json(self) -> str:
-        """The file as HCCL wants it: every number a string, `status` completed; byte-stable."""
-        return "".join(self._pieces())
-
-    def _pieces(self) -> Iterator[str]:
-        """The text of `json.dumps(…, indent=2)`, which takes several times as long."""
-        yield '{\n  "status": "completed",\n'
-        yield f'  "version": "{self.version}",\n'
-        yield f'  "server_count": "{len(self.servers)}",\n  "server_list": ['
-        for index, server in enumerate(self.servers):
-            yield ",\n    {" if index else "\n    {"
-            yield f'\n      "server_id": {json.dumps(server.server_id)},'
-            yield from _members(server.extra, 3, ",")
-            yield '\n      "device": ['
-            yield ",".join([_device(device) for device in server.devices])
-            yield "\n      ]\n    }"
-        yield "\n  ]"
+        """The file as HCCL reads it: every number a string; byte-stable."""
+        document: dict[str, object] = {
+            "status": "completed",
+            "version": self.version,
+            "server_count": str(len(self.servers)),
+            "server_list": [
+                {
+                    "server_id": server.server_id,
+                    **dict(server.extra),
+                    "device": [_device(device) for device in server.devices],
+                }
+                for server in self.servers
+            ],
+        }
         if self.super_pods:
-            yield ',\n  "super_pod_list": '
-            yield _indented([_pod(pod) for pod in self.super_pods], 1)
-        yield from (f",{text[:-1]}" for text in _members(self.extra, 1, ","))
-        yield "\n}\n"
+            document["super_pod_list"] = [
+                {
+                    "super_pod_id": pod.super_pod_id,
+                    **dict(pod.extra),
+                    "server_list": [{"server_id": name} for name in pod.server_ids],
+                }
+                for pod in self.super_pods
+            ]
+        return _text({**document, **dict(self.extra)})
 
 
-def _device(device: RankedDevice) -> str:
-    address = (
-        f'\n          "device_ip": {json.dumps(device.device_ip)},' if device.device_ip else ""
-    )
-    place = device.super_device_id
-    pod = "" if place is None else f'\n          "super_device_id": "{place}",'
-    more = "".join(_members(device.extra, 5, ",")) if device.extra else ""
-    return (
-        f'\n        {{\n          "device_id": "{device.device_id}",{pod}{address}{more}'
-        f'\n          "rank_id": "{device.rank_id}"\n        }}'
-    )
-
-
-def _pod(pod: SuperPod) -> dict[str, object]:
-    return {
-        "super_pod_id": pod.super_pod_id,
-        **dict(pod.extra),
-        "server_list": [{"server_id": name} for name in pod.server_ids],
-    }
-
-
-def _members(extra: Extra, depth: int, end: str) -> Iterator[str]:
-    for name, value in extra:
-        yield f"\n{_PAD * depth}{json.dumps(name)}: {_indented(value, depth)}{end}"
-
-
-def _indented(value: object, depth: int) -> str:
-    return json.dumps(value, indent=2).replace("\n", "\n" + _PAD * depth)
+def _device(device: RankedDevice) -> dict[str, object]:
+    members: dict[str, object] = {"device_id": str(device.device_id)}
+    if device.super_device_id is not None:
+        members["super_device_id"] = str(device.super_device_id)
+    if device.device_ip:
+        members["device_ip"] = device.device_ip
+    return {**members, **dict(device.extra), "rank_id": str(device.rank_id)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +203,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
-    """All groups of a job; HCCL numbers the ranks by server id as text, then by device id."""
+    """A group list; HCCL numbers the ranks by server id as text, then by device id."""
 
     groups: tuple[Group, ...]
     extra: Extra = ()
@@ -239,14 +214,15 @@ class GroupTable:
         return sum(len(i.devices) for group in self.groups for i in group.instances)
 
     def to_json(self) -> str:
-        """The file as HCCL wants it: every number a string; byte-stable."""
-        document = {
-            "status": "completed",
-            "group_count": str(len(self.groups)),
-            "group_list": [_group(group) for group in self.groups],
-            **dict(self.extra),
-        }
-        return json.dumps(document, indent=2) + "\n"
+        """The file as HCCL reads it: every number a string; byte-stable."""
+        return _text(
+            {
+                "status": "completed",
+                "group_count": str(len(self.groups)),
+                "group_list": [_group(group) for group in self.groups],
+                **dict(self.extra),
+            }
+        )
 
 
 def _group(group: Group) -> dict[str, object]:
@@ -255,19 +231,22 @@ def _group(group: Group) -> dict[str, object]:
         "instance_count": str(len(group.instances)),
         "device_count": str(sum(len(instance.devices) for instance in group.instances)),
         **dict(group.extra),
-        "instance_list": [_instance(instance) for instance in group.instances],
-    }
-
-
-def _instance(instance: Instance) -> dict[str, object]:
-    return {
-        "pod_name": instance.pod_name,
-        "server_id": instance.server_id,
-        **dict(instance.extra),
-        "devices": [_group_device(device) for device in instance.devices],
+        "instance_list": [
+            {
+                "pod_name": instance.pod_name,
+                "server_id": instance.server_id,
+                **dict(instance.extra),
+                "devices": [_group_device(device) for device in instance.devices],
+            }
+            for instance in group.instances
+        ],
     }
 
 
 def _group_device(device: GroupDevice) -> dict[str, object]:
     address = {} if device.device_ip is None else {"device_ip": device.device_ip}
     return {"device_id": str(device.device_id), **address, **dict(device.extra)}
+
+
+def _text(document: dict[str, object]) -> str:
+    return json.dumps(document, indent=2) + "\n"

@@ -102,8 +102,8 @@ def _of_groups(table: GroupTable) -> Iterator[Row]:
         yield Row(rank=rank, server=server, device_id=device_id, addresses=addresses, extra=extra)
 
 
-# A number may be text or not, a list may have nothing in it: what is wrong with a table is
-# `validate`'s to say. What cannot be understood at all is refused.
+# A number may be text or not, a list may be empty: `validate` reports what is wrong with a table.
+# Only what cannot be understood at all is refused here.
 
 Table: TypeAlias = RankTable | LevelTable | GroupTable
 
@@ -118,14 +118,15 @@ def table_of(source: Source) -> Table:
         RankTableError: it is no rank table, or a part of it cannot be understood.
     """
     document = table_in(source)
+    root = _Object(document, ())
     try:
         match generation_of(document):
             case "2.0":
-                return _levels(document)
+                return _levels(root)
             case "group list":
-                return _groups(document)
+                return _groups(root)
             case "1.0" | "1.2" as version:
-                return _servers(document, version)
+                return _servers(root, version)
     except _UnreadableError as error:
         raise RankTableError(
             f"{source.name}: could not be understood: {error}; "
@@ -140,9 +141,8 @@ def unnumbered_ranks(source: Source) -> tuple[LevelRank, ...]:
         RankTableError: a part cannot be understood.
     """
     try:
-        document = _object(source.document, ())
-        entries = _items(document, "rank_list", ())
-        return tuple(_rank({**_object(v, path), "rank_id": 0}, path) for v, path in entries)
+        ranks = _Object(source.document, ()).objects("rank_list")
+        return tuple(_rank(rank, rank_id=0) for rank in ranks)
     except _UnreadableError as error:
         raise RankTableError(f"{source.name}: could not be understood: {error}") from None
 
@@ -152,162 +152,146 @@ class _UnreadableError(Exception):
         super().__init__(f"{shown(path)} is {problem}")
 
 
-def _servers(document: Mapping[str, object], version: Version) -> RankTable:
-    servers = tuple(_server(value, path) for value, path in _items(document, "server_list", ()))
-    pods = tuple(_pod(value, path) for value, path in _items(document, "super_pod_list", ()))
-    known = {"status", "version", "server_count", "server_list", "super_pod_list"}
-    ranked = sorted(servers, key=lambda s: min((d.rank_id for d in s.devices), default=0))
-    return RankTable(tuple(ranked), version, pods, _rest(document, known))
+class _Object:
+    """An object of the document, which knows which of its members were read."""
+
+    def __init__(self, value: object, path: JsonPath) -> None:
+        if not isinstance(value, dict):
+            raise _UnreadableError(path, "no object")
+        self._values: dict[str, object] = value
+        self._path = path
+        self._read: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str:
+        value = self._take(name)
+        if not isinstance(value, str):
+            raise self._unreadable(name, "no text")
+        return value
+
+    def number(self, name: str) -> int:
+        value = self._take(name)
+        found = number(value) if isinstance(value, str) else value
+        if type(found) is not int or found < 0:
+            raise self._unreadable(name, "no number")
+        return found
+
+    def optional_text(self, name: str) -> str | None:
+        """None also for an empty one."""
+        return self.text(name) or None if name in self else None
+
+    def items(self, name: str) -> list[object]:
+        values = self._take(name) if name in self else []
+        self._read.add(name)
+        if not isinstance(values, list):
+            raise self._unreadable(name, "no list")
+        return values
+
+    def objects(self, name: str) -> Iterator[_Object]:
+        for index, value in enumerate(self.items(name)):
+            yield _Object(value, (*self._path, name, index))
+
+    def rest(self, *known: str) -> Extra:
+        """The members that were not read, without those that are known and always the same."""
+        read = self._read.union(known)
+        if self._values.keys() <= read:
+            return ()
+        return tuple(sorted(((n, v) for n, v in self._values.items() if n not in read), key=_place))
+
+    def _take(self, name: str) -> object:
+        self._read.add(name)
+        return self._values.get(name)
+
+    def _unreadable(self, name: str, problem: str) -> _UnreadableError:
+        return _UnreadableError((*self._path, name), problem if name in self else "missing")
 
 
-def _server(value: object, path: JsonPath) -> Server:
-    members = _object(value, path)
-    devices = [_device(device, where) for device, where in _items(members, "device", path)]
-    devices.sort(key=lambda device: device.rank_id)
-    name = _text(members, "server_id", path)
-    return Server(name, tuple(devices), _rest(members, {"server_id", "device"}))
-
-
-_DEVICE = {"device_id", "device_ip", "rank_id", "super_device_id"}
-
-
-def _device(value: object, path: JsonPath) -> RankedDevice:
-    members = _object(value, path)
-    place = _number(members, "super_device_id", path) if "super_device_id" in members else None
-    return RankedDevice(
-        _number(members, "device_id", path),
-        _address_text(members, path),
-        _number(members, "rank_id", path),
-        place,
-        _rest(members, _DEVICE),
-    )
-
-
-def _pod(value: object, path: JsonPath) -> SuperPod:
-    members = _object(value, path)
-    names = tuple(
-        _text(_object(server, where), "server_id", where)
-        for server, where in _items(members, "server_list", path)
-    )
-    rest = _rest(members, {"super_pod_id", "server_list"})
-    return SuperPod(_text(members, "super_pod_id", path), names, rest)
-
-
-def _levels(document: Mapping[str, object]) -> LevelTable:
-    ranks = [_rank(value, path) for value, path in _items(document, "rank_list", ())]
-    ranks.sort(key=lambda rank: rank.rank_id)
-    known = {"status", "version", "rank_count", "rank_list"}
-    return LevelTable(tuple(ranks), _rest(document, known))
-
-
-def _rank(value: object, path: JsonPath) -> LevelRank:
-    members = _object(value, path)
-    return LevelRank(
-        _number(members, "rank_id", path),
-        _number(members, "local_id", path),
-        _number(members, "device_id", path),
-        tuple(_level(level, where) for level, where in _items(members, "level_list", path)),
-        _rest(members, {"rank_id", "local_id", "device_id", "level_list"}),
-    )
-
-
-def _level(value: object, path: JsonPath) -> NetLevel:
-    members = _object(value, path)
-    return NetLevel(
-        _number(members, "net_layer", path),
-        _text(members, "net_instance_id", path),
-        tuple(_address(item, where) for item, where in _items(members, "rank_addr_list", path)),
-        _rest(members, {"net_layer", "net_instance_id", "rank_addr_list"}),
-    )
-
-
-def _address(value: object, path: JsonPath) -> Address:
-    members = _object(value, path)
-    return Address(
-        _text(members, "addr_type", path),
-        _text(members, "addr", path),
-        tuple(str(port) for port, _ in _items(members, "ports", path)),
-        _rest(members, {"addr_type", "addr", "ports"}),
-    )
-
-
-def _groups(document: Mapping[str, object]) -> GroupTable:
-    groups = tuple(_group(value, path) for value, path in _items(document, "group_list", ()))
-    return GroupTable(groups, _rest(document, {"status", "group_count", "group_list"}))
-
-
-def _group(value: object, path: JsonPath) -> Group:
-    members = _object(value, path)
-    known = {"group_name", "instance_count", "device_count", "instance_list"}
-    return Group(
-        _text(members, "group_name", path),
-        tuple(_instance(item, where) for item, where in _items(members, "instance_list", path)),
-        _rest(members, known),
-    )
-
-
-def _instance(value: object, path: JsonPath) -> Instance:
-    members = _object(value, path)
-    devices = tuple(
-        GroupDevice(
-            _number(_object(device, where), "device_id", where),
-            _address_text(_object(device, where), where),
-            _rest(_object(device, where), {"device_id", "device_ip"}),
-        )
-        for device, where in _items(members, "devices", path)
-    )
-    return Instance(
-        _text(members, "pod_name", path),
-        _text(members, "server_id", path),
-        devices,
-        _rest(members, {"pod_name", "server_id", "devices"}),
-    )
-
-
-def _items(
-    members: Mapping[str, object], name: str, path: JsonPath
-) -> Iterator[tuple[object, JsonPath]]:
-    values = members.get(name, [])
-    if not isinstance(values, list):
-        raise _UnreadableError((*path, name), "no list")
-    for index, value in enumerate(values):
-        yield value, (*path, name, index)
-
-
-def _object(value: object, path: JsonPath) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise _UnreadableError(path, "no object")
-    return value
-
-
-def _text(members: Mapping[str, object], name: str, path: JsonPath) -> str:
-    value = members.get(name)
-    if not isinstance(value, str):
-        raise _UnreadableError((*path, name), "missing" if name not in members else "no text")
-    return value
-
-
-def _number(members: Mapping[str, object], name: str, path: JsonPath) -> int:
-    value = members.get(name)
-    found = number(value) if isinstance(value, str) else value
-    if type(found) is not int or found < 0:
-        raise _UnreadableError((*path, name), "missing" if name not in members else "no number")
-    return found
-
-
-def _address_text(members: Mapping[str, object], path: JsonPath) -> str | None:
-    return _text(members, "device_ip", path) or None if "device_ip" in members else None
-
-
-def _rest(members: Mapping[str, object], known: set[str]) -> Extra:
-    if members.keys() <= known:
-        return ()
-    return tuple(sorted(((n, v) for n, v in members.items() if n not in known), key=_written))
-
-
-def _written(member: tuple[str, object]) -> tuple[int, str]:
+def _place(member: tuple[str, object]) -> tuple[int, str]:
     name = member[0]
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
+
+
+def _servers(root: _Object, version: Version) -> RankTable:
+    servers = [_server(server) for server in root.objects("server_list")]
+    servers.sort(key=lambda server: min((d.rank_id for d in server.devices), default=0))
+    pods = tuple(
+        SuperPod(
+            pod.text("super_pod_id"),
+            tuple(server.text("server_id") for server in pod.objects("server_list")),
+            pod.rest(),
+        )
+        for pod in root.objects("super_pod_list")
+    )
+    return RankTable(tuple(servers), version, pods, root.rest("status", "version", "server_count"))
+
+
+def _server(server: _Object) -> Server:
+    devices = [
+        RankedDevice(
+            device.number("device_id"),
+            device.optional_text("device_ip"),
+            device.number("rank_id"),
+            device.number("super_device_id") if "super_device_id" in device else None,
+            device.rest(),
+        )
+        for device in server.objects("device")
+    ]
+    devices.sort(key=lambda device: device.rank_id)
+    return Server(server.text("server_id"), tuple(devices), server.rest())
+
+
+def _levels(root: _Object) -> LevelTable:
+    ranks = [_rank(rank) for rank in root.objects("rank_list")]
+    ranks.sort(key=lambda rank: rank.rank_id)
+    return LevelTable(tuple(ranks), root.rest("status", "version", "rank_count"))
+
+
+def _rank(rank: _Object, rank_id: int | None = None) -> LevelRank:
+    return LevelRank(
+        rank.number("rank_id") if rank_id is None else rank_id,
+        rank.number("local_id"),
+        rank.number("device_id"),
+        tuple(
+            NetLevel(
+                level.number("net_layer"),
+                level.text("net_instance_id"),
+                tuple(
+                    Address(
+                        address.text("addr_type"),
+                        address.text("addr"),
+                        tuple(map(str, address.items("ports"))),
+                        address.rest(),
+                    )
+                    for address in level.objects("rank_addr_list")
+                ),
+                level.rest(),
+            )
+            for level in rank.objects("level_list")
+        ),
+        rank.rest("rank_id"),
+    )
+
+
+def _groups(root: _Object) -> GroupTable:
+    groups = tuple(
+        Group(
+            group.text("group_name"),
+            tuple(_instance(instance) for instance in group.objects("instance_list")),
+            group.rest("instance_count", "device_count"),
+        )
+        for group in root.objects("group_list")
+    )
+    return GroupTable(groups, root.rest("status", "group_count"))
+
+
+def _instance(instance: _Object) -> Instance:
+    devices = tuple(
+        GroupDevice(device.number("device_id"), device.optional_text("device_ip"), device.rest())
+        for device in instance.objects("devices")
+    )
+    return Instance(instance.text("pod_name"), instance.text("server_id"), devices, instance.rest())
 
 
 # HCCL itself reads it where ranks find each other without a rank table, and takes the topology

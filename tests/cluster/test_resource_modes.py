@@ -226,7 +226,7 @@ def test_a_rank_table_is_held_against_the_devices(operator: Operator) -> None:
     path = operator.lab.directory / "table.json"
     path.write_text(written.out)
     fine = operator.call("ranktable.validate", "table.json", *inventory)
-    assert (fine.code, fine.out) == (0, "table.json: valid: version 1.0, judged for A2\n")
+    assert (fine.code, fine.out) == (0, "table.json: valid: version 1.0, checked for A2\n")
 
     old = table["server_list"][1]["device"][1]["device_ip"]
     table["server_list"][1]["device"][1]["device_ip"] = "198.51.100.1"

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from ascendboot.ranktable.text import Source, from_text
+
+if TYPE_CHECKING:
+    from invoke.tasks import Task
 
 Document = dict[str, Any]
 DROP = object()
@@ -126,3 +132,11 @@ def changed(document: Document, path: str, value: object) -> Document:
     else:
         inner[last] = value
     return result
+
+
+def call(verb: Task[Any], *arguments: str, **flags: Any) -> None:
+    """Call a verb as Invoke does: every flag by name, with its default."""
+    parameters = list(inspect.signature(verb.body).parameters.values())[1:]
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    named = dict(zip((p.name for p in parameters), arguments, strict=False))
+    verb(Context(), **{**defaults, **named, **flags})

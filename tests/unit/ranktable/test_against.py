@@ -10,20 +10,20 @@ import pytest
 
 from ascendboot.checks.rank_table import made_table
 from ascendboot.cli.progress import servers_seen
-from ascendboot.ranktable.check import DeviceSeen, ServerSeen, against
+from ascendboot.ranktable.check import DeviceState, ServerState, against
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
 
 DEVICE = "server_list/0/device/0"
 
 
-def seen(document: dict[str, Any]) -> dict[str, ServerSeen]:
+def seen(document: dict[str, Any]) -> dict[str, ServerState]:
     """Nodes that are as the table says."""
     return {
-        server["server_id"]: ServerSeen(
+        server["server_id"]: ServerState(
             f"n{index}",
             {
-                int(device["device_id"]): DeviceSeen(
+                int(device["device_id"]): DeviceState(
                     device_ip=device["device_ip"],
                     in_conf=device["device_ip"],
                     super_device_id=int(device["super_device_id"])
@@ -37,7 +37,7 @@ def seen(document: dict[str, Any]) -> dict[str, ServerSeen]:
     }
 
 
-def found(document: dict[str, Any], servers: dict[str, ServerSeen]) -> list[tuple[str, str, str]]:
+def found(document: dict[str, Any], servers: dict[str, ServerState]) -> list[tuple[str, str, str]]:
     return [(p.id, p.where, p.text) for p in against(document, servers)]
 
 
@@ -115,11 +115,11 @@ def test_what_is_stale_is_named_with_its_device(
 def test_addresses_are_compared_by_meaning_and_a_missing_one_is_stale() -> None:
     document = changed(v10(), f"{DEVICE}/device_ip", "2001:db8:0::1")
     servers = seen(v10())
-    servers["node_0"] = ServerSeen(
+    servers["node_0"] = ServerState(
         "n0",
         {
-            0: DeviceSeen(device_ip="2001:db8::1"),
-            1: DeviceSeen(device_ip=None, in_conf="198.51.100.7"),
+            0: DeviceState(device_ip="2001:db8::1"),
+            1: DeviceState(device_ip=None, in_conf="198.51.100.7"),
         },
     )
     assert [(p.id, p.level) for p in against(document, servers)] == [
@@ -140,7 +140,7 @@ def test_super_device_ids_are_compared_where_the_device_tells_its_own() -> None:
 
 
 def test_instances_of_a_group_list_are_servers_too() -> None:
-    servers = {"node_0": ServerSeen("n0", {0: DeviceSeen(device_ip="198.51.100.0")})}
+    servers = {"node_0": ServerState("n0", {0: DeviceState(device_ip="198.51.100.0")})}
     assert [(id_, where) for id_, where, _ in found(groups(), servers)] == [
         ("server-unknown", "group_list[0].instance_list[1].server_id")
     ]
@@ -149,7 +149,7 @@ def test_instances_of_a_group_list_are_servers_too() -> None:
 # --------------------------------------------------------------------------------- version 2.0
 
 
-def of_950() -> tuple[dict[str, Any], dict[str, ServerSeen]]:
+def of_950() -> tuple[dict[str, Any], dict[str, ServerState]]:
     facts = {f"lab-{n}": well.a5(n) for n in (1, 2)}
     table: dict[str, Any] = json.loads(made_table(well.TWO, facts).to_json())
     return table, servers_seen(well.TWO, facts)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invoke.context import Context
 from invoke.exceptions import Exit
 
 from ascendboot.cli import ranktable
 from ascendboot.cli.ranktable import convert
+from tests.unit.ranktable.examples import call
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 GOOD = str(TABLES / "hccl-doc_A2_v1.0.json")
@@ -20,8 +20,8 @@ NONE = str(TABLES / "hccl-doc_A5_v2.0_TOPOFILE.json")
 
 
 def test_validate_says_that_all_is_well(capfd: pytest.CaptureFixture[str]) -> None:
-    ranktable.validate(Context(), GOOD, product="a2")
-    assert capfd.readouterr().out == f"{GOOD}: valid: version 1.0, judged for A2\n"
+    call(ranktable.validate, GOOD, product="a2")
+    assert capfd.readouterr().out == f"{GOOD}: valid: version 1.0, checked for A2\n"
 
 
 @pytest.mark.parametrize(("files", "code"), [([BAD], 1), ([BAD, NONE], 2), ([NONE], 2)])
@@ -29,7 +29,7 @@ def test_validate_exits_with_the_worst_of_all_files(
     files: list[str], code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Exit) as caught:
-        ranktable.validate(Context(), GOOD, file=files)
+        call(ranktable.validate, GOOD, file=files)
     assert caught.value.code == code
     told = [line.partition(":")[0] for line in capfd.readouterr().out.splitlines()]
     assert list(dict.fromkeys(told)) == [GOOD, *files]
@@ -39,7 +39,7 @@ def test_validate_as_json_has_nothing_else_on_standard_output(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(Exit):
-        ranktable.validate(Context(), BAD, json=True)
+        call(ranktable.validate, BAD, json=True)
     out, err = capfd.readouterr()
     document: dict[str, Any] = json.loads(out)
     assert (err, document["exit_code"]) == ("", 1)
@@ -47,7 +47,7 @@ def test_validate_as_json_has_nothing_else_on_standard_output(
 
 
 def test_show_prints_servers_and_ranks(capfd: pytest.CaptureFixture[str]) -> None:
-    ranktable.show(Context(), str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), server="node_2")
+    call(ranktable.show, str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), server="node_2")
     assert capfd.readouterr().out.splitlines() == [
         "version 1.2, 4 ranks on 1 server",
         "",
@@ -62,12 +62,12 @@ def test_show_prints_servers_and_ranks(capfd: pytest.CaptureFixture[str]) -> Non
 
 def test_show_names_the_servers_that_are_there() -> None:
     with pytest.raises(Exit, match="which has node_0, node_1") as caught:
-        ranktable.show(Context(), GOOD, server="node_7")
+        call(ranktable.show, GOOD, server="node_7")
     assert caught.value.code == 2
 
 
 def test_show_as_json(capfd: pytest.CaptureFixture[str]) -> None:
-    ranktable.show(Context(), str(TABLES / "hcomm-example_rank_table_v2.0.json"), json=True)
+    call(ranktable.show, str(TABLES / "hcomm-example_rank_table_v2.0.json"), json=True)
     document = json.loads(capfd.readouterr().out)
     assert (document["version"], document["ranks"][1]) == (
         "2.0",
@@ -85,10 +85,10 @@ def test_show_as_json(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_diff_tells_by_meaning(capfd: pytest.CaptureFixture[str]) -> None:
     manual = str(TABLES / "hccl-doc_910_template1_v1.0.json")
-    ranktable.diff(Context(), str(TABLES / "NEG_int_device_id.json"), manual)
+    call(ranktable.diff, str(TABLES / "NEG_int_device_id.json"), manual)
     assert capfd.readouterr().out.endswith(" mean the same\n")
     with pytest.raises(Exit) as caught:
-        ranktable.diff(Context(), str(TABLES / "NEG_duplicate_rank_id.json"), manual)
+        call(ranktable.diff, str(TABLES / "NEG_duplicate_rank_id.json"), manual)
     assert caught.value.code == 1
     assert capfd.readouterr().out.splitlines() == [
         "rank 1: server_id: node_1 -> node_0",
@@ -97,7 +97,7 @@ def test_diff_tells_by_meaning(capfd: pytest.CaptureFixture[str]) -> None:
         "rank 2: device: nothing -> node_1 device 0",
     ]
     with pytest.raises(Exit):
-        ranktable.diff(Context(), GOOD, manual, json=True)
+        call(ranktable.diff, GOOD, manual, json=True)
     document = json.loads(capfd.readouterr().out)
     assert document["differences"][3] == {
         "where": "rank 3",
@@ -111,29 +111,29 @@ def test_convert_writes_whole_files_and_overwrites_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.json"
-    convert(Context(), str(TABLES / "NEG_int_device_id.json"), output=str(path))
+    call(convert, str(TABLES / "NEG_int_device_id.json"), output=str(path))
     assert capfd.readouterr().out == f"{path}: written, 4 ranks\n"
     assert path.stat().st_mode & 0o777 == 0o644
     text = path.read_text(encoding="utf-8")
-    convert(Context(), str(path), output=str(path))
+    call(convert, str(path), output=str(path))
     assert path.read_text(encoding="utf-8") == text
     with pytest.raises(Exit, match="it is there and holds something else") as caught:
-        convert(Context(), GOOD, output=str(path))
+        call(convert, GOOD, output=str(path))
     assert (caught.value.code, path.read_text(encoding="utf-8")) == (2, text)
-    convert(Context(), GOOD, output=str(path), force=True)
+    call(convert, GOOD, output=str(path), force=True)
     assert "device_port" in path.read_text(encoding="utf-8")
 
 
 def test_convert_prints_the_table_and_says_elsewhere_what_was_left_out(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    convert(Context(), str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), to="1.0")
+    call(convert, str(TABLES / "hccl-doc_A3_v1.2_superpod.json"), to="1.0")
     out, err = capfd.readouterr()
     assert json.loads(out)["version"] == "1.0"
     assert err == (
         "left out, because the new generation has no room: super_device_id, super_pod_list\n"
     )
-    convert(Context(), GOOD, to="group-list", json=True)
+    call(convert, GOOD, to="group-list", json=True)
     document = json.loads(capfd.readouterr().out)
     assert (document["left_out"], document["table"]["group_count"]) == (["device_port"], "1")
 
@@ -143,14 +143,14 @@ def test_convert_writes_nothing_that_would_be_refused(
 ) -> None:
     path = tmp_path / "t.json"
     with pytest.raises(Exit, match="the new table is refused and was not written") as caught:
-        convert(Context(), str(TABLES / "NEG_duplicate_rank_id.json"), output=str(path))
+        call(convert, str(TABLES / "NEG_duplicate_rank_id.json"), output=str(path))
     assert (caught.value.code, path.exists()) == (1, False)
     assert "error rank-ids" in capfd.readouterr().err
     with pytest.raises(Exit) as caught:
-        convert(Context(), GOOD, product="a5")
+        call(convert, GOOD, product="a5")
     assert caught.value.code == 1
     with pytest.raises(Exit) as caught:
-        convert(Context(), GOOD, output=str(tmp_path / "t.txt"))
+        call(convert, GOOD, output=str(tmp_path / "t.txt"))
     assert "is not a valid .json file" in capfd.readouterr().err
 
 
@@ -167,7 +167,7 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
             encoding="utf-8",
         )
         words.append(f"n{number}={conf}")
-    convert(Context(), str(hostfile), hccn_conf=words, json=True)
+    call(convert, str(hostfile), hccn_conf=words, json=True)
     servers = json.loads(capfd.readouterr().out)["table"]["server_list"]
     rows = [
         (server["server_id"], device["device_ip"], device["rank_id"])
@@ -181,21 +181,21 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
         ("n1", "198.51.100.11", "3"),
     ]
     with pytest.raises(Exit, match=r"hostfile:3: the devices of n1 are not known; known are those"):
-        convert(Context(), str(hostfile), hccn_conf=words[1:])
+        call(convert, str(hostfile), hccn_conf=words[1:])
     (tmp_path / "n1.conf").write_text("address=\n", encoding="utf-8")
     with pytest.raises(Exit, match=r"n1\.conf: could not be read: .*line 1 not understood"):
-        convert(Context(), str(hostfile), hccn_conf=words)
+        call(convert, str(hostfile), hccn_conf=words)
     (tmp_path / "n1.conf").write_bytes(b"address_0=\xff\n")
     with pytest.raises(Exit, match=r"n1\.conf: could not be read: line 1: byte 0xff is not UTF-8"):
-        convert(Context(), str(hostfile), hccn_conf=words)
+        call(convert, str(hostfile), hccn_conf=words)
     with pytest.raises(Exit, match='"n1" is not HOST=FILE'):
-        convert(Context(), str(hostfile), hccn_conf=["n1"])
+        call(convert, str(hostfile), hccn_conf=["n1"])
     with pytest.raises(Exit, match=r"hostfile: is a hostfile; say what .* --hccn-conf HOST=FILE"):
-        convert(Context(), str(hostfile))
+        call(convert, str(hostfile))
 
 
 @pytest.mark.parametrize("flag", ["product", "job"])
 def test_unknown_words_are_wrong_use(flag: str) -> None:
     with pytest.raises(Exit, match=f'--{flag}: "x" is none of ') as caught:
-        ranktable.validate(Context(), GOOD, **{flag: "x"})
+        call(ranktable.validate, GOOD, **{flag: "x"})
     assert caught.value.code == 2

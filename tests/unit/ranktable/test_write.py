@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from invoke.context import Context
 from invoke.exceptions import Exit
 
 from ascendboot.checks.rank_table import member
@@ -16,6 +15,7 @@ from ascendboot.inventory.load import load
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
 from ascendboot.ranktable.read import rows_of
 from tests.unit.checks import well
+from tests.unit.ranktable.examples import call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,7 +147,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offline(capfd: pytest.CaptureFixture[str], **flags: Any) -> list[tuple[str, str, str]]:
-    write(Context(), inventory="i.yaml", offline=True, json=True, **flags)
+    call(write, inventory="i.yaml", offline=True, json=True, **flags)
     table = json.loads(capfd.readouterr().out)["table"]
     return [
         (server["server_id"], device["device_id"], device["rank_id"])
@@ -195,7 +195,7 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
 )
 def test_what_cannot_be_written_is_said(flags: dict[str, str], code: int, problem: str) -> None:
     with pytest.raises(Exit) as caught:
-        write(Context(), inventory="i.yaml", offline=True, **flags)
+        call(write, inventory="i.yaml", offline=True, **flags)
     assert caught.value.code == code
     assert problem in str(caught.value)
 
@@ -203,10 +203,10 @@ def test_what_cannot_be_written_is_said(flags: dict[str, str], code: int, proble
 def test_the_own_table_of_the_inventory_may_be_what_is_written(here: Path) -> None:
     with (here / "i.yaml").open("a", encoding="utf-8") as file:
         file.write("resources: {file: own.json}\n")
-    write(Context(), inventory="i.yaml", offline=True, output="own.json")
+    call(write, inventory="i.yaml", offline=True, output="own.json")
     assert load(here / "i.yaml").own_table is not None
     (here / "own.json").write_text("{", encoding="utf-8")
-    write(Context(), inventory="i.yaml", offline=True, output="own.json", force=True)
+    call(write, inventory="i.yaml", offline=True, output="own.json", force=True)
     assert load(here / "i.yaml").own_table is not None
 
 
@@ -215,4 +215,4 @@ def test_offline_wants_devices_that_are_stated(here: Path) -> None:
         "cluster: c\nnodes:\n  n1: {address: 192.0.2.1}\ndefaults: {user: root}\n", encoding="utf-8"
     )
     with pytest.raises(Exit, match="does not name the devices of n1; state them as"):
-        write(Context(), inventory="i.yaml", offline=True)
+        call(write, inventory="i.yaml", offline=True)

@@ -1,4 +1,4 @@
-"""Real tables, good and bad: the verdict that HCCL gives on each."""
+"""Real tables, good and bad: the result that HCCL gives on each."""
 
 from __future__ import annotations
 
@@ -65,51 +65,51 @@ NO_TABLE = {
 
 
 @pytest.mark.parametrize(("name", "product"), VALID)
-def test_good_tables_are_valid_without_a_word(name: str, product: Product) -> None:
+def test_good_tables_are_valid(name: str, product: Product) -> None:
     for asked in (product, None):
-        verdict = check_file(str(TABLES / f"{name}.json"), product=asked)
-        assert (verdict.word, verdict.problems, verdict.exit_code) == ("valid", (), 0)
+        result = check_file(str(TABLES / f"{name}.json"), product=asked)
+        assert (result.state, result.problems, result.exit_code) == ("valid", (), 0)
 
 
 @pytest.mark.parametrize(("name", "product", "job", "rules"), REFUSED)
 def test_bad_tables_are_refused_by_the_right_rule(
     name: str, product: Product | None, job: Job | None, rules: set[str]
 ) -> None:
-    verdict = check_file(str(TABLES / f"{name}.json"), product=product, job=job)
-    errors = {problem.id for problem in verdict.problems if problem.level == "error"}
-    assert (verdict.word, errors, verdict.exit_code) == ("refused", rules, 1)
+    result = check_file(str(TABLES / f"{name}.json"), product=product, job=job)
+    errors = {problem.id for problem in result.problems if problem.level == "error"}
+    assert (result.state, errors, result.exit_code) == ("refused", rules, 1)
 
 
 @pytest.mark.parametrize(("name", "product", "rules"), ALLOWED)
 def test_what_only_another_product_refuses_is_a_warning(
     name: str, product: Product | None, rules: set[str]
 ) -> None:
-    verdict = check_file(str(TABLES / f"{name}.json"), product=product)
-    assert verdict.word == "valid"
-    assert {problem.id for problem in verdict.problems} == rules
+    result = check_file(str(TABLES / f"{name}.json"), product=product)
+    assert result.state == "valid"
+    assert {problem.id for problem in result.problems} == rules
 
 
 @pytest.mark.parametrize(("name", "what"), NO_TABLE.items())
 def test_what_is_no_rank_table_is_named(name: str, what: str) -> None:
     path = str(TABLES / f"{name}.json")
-    verdict = check_file(path)
-    assert (verdict.word, verdict.exit_code) == ("unreadable", 2)
-    assert verdict.message == f"{path}: not a rank table, but {what}"
+    result = check_file(path)
+    assert (result.state, result.exit_code) == ("unreadable", 2)
+    assert result.message == f"{path}: not a rank table, but {what}"
 
 
 def test_every_placeholder_of_the_manual_is_named() -> None:
-    verdict = check_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
-    named = {problem.text.rpartition(" ")[2] for problem in verdict.problems}
+    result = check_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
+    named = {problem.text.rpartition(" ")[2] for problem in result.problems}
     devices = {f'"{{device_{n}_ip}}"' for n in range(16)}
     assert named == devices | {'"{host_1_ip}"', '"{host_2_ip}"'}
 
 
-def test_every_file_has_a_verdict_here() -> None:
-    judged = {row[0] for rows in (VALID, REFUSED, ALLOWED) for row in rows} | set(NO_TABLE)
-    assert judged == {path.stem for path in TABLES.glob("*.json")}
+def test_every_file_has_a_result_here() -> None:
+    checked = {row[0] for rows in (VALID, REFUSED, ALLOWED) for row in rows} | set(NO_TABLE)
+    assert checked == {path.stem for path in TABLES.glob("*.json")}
 
 
-def test_the_lines_of_a_verdict_are_those_of_the_file() -> None:
+def test_the_lines_of_a_result_are_those_of_the_file() -> None:
     path = str(TABLES / "NEG_duplicate_rank_id.json")
     assert list(check_file(path).report_lines()) == [
         (
@@ -117,16 +117,16 @@ def test_the_lines_of_a_verdict_are_those_of_the_file() -> None:
             'twice: 4 ranks are numbered 0 to 3; missing: 2. HCCL: "rankList[2] rankId[1] error". '
             "Number the ranks from 0, each number once."
         ),
-        f"{path}: refused: version 1.0, judged for 910, A2, A3 or 300I Duo, 1 error",
+        f"{path}: refused: version 1.0, checked for 910, A2, A3 or 300I Duo, 1 error",
     ]
 
 
 def test_many_problems_of_a_rule_are_counted_on_the_screen_and_all_in_the_json() -> None:
-    verdict = check_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
-    told = list(verdict.report_lines())
+    result = check_file(str(TABLES / "recsdk-doc_hccl_json_16p_2_host.PLACEHOLDERS.json"))
+    told = list(result.report_lines())
     assert len(told) == 10
     assert told[8].endswith(": 10 more of placeholder; --json shows all")
-    document = verdict.to_json()
+    document = result.to_json()
     assert isinstance(document["problems"], list)
     assert len(document["problems"]) == 18
     assert document["problems"][1] == {
