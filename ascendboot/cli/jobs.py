@@ -80,7 +80,7 @@ class FoundJob:
     """What stands in no report of it."""
 
 
-def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> FoundJob:
+def find_job(session: Session, job_id: str | None, *, details: bool = False) -> FoundJob:
     """The job with this id, or the one that runs, or the last one; one execution per node.
 
     Raises:
@@ -92,7 +92,7 @@ def find_job(session: Session, job_id: str | None, *, closely: bool = False) -> 
     transports, errors = session.connect_to_look(nodes)
     ids = [job.record.job_id for job in jobs]
     jobs_folder = jobs[0].record.job_folder.parent
-    answers = probe_jobs(transports, jobs_folder, ids, closely=closely, forks=session.forks)
+    answers = probe_jobs(transports, jobs_folder, ids, details=details, forks=session.forks)
     found = [_found(job, session, transports, {**errors, **answers}) for job in jobs]
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
 

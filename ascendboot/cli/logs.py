@@ -11,7 +11,7 @@ from ascendboot.cli.jobs import JOB_HELP, REPORT_FILE, find_job, folder_held, no
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UnreachableError
-from ascendboot.jobs.gather import Gathering, Shown
+from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
 from ascendboot.jobs.output import Lines as LogLines
 from ascendboot.jobs.output import (
@@ -94,7 +94,7 @@ def _follow(found: FoundJob, wanted: LogSelection) -> Gathered:
         _gathering(found, wanted, {}, follow=False)
     starts, notes = _starts(found, wanted)
     shown = {
-        rank: Shown(wanted.view(record.ranks[rank].node, rank), starts[rank])
+        rank: Selection(wanted.view(record.ranks[rank].node, rank), starts[rank])
         for rank in wanted.ranks
     }
     return _ended(found, _gathering(found, wanted, shown, follow=True), notes)
@@ -106,7 +106,7 @@ def _complete(found: FoundJob, wanted: LogSelection) -> Gathered:
     return _ended(found, gathering, _show_copies(found, wanted))
 
 
-def _ended(found: FoundJob, gathering: Gathering, notes: list[str]) -> Gathered:
+def _ended(found: FoundJob, gathering: LogGatherer, notes: list[str]) -> Gathered:
     record = found.job.record
     errors = {**found.errors, **gathering.errors}
     notes = [*notes, *gathering.problems]
@@ -118,9 +118,9 @@ def _ended(found: FoundJob, gathering: Gathering, notes: list[str]) -> Gathered:
 
 
 def _gathering(
-    found: FoundJob, wanted: LogSelection, shown: Mapping[int, Shown], *, follow: bool
-) -> Gathering:
-    gathering = Gathering(
+    found: FoundJob, wanted: LogSelection, shown: Mapping[int, Selection], *, follow: bool
+) -> LogGatherer:
+    gathering = LogGatherer(
         found.job.record,
         found.transports,
         folder=found.job.folder,
@@ -182,18 +182,18 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _write_report(found: FoundJob, gathering: Gathering) -> None:
+def _write_report(found: FoundJob, gathering: LogGatherer) -> None:
     """What the operator that was lost would have written at the end."""
-    over = found.status.is_over or gathering.course.launcher_over
+    over = found.status.is_over or gathering.progress.launcher_over
     if found.job.final is not None or not over:
         return
     record = found.job.record
     report = report_on(
         record,
-        gathering.course,
+        gathering.progress,
         folder=found.job.folder,
         started=record.started,
-        duration_s=duration_of(record, gathering.course, now()),
+        duration_s=duration_of(record, gathering.progress, now()),
         clocks=record.clocks,
     )
     if report.state is not JobState.NOT_STARTED and found.status.report.state is not (

@@ -230,7 +230,7 @@ def status(
     """
     screen, cluster = call.screen, call.cluster()
     with call.session("status", cluster, reads=True) as session:
-        found = find_job(session, job, closely=True)
+        found = find_job(session, job, details=True)
         status_now = status_with_cause(found)
         seen = where_ranks_are(found, cluster.python) if stacks else None
     _show(screen, status_now, every=lines)

@@ -116,7 +116,7 @@ def _show(
     for node in nodes:
         answer = answers[node]
         if isinstance(answer, NodeError):
-            screen.error(f"{answer}; nobody knows what is left of the job there")
+            screen.error(f"{answer}; could not check for remaining processes")
             continue
         for left in answer.left:
             screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")

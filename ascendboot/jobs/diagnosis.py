@@ -49,17 +49,17 @@ class Diagnosis:
     def __init__(
         self,
         plan: LaunchPlan | JobRecord,
-        course: Progress,
+        progress: Progress,
         ends: tuple[RankEnd, ...],
         *,
         folder: Path,
         clocks: NodeClocks,
     ) -> None:
         self._plan = plan
-        self._course = course
+        self._progress = progress
         self._ends = {end.rank: end for end in ends}
         self._clocks = clocks
-        self._collector = Collector(plan, course, folder=folder, clocks=clocks)
+        self._collector = Collector(plan, progress, folder=folder, clocks=clocks)
 
     def cause(self, launcher_words: tuple[str, ...], lost: tuple[str, ...]) -> JobCause | None:
         """Why the job failed; `lost` are the nodes that mpirun lost."""
@@ -74,7 +74,7 @@ class Diagnosis:
             return self._of_lost(lost, "")
         cause = first_cause(
             self._plan.ranks,
-            self._collector.clues(tuple(self._ends.values())),
+            self._collector.evidence(tuple(self._ends.values())),
             uncertainty_s=2 * self._clocks.uncertainty_s,  # two nodes against each other
         )
         if cause is None:
@@ -98,7 +98,7 @@ class Diagnosis:
 
     def _with_full_disks(self, cause: JobCause) -> JobCause:
         """A node without room is lost for that, and its ranks may not even say why they fail."""
-        full = [node for node in cause.nodes if node in self._course.full_disks]
+        full = [node for node in cause.nodes if node in self._progress.full_disks]
         if not full or (cause.meaning and cause.kind is not CauseKind.NODE):
             return cause
         meaning = f"the disk of {', '.join(full)} is full"
@@ -112,23 +112,23 @@ class Diagnosis:
 
     def _ended_at(self, end: RankEnd) -> tuple[float, int]:
         # Without a record of its end the launcher named this rank: then it was the first.
-        seen = self._course.ended.get(end.rank)
+        seen = self._progress.ended.get(end.rank)
         at = 0.0 if seen is None else self._clocks.here(end.node, seen.at)
         return (at, end.rank)
 
     def _followed(self, end: RankEnd) -> bool:
-        return self._course.was_ended(end.rank, self._plan.nodes.index(end.node))
+        return self._progress.was_ended(end.rank, self._plan.nodes.index(end.node))
 
     def _went_with_launcher(self, cause: JobCause) -> bool:
         """Whether its rank only went with a launcher that is gone, and says nothing itself."""
-        gone = self._course.launcher_over and self._course.launcher_code is None
+        gone = self._progress.launcher_over and self._progress.launcher_code is None
         signals = {self._ends[rank].signal for rank in cause.ranks}
         return gone and not cause.words and signals <= OF_A_LOST_LAUNCHER
 
     def _of_launcher(self, words: tuple[str, ...]) -> JobCause | None:
         """Where no rank failed: what the launcher says, if that is known."""
-        code = self._course.launcher_code
-        known = known_of_launcher(words) if self._course.launcher_over and code else None
+        code = self._progress.launcher_code
+        known = known_of_launcher(words) if self._progress.launcher_over and code else None
         if known is None:
             return None
         line, meaning = known

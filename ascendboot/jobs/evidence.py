@@ -359,7 +359,7 @@ def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
     return replace(said, of_a_peer=of_a_peer, trouble=text)
 
 
-def alike(words: str) -> str:
+def without_numbers(words: str) -> str:
     """`words` without what differs between ranks that fail alike: numbers and addresses."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", words)
 
@@ -429,8 +429,8 @@ def _with_message(lines: list[str], number: int) -> tuple[int, str, bool]:
 def _error_of(text: str, line: str, offset: int) -> ErrorInLog:
     first, *rest = lines = text.strip().splitlines()
     known = known_words(text)
-    told = next((one.strip() for one in lines if known and known_words(one) is known), first)
-    words = first if told == first else f"{first[: _LONGEST // 2]} … {told}"
+    line_known = next((one.strip() for one in lines if known and known_words(one) is known), first)
+    words = first if line_known == first else f"{first[: _LONGEST // 2]} … {line_known}"
     return ErrorInLog(
         words=words[:_LONGEST],
         line=next((one for one in (line, first, *rest) if _TIME.search(one)), line),
@@ -445,31 +445,31 @@ _SECOND: Final = 1.0
 
 
 class Collector:
-    """What is known of one job, as clues."""
+    """What is known of one job, as evidence."""
 
     def __init__(
         self,
         plan: LaunchPlan | JobRecord,
-        course: Progress,
+        progress: Progress,
         *,
         folder: Path,
         clocks: NodeClocks,
     ) -> None:
         self._plan = plan
-        self._course = course
+        self._progress = progress
         self._folder = folder
         self._clocks = clocks
         self._peers = Peers(plan)
         self._zones = {
             rank.node: end.zone_s
             for rank in plan.ranks
-            if (end := course.ended.get(rank.rank)) is not None and end.zone_s is not None
+            if (end := progress.ended.get(rank.rank)) is not None and end.zone_s is not None
         }
 
-    def clues(self, ends: tuple[RankEnd, ...]) -> Iterator[Evidence]:
-        """All clues; `ends` with what only the launcher saw."""
+    def evidence(self, ends: tuple[RankEnd, ...]) -> Iterator[Evidence]:
+        """All evidence; `ends` with what only the launcher saw."""
         for rank, end in zip(self._plan.ranks, ends, strict=True):
-            seen = self._course.ended.get(rank.rank)
+            seen = self._progress.ended.get(rank.rank)
             if seen is not None:
                 yield self._ended(rank, seen)
             elif end.exit_code:
@@ -480,11 +480,11 @@ class Collector:
                 yield from self._words(rank, seen)
 
     def _ended(self, rank: PlannedRank, seen: RankEnded) -> Evidence:
-        by_us = self._course.was_ended(rank.rank, self._plan.nodes.index(rank.node))
+        by_us = self._progress.was_ended(rank.rank, self._plan.nodes.index(rank.node))
         return Evidence(
             kind=Kind.ENDED_BY_US if by_us else Kind.ENDED,
             rank=rank.rank,
-            at=self._common(rank, seen.at),
+            at=self._on_our_clock(rank, seen.at),
             exit_code=seen.exit_code,
             source="events",
             out_of_memory=seen.out_of_memory,
@@ -495,7 +495,7 @@ class Collector:
         said = self._error_in_log(rank)
         if said is not None:
             at, precision_s = self._time(rank, seen, said)
-            late = at is not None and at - precision_s >= self._began_to_end(rank)
+            late = at is not None and at - precision_s >= self._ending_started(rank)
             if at is None and filed is not None:
                 at, precision_s = filed.at, filed.precision_s
             yield Evidence(
@@ -512,37 +512,37 @@ class Collector:
 
     def _error_in_log(self, rank: PlannedRank) -> ErrorInLog | None:
         path = self._folder / rank_log(rank.rank)
-        tail, begins_at = tail_of(path, since=self._course.log_begins.get(rank.rank, 0))
+        tail, begins_at = tail_of(path, since=self._progress.log_begins.get(rank.rank, 0))
         return error_in(tail, begins_at=begins_at)
 
     def _time(
         self, rank: PlannedRank, seen: RankEnded | None, said: ErrorInLog
     ) -> tuple[float | None, float]:
         """When it was said, and by how much that may be too late."""
-        ended = None if seen is None else self._common(rank, seen.at)
+        ended = None if seen is None else self._on_our_clock(rank, seen.at)
         zone_s = self._zones.get(rank.node)
-        told = time_in(said.line, zone_s=zone_s, until=None if seen is None else seen.at)
-        if told is not None:
-            whole = _SECOND if told.is_integer() else 0.0  # then it was within that second
-            return _not_after(self._common(rank, told + whole), ended), whole
-        arrivals = self._course.arrivals.get(rank_log(rank.rank))
+        written = time_in(said.line, zone_s=zone_s, until=None if seen is None else seen.at)
+        if written is not None:
+            whole = _SECOND if written.is_integer() else 0.0  # then it was within that second
+            return _not_after(self._on_our_clock(rank, written + whole), ended), whole
+        arrivals = self._progress.arrivals.get(rank_log(rank.rank))
         came = None if arrivals is None else arrivals.of(said.offset)
         return (None, 0.0) if came is None else (_not_after(came, ended), PRECISION_S)
 
     def _error_file(self, rank: PlannedRank) -> Evidence | None:
         """What torchelastic's `@record` wrote; its time is a whole second."""
         try:
-            message = json.loads(self._course.told[rank.rank])["message"]
+            message = json.loads(self._progress.error_files[rank.rank])["message"]
             at = float(message["extraInfo"]["timestamp"]) + _SECOND
             words = str(message["message"])
         except (KeyError, TypeError, ValueError):
             return None
-        seen = self._course.ended.get(rank.rank)
-        ended = None if seen is None else self._common(rank, seen.at)
+        seen = self._progress.ended.get(rank.rank)
+        ended = None if seen is None else self._on_our_clock(rank, seen.at)
         return Evidence(
             kind=Kind.PEER if is_of_a_peer(words) or names_a_peer(words) else Kind.OWN,
             rank=rank.rank,
-            at=_not_after(self._common(rank, at), ended),
+            at=_not_after(self._on_our_clock(rank, at), ended),
             precision_s=_SECOND,
             words=words.strip().partition("\n")[0],
             source="error file",
@@ -553,12 +553,12 @@ class Collector:
         named = self._peers.named_in(text, rank)
         return {"blames": named.ranks, "blamed_nodes": named.nodes}
 
-    def _began_to_end(self, rank: PlannedRank) -> float:
+    def _ending_started(self, rank: PlannedRank) -> float:
         """When it was ended on purpose: what it says from then on is no cause."""
         node_rank = self._plan.nodes.index(rank.node)
-        return self._common(rank, self._course.ending_began(rank.rank, node_rank))
+        return self._on_our_clock(rank, self._progress.ending_started(rank.rank, node_rank))
 
-    def _common(self, rank: PlannedRank, at: float) -> float:
+    def _on_our_clock(self, rank: PlannedRank, at: float) -> float:
         return self._clocks.here(rank.node, at)
 
 

@@ -9,7 +9,7 @@ from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 from ascendboot.jobs.error_codes import known_end, known_words
-from ascendboot.jobs.evidence import Kind, alike
+from ascendboot.jobs.evidence import Kind, without_numbers
 from ascendboot.jobs.progress import BY_LAUNCHER, signal_of
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import fold, ranks_named
@@ -391,9 +391,9 @@ def _alike(first: _Suspect, suspects: list[_Suspect], size: int) -> list[_Suspec
         return [first]
     head = first.view
     if head.own is not None:
-        words = alike(head.words)
+        words = without_numbers(head.words)
         said = ((s, s.view.own or s.view.late) for s in suspects)
-        equal = [s for s, own in said if own is not None and alike(own.words) == words]
+        equal = [s for s, own in said if own is not None and without_numbers(own.words) == words]
         return equal if len(equal) > 1 else [first]
     at = head.failed_at
     silent = [

@@ -45,7 +45,7 @@ class NodeEvent:
 
 
 @dataclass(frozen=True)
-class Back:
+class Reconnected:
     """A node whose stream had ended is followed again; or why it is not."""
 
     node: str
@@ -75,7 +75,7 @@ class NodeFollower:
         self._wrote = False
         self._changed = threading.Condition()
         self._busy = False
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the node's stream; none: it has ended."""
@@ -95,7 +95,7 @@ class NodeFollower:
         with self._changed:
             demux = Demux(nonce, self._give, self._line_may_end)
             frames = Frames(self._give, self._skip, lambda _word: None)
-            self._demux, self._heard_at = demux, time.monotonic()
+            self._demux, self._received_at = demux, time.monotonic()
 
         def fetched(data: bytes) -> None:
             if self._demux is not demux or self._garbled:
@@ -127,13 +127,13 @@ class NodeFollower:
                 feed(data)
                 self._changed.notify_all()
         finally:
-            self._heard_at = time.monotonic()
+            self._received_at = time.monotonic()
             self._busy = False
 
     @property
     def silent_s(self) -> float:
         """How long nothing has come; time in which we ourselves were busy does not count."""
-        return 0.0 if self._busy else time.monotonic() - self._heard_at
+        return 0.0 if self._busy else time.monotonic() - self._received_at
 
     def short_of(
         self, sizes: Mapping[str, int], *, patience_s: float
@@ -309,7 +309,9 @@ class Followers:
     def _begin(self, node: str, nonce: str) -> None:
         told = self._on_sample
         on_sample = None if told is None else partial(told, node)
-        follower = NodeFollower(node, self._files(node), nonce, self._teller(node), on_sample)
+        follower = NodeFollower(
+            node, self._files(node), nonce, self._event_handler(node), on_sample
+        )
         self.nodes[node] = follower
         self._arrivals.update(follower.arrivals)
 
@@ -330,7 +332,7 @@ class Followers:
         for stream in self._streams[node]:
             stream.close()
 
-    def _teller(self, node: str) -> Callable[[Event | None], None]:
+    def _event_handler(self, node: str) -> Callable[[Event | None], None]:
         return lambda event: self._on_event(NodeEvent(node, event))
 
     def _files(self, node: str) -> dict[str, LogCopy]:
@@ -355,7 +357,7 @@ class Followers:
 
 
 if TYPE_CHECKING:
-    Box: TypeAlias = queue.SimpleQueue[NodeEvent | Back | HungJob | None]
+    Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
     """What comes to whoever follows a job; None wakes it."""
 
 
@@ -369,7 +371,7 @@ class Timeouts:
     """Between two signs of life of a node's follower."""
     silence_s: float = 60.0
     """Without any sign from the primary until it counts as lost."""
-    back_s: float = 60.0
+    reconnect_s: float = 60.0
     """Until a connection that was lost has to be back."""
     drain_s: float = 10.0
     """Without any byte of a log that is known to be longer."""
@@ -380,17 +382,17 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
-        self._box: Box | None = None
+        self._inbox: Inbox | None = None
 
     def press(self) -> None:
         """Note one more interrupt; may be called from a signal handler or another thread."""
         self.count += 1
-        if self._box is not None:
-            self._box.put(None)
+        if self._inbox is not None:
+            self._inbox.put(None)
 
-    def wake(self, box: Box) -> None:
+    def wake(self, inbox: Inbox) -> None:
         """Put None into `box` at every press from now on."""
-        self._box = box
+        self._inbox = inbox
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,9 +402,9 @@ class Running:
     plan: LaunchPlan
     transports: dict[str, Transport]
     """Of its nodes; another one where a connection was lost and came back."""
-    course: Progress
+    progress: Progress
     interrupts: Interrupts
-    box: Box
+    inbox: Inbox
     """What comes of it to whoever follows it."""
     forks: int
     """On how many nodes to work at once."""
@@ -435,17 +437,17 @@ class Reconnector:
         self._tell = tell
         self._within_s = within_s
         self._threads: dict[str, threading.Thread] = {}
-        self._away: set[str] = set()
+        self._reconnecting: set[str] = set()
         self._over = threading.Event()
 
-    def is_away(self, node: str) -> bool:
+    def is_reconnecting(self, node: str) -> bool:
         """Whether its connection is being brought back."""
-        return node in self._away
+        return node in self._reconnecting
 
-    def bring_back(self, node: str) -> None:
+    def reconnect(self, node: str) -> None:
         """Begin to, unless that goes on already; a `Back` comes to the job's box."""
-        if not self.is_away(node):
-            self._away.add(node)
+        if not self.is_reconnecting(node):
+            self._reconnecting.add(node)
             thread = threading.Thread(
                 target=self._work, args=(node,), name=f"lifeline {node}", daemon=True
             )
@@ -457,9 +459,9 @@ class Reconnector:
         waited = tuple(nodes)
         until = time.monotonic() + at_most_s
         for node in waited:
-            self.bring_back(node)
+            self.reconnect(node)
         for node in waited:
-            while self.is_away(node) and not self._job.interrupts.count:
+            while self.is_reconnecting(node) and not self._job.interrupts.count:
                 if time.monotonic() >= until:
                     return
                 self._threads[node].join(0.2)
@@ -475,8 +477,8 @@ class Reconnector:
         except NodeError as error:
             why = error
         finally:  # before the word of it: whoever reads that waits for no more of them
-            self._away.discard(node)
-            self._job.box.put(Back(node, why))
+            self._reconnecting.discard(node)
+            self._job.inbox.put(Reconnected(node, why))
 
     def _resume(self, node: str) -> None:
         """Follow a node again; where its connection is as it was, over that one.
@@ -497,7 +499,7 @@ class Reconnector:
             away_s = time.monotonic() - lost_at
             words = f"{node}: its connection was lost, and is back after {away_s:.0f} s"
             self._tell(words)
-            self._job.course.notes += (f"{words}; the job went on meanwhile",)
+            self._job.progress.notes += (f"{words}; the job went on meanwhile",)
             self._look(transport)
         self._followers.resume(node, transport)
 
@@ -511,7 +513,7 @@ class Reconnector:
             expect=frozenset({0, 1}),
         )
         if transport.run(look).checked().exit_code:
-            seen = f"its folder {folder} is gone; was its container, or the node, made anew?"
+            seen = f"its folder {folder} is gone; was its container, or the node, re-created?"
             raise NodeError(transport.node, seen)
 
     def _reached(

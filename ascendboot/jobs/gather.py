@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _EVENTS = "events"
 
 
-class NodeGathering:
+class NodeGatherer:
     """Takes a node's streams, one at a time, into the copies of its logs, and its events."""
 
     def __init__(
@@ -43,7 +43,7 @@ class NodeGathering:
         self._copies = copies
         self._events = events
         self._wake = wake
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._is_busy = False
         self._reader: object = None
         self.is_absent = False
@@ -60,7 +60,7 @@ class NodeGathering:
     @property
     def silent_s(self) -> float:
         """How long nothing has come; time in which we ourselves were busy does not count."""
-        return 0.0 if self._is_busy else time.monotonic() - self._heard_at
+        return 0.0 if self._is_busy else time.monotonic() - self._received_at
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -84,12 +84,12 @@ class NodeGathering:
             try:
                 self._feed(frames, data)
             finally:
-                self._heard_at = time.monotonic()
+                self._received_at = time.monotonic()
                 self._is_busy = False
                 self._wake()
 
         self.ended.clear()
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._reader = feed
         return feed
 
@@ -133,7 +133,7 @@ SILENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class Selection:
     """What is shown of a log."""
 
     lines: LineView | None = None
@@ -141,7 +141,7 @@ class Shown:
     """From which byte on."""
 
 
-class Gathering:
+class LogGatherer:
     """The logs of one job in the folder of its run, completed from its nodes."""
 
     def __init__(
@@ -151,7 +151,7 @@ class Gathering:
         *,
         folder: Path,
         output: RankOutput,
-        shown: Mapping[int, Shown] | None = None,
+        shown: Mapping[int, Selection] | None = None,
         forks: int,
     ) -> None:
         """`shown`: what goes to `output` of which ranks, that which is here already first."""
@@ -159,11 +159,11 @@ class Gathering:
         self._transports = transports
         self._forks = forks
         self._lock = threading.Lock()
-        self._box: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.course = Progress()
+        self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.progress = Progress()
         self.errors: dict[str, NodeError] = {}
         self.nodes = {
-            node: NodeGathering(
+            node: NodeGatherer(
                 {
                     name: LogCopy(
                         folder / name,
@@ -176,7 +176,7 @@ class Gathering:
                     for name, view in _views(job, node, shown or {}).items()
                 },
                 EventReader(node, self._note),
-                lambda: self._box.put(None),
+                lambda: self._inbox.put(None),
             )
             for node in transports
         }
@@ -208,10 +208,10 @@ class Gathering:
     @property
     def is_gone(self) -> bool:
         """Whether the primary no longer has the job's folder."""
-        return self.job_primary is not None and self.job_primary.is_absent
+        return self.primary_node is not None and self.primary_node.is_absent
 
     @property
-    def job_primary(self) -> NodeGathering | None:
+    def primary_node(self) -> NodeGatherer | None:
         """What came from the primary; None when it was not reached."""
         return self.nodes.get(self._job.primary)
 
@@ -221,12 +221,12 @@ class Gathering:
         return tuple(p for node in self.nodes.values() for p in node.problems)
 
     def _goes_on(self) -> bool:
-        primary = self.job_primary
+        primary = self.primary_node
         if primary is None or self._job.primary in self.errors:
             return False
-        if primary.is_lost and not self.course.launcher_over:
-            self.course.note(LauncherEnded(None))
-        return not (self.course.launcher_over or primary.is_absent)
+        if primary.is_lost and not self.progress.launcher_over:
+            self.progress.note(LauncherEnded(None))
+        return not (self.progress.launcher_over or primary.is_absent)
 
     def _see_the_last(self) -> None:
         """Wait for what is still taken in of closed streams: new ones begin where these end."""
@@ -234,14 +234,16 @@ class Gathering:
             self._sleep(1.0)
             for name, node in self.nodes.items():
                 if name not in self.errors and node.is_read and node.silent_s > SILENCE_S:
-                    self._miss(name, f"its last stream has not ended for {node.silent_s:.0f} s")
+                    self._mark_lost(
+                        name, f"its last stream has not ended for {node.silent_s:.0f} s"
+                    )
 
-    def _asked(self) -> Iterable[NodeGathering]:
+    def _asked(self) -> Iterable[NodeGatherer]:
         return (node for name, node in self.nodes.items() if name not in self.errors)
 
     def _sleep(self, seconds: float) -> None:
         with suppress(queue.Empty):
-            self._box.get(timeout=seconds)
+            self._inbox.get(timeout=seconds)
 
     def _wait(self, seconds: float) -> None:
         self._sleep(seconds)
@@ -254,11 +256,11 @@ class Gathering:
             elif node.ended.is_set():
                 continue
             elif is_over:
-                self._miss(name, "its connection has ended")
+                self._mark_lost(name, "its connection has ended")
             elif node.silent_s > SILENCE_S:
-                self._miss(name, f"nothing came for {node.silent_s:.0f} s")
+                self._mark_lost(name, f"nothing came for {node.silent_s:.0f} s")
 
-    def _miss(self, node: str, seen: str) -> None:
+    def _mark_lost(self, node: str, seen: str) -> None:
         words = f"could not gather logs of job {self._job.job_id}: {seen}"
         self.errors[node] = UnreachableError(node, words)
 
@@ -291,13 +293,13 @@ class Gathering:
 
     def _note(self, event: Event) -> None:
         with self._lock:
-            self.course.note(event)
+            self.progress.note(event)
 
 
-def _views(job: JobRecord, node: str, shown: Mapping[int, Shown]) -> dict[str, Shown]:
+def _views(job: JobRecord, node: str, shown: Mapping[int, Selection]) -> dict[str, Selection]:
     """What is shown of each file that is gathered from a node."""
-    views = dict.fromkeys(job.logs_on(node), Shown())
+    views = dict.fromkeys(job.logs_on(node), Selection())
     for rank in job.ranks_on(node):
-        views[rank_log(rank.rank)] = shown.get(rank.rank, Shown())
-        views[rank_marks(rank.rank)] = Shown()
+        views[rank_log(rank.rank)] = shown.get(rank.rank, Selection())
+        views[rank_marks(rank.rank)] = Selection()
     return views

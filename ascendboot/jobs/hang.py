@@ -61,8 +61,8 @@ class Detector:
         self._timeout_s = timeout_s
         self._views: dict[str, _NodeView | None] = dict.fromkeys(nodes)
         self._due = set(self._views)
-        self._told_hang = False
-        self._told_silence = False
+        self._reported_hang = False
+        self._reported_silence = False
 
     def take(self, node: str, sample: NodeSample) -> Standstill | None:
         """What is to be told now, if anything.
@@ -98,13 +98,13 @@ class Detector:
         idle_s = min(view.idle_s for view in views)
         is_hang = idle_s >= self._timeout_s
         if not is_hang:
-            self._told_hang = False
+            self._reported_hang = False
         if silent_s < self._timeout_s or not any(view.last.ranks for view in views):
             return None
-        if self._told_hang if is_hang else self._told_silence:
+        if self._reported_hang if is_hang else self._reported_silence:
             return None
-        self._told_silence = True
-        self._told_hang = is_hang
+        self._reported_silence = True
+        self._reported_hang = is_hang
         return Standstill(silent_s=silent_s, idle_s=idle_s, is_hang=is_hang)
 
 

@@ -27,7 +27,7 @@ _MARK = re.compile(rb"^(\d+\.\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 _NOTHING = re.compile(rb"\0{4096,}")
 
 
-def hole_of(size: int, limit: int) -> tuple[int, int]:
+def dropped_range(size: int, limit: int) -> tuple[int, int]:
     """From where to where a log of this size is dropped once it takes more than `limit`.
 
     A quarter of the limit stays at the beginning, half of it at the end.
@@ -59,11 +59,11 @@ def pieces(file: BinaryIO, start: int) -> Iterator[bytes | int]:
         block = file.read(_BLOCK)
         if not block:
             return
-        yield from without_nothing(block)
+        yield from split_at_gaps(block)
         at += len(block)
 
 
-def without_nothing(data: bytes) -> Iterator[bytes | int]:
+def split_at_gaps(data: bytes) -> Iterator[bytes | int]:
     """`data`, with the number of bytes in place of a long row of zero bytes.
 
     So reads what was dropped before it could be read.
@@ -205,7 +205,7 @@ class LogCopy:
 
     def give(self, data: bytes) -> None:
         """Take the next bytes of the file."""
-        for piece in without_nothing(data):
+        for piece in split_at_gaps(data):
             if isinstance(piece, int):
                 self.skip(piece)
             else:
@@ -255,7 +255,7 @@ class LogCopy:
         except OSError as error:
             self._lose(error)
             return
-        start, end = hole_of(self.size, self._limit)
+        start, end = dropped_range(self.size, self._limit)
         if self._limit and self.size - max(0, self._dropped_to - start) > self._limit:
             drop(self._copy.fileno(), max(start, self._dropped_to), end)
             self._dropped_to = end
@@ -486,7 +486,7 @@ class Lines:
     def feed(self, data: bytes) -> bytes:
         """All lines that are complete with `data`, in one piece; empty when there is none."""
         if self._missing and data:
-            return self._what_is_missing() + self.feed(data)
+            return self._gap_line() + self.feed(data)
         if self._newline_shown and data:
             self._newline_shown = False
             data = data.removeprefix(b"\n")
@@ -515,10 +515,10 @@ class Lines:
 
     def finish(self) -> bytes:
         """The last line when it has no newline."""
-        shown = self._what_is_missing()
+        shown = self._gap_line()
         return shown + (self._take_pending() if self._pending else b"")
 
-    def _what_is_missing(self) -> bytes:
+    def _gap_line(self) -> bytes:
         count, self._missing = self._missing, 0
         words = f"[ascendboot: {count} bytes are missing here: the log outgrew logs.max_size]"
         return self._shown(words.encode()) if count else b""

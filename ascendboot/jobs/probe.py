@@ -66,7 +66,7 @@ def probe_jobs(
     jobs: PurePosixPath,
     job_ids: Sequence[str],
     *,
-    closely: bool = False,
+    details: bool = False,
     forks: int,
 ) -> dict[str, dict[str, JobProbe] | NodeError]:
     """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
@@ -74,17 +74,17 @@ def probe_jobs(
     `jobs` is the folder of all jobs of the cluster. A node that could not be asked is given with
     its error.
     """
-    command = probe_command(jobs, job_ids, closely=closely)
+    command = probe_command(jobs, job_ids, details=details)
     return on_each(
         transports, lambda node: probe_result(transports[node].run(command)), forks=forks
     )
 
 
 def probe_command(
-    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, closely: bool = False
+    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, details: bool = False
 ) -> Command:
     """The command whose output `probe_result` reads."""
-    return _command(script("jobs-probe.sh"), str(jobs), "1" if closely else "0", *job_ids)
+    return _command(script("jobs-probe.sh"), str(jobs), "1" if details else "0", *job_ids)
 
 
 def probe_below(base: str) -> Command:
@@ -100,7 +100,9 @@ def _command(text: str, *words: str) -> Command:
     )
 
 
-def living(answers: Mapping[str, dict[str, JobProbe] | NodeError]) -> dict[str, list[str]]:
+def running_nodes(
+    answers: Mapping[str, dict[str, JobProbe] | NodeError],
+) -> dict[str, list[str]]:
     """By job of which something lives: the nodes where it does; who gave no answer is left out."""
     found: dict[str, list[str]] = {}
     for node, looks in answers.items():

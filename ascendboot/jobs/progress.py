@@ -68,7 +68,7 @@ class Progress:
 
     started: set[int] = field(default_factory=set)
     ended: dict[int, RankEnded] = field(default_factory=dict)
-    told: dict[int, bytes] = field(default_factory=dict)
+    error_files: dict[int, bytes] = field(default_factory=dict)
     """The error files that ranks left."""
     arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
     """When which part of which log came in, where somebody followed."""
@@ -84,7 +84,7 @@ class Progress:
     """By rank: since when, by its node's clock, it was ended on purpose."""
     left: dict[int, NodeLeft] = field(default_factory=dict)
     """The nodes that an elastic job gave up, by node rank."""
-    lives: list[RankNumbered] = field(default_factory=list)
+    starts: list[RankNumbered] = field(default_factory=list)
     """Each time that the ranks of an elastic job began: its first rank, which is always there."""
     log_begins: dict[int, int] = field(default_factory=dict)
     """By rank: how long its log was when it began for the last time, where that is not 0."""
@@ -106,7 +106,7 @@ class Progress:
     notes: tuple[str, ...] = ()
 
     @property
-    def has_trouble(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether anything of it was seen to fail."""
         return bool(
             (self.launcher_over and self.launcher_code != 0)
@@ -117,9 +117,9 @@ class Progress:
     def was_ended(self, rank: int, node_rank: int) -> bool:
         """Whether a rank of that node ended because it was ended on purpose."""
         seen = self.ended.get(rank)
-        return seen is not None and seen.at >= self.ending_began(rank, node_rank)
+        return seen is not None and seen.at >= self.ending_started(rank, node_rank)
 
-    def ending_began(self, rank: int, node_rank: int) -> float:
+    def ending_started(self, rank: int, node_rank: int) -> float:
         """When, by its node's clock, a rank of that node was ended on purpose; infinite: never."""
         never = float("inf")
         return min(self.endings.get(node_rank, never), self.rank_endings.get(rank, never))
@@ -132,7 +132,7 @@ class Progress:
             case RankNumbered():
                 self._begin(event)
             case RankTold(rank=rank, error=error):
-                self.told[rank] = error
+                self.error_files[rank] = error
             case RankEndingBegan(rank=rank, at=at):
                 self.rank_endings.setdefault(rank, at)
             case RankEnded(rank=rank):
@@ -161,11 +161,11 @@ class Progress:
     def _begin(self, numbered: RankNumbered) -> None:
         """What is known of the life of the rank before counts no longer."""
         rank = numbered.rank
-        for known in (self.ended, self.told, self.rank_endings):
+        for known in (self.ended, self.error_files, self.rank_endings):
             known.pop(rank, None)
         self.log_begins[rank] = numbered.log_bytes
         if rank == 0:
-            self.lives.append(numbered)
+            self.starts.append(numbered)
 
 
 SIGNALLED = 128
@@ -177,11 +177,11 @@ OF_A_LOST_LAUNCHER = BY_LAUNCHER | {SIGHUP, SIGPIPE}
 """What ends ranks whose launcher is gone."""
 
 
-def ends_of(plan: LaunchPlan | JobRecord, course: Progress) -> tuple[RankEnd, ...]:
+def ends_of(plan: LaunchPlan | JobRecord, progress: Progress) -> tuple[RankEnd, ...]:
     """The end of every rank, in rank order; one without an exit code was not seen to end."""
     ends = []
     for rank in plan.ranks:
-        seen = course.ended.get(rank.rank)
+        seen = progress.ended.get(rank.rank)
         ends.append(
             RankEnd(
                 rank=rank.rank,
@@ -200,41 +200,41 @@ def signal_of(exit_code: int) -> int | None:
     return number if 0 < number <= _HIGHEST_SIGNAL else None
 
 
-def after_restarts(plan: LaunchPlan | JobRecord, course: Progress) -> Progress:
+def after_restarts(plan: LaunchPlan | JobRecord, progress: Progress) -> Progress:
     """The course without what the job has got over.
 
     That is what ended on nodes that it gave up and, while it goes on, the ends of ranks that begin
     again. Of a job that failed everything counts: its end may have begun on such a node.
     """
-    if course.launcher_code or 0 in course.endings:
-        return course
-    gone = _gone(plan, course)
+    if progress.launcher_code or 0 in progress.endings:
+        return progress
+    gone = _gone(plan, progress)
     ended = {
         rank: end
-        for rank, end in course.ended.items()
-        if rank not in gone and (course.launcher_over or end.exit_code == 0)
+        for rank, end in progress.ended.items()
+        if rank not in gone and (progress.launcher_over or end.exit_code == 0)
     }
-    endings = {node: at for node, at in course.endings.items() if node not in course.left}
-    return replace(course, ended=ended, endings=endings)
+    endings = {node: at for node, at in progress.endings.items() if node not in progress.left}
+    return replace(progress, ended=ended, endings=endings)
 
 
 def restart_notes(
-    plan: LaunchPlan | JobRecord, course: Progress, clocks: NodeClocks
+    plan: LaunchPlan | JobRecord, progress: Progress, clocks: NodeClocks
 ) -> tuple[str, ...]:
     """Which node was lost when and why, and each time that the ranks began again, in that order."""
 
     def when(at: float) -> str:
         return f"{datetime.fromtimestamp(clocks.here(plan.primary, at), timezone.utc):%H:%M:%S} UTC"
 
-    told = [
+    notes = [
         (left.at, f"{_lost(plan, left.node_rank)} at {when(left.at)}: {left.why}")
-        for left in course.left.values()
+        for left in progress.left.values()
     ]
-    for before, life in zip(course.lives, course.lives[1:], strict=False):
+    for before, life in zip(progress.starts, progress.starts[1:], strict=False):
         same = life.world_size == before.world_size
         sizes = f"{life.world_size} of them, {'as' if same else before.world_size} before"
-        told.append((life.at, f"the ranks began again at {when(life.at)}: {sizes}"))
-    return tuple(words for _, words in sorted(told))
+        notes.append((life.at, f"the ranks began again at {when(life.at)}: {sizes}"))
+    return tuple(words for _, words in sorted(notes))
 
 
 def _lost(plan: LaunchPlan | JobRecord, node_rank: int) -> str:
@@ -242,20 +242,20 @@ def _lost(plan: LaunchPlan | JobRecord, node_rank: int) -> str:
     return f"{node}: lost with {ranks_named(tuple(r.rank for r in plan.ranks_on(node)))}"
 
 
-def _gone(plan: LaunchPlan | JobRecord, course: Progress) -> frozenset[int]:
+def _gone(plan: LaunchPlan | JobRecord, progress: Progress) -> frozenset[int]:
     return frozenset(
-        rank.rank for number in course.left for rank in plan.ranks_on(plan.nodes[number])
+        rank.rank for number in progress.left for rank in plan.ranks_on(plan.nodes[number])
     )
 
 
 class Lifecycle(Protocol):
     """What the events of a job mean for it as a whole."""
 
-    def has_begun(self, course: Progress) -> bool:
+    def has_started(self, progress: Progress) -> bool:
         """Whether all began that it waits for."""
         ...
 
-    def will_end(self, event: Event, course: Progress) -> bool:
+    def will_end(self, event: Event, progress: Progress) -> bool:
         """Whether its launcher ends soon, now that `event` has come."""
         ...
 
@@ -266,15 +266,15 @@ class WholeJobLifecycle:
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
 
-    def has_begun(self, course: Progress) -> bool:
+    def has_started(self, progress: Progress) -> bool:
         """Every rank has."""
-        return len(course.started) == self._ranks
+        return len(progress.started) == self._ranks
 
-    def will_end(self, event: Event, course: Progress) -> bool:
+    def will_end(self, event: Event, progress: Progress) -> bool:
         """A rank failed or is ended, or all are through."""
         match event:
             case RankEnded(exit_code=code):
-                return bool(code) or len(course.ended) == self._ranks
+                return bool(code) or len(progress.ended) == self._ranks
             case StopAsked() | EndingBegan() | RankEndingBegan():
                 return True
             case _:
@@ -287,20 +287,20 @@ class ElasticLifecycle:
     def __init__(self, plan: LaunchPlan) -> None:
         self._node_ranks = {rank.rank: plan.nodes.index(rank.node) for rank in plan.ranks}
 
-    def has_begun(self, course: Progress) -> bool:
+    def has_started(self, progress: Progress) -> bool:
         """The first rank has: it waits for as many nodes as are needed."""
-        return 0 in course.started
+        return 0 in progress.started
 
-    def will_end(self, event: Event, course: Progress) -> bool:
+    def will_end(self, event: Event, progress: Progress) -> bool:
         """The primary ends it, or all ranks are through on the nodes that are left."""
         match event:
             case StopAsked() | EndingBegan(node_rank=0):
                 return True
             case RankEnded() | NodeLeft():
                 ends = {
-                    n: course.ended.get(n)
+                    n: progress.ended.get(n)
                     for n, on in self._node_ranks.items()
-                    if on not in course.left
+                    if on not in progress.left
                 }
                 return all(end is not None and end.exit_code == 0 for end in ends.values())
             case _:

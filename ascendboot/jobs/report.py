@@ -64,19 +64,19 @@ def with_killed(ends: tuple[RankEnd, ...], said: Iterable[tuple[str, ...]]) -> t
     )
 
 
-def of_the_first(
+def words_of_first_to_end(
     plan: LaunchPlan | JobRecord,
-    course: Progress,
+    progress: Progress,
     said: Mapping[str, tuple[str, ...]],
     clocks: NodeClocks,
 ) -> tuple[str, ...]:
     """What the launcher said, or the agent that was the first to see that the job must end."""
 
     def began_to_end(number: int) -> float:
-        return clocks.here(plan.nodes[number], course.endings[number])
+        return clocks.here(plan.nodes[number], progress.endings[number])
 
     # What an elastic job has lost it goes on without, unless the primary says otherwise.
-    standing = [number for number in course.endings if number not in course.left]
+    standing = [number for number in progress.endings if number not in progress.left]
     node = plan.nodes[min(standing, key=began_to_end, default=0)]
     words = said.get(node, ())
     return words if node == plan.primary else tuple(f"{node}: {line}" for line in words)
@@ -93,7 +93,7 @@ def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tu
     return tuple(dict.fromkeys(end.node for end in ends if end.node not in seen))
 
 
-def launcher_gist(words: tuple[str, ...]) -> str:
+def launcher_summary(words: tuple[str, ...]) -> str:
     """The launcher's words: what ssh said comes first, what is made of it last."""
     lines = [line for line in words if line.strip("-*")]
     decided = next((number for number, line in enumerate(lines, 1) if ENDING in line), None)
@@ -141,7 +141,7 @@ _OVERDUE = "every rank{left} ended well; the launcher did not end after them and
 
 def report_on(
     plan: LaunchPlan | JobRecord,
-    course: Progress,
+    progress: Progress,
     *,
     folder: Path,
     started: str,
@@ -152,20 +152,20 @@ def report_on(
     # No start of a job waits for what only its end needs.
 
     said = launcher_output(plan, folder)
-    ends = with_killed(ends_of(plan, course), said.values())
-    course = _final_progress(plan, course, ends, clocks)
-    words = of_the_first(plan, course, said, clocks)
+    ends = with_killed(ends_of(plan, progress), said.values())
+    progress = _final_progress(plan, progress, ends, clocks)
+    words = words_of_first_to_end(plan, progress, said, clocks)
     lost = lost_nodes(ends, words)
     failure, cause = None, None
-    if course.has_trouble and not _was_ended(course):
+    if progress.has_failed and not _was_ended(progress):
         # Most jobs need none of it.
         from ascendboot.jobs.diagnosis import Diagnosis  # noqa: PLC0415
 
-        merged = Diagnosis(plan, course, ends, folder=folder, clocks=clocks)
+        merged = Diagnosis(plan, progress, ends, folder=folder, clocks=clocks)
         cause = merged.cause(words, lost)
         failure = None if lost else merged.first_failure(cause)
-    gist = cause.title if cause is not None and lost else launcher_gist(words)
-    state, exit_code, message = _outcome(course, failure, gist)
+    gist = cause.title if cause is not None and lost else launcher_summary(words)
+    state, exit_code, message = _outcome(progress, failure, gist)
     if state is JobState.NOT_STARTED and (quoted := quoted_lines(said)):
         message = f"{message}\nwhat was started said last:\n{quoted}"
     return JobReport(
@@ -182,7 +182,7 @@ def report_on(
         duration_s=duration_s,
         folder=str(folder),
         message=message,
-        notes=(*plan.notes, *course.unsure, *course.notes),
+        notes=(*plan.notes, *progress.unsure, *progress.notes),
         cause=cause,
     )
 
@@ -209,63 +209,65 @@ def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> Job
     return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
 
 
-def _was_ended(course: Progress) -> bool:
+def _was_ended(progress: Progress) -> bool:
     """Whether it was ended for a reason that is known."""
-    return bool(course.interrupted or course.not_started or course.stopped or course.hung)
+    return bool(progress.interrupted or progress.not_started or progress.stopped or progress.hung)
 
 
 def _final_progress(
     plan: LaunchPlan | JobRecord,
-    course: Progress,
+    progress: Progress,
     ends: tuple[RankEnd, ...],
     clocks: NodeClocks,
 ) -> Progress:
     """What was seen, without what counts for nothing in the end."""
-    if course.is_overdue and _all_went_well(plan, course, ends):
-        late = _OVERDUE.format(left=" that was left" if course.left else "")
-        course = replace(course, launcher_code=0, endings={}, notes=(*course.notes, late))
-    if course.overdue is not None and not course.not_started:
-        course = replace(course, not_started=overdue_message(plan, course.overdue))
-    if not (course.lives or course.left):
-        return course
+    if progress.is_overdue and _all_went_well(plan, progress, ends):
+        late = _OVERDUE.format(left=" that was left" if progress.left else "")
+        progress = replace(progress, launcher_code=0, endings={}, notes=(*progress.notes, late))
+    if progress.overdue is not None and not progress.not_started:
+        progress = replace(progress, not_started=overdue_message(plan, progress.overdue))
+    if not (progress.starts or progress.left):
+        return progress
     # Elastic jobs alone need it.
     from ascendboot.jobs.progress import after_restarts, restart_notes  # noqa: PLC0415
 
-    told = (*course.notes, *restart_notes(plan, course, clocks))
-    return replace(after_restarts(plan, course), notes=told)
+    notes = (*progress.notes, *restart_notes(plan, progress, clocks))
+    return replace(after_restarts(plan, progress), notes=notes)
 
 
 def _all_went_well(
-    plan: LaunchPlan | JobRecord, course: Progress, ends: tuple[RankEnd, ...]
+    plan: LaunchPlan | JobRecord, progress: Progress, ends: tuple[RankEnd, ...]
 ) -> bool:
     """Whether no rank failed on the nodes that the job still has."""
-    lost = {plan.nodes[node_rank] for node_rank in course.left}
+    lost = {plan.nodes[node_rank] for node_rank in progress.left}
     return all(end.exit_code == 0 for end in ends if end.node not in lost)
 
 
 def _outcome(
-    course: Progress, failure: Failure | None, launcher_gist: str
+    progress: Progress, failure: Failure | None, launcher_summary: str
 ) -> tuple[JobState, int, str]:
-    if course.interrupted:
+    if progress.interrupted:
         return JobState.INTERRUPTED, INTERRUPTED, ""
-    if course.not_started:
-        return JobState.NOT_STARTED, NOT_STARTED, course.not_started
-    if course.stopped:
+    if progress.not_started:
+        return JobState.NOT_STARTED, NOT_STARTED, progress.not_started
+    if progress.stopped:
         return JobState.STOPPED, STOPPED, "somebody stopped the job"
-    if course.hung:
-        return JobState.HUNG, HUNG, course.hung
+    if progress.hung:
+        return JobState.HUNG, HUNG, progress.hung
     if failure is not None:
         return JobState.FAILED, failure.job_exit_code, ""
-    return _outcome_without_failure(course, launcher_gist)
+    return _outcome_without_failure(progress, launcher_summary)
 
 
-def _outcome_without_failure(course: Progress, launcher_gist: str) -> tuple[JobState, int, str]:
-    if course.launcher_code is None:
-        return JobState.FAILED, 1, "the launcher is gone and nobody saw how it ended"
-    if course.launcher_code:
-        return JobState.FAILED, course.launcher_code, launcher_gist
-    if course.unsure:
-        return JobState.FAILED, 1, "\n".join(course.unsure)
+def _outcome_without_failure(
+    progress: Progress, launcher_summary: str
+) -> tuple[JobState, int, str]:
+    if progress.launcher_code is None:
+        return JobState.FAILED, 1, "the launcher is gone and its exit code is unknown"
+    if progress.launcher_code:
+        return JobState.FAILED, progress.launcher_code, launcher_summary
+    if progress.unsure:
+        return JobState.FAILED, 1, "\n".join(progress.unsure)
     return JobState.SUCCEEDED, 0, ""
 
 

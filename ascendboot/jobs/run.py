@@ -11,17 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
-from ascendboot.jobs.follow import Back, Followers, Interrupts, NodeEvent, Running, Timeouts
+from ascendboot.jobs.follow import Followers, Interrupts, NodeEvent, Reconnected, Running, Timeouts
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.output import OutputWriter, plain
 from ascendboot.jobs.progress import Progress, lifecycle_of
 from ascendboot.jobs.report import report_on
-from ascendboot.jobs.start import nowhere, prepare, start, take_back, unknown
+from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
 from ascendboot.jobs.stop import (
     LINGER_S,
     Terminated,
+    end_ranks,
     ends_within_s,
-    hasten,
     stop_job,
     terminate_launcher,
     terminate_processes,
@@ -53,84 +53,84 @@ _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing;
 class Cleanup:
     """Clears up behind a job whose launcher is over, or is not waited for any longer."""
 
-    def __init__(self, job: Running, lifelines: Reconnector) -> None:
+    def __init__(self, job: Running, reconnector: Reconnector) -> None:
         self._job = job
-        self._lifelines = lifelines
+        self._reconnector = reconnector
 
     def run(self, followers: Followers, *, patience_s: float) -> None:
         """End what is left on any node, and wait for output as long as any comes."""
-        found = self._swept()
-        found.update(self._swept_when_back(found, patience_s=patience_s))
+        found = self._terminate_all()
+        found.update(self._terminate_after_reconnect(found, patience_s=patience_s))
         sizes: dict[str, Mapping[str, int]] = {}
-        for node, swept in found.items():
-            if isinstance(swept, NodeError):
-                self._miss(node, unknown(swept))
+        for node, result in found.items():
+            if isinstance(result, NodeError):
+                self._note_unchecked(node, not_checked(result))
             else:
-                self._take(node, swept)
-                sizes[node] = swept.sizes
-        self._job.course.notes += tuple(
+                self._on_message(node, result)
+                sizes[node] = result.sizes
+        self._job.progress.notes += tuple(
             f"{node}: {name} is not whole here: {here} of {there} bytes"
             for node, files in followers.short_of(sizes, patience_s=patience_s).items()
             for name, (here, there) in files.items()
         )
-        while not self._job.box.empty():
+        while not self._job.inbox.empty():
             self._note_next()
 
-    def _take(self, node: str, swept: Terminated) -> None:
-        course = self._job.course
-        course.unsure += tuple(_survivors(node, swept.left, "could not be ended"))
-        course.notes += tuple(_survivors(node, swept.ended, "was left behind and ended"))
-        if swept.full:
-            course.full_disks[node] = swept.full
-            course.notes += (f"{node}: {_FULL.format(folder=swept.full)}",)
+    def _on_message(self, node: str, result: Terminated) -> None:
+        progress = self._job.progress
+        progress.unsure += tuple(_survivors(node, result.left, "could not be ended"))
+        progress.notes += tuple(_survivors(node, result.ended, "was left behind and ended"))
+        if result.full:
+            progress.full_disks[node] = result.full
+            progress.notes += (f"{node}: {_FULL.format(folder=result.full)}",)
 
-    def _miss(self, node: str, words: str) -> None:
+    def _note_unchecked(self, node: str, words: str) -> None:
         """Nobody knows what is left on a node; that of a lost one is no failure of the job."""
-        if self._job.plan.nodes.index(node) in self._job.course.left:
-            self._job.course.notes += (words,)
+        if self._job.plan.nodes.index(node) in self._job.progress.left:
+            self._job.progress.notes += (words,)
         else:
-            self._job.course.unsure += (words,)
+            self._job.progress.unsure += (words,)
 
-    def _swept(self) -> dict[str, Terminated | NodeError]:
+    def _terminate_all(self) -> dict[str, Terminated | NodeError]:
         """Sweep all nodes; a second Ctrl-C cuts all waiting short."""
-        kill_now = partial(self._sweep, linger_s=0.0, grace_s=0.0)
+        kill_now = partial(self._terminate, linger_s=0.0, grace_s=0.0)
         if self._job.interrupts.count > 1:
             return kill_now()
-        linger_s = LINGER_S if self._job.course.launcher_over else 0.0
+        linger_s = LINGER_S if self._job.progress.launcher_over else 0.0
         with ThreadPoolExecutor(1) as pool:
-            going = pool.submit(self._sweep, linger_s=linger_s, grace_s=self._job.plan.grace_s)
-            going.add_done_callback(lambda _: self._job.box.put(None))
+            going = pool.submit(self._terminate, linger_s=linger_s, grace_s=self._job.plan.grace_s)
+            going.add_done_callback(lambda _: self._job.inbox.put(None))
             while not going.done():
                 self._note_next()
                 if self._job.interrupts.count > 1 and not going.done():
-                    self._job.course.interrupted = True
+                    self._job.progress.interrupted = True
                     kill_now()
                     break
             return going.result()
 
-    def _swept_when_back(
+    def _terminate_after_reconnect(
         self, found: Mapping[str, Terminated | NodeError], *, patience_s: float
     ) -> dict[str, Terminated | NodeError]:
         """Sweep those again of which only the connection was lost: their ranks may have gone on.
 
         Where the launcher failed, they may be what it lost: then they have only `patience_s`.
         """
-        course, nodes = self._job.course, self._job.plan.nodes
+        progress, nodes = self._job.progress, self._job.plan.nodes
         gone = [
             node
-            for node, swept in found.items()
-            if isinstance(swept, UnreachableError) and nodes.index(node) not in course.left
+            for node, result in found.items()
+            if isinstance(result, UnreachableError) and nodes.index(node) not in progress.left
         ]
         if not gone or self._job.interrupts.count:
             return {}
-        went_well = course.launcher_code == 0
-        self._lifelines.wait(gone, at_most_s=float("inf") if went_well else patience_s)
-        back = [node for node in gone if not self._lifelines.is_away(node)]
+        went_well = progress.launcher_code == 0
+        self._reconnector.wait(gone, at_most_s=float("inf") if went_well else patience_s)
+        back = [node for node in gone if not self._reconnector.is_reconnecting(node)]
         if not back:
             return {}
-        return self._sweep(linger_s=LINGER_S, grace_s=self._job.plan.grace_s, on=back)
+        return self._terminate(linger_s=LINGER_S, grace_s=self._job.plan.grace_s, on=back)
 
-    def _sweep(
+    def _terminate(
         self, *, linger_s: float, grace_s: float, on: Sequence[str] = ()
     ) -> dict[str, Terminated | NodeError]:
         transports = self._job.transports
@@ -144,9 +144,9 @@ class Cleanup:
 
     def _note_next(self) -> None:
         """Wait for what comes next, and take it in if it is an event."""
-        seen = self._job.box.get()
+        seen = self._job.inbox.get()
         if isinstance(seen, NodeEvent) and seen.event is not None:
-            self._job.course.note(seen.event)
+            self._job.progress.note(seen.event)
 
 
 def _survivors(node: str, survivors: Sequence[Survivor], what: str) -> list[str]:
@@ -162,22 +162,22 @@ class Following:
     def __init__(
         self,
         job: Running,
-        lifelines: Reconnector,
+        reconnector: Reconnector,
         *,
         limits: Timeouts,
         hangs: HangRules,
         watch: HangWatch,
     ) -> None:
         self._job = job
-        self._lifelines = lifelines
+        self._reconnector = reconnector
         self._limits = limits
         self._hangs = hangs
         self._watch = watch
-        self._signs = lifecycle_of(job.plan)
+        self._lifecycle = lifecycle_of(job.plan)
         self._start_by: float | None = None
         self._end_by: float | None = None
         self._stopping = False
-        self._hastened = False
+        self._ranks_ended = False
         self._over = False
 
     def to_the_end(self, primary: NodeFollower) -> None:
@@ -190,38 +190,38 @@ class Following:
         while not self._over:
             patience_s = self._timeout_s(primary.silent_s)
             try:
-                seen = self._job.box.get(timeout=patience_s)
+                seen = self._job.inbox.get(timeout=patience_s)
             except queue.Empty:
-                self._be_overdue(primary.silent_s)
+                self._on_timeout(primary.silent_s)
             else:
-                self._take(seen)
+                self._on_message(seen)
 
     def _timeout_s(self, silent_s: float) -> float | None:
         """How long to wait for what comes next; while the primary is away its `Back` ends it."""
-        if self._lifelines.is_away(self._job.plan.primary):
+        if self._reconnector.is_reconnecting(self._job.plan.primary):
             return None
         now = time.monotonic()
         waits = [by - now for by in (self._start_by, self._end_by) if by is not None]
         return max(0.0, min([self._limits.silence_s - silent_s, *waits]))
 
-    def _take(self, seen: NodeEvent | Back | HungJob | None) -> None:
+    def _on_message(self, seen: NodeEvent | Reconnected | HungJob | None) -> None:
         if seen is None:
-            self._be_interrupted()
+            self._on_interrupt()
         elif isinstance(seen, HungJob):
-            self._stand_still(seen)
-        elif isinstance(seen, Back):
-            self._be_back(seen)
+            self._on_hang(seen)
+        elif isinstance(seen, Reconnected):
+            self._on_reconnected(seen)
         elif seen.event is not None:
             self._note(seen.event)
         else:
-            self._lifelines.bring_back(seen.node)
+            self._reconnector.reconnect(seen.node)
 
     def _note(self, event: Event) -> None:
-        course = self._job.course
-        course.note(event)
-        if self._signs.has_begun(course):
+        progress = self._job.progress
+        progress.note(event)
+        if self._lifecycle.has_started(progress):
             self._start_by = None
-        if self._signs.will_end(event, course):
+        if self._lifecycle.will_end(event, progress):
             self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
         match event:
             case LauncherStarted() if self._stopping:
@@ -233,53 +233,53 @@ class Following:
             case _:
                 pass
 
-    def _stand_still(self, seen: HungJob) -> None:
+    def _on_hang(self, seen: HungJob) -> None:
         if self._end_by is not None:
             return  # it ends already, for a better reason
         self._hangs.tell(seen.words)
         if seen.is_hang and self._hangs.stops:
-            self._job.course.hung = seen.words
+            self._job.progress.hung = seen.words
             self._stop()
         else:
-            self._job.course.notes += (seen.words,)
+            self._job.progress.notes += (seen.words,)
 
-    def _be_interrupted(self) -> None:
-        self._job.course.interrupted = True
+    def _on_interrupt(self) -> None:
+        self._job.progress.interrupted = True
         if self._job.interrupts.count > 1:
             self._over = True
         else:
             self._stop()
 
-    def _be_overdue(self, silent_s: float) -> None:
+    def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
         if silent_s >= self._limits.silence_s:
-            raise self._out_of_sight(f"nothing came for {silent_s:.0f} s")
+            raise self._lost_primary(f"nothing came for {silent_s:.0f} s")
         if self._start_by is not None and now >= self._start_by:
             self._start_by = None
-            self._job.course.not_started = self._who_is_missing()
+            self._job.progress.not_started = self._missing_ranks()
             self._stop()
         elif self._end_by is not None and now >= self._end_by:
             if self._stopping:
                 self._over = True
             else:
-                self._job.course.is_overdue = True
+                self._job.progress.is_overdue = True
                 self._stop()
 
-    def _be_back(self, back: Back) -> None:
+    def _on_reconnected(self, back: Reconnected) -> None:
         """Go on where a node is followed again; without its primary no job can be followed."""
         if back.node != self._job.plan.primary:
             return  # what is left there, and what it wrote, is seen once the job is over
         if isinstance(back.error, UnreachableError):
-            raise self._out_of_sight("its connection has ended")
+            raise self._lost_primary("its connection has ended")
         if back.error is not None:  # its container may have ended where it has not itself
-            and_so = "nobody sees what became of the job"
-            raise self._out_of_sight(back.error.message, and_so=and_so)
+            and_so = "the state of the job is unknown"
+            raise self._lost_primary(back.error.message, and_so=and_so)
         # What it did meanwhile is about to come.
         soon = time.monotonic() + self._limits.drain_s
         self._start_by = None if self._start_by is None else max(self._start_by, soon)
         self._end_by = None if self._end_by is None else max(self._end_by, soon)
 
-    def _out_of_sight(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
+    def _lost_primary(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
         job = f"job {self._job.plan.job_id}"
         reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
         return UnreachableError(self._job.plan.primary, reason)
@@ -292,17 +292,17 @@ class Following:
                 self._job.transports[self._job.plan.primary], self._job.plan.job_folder
             )
         except NodeError as error:
-            self._job.course.notes += (str(error),)
+            self._job.progress.notes += (str(error),)
             self._over = True
         self._expect_end()
 
-    def _hasten(self) -> None:
+    def _end_ranks(self) -> None:
         """Have all nodes end the ranks at once; torchrun's are minded where they run."""
-        if self._hastened or self._job.plan.launcher.torchrun:
+        if self._ranks_ended or self._job.plan.launcher.torchrun:
             return
-        self._hastened = True
+        self._ranks_ended = True
         order = partial(
-            hasten, self._job.transports, self._job.plan.job_folder, forks=self._job.forks
+            end_ranks, self._job.transports, self._job.plan.job_folder, forks=self._job.forks
         )
         threading.Thread(target=order, name="hasten", daemon=True).start()
 
@@ -310,12 +310,12 @@ class Following:
         """From here the launcher ends the job by itself within a known time."""
         self._start_by = None
         if failed:
-            self._hasten()
+            self._end_ranks()
         if self._end_by is None:
             self._end_by = time.monotonic() + ends_within_s(self._job.plan.grace_s)
 
-    def _who_is_missing(self) -> str:
-        missing = {rank.rank for rank in self._job.plan.ranks} - self._job.course.started
+    def _missing_ranks(self) -> str:
+        missing = {rank.rank for rank in self._job.plan.ranks} - self._job.progress.started
         return not_started_message(self._job.plan, missing, self._limits.start_s)
 
 
@@ -347,19 +347,19 @@ def run(
     job = Running(
         plan=plan,
         transports={n: transports[n] for n in plan.nodes},
-        course=Progress(),
+        progress=Progress(),
         interrupts=interrupts or Interrupts(),
-        box=queue.SimpleQueue(),
+        inbox=queue.SimpleQueue(),
         forks=forks,
     )
-    way = _Way(
+    foreground = _Foreground(
         job, folder, limits=limits or Timeouts(), hangs=hangs or HangRules(), connect=connect
     )
     began, started = time.monotonic(), datetime.now(timezone.utc)
-    course = way.through(sink, prefix)
+    progress = foreground.run_job(sink, prefix)
     return report_on(
         plan,
-        course,
+        progress,
         folder=folder,
         started=started.isoformat(timespec="milliseconds"),
         duration_s=time.monotonic() - began,
@@ -367,7 +367,7 @@ def run(
     )
 
 
-class _Way:
+class _Foreground:
     """The way of one job, from all nodes ready to nothing left."""
 
     def __init__(
@@ -384,68 +384,68 @@ class _Way:
         self._folder = folder
         self._limits = limits
         self._hangs = hangs
-        found = job.box.put
+        found = job.inbox.put
         self._watch = HangWatch(hangs, job.plan, job.transports, folder, found, forks=job.forks)
-        job.interrupts.wake(job.box)
+        job.interrupts.wake(job.inbox)
 
-    def through(
+    def run_job(
         self, sink: Callable[[bytes], None], prefix: Callable[[str, int], bytes]
     ) -> Progress:
         job = self._job
         try:
             prepare(job.plan, job.transports, forks=job.forks)
         except LaunchError as error:
-            job.course.not_started = str(error)
-            return job.course
-        outlet = OutputWriter(sink, is_hurried=lambda: job.interrupts.count > 0)
+            job.progress.not_started = str(error)
+            return job.progress
+        writer = OutputWriter(sink, is_hurried=lambda: job.interrupts.count > 0)
         followers = Followers(
             job.plan,
             folder=self._folder,
-            sink=outlet,
-            on_event=job.box.put,
+            sink=writer,
+            on_event=job.inbox.put,
             on_sample=self._watch.take,
             sample_s=self._hangs.sample_s,
             prefix=prefix,
             forks=job.forks,
         )
-        job.course.arrivals = followers.arrivals
+        job.progress.arrivals = followers.arrivals
         try:
-            started = self._started(followers)
+            started = self._start(followers)
             if started:
-                self._go_on(followers)
+                self._follow(followers)
         except (UnreachableError, KeyboardInterrupt):
             raise  # the job goes on, as the operator is told
         except BaseException:
-            self._stop_after_trouble()
+            self._stop_after_error()
             raise
         finally:
             followers.close()
-            if lost := outlet.close():
+            if lost := writer.close():
                 followers.output.lose(lost)
         if not started:
-            job.course.unsure += take_back(job.plan, job.transports, forks=job.forks)
+            job.progress.unsure += undo_start(job.plan, job.transports, forks=job.forks)
         problems = [followers.output.problem] if followers.output.problem else []
         problems += [p for follower in followers.nodes.values() for p in follower.problems]
-        job.course.notes += tuple(problems)
-        return job.course
+        job.progress.notes += tuple(problems)
+        return job.progress
 
-    def _go_on(self, followers: Followers) -> None:
+    def _follow(self, followers: Followers) -> None:
         """Follow the job that was started to its end, and clear up behind it."""
         # No start of a job waits for what comes after it.
         from ascendboot.jobs.follow import Reconnector  # noqa: PLC0415
 
         job, limits, hangs = self._job, self._limits, self._hangs
-        lifelines = Reconnector(
-            job, followers, connect=self._connect, tell=hangs.tell, within_s=limits.back_s
+        reconnector = Reconnector(
+            job, followers, connect=self._connect, tell=hangs.tell, within_s=limits.reconnect_s
         )
-        following = Following(job, lifelines, limits=limits, hangs=hangs, watch=self._watch)
+        following = Following(job, reconnector, limits=limits, hangs=hangs, watch=self._watch)
         try:
             following.to_the_end(followers.nodes[job.plan.primary])
-            Cleanup(job, lifelines).run(followers, patience_s=limits.drain_s)
+            Cleanup(job, reconnector).run(followers, patience_s=limits.drain_s)
         finally:
-            lifelines.close()
+            reconnector.close()
 
-    def _stop_after_trouble(self) -> None:
+    def _stop_after_error(self) -> None:
         """Whatever is passed on from here, no job is left to itself without a word."""
         job, plan = self._job, self._job.plan
         stop_job(
@@ -456,7 +456,7 @@ class _Way:
             forks=job.forks,
         )
 
-    def _started(self, followers: Followers) -> bool:
+    def _start(self, followers: Followers) -> bool:
         job = self._job
         try:
             beat_s = self._hangs.beat_s(self._limits.beat_s)
@@ -464,10 +464,10 @@ class _Way:
             if not job.interrupts.count:
                 start(job.plan, job.transports, forks=job.forks)
                 return True
-            job.course.interrupted = True
+            job.progress.interrupted = True
         except (NodeError, OSError) as error:
             what = (
                 f"could not keep the output here: {error}" if isinstance(error, OSError) else error
             )
-            job.course.not_started = f"{what}\n{nowhere(job.plan.job_id)}"
+            job.progress.not_started = f"{what}\n{not_started_anywhere(job.plan.job_id)}"
         return False

@@ -27,7 +27,7 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "D": ("sleeps uninterruptibly (state D)", "sleep uninterruptibly (state D)"),
     "T": ("is stopped by a signal (state T)", "are stopped by a signal (state T)"),
     "t": ("is held by a debugger (state t)", "are held by a debugger (state t)"),
-    "Z": ("has ended and nobody asked how", "have ended and nobody asked how"),
+    "Z": ("is a zombie (not reaped)", "are zombies (not reaped)"),
 }
 """By state of the first thread: what one rank does, and what several do."""
 
@@ -125,7 +125,7 @@ def place_lines(views: Sequence[RankView], problems: Iterable[NodeError]) -> lis
     if more := places[_SHOWN_PLACES:]:
         count = sum(len(ranks) for ranks, _ in more)
         lines.append(f"{count} more ranks are in {len(more)} other places")
-    lines += _not_spied(views)
+    lines += _without_stacks(views)
     lines += [str(problem) for problem in problems]
     return lines
 
@@ -169,9 +169,9 @@ def whole(views: Iterable[RankView]) -> list[str]:
     for view in views:
         lines += ["", f"== rank {view.rank} on {view.node}, process {view.pid}: {view.command}"]
         if view.spy_code == 0:
-            lines += view.spied
+            lines += view.spy_lines
         else:
-            lines.append(f"   {view.why_not_spied}")
+            lines.append(f"   {view.no_stack_reason}")
         lines += [f"   {_thread_words(thread)}" for thread in view.threads]
         if hidden := view.thread_count - len(view.threads):
             lines.append(f"   and {hidden} more threads")
@@ -216,10 +216,10 @@ def _thread_words(thread: ThreadView) -> str:
     return f"{words}, system call {thread.syscall}" if thread.syscall else words
 
 
-def _not_spied(views: Iterable[RankView]) -> list[str]:
+def _without_stacks(views: Iterable[RankView]) -> list[str]:
     reasons: dict[str, list[int]] = {}
     for view in views:
-        if why := view.why_not_spied:
+        if why := view.no_stack_reason:
             reasons.setdefault(why, []).append(view.rank)
     return [
         f"the Python lines of {ranks_named(ranks)} are not known: {why}"
@@ -277,7 +277,7 @@ class RankView:
     """What the first argument of the first thread's call is, if that is an open file."""
     kernel: list[str] = field(default_factory=list)
     command: str = ""
-    spied: list[str] = field(default_factory=list)
+    spy_lines: list[str] = field(default_factory=list)
     """What py-spy said, line by line."""
     spy_code: int | None = None
     """Its exit code; None: there is no py-spy for this rank."""
@@ -287,11 +287,11 @@ class RankView:
         """The Python stack of the main thread, innermost first; empty when it is not known."""
         if self.spy_code != 0:
             return ()
-        stacks = _stacks(self.spied)
+        stacks = _stacks(self.spy_lines)
         return stacks.get(str(self.pid)) or next(iter(stacks.values()), ())
 
     @property
-    def why_not_spied(self) -> str:
+    def no_stack_reason(self) -> str:
         """Why its Python lines are not known; empty when they are."""
         if self.spy_code is None:
             return "py-spy is neither beside code.python nor on PATH"
@@ -299,7 +299,7 @@ class RankView:
             return "" if self.frames else "py-spy found no Python in it"
         if self.spy_code in (124, 137):
             return "py-spy gave no answer in time; the node may be overloaded, try again"
-        said = [line for line in self.spied if line.strip()]
+        said = [line for line in self.spy_lines if line.strip()]
         text = " ".join(said)
         if "Permission denied" in text or "Operation not permitted" in text:
             return "py-spy may not look into it"
@@ -335,7 +335,7 @@ def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
     # Not splitlines: a path or command may hold what only Python takes for an end of line.
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("|") and views:
-            _take_spied(views[-1], line[1:])
+            _add_spy_line(views[-1], line[1:])
             continue
         match = _LINE.fullmatch(line)
         if match is None and kind == "end" and not line:
@@ -384,11 +384,11 @@ def _take(view: RankView, kind: str, rest: str) -> None:
             pass
 
 
-def _take_spied(view: RankView, line: str) -> None:
+def _add_spy_line(view: RankView, line: str) -> None:
     if view.spy_code is None:
         view.spy_code = int(line)
     else:
-        view.spied.append(line)
+        view.spy_lines.append(line)
 
 
 def _stacks(lines: list[str]) -> dict[str, tuple[Frame, ...]]:

@@ -22,7 +22,7 @@ _START = 'setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &'
 """Starts `launch.sh` so that it outlives the connection; `$1` is the job's folder."""
 
 
-def nowhere(job_id: str) -> str:
+def not_started_anywhere(job_id: str) -> str:
     """That nothing of a job runs; the last line of why it does not."""
     return f"job {job_id}: not started on any node"
 
@@ -40,7 +40,7 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     if reasons:
         ready = [node for node, made in found.items() if made == []]
         discard(plan, transports, ready, forks=forks)
-        raise LaunchError("\n".join((*reasons, nowhere(plan.job_id))))
+        raise LaunchError("\n".join((*reasons, not_started_anywhere(plan.job_id))))
 
 
 def discard(
@@ -130,12 +130,12 @@ def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, for
     try:
         start(plan, transports, forks=forks)
     except NodeError as error:
-        unsure = take_back(plan, transports, forks=forks)
-        words = (str(error), *unsure, nowhere(plan.job_id))
+        unsure = undo_start(plan, transports, forks=forks)
+        words = (str(error), *unsure, not_started_anywhere(plan.job_id))
         raise LaunchError("\n".join(words)) from error
 
 
-def take_back(
+def undo_start(
     plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
 ) -> tuple[str, ...]:
     """Undo the preparation; which nodes could not be asked whether something is left.
@@ -147,9 +147,9 @@ def take_back(
     # found now.
     discard(plan, transports, forks=forks)
     found = terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
-    return tuple(unknown(f) for f in found.values() if isinstance(f, NodeError))
+    return tuple(not_checked(f) for f in found.values() if isinstance(f, NodeError))
 
 
-def unknown(error: NodeError) -> str:
+def not_checked(error: NodeError) -> str:
     """That nobody can say what is left of the job on a node."""
-    return f"{error}; nobody knows what is left of the job there"
+    return f"{error}; could not check for remaining processes"

@@ -109,20 +109,20 @@ def status_of(
     launcher_alive = not isinstance(primary, NodeError) and primary.launcher_alive
     if final is not None and not launcher_alive:
         return JobStatus(report=replace(final, notes=(*final.notes, *notes)), nodes=nodes)
-    course = Progress()
+    progress = Progress()
     for look in looks.values():
         if not isinstance(look, NodeError):
             for event in look.events:
-                course.note(event)
+                progress.note(event)
     report = report_on(
         job,
-        course,
+        progress,
         folder=folder,
         started=job.started,
-        duration_s=duration_of(job, course, now),
+        duration_s=duration_of(job, progress, now),
         clocks=job.clocks,
     )
-    state, message = _state(course, report, primary, nodes)
+    state, message = _state(progress, report, primary, nodes)
     if state is JobState.RUNNING:
         report = replace(report, exit_code=None)
         notes = ()
@@ -130,19 +130,19 @@ def status_of(
     return JobStatus(report=report, nodes=nodes)
 
 
-def duration_of(job: JobRecord, course: Progress, now: datetime) -> float:
+def duration_of(job: JobRecord, progress: Progress, now: datetime) -> float:
     """From its start to the end of its launcher as far as it is known, else until now."""
     began = datetime.fromisoformat(job.started)
-    at = course.launcher_ended_at
+    at = progress.launcher_ended_at
     if at is None:
-        at = max((end.at for end in course.ended.values()), default=None)
-    if at is None or not course.launcher_over:
+        at = max((end.at for end in progress.ended.values()), default=None)
+    if at is None or not progress.launcher_over:
         return max(0.0, (now - began).total_seconds())
     return max(0.0, job.clocks.here(job.primary, at) - began.timestamp())
 
 
 def _state(
-    course: Progress,
+    progress: Progress,
     report: JobReport,
     primary: JobProbe | NodeError,
     nodes: tuple[NodeStatus, ...],
@@ -159,9 +159,9 @@ def _state(
         return JobState.LOST, "its folder is not on the primary (any more)"
     if not primary.events:
         return JobState.NOT_STARTED, "it was made ready and not started"
-    unseen = course.launcher_code is None and not _failed_by_itself(report)
-    if unseen and not course.stopped:
-        return JobState.LOST, "the launcher is gone and nobody saw how it ended"
+    unseen = progress.launcher_code is None and not _failed_by_itself(report)
+    if unseen and not progress.stopped:
+        return JobState.LOST, "the launcher is gone and its exit code is unknown"
     return report.state, report.message
 
 

@@ -78,7 +78,7 @@ def terminate_launcher(
     transport.run(command).checked()
 
 
-def hasten(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks: int) -> None:
+def end_ranks(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks: int) -> None:
     """Have the ranks of a job that has failed end on all nodes now, each in its grace.
 
     Open MPI (4.1) tells the other nodes only once the primary's ranks have ended. A node that
@@ -89,8 +89,8 @@ def hasten(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks:
         purpose=f"end the ranks of job {folder.name}",
         effect=Effect.WRITE,
     )
-    told = on_each(transports, lambda node: transports[node].run(command), forks=forks)
-    for node, done in told.items():
+    results = on_each(transports, lambda node: transports[node].run(command), forks=forks)
+    for node, done in results.items():
         if isinstance(done, NodeError):
             log.info("%s: %s", node, done.message)
 

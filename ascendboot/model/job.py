@@ -25,7 +25,7 @@ class JobState(str, Enum):
     HUNG = "hung"
     """It stood still, and was stopped for that."""
     LOST = "lost"
-    """It began, its launcher is gone, and nobody saw how it ended."""
+    """It began, its launcher is gone, and its exit code is unknown."""
     NOT_STARTED = "not_started"
 
 

@@ -13,7 +13,7 @@ from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import answer_to, query, value_of
-from ascendboot.jobs.probe import living, probe_below, probe_result
+from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.report import Cause, Outcome, StepResult
 from ascendboot.setup.lock import ours
 from ascendboot.setup.results import failed, ok
@@ -384,7 +384,7 @@ def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
             outcome=Outcome.BLOCKED,
             detail=f"{node}: job {job_id} runs; end it first with: stop --job {job_id}",
         )
-        for job_id, nodes in living(dict(looks)).items()
+        for job_id, nodes in running_nodes(dict(looks)).items()
         for node in nodes
     ]
 

@@ -20,7 +20,7 @@ from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node import NodeFacts, host_queries, queries, with_stated, work_queries
 from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
-from ascendboot.jobs.probe import living, probe_below, probe_result
+from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.files import fingerprint
 from ascendboot.setup.context import Context
 from ascendboot.setup.lock import Lock, ours
@@ -313,7 +313,10 @@ class Survey:
             affected, lambda node: probe_result(sides[node.name].work.run(look))
         )
         flag = "reset --node" if self.rekeys else "--take-over"
-        return [*found, *job_findings(living(looks), f"{flag} would replace the keys that it uses")]
+        return [
+            *found,
+            *job_findings(running_nodes(looks), f"{flag} would replace the keys that it uses"),
+        ]
 
     def _check(self, seen: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
         known = [node for node in self.cluster.nodes if node.name in seen.facts]

@@ -399,7 +399,7 @@ def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
     operator.sh("lab-1", kill)
     lost = status(operator)
     assert lost["state"] == "lost"
-    assert lost["message"] == "the launcher is gone and nobody saw how it ended"
+    assert lost["message"] == "the launcher is gone and its exit code is unknown"
     assert operator.call("stop", "--grace", "0.5").code == 0
 
 

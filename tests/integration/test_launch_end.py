@@ -279,7 +279,7 @@ STOPPED = (
         ),
         (
             CommandError("lab-1", STOPPED),
-            f"{STOPPED}; nobody sees what became of the job; invoke status",
+            f"{STOPPED}; the state of the job is unknown; invoke status",
         ),
     ],
     ids=["the-connection", "the-container"],

@@ -96,7 +96,7 @@ def test_what_nobody_foresees_at_one_node_is_told_of_it_in_the_report(
     [note] = report.notes
     assert note == (
         "lab-1: unexpected OSError: [Errno 24] Too many open files; this is a bug in ascendboot, "
-        "the run's log has the traceback; nobody knows what is left of the job there"
+        "the run's log has the traceback; could not check for remaining processes"
     )
     assert "Traceback" in caplog.text
     assert lives(plan.job_id) == []

@@ -12,7 +12,7 @@ from ascendboot.checks.collective import rank as rank_module
 from ascendboot.checks.collective.rank import COME_S, HEAR_S, MARK
 from ascendboot.checks.finding import Finding
 from ascendboot.errors import NodeError, NotUnderstoodError
-from ascendboot.jobs.start import nowhere
+from ascendboot.jobs.start import not_started_anywhere
 from ascendboot.launch.plan import rank_log
 from ascendboot.model.job import CauseKind, JobState
 from ascendboot.model.names import ranks_named
@@ -298,7 +298,9 @@ def collective_findings(
 
 
 def _not_started(places: Sequence[Place], report: JobReport) -> Finding:
-    lines = [line for line in report.message.splitlines() if line != nowhere(report.job_id)]
+    lines = [
+        line for line in report.message.splitlines() if line != not_started_anywhere(report.job_id)
+    ]
     return Finding(
         id="preflight-not-run",
         level="error",

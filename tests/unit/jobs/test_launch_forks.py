@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.jobs.probe import probe_jobs
 from ascendboot.jobs.start import start_detached
-from ascendboot.jobs.stop import hasten, stop_job
+from ascendboot.jobs.stop import end_ranks, stop_job
 from ascendboot.launch.build import plan
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.transport.fake import Answer, FakeTransport
@@ -57,7 +57,7 @@ def test_a_look() -> None:
 
 def test_an_end_in_a_hurry() -> None:
     busy = Busy()
-    hasten(busy.transports, PLAN.job_folder, forks=2)
+    end_ranks(busy.transports, PLAN.job_folder, forks=2)
     assert busy.most == 2
 
 

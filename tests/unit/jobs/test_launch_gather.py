@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError
-from ascendboot.jobs.gather import Gathering, Shown
+from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
 from ascendboot.launch.build import plan
@@ -120,7 +120,7 @@ def job(tmp_path: Path) -> JobRecord:
 
 
 def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) -> None:
-    gathering = Gathering(
+    gathering = LogGatherer(
         job,
         {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
         folder=tmp_path,
@@ -138,7 +138,7 @@ def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
     job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.jobs.gather.SILENCE_S", -1.0)
-    gathering = Gathering(
+    gathering = LogGatherer(
         job,
         {"a-1": Cut(), "a-2": Cut()},  # type: ignore[dict-item]  # see Cut
         folder=tmp_path,
@@ -203,12 +203,12 @@ def test_a_copy_goes_on_whole_where_a_stream_was_cut(
         shown.append(block)
         time.sleep(reader_takes_s)
 
-    gathering = Gathering(
+    gathering = LogGatherer(
         job,
         {"a-1": node},  # type: ignore[dict-item]  # see Slow
         folder=tmp_path,
         output=RankOutput(show),
-        shown={0: Shown(Lines(b""))},
+        shown={0: Selection(Lines(b""))},
         forks=4,
     )
     gathering.follow()

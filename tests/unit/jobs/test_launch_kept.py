@@ -11,12 +11,12 @@ from ascendboot.jobs.output import (
     LogCopy,
     RankOutput,
     drop,
-    hole_of,
+    dropped_range,
     show_copy,
     size_at,
+    split_at_gaps,
     start_of_last_lines,
     start_of_line,
-    without_nothing,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ WORDS = b"x" * 1023 + b"\n"
 
 
 def test_a_quarter_stays_at_the_beginning_and_half_at_the_end() -> None:
-    assert hole_of(100 * MIB + 5, LIMIT) == (4 * MIB, 92 * MIB)
+    assert dropped_range(100 * MIB + 5, LIMIT) == (4 * MIB, 92 * MIB)
 
 
 def test_a_copy_keeps_its_beginning_and_its_end_and_every_byte_its_place(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_what_a_node_has_dropped_is_a_hole_here_too(tmp_path: Path) -> None:
 
 
 def test_zero_bytes_of_a_rank_are_its_own_unless_they_are_many() -> None:
-    assert list(without_nothing(b"a\0b")) == [b"a\0b"]
+    assert list(split_at_gaps(b"a\0b")) == [b"a\0b"]
     row = bytes(5000)
-    assert list(without_nothing(row + b"a" + row + b"b\0")) == [5000, b"a", 5000, b"b\0"]
+    assert list(split_at_gaps(row + b"a" + row + b"b\0")) == [5000, b"a", 5000, b"b\0"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.jobs.probe import JobProbe, RankLoad, living, parse_probe, probe_jobs
+from ascendboot.jobs.probe import JobProbe, RankLoad, parse_probe, probe_jobs, running_nodes
 from ascendboot.jobs.status import JobStatus, status_of
 from ascendboot.launch.build import plan
 from ascendboot.launch.events import (
@@ -124,7 +124,7 @@ def test_nodes_are_asked_without_writing_and_errors_stand_for_themselves() -> No
     )
     assert isinstance(found["b"], UnreachableError)
     assert isinstance(found["c"], CommandError)
-    assert living(found) == {"job-1": ["a"]}
+    assert running_nodes(found) == {"job-1": ["a"]}
     [command] = well.commands
     assert (command.argv[4:], command.effect) == ((str(BASE / "jobs"), "0", "job-1"), Effect.READ)
 

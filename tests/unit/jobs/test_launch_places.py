@@ -164,10 +164,10 @@ def test_too_many_places_are_counted() -> None:
 
 
 def test_why_there_are_no_python_lines() -> None:
-    assert view(0).why_not_spied == "py-spy is neither beside code.python nor on PATH"
-    assert view(0, spy_code=0).why_not_spied == "py-spy found no Python in it"
-    odd = view(0, spy_code=1, spied=["Error: Failed to find python", "", "Caused by:"])
-    assert odd.why_not_spied == "py-spy said: Failed to find python"
-    assert view(0, spy_code=137).why_not_spied == (
+    assert view(0).no_stack_reason == "py-spy is neither beside code.python nor on PATH"
+    assert view(0, spy_code=0).no_stack_reason == "py-spy found no Python in it"
+    odd = view(0, spy_code=1, spy_lines=["Error: Failed to find python", "", "Caused by:"])
+    assert odd.no_stack_reason == "py-spy said: Failed to find python"
+    assert view(0, spy_code=137).no_stack_reason == (
         "py-spy gave no answer in time; the node may be overloaded, try again"
     )

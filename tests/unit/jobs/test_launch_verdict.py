@@ -25,15 +25,17 @@ PLAN = plan(REQUEST)
 OVER = Progress(launcher_over=True, launcher_code=0)
 
 
-def course(*ended: tuple[int, int, float], launcher: int | None = 1) -> Progress:
+def progress(*ended: tuple[int, int, float], launcher: int | None = 1) -> Progress:
     ends = {rank: RankEnded(rank, code, at) for rank, code, at in ended}
     return Progress(ended=ends, launcher_over=True, launcher_code=launcher)
 
 
-def report(course: Progress, folder: Path, made: LaunchPlan = PLAN, **ahead_s: float) -> JobReport:
+def report(
+    progress: Progress, folder: Path, made: LaunchPlan = PLAN, **ahead_s: float
+) -> JobReport:
     return report_on(
         made,
-        course,
+        progress,
         folder=folder,
         started="2026-01-02T03:04:05.678+00:00",
         duration_s=1.23456,
@@ -47,7 +49,7 @@ def failing_rank(found: JobReport) -> int | None:
 
 def test_success_as_json(tmp_path: Path) -> None:
     ends = [(rank, 0, 10.0) for rank in range(4)]
-    assert report(course(*ends, launcher=0), tmp_path).to_json() == {
+    assert report(progress(*ends, launcher=0), tmp_path).to_json() == {
         "job_id": "job-1",
         "state": "succeeded",
         "exit_code": 0,
@@ -71,7 +73,7 @@ def test_success_as_json(tmp_path: Path) -> None:
 
 def test_the_first_failure_as_json(tmp_path: Path) -> None:
     (tmp_path / "rank.2.log").write_bytes(b"0\n\n1\n2\n3\n4\n5 \xff\n \n")
-    found = report(course((2, 139, 10.0), (0, 143, 11.0), launcher=139), tmp_path)
+    found = report(progress((2, 139, 10.0), (0, 143, 11.0), launcher=139), tmp_path)
     assert (found.state, found.exit_code, found.message) == (JobState.FAILED, 139, "")
     assert found.to_json()["first_failure"] == {
         "rank": 2,
@@ -86,7 +88,7 @@ def test_the_first_failure_as_json(tmp_path: Path) -> None:
 
 
 def test_the_earliest_end_counts_by_corrected_clocks(tmp_path: Path) -> None:
-    seen = course((0, 0, 1.0), (1, 4, 20.0), (2, 3, 20.5))
+    seen = progress((0, 0, 1.0), (1, 4, 20.0), (2, 3, 20.5))
     assert failing_rank(report(seen, tmp_path)) == 1
     assert failing_rank(report(seen, tmp_path, a_2=5.0)) == 2
     assert failing_rank(report(seen, tmp_path, a_1=-5.0, a_2=-4.0)) == 2
@@ -97,7 +99,7 @@ def test_a_rank_that_only_mpirun_saw_die_was_the_first(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text(
         "mpirun noticed that process rank 3 with PID 0 on node a-2 exited on\nsignal 9 (Killed).\n"
     )
-    found = report(course((0, 143, 10.0), launcher=137), tmp_path)
+    found = report(progress((0, 143, 10.0), launcher=137), tmp_path)
     log = str(tmp_path / "rank.3.log")
     end = RankEnd(rank=3, node="a-2", device=1, exit_code=137, signal=9)
     assert found.first_failure == FirstFailure(end=end, message="", log=log)
@@ -121,7 +123,7 @@ therefore will terminate the job.
 
 def test_a_node_that_was_lost_is_named_and_no_rank_that_was_ended_for_it(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text(LOST)
-    found = report(course((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path)
+    found = report(progress((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path)
     assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 205, None)
     assert found.message == "a-2: was lost in the middle of the job, with ranks 2-3"
 
@@ -132,7 +134,7 @@ def test_two_nodes_that_were_lost_are_told_once(
     (tmp_path / "launcher.log").write_text(LOST)
     slots = (*SLOTS, Slot(node("a-3", "192.0.2.13"), 0, None, 0))
     made = plan(replace(REQUEST, placement=Placement(slots)))
-    found = report(course((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path, made)
+    found = report(progress((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path, made)
     assert found.message == (
         "a-2: was lost in the middle of the job, with ranks 2-3; "
         "a-3: was lost in the middle of the job, with rank 4"
@@ -144,26 +146,26 @@ def test_two_nodes_that_were_lost_are_told_once(
 def test_a_node_whose_ranks_are_known_to_have_ended_was_not_lost(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text(LOST)
     ends = [(rank, 143, 10.0 + rank) for rank in (1, 0, 2)]
-    assert failing_rank(report(course(*ends, launcher=205), tmp_path)) == 0
+    assert failing_rank(report(progress(*ends, launcher=205), tmp_path)) == 0
 
 
 def test_the_launcher_failed_before_any_rank(tmp_path: Path) -> None:
     lines = [f"line {n}" for n in range(20)]
     (tmp_path / "launcher.log").write_text("\n\n".join(("-" * 70, *lines, "-" * 70)))
-    found = report(course(launcher=255), tmp_path)
+    found = report(progress(launcher=255), tmp_path)
     assert (found.state, found.exit_code) == (JobState.FAILED, 255)
     assert found.first_failure is None
     assert found.message.splitlines() == [*lines[:5], "…", *lines[-5:]]
 
 
 def test_the_launcher_is_gone(tmp_path: Path) -> None:
-    found = report(course((0, 0, 1.0), launcher=None), tmp_path)
+    found = report(progress((0, 0, 1.0), launcher=None), tmp_path)
     assert (found.state, found.exit_code) == (JobState.FAILED, 1)
-    assert found.message == "the launcher is gone and nobody saw how it ended"
+    assert found.message == "the launcher is gone and its exit code is unknown"
 
 
 def test_a_launcher_that_does_not_end_after_its_ranks_fails_no_job(tmp_path: Path) -> None:
-    seen = course(*((rank, 0, 10.0) for rank in range(4)), launcher=143)
+    seen = progress(*((rank, 0, 10.0) for rank in range(4)), launcher=143)
     seen.is_overdue = True
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code, found.cause) == (JobState.SUCCEEDED, 0, None)
@@ -175,14 +177,14 @@ def test_a_launcher_that_does_not_end_after_its_ranks_fails_no_job(tmp_path: Pat
 def test_a_launcher_that_was_overdue_after_a_rank_had_failed_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    seen = course((0, 0, 10.0), (1, 3, 10.0), (2, 0, 10.0), (3, 0, 10.0), launcher=143)
+    seen = progress((0, 0, 10.0), (1, 3, 10.0), (2, 0, 10.0), (3, 0, 10.0), launcher=143)
     seen.is_overdue = True
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code, failing_rank(found)) == (JobState.FAILED, 3, 1)
 
 
 def test_interrupted(tmp_path: Path) -> None:
-    seen = course((0, 143, 1.0), (1, 7, 0.5))
+    seen = progress((0, 143, 1.0), (1, 7, 0.5))
     seen.interrupted = True
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code) == (JobState.INTERRUPTED, 130)
@@ -191,20 +193,22 @@ def test_interrupted(tmp_path: Path) -> None:
 
 def test_ranks_that_were_ended_on_purpose_are_no_cause(tmp_path: Path) -> None:
     """Node a-2 was lost; a-1's clock is ten seconds ahead of a-2's."""
-    followed = replace(course((0, 143, 20.5), (1, 1, 20.6)), endings={0: 20.0})
+    followed = replace(progress((0, 143, 20.5), (1, 1, 20.6)), endings={0: 20.0})
     words = "ascendboot: ends torchrun on this node: a-2: lost it"
     (tmp_path / "launcher.log").write_text(f"ssh: closed\n{words}\nTraceback …\n")
     found = report(followed, tmp_path, a_1=10.0)
     assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 1, None)
     assert found.message == f"ssh: closed\n{words}"
-    earlier = replace(course((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8)), endings={0: 20.0, 1: 9.9})
+    earlier = replace(
+        progress((0, 143, 20.5), (1, 1, 19.9), (2, 7, 9.8)), endings={0: 20.0, 1: 9.9}
+    )
     assert failing_rank(report(earlier, tmp_path, a_1=10.0)) == 2
     assert failing_rank(report(earlier, tmp_path)) == 2
 
 
 def test_ranks_that_their_wrappers_ended_are_no_cause(tmp_path: Path) -> None:
     """The clock of a-1 is ten seconds ahead, and nobody has measured it."""
-    seen = replace(course((0, 143, 20.5), (2, 7, 29.9)), rank_endings={0: 20.4})
+    seen = replace(progress((0, 143, 20.5), (2, 7, 29.9)), rank_endings={0: 20.4})
     assert failing_rank(report(seen, tmp_path)) == 2
     assert failing_rank(report(replace(seen, rank_endings={0: 20.6}), tmp_path)) == 0
 
@@ -213,7 +217,7 @@ def test_the_words_are_those_of_the_node_that_was_first_to_end(tmp_path: Path) -
     made = plan(TORCHRUN)
     (tmp_path / "launcher.log").write_text("a-2: torchrun ended with 1\n")
     (tmp_path / "agent.1.log").write_text("No module named torch\n")
-    seen = replace(course(), endings={0: 20.0, 1: 19.0})
+    seen = replace(progress(), endings={0: 20.0, 1: 19.0})
     found = report(seen, tmp_path, made=made)
     assert found.message == "a-2: No module named torch"
 
@@ -223,7 +227,7 @@ def test_a_rank_that_only_torchrun_saw_die(tmp_path: Path) -> None:
         "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-02_03:04:05\n"
         "  host      : a-2\n  rank      : 3 (local_rank: 1)\n  exitcode  : -9 (pid: 77)\n"
     )
-    found = report(course((2, 143, 9.0)), tmp_path, made=plan(TORCHRUN))
+    found = report(progress((2, 143, 9.0)), tmp_path, made=plan(TORCHRUN))
     assert (failing_rank(found), found.exit_code) == (3, 137)
 
 

@@ -59,15 +59,15 @@ THROUGH = (*WENT_ON, RankEnded(0, 0, 70.0), RankEnded(1, 0, 70.0), LauncherEnded
 
 
 def seen(*events: Event) -> Progress:
-    course = Progress()
+    progress = Progress()
     for event in events:
-        course.note(event)
-    return course
+        progress.note(event)
+    return progress
 
 
-def report(course: Progress, folder: Path) -> JobReport:
+def report(progress: Progress, folder: Path) -> JobReport:
     return report_on(
-        PLAN, course, folder=folder, started="", duration_s=1.0, clocks=NodeClocks({"a-1": 2.0})
+        PLAN, progress, folder=folder, started="", duration_s=1.0, clocks=NodeClocks({"a-1": 2.0})
     )
 
 
@@ -125,12 +125,12 @@ def test_clocks() -> None:
 
 
 def test_a_rank_that_begins_again_has_not_ended() -> None:
-    course = seen(*SECOND_GONE, RankTold(1, b"{}"))
-    assert sorted(course.ended) == [0, 1, 3]
+    progress = seen(*SECOND_GONE, RankTold(1, b"{}"))
+    assert sorted(progress.ended) == [0, 1, 3]
     for event in (*begun(0, 2, 61.0, 400), *begun(1, 2, 61.0, 500)):
-        course.note(event)
-    assert (sorted(course.ended), course.told, course.rank_endings) == ([3], {}, {})
-    assert course.log_begins == {0: 400, 1: 500, 2: 0, 3: 0}
+        progress.note(event)
+    assert (sorted(progress.ended), progress.error_files, progress.rank_endings) == ([3], {}, {})
+    assert progress.log_begins == {0: 400, 1: 500, 2: 0, 3: 0}
 
 
 def test_it_went_well_without_a_node(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ def test_a_launcher_that_waits_for_a_lost_node_is_ended_and_the_job_went_well(
     tmp_path: Path,
 ) -> None:
     through = (*ALL, RankEnded(0, 0, 15.0), RankEnded(1, 0, 15.0))
-    course = seen(*through, LOST, EndingBegan(0, 30.0), LauncherEnded(143, 31.0))
-    course.is_overdue = True
-    found = report(course, tmp_path)
+    progress = seen(*through, LOST, EndingBegan(0, 30.0), LauncherEnded(143, 31.0))
+    progress.is_overdue = True
+    found = report(progress, tmp_path)
     assert (found.state, found.exit_code) == (JobState.SUCCEEDED, 0)
     assert found.notes == (
         "every rank that was left ended well; the launcher did not end after them and was ended",
@@ -197,11 +197,11 @@ def test_what_a_rank_said_before_it_began_again_is_no_cause(tmp_path: Path) -> N
 
 def test_when_it_has_begun_and_when_it_will_end() -> None:
     signs = lifecycle_of(PLAN)
-    assert not signs.has_begun(seen(*begun(2, 4, 1.0)))
-    assert signs.has_begun(seen(*begun(0, 4, 1.0)))
+    assert not signs.has_started(seen(*begun(2, 4, 1.0)))
+    assert signs.has_started(seen(*begun(0, 4, 1.0)))
     for number, event in enumerate(THROUGH[:-1]):
-        course = seen(*THROUGH[: number + 1])
-        assert signs.will_end(event, course) == (number == len(THROUGH) - 2), event
+        progress = seen(*THROUGH[: number + 1])
+        assert signs.will_end(event, progress) == (number == len(THROUGH) - 2), event
     for event in (StopAsked(1.0), EndingBegan(0, 1.0)):
         assert signs.will_end(event, seen(event))
     first_two_through = seen(*ALL, RankEnded(0, 0, 2.0), RankEnded(1, 0, 2.0), LOST)
@@ -210,8 +210,8 @@ def test_when_it_has_begun_and_when_it_will_end() -> None:
 
 def test_a_job_that_needs_all_ends_with_any() -> None:
     signs = lifecycle_of(plan(TORCHRUN))
-    assert not signs.has_begun(seen(*ALL[:-1]))
-    assert signs.has_begun(seen(*ALL))
+    assert not signs.has_started(seen(*ALL[:-1]))
+    assert signs.has_started(seen(*ALL))
     for event in (RankEnded(1, 3, 1.0), EndingBegan(1, 1.0), RankEndingBegan(2, 1.0)):
         assert signs.will_end(event, seen(event))
     assert not signs.will_end(RankEnded(1, 0, 1.0), seen(RankEnded(1, 0, 1.0)))

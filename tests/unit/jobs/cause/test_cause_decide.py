@@ -341,15 +341,15 @@ COURSES = st.lists(
 
 
 @given(COURSES, st.randoms())
-def test_the_order_of_the_clues_does_not_matter(course: list[Evidence], random: object) -> None:
-    other = list(course)
+def test_the_order_of_the_clues_does_not_matter(progress: list[Evidence], random: object) -> None:
+    other = list(progress)
     random.shuffle(other)  # type: ignore[attr-defined]
-    assert first_cause(RANKS, other) == first_cause(RANKS, course)
+    assert first_cause(RANKS, other) == first_cause(RANKS, progress)
 
 
 @given(COURSES)
-def test_whoever_is_chosen_did_not_only_follow(course: list[Evidence]) -> None:
-    cause = first_cause(RANKS, course)
+def test_whoever_is_chosen_did_not_only_follow(progress: list[Evidence]) -> None:
+    cause = first_cause(RANKS, progress)
     if cause is not None:
         followed = {rank for group in cause.followed for rank in group.ranks}
         assert not followed & set(cause.ranks)
@@ -357,7 +357,7 @@ def test_whoever_is_chosen_did_not_only_follow(course: list[Evidence]) -> None:
 
 
 @given(COURSES, st.integers(-4, 4))
-def test_a_clock_that_is_wrong_everywhere_changes_nobody(course: list[Evidence], by: int) -> None:
-    later = [c if c.at is None else replace(c, at=c.at + 100 + by) for c in course]
-    first, second = first_cause(RANKS, course), first_cause(RANKS, later)
+def test_a_clock_that_is_wrong_everywhere_changes_nobody(progress: list[Evidence], by: int) -> None:
+    later = [c if c.at is None else replace(c, at=c.at + 100 + by) for c in progress]
+    first, second = first_cause(RANKS, progress), first_cause(RANKS, later)
     assert (first and first.ranks) == (second and second.ranks)

@@ -24,7 +24,7 @@ OWN = "Traceback (most recent call last):\n  x\nValueError: loss is nan\n"
 RESET = "Traceback (most recent call last):\n  y\nRuntimeError: Connection reset by peer\n"
 
 
-def course(*ended: RankEnded, launcher: int | None = 1) -> Progress:
+def progress(*ended: RankEnded, launcher: int | None = 1) -> Progress:
     seen = Progress(launcher_over=True, launcher_code=launcher)
     for end in ended:
         seen.note(end)
@@ -50,7 +50,7 @@ def first(found: JobReport) -> tuple[int | None, str]:
 def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> None:
     (tmp_path / "rank.2.log").write_text(OWN)
     (tmp_path / "rank.0.log").write_text(RESET)
-    seen = course(RankEnded(0, 1, T), RankEnded(1, 143, T + 1), RankEnded(2, 143, T + 1))
+    seen = progress(RankEnded(0, 1, T), RankEnded(1, 143, T + 1), RankEnded(2, 143, T + 1))
     found = report(seen, tmp_path)
     assert first(found) == (2, "ValueError: loss is nan")
     assert found.first_failure is not None
@@ -64,7 +64,7 @@ def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> No
 def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text("2026-01-02 11:04:03,500 ERROR: first a\n")
     (tmp_path / "rank.2.log").write_text("2026-01-02 03:04:13,250 ERROR: first b\n")
-    seen = course(
+    seen = progress(
         RankEnded(0, 1, T, zone_s=28800), RankEnded(2, 1, T + 10, zone_s=0), RankEnded(1, 0, T)
     )
     assert first(report(seen, tmp_path))[0] == 0
@@ -80,7 +80,7 @@ def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Pa
 def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text("step 1\n" + OWN)
     (tmp_path / "rank.2.log").write_text("step 1\n" + OWN.replace("nan", "inf"))
-    seen = course(RankEnded(0, 1, T + 9), RankEnded(2, 1, T + 8))
+    seen = progress(RankEnded(0, 1, T + 9), RankEnded(2, 1, T + 8))
     assert first(report(seen, tmp_path))[0] == 2
     came = {"rank.0.log": Arrivals(), "rank.2.log": Arrivals()}
     for name, at in (("rank.0.log", 5.0), ("rank.2.log", 7.0)):
@@ -94,7 +94,7 @@ def test_lines_without_a_time_came_in_at_one(tmp_path: Path) -> None:
 def test_what_a_rank_says_once_it_is_ended_is_no_cause(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(RESET)
     (tmp_path / "rank.2.log").write_text("2026-01-02 03:04:08 ERROR: closed file\n")
-    seen = course(RankEnded(0, 1, T), RankEnded(2, 1, T + 4, zone_s=0))
+    seen = progress(RankEnded(0, 1, T), RankEnded(2, 1, T + 4, zone_s=0))
     assert first(report(replace(seen, endings={1: T + 5}), tmp_path))[0] == 2
     found = report(replace(seen, endings={1: T + 2}), tmp_path)
     assert found.cause is not None
@@ -111,7 +111,7 @@ def test_a_row_of_hccls_link_table_names_the_peer_that_says_nothing(tmp_path: Pa
     (tmp_path / "rank.0.log").write_bytes(LINK_ERROR.read_bytes())
     (tmp_path / "rank.3.log").write_text(RESET)
     late = (RankEnded(1, 143, T + 9), RankEnded(2, 143, T + 9))
-    found = report(course(RankEnded(0, 1, T), RankEnded(3, 1, T + 1), *late), tmp_path)
+    found = report(progress(RankEnded(0, 1, T), RankEnded(3, 1, T + 1), *late), tmp_path)
     assert found.cause is not None
     assert (found.cause.kind, found.cause.ranks) == (CauseKind.LEFT, (1,)), found.cause.title
 
@@ -123,7 +123,7 @@ def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
             "extraInfo": {"py_callstack": "Traceback …", "timestamp": f"{T:.0f}"},
         }
     }
-    seen = course(RankEnded(0, 1, T + 3), RankEnded(3, 1, T + 4))
+    seen = progress(RankEnded(0, 1, T + 3), RankEnded(3, 1, T + 4))
     seen.note(RankTold(3, json.dumps(document).encode()))
     found = report(seen, tmp_path)
     assert first(found) == (3, "RuntimeError: boom on rank 3")
@@ -136,13 +136,13 @@ def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
 
 def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(OWN + "x" * 100 + "\n" + "y" * 80_000 + "\n" + RESET)
-    seen = course(RankEnded(0, 1, T), RankEnded(1, 3, T + 1))
+    seen = progress(RankEnded(0, 1, T), RankEnded(1, 3, T + 1))
     assert first(report(seen, tmp_path)) == (1, "")
 
 
 def test_a_node_that_was_lost(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("ORTE has lost communication with a remote daemon.\n")
-    found = report(course(RankEnded(0, 143, T), RankEnded(1, 1, T), launcher=205), tmp_path)
+    found = report(progress(RankEnded(0, 143, T), RankEnded(1, 1, T), launcher=205), tmp_path)
     assert found.cause is not None
     assert (found.cause.kind, found.cause.nodes, found.cause.ranks) == (
         CauseKind.NODE,
@@ -155,7 +155,7 @@ def test_a_node_that_was_lost(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_of_a_node_that_was_lost_or_of_a_rank_that_says_nothing(tmp_path: Path) -> None:
-    seen = course(RankEnded(2, 1, T), launcher=205)
+    seen = progress(RankEnded(2, 1, T), launcher=205)
     seen.full_disks["a-2"] = "/jobs/job-1"
     silent = report(seen, tmp_path).cause
     (tmp_path / "rank.2.log").write_text("MemoryError\n")
@@ -175,7 +175,7 @@ def test_a_full_disk_of_a_node_that_was_lost_or_of_a_rank_that_says_nothing(tmp_
 def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
     said = "ssh: connect to host 192.0.2.12 port 2222: Connection refused"
     (tmp_path / "launcher.log").write_text(f"{said}\nORTE was unable to reliably start …\n")
-    found = report(course(launcher=255), tmp_path)
+    found = report(progress(launcher=255), tmp_path)
     assert found.cause is not None
     assert (found.cause.kind, found.cause.ranks, found.cause.nodes, found.cause.words) == (
         *(CauseKind.LAUNCHER, (), ("a-1",), said),
@@ -188,7 +188,7 @@ def test_a_launcher_that_failed_before_any_rank(tmp_path: Path) -> None:
 
 def test_a_launcher_whose_words_are_not_known_speaks_for_itself(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("something else\n")
-    found = report(course(launcher=1), tmp_path)
+    found = report(progress(launcher=1), tmp_path)
     assert (found.cause, found.message) == (None, "something else")
 
 
@@ -211,7 +211,7 @@ def test_words_of_launchers(line: str, word: str) -> None:
 
 def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(RESET)
-    found = report(course(RankEnded(0, 1, T), RankEnded(3, 0, T - 5)), tmp_path)
+    found = report(progress(RankEnded(0, 1, T), RankEnded(3, 0, T - 5)), tmp_path)
     assert found.cause is not None
     assert (found.cause.kind, found.cause.ranks, found.exit_code) == (CauseKind.LEFT, (3,), 1)
     assert found.first_failure is not None
@@ -219,13 +219,13 @@ def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> No
 
 
 def test_ranks_that_went_with_their_launcher_are_no_cause(tmp_path: Path) -> None:
-    found = report(course(RankEnded(0, 143, T), launcher=None), tmp_path)
+    found = report(progress(RankEnded(0, 143, T), launcher=None), tmp_path)
     assert found.cause is None
 
 
 def test_a_job_that_succeeds_has_none(tmp_path: Path) -> None:
     (tmp_path / "rank.0.log").write_text(OWN)
-    found = report(course(*(RankEnded(n, 0, T) for n in range(4)), launcher=0), tmp_path)
+    found = report(progress(*(RankEnded(n, 0, T) for n in range(4)), launcher=0), tmp_path)
     assert (found.cause, found.state) == (None, JobState.SUCCEEDED)
 
 
