@@ -90,12 +90,12 @@ def test_a_node_is_not_waited_for_any_more_once_it_is_told_what_became_of_it() -
 
     class Inbox(queue.SimpleQueue):  # type: ignore[type-arg]
         def put(self, item: Any, *_: Any) -> None:
-            seen.append((item.node, lifelines.is_reconnecting("a-1")))
+            seen.append((item.node, reconnector.is_reconnecting("a-1")))
             super().put(item)
 
-    job: Any = SimpleNamespace(plan=plan(REQUEST), transports={"a-1": Lost()}, box=Inbox())
+    job: Any = SimpleNamespace(plan=plan(REQUEST), transports={"a-1": Lost()}, inbox=Inbox())
     nothing: Any = None
-    lifelines = Reconnector(job, nothing, connect=None, tell=print, within_s=1)
-    lifelines.reconnect("a-1")
-    assert isinstance(job.box.get(timeout=10).error, UnreachableError)
+    reconnector = Reconnector(job, nothing, connect=None, tell=print, within_s=1)
+    reconnector.reconnect("a-1")
+    assert isinstance(job.inbox.get(timeout=10).error, UnreachableError)
     assert seen == [("a-1", False)]
