@@ -19,7 +19,7 @@ BELOW = {
     "console": {"errors", "model"},
     "lab": {"errors", "model"},
     "state": {"errors", "model"},
-    "transport": {"errors", "model"},
+    "transport": {"templates", "errors", "model"},
     "inventory": {"errors", "hccl", "model", "ranktable"},
     "facts": {"templates", "errors", "hccl", "model", "transport"},
     "launch": {"errors", "model", "templates", "transport"},

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from ascendboot.checks.devices import devices_of, places_of, product_of
 from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.npus import hccn_tool_output
+from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import lines_of, split
 from ascendboot.facts.query import Unanswered, attempt, output_of, part_of, value_of
-from ascendboot.facts.scripts import CALL_TIMEOUT_S, COMMON, VENDOR_TOOLS
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
@@ -338,7 +337,7 @@ def probe_command(attempts: NodeProbes) -> Command:
         "checks-probes.sh", limit=KNOCK_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE
     )
     return Command(
-        argv=("bash", "-c", COMMON + VENDOR_TOOLS + text, "ascendboot", str(for_pings)),
+        argv=("bash", "-c", text, "ascendboot", str(for_pings)),
         purpose="try the network",
         effect=Effect.READ,
         timeout_s=30.0 + max(for_pings, for_knocks),

@@ -10,9 +10,9 @@ from ascendboot.facts.parsers import system
 from ascendboot.facts.parsers.base import ToolMissingError
 from ascendboot.facts.parsers.system import FORMAT, RUNNING, Engines, parse_inspect, parse_names
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Fact, output_of, part_of, sections_of, value_of
-from ascendboot.facts.scripts import COMMON
 from ascendboot.model.cluster import ContainerExec, is_absent
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
+from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Command, Effect
 
 if TYPE_CHECKING:
@@ -46,42 +46,8 @@ PROGRAMS: Final = {
 }
 """What our own scripts need where ranks run, by the package of most systems."""
 
-_TRY: Final = r"""
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-for program; do type -P -- "$program" >/dev/null || echo "lacks $program"; done
-while read -r key value; do
-  [ "$key" != CapEff: ] || echo "may $value $EUID"
-done </proc/self/status
-"""
-
-CONTAINER: Final = (
-    COMMON
-    + rf"""
-format=$1 name=$2 try=$3 programs=$4; shift 4
-limit='timeout -k 1 {_LIMIT_S}'
-"""
-    + r"""
-for engine; do
-  locate "$engine" "/usr/local/bin/$engine" "/usr/bin/$engine" ||
-    { section "$engine" 127 "$engine is not on PATH"; continue; }
-  section "$engine" 0 "$found"
-  if out=$(stdout_of $limit "$found" inspect --type container --format "$format" "$name"); then
-    section "$engine/inspect" 0 "$out"
-    case $out in *' running '* | *' running')
-      ask_both "$engine/bash" $limit "$found" exec -e BASH_ENV= "$name" \
-        bash -c "$try" - $programs ;;
-    esac
-    break
-  fi
-  ask_both "$engine/inspect" $limit "$found" inspect --type container --format "$format" "$name"
-  ask "$engine/names" $limit "$found" ps -a --format '{{.Names}}'
-done
-section end 0 ''
-"""
-)
-"""Arguments: a format for `inspect`, the name of the container, what is run in it, with which
-words, the engines to ask."""
-
+_INSIDE: Final = script("facts-container-inside.sh")
+CONTAINER: Final = script("facts-container.sh", limit_s=_LIMIT_S)
 
 _OF_SSHD: Final = sum(1 << number for number in (6, 7, 18))
 """CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: without one of them an sshd of root lets nobody in."""
@@ -94,7 +60,17 @@ def container_query(node: Node) -> dict[str, Fact[Engines]]:
     engines = ENGINES[node.engine]
     words = " ".join(name for names in PROGRAMS.values() for name in names)
     command = Command(
-        argv=("bash", "-c", CONTAINER, "ascendboot", FORMAT, node.container, _TRY, words, *engines),
+        argv=(
+            "bash",
+            "-c",
+            CONTAINER,
+            "ascendboot",
+            FORMAT,
+            node.container,
+            _INSIDE,
+            words,
+            *engines,
+        ),
         purpose=f"look for the container {node.container}",
         effect=Effect.READ,
         timeout_s=5.0 * _LIMIT_S,
@@ -166,59 +142,9 @@ _MOST_RECORDS = 250_000
 LARGE_BYTES = 32 * 1024**2
 """Larger files are data: checkpoints that a job left, say."""
 
-# Records end with a NUL, so that any name passes; sha256sum escapes names in its own way.
-_CODE_SCRIPT = rf"""
-export LC_ALL=C
-ways=$1 path=$2; shift 2
-state() {{ printf '%s\0' "$1"; }}
-files=() count=0 bytes=0
-show='f %m %s %p\0'
-take() {{
-  local record rest kind
-  while IFS= read -r -d '' record; do
-    kind=${{record%% *}} rest=${{record#* * }}
-    if [ "$ways" = light ] && [ "${{rest%% *}}" -gt {LARGE_BYTES} ]; then
-      case $rest in
-        *.py | *.sh | *.so) ;;
-        *) kind=b record=b${{record#f}} rest="0 ${{rest#* }}" ;;
-      esac
-    fi
-    count=$((count + 1)) bytes=$((bytes + ${{rest%% *}}))
-    if [ "$count" -gt {MOST_FILES} ] || [ "$bytes" -gt {MOST_BYTES} ]; then
-      printf 'excess %s %s\0' "$count" "$bytes"; return 1
-    fi
-    [ "$kind" != f ] || files+=("${{rest#* }}")
-    printf '%s\0' "$record"
-  done
-}}
-if [ -d "$path" ]; then
-  cd -P -- "$path" 2>/dev/null || {{ state unreadable; exit 0; }}
-elif [ -f "$path" ]; then ways=; cd -P -- "${{path%/*}}/" && files=("./${{path##*/}}")
-else state absent; exit 0; fi
-state present
-prune=(-name .git)
-for pattern; do
-  case $pattern in */*) prune+=(-o -path "./$pattern") ;; *) prune+=(-o -name "$pattern") ;; esac
-done
-case $ways in
-  '') find "${{files[@]}}" -printf "$show" ;;
-  all | light) take < <(find . -mindepth 1 \( "${{prune[@]}}" \) -prune -o -type f -printf "$show" \
-    -o -type l -printf 'l 0 0 %p\0t 0 0 %l\0') || exit 0 ;;
-  *)
-    take < <(while IFS= read -r name; do
-      [ ! -L "$name" ] && [ ! -f "$name" ] || printf './%s\0' "$name"
-    done | xargs -0 -r bash -c 'find "$@" -maxdepth 0 \( -type f -printf "$0" \
-      -o -type l -printf "l 0 0 %p\0t 0 0 %l\0" \)' "$show") || exit 0
-    [ "$ways" != names ] || find . -mindepth 1 \( "${{prune[@]}}" \) -prune \
-      -o \( -type f -o -type l \) -printf 'n 0 0 %p\0' ;;
-esac
-state sums
-[ "${{#files[@]}}" = 0 ] || printf '%s\0' "${{files[@]}}" | xargs -0 sha256sum -- 2>/dev/null
-echo end
-"""
-"""Arguments: what to tell, the root, patterns to be left out. `all` and `light` tell the tree,
-`light` large files by size alone; `wished` the files whose paths stand on stdin, one a line;
-`names` these and, of all others, the names."""
+_CODE_SCRIPT = script(
+    "facts-code.sh", large_bytes=LARGE_BYTES, most_files=MOST_FILES, most_bytes=MOST_BYTES
+)
 
 
 def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
@@ -239,7 +165,7 @@ def files_query(
 ) -> Fact[CodeTree]:
     """Asks for the wished files alone; `with_others` for the names of all others as well."""
     stdin = "".join(f"{name}\n" for name in wished).encode()
-    return _fact("names" if with_others else "wished", path, exclude, stdin)
+    return _fact("names" if with_others else "listed", path, exclude, stdin)
 
 
 def _fact(ways: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[CodeTree]:

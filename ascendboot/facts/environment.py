@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.query import Fact, part_of, sections_of
-from ascendboot.facts.scripts import COMMON
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -51,51 +51,8 @@ print("allowed" if copied == 8 else "refused " + os.strerror(error))
 """
 """Whether one process of a user may copy from the memory of another."""
 
-SURROUNDINGS = (
-    COMMON
-    + r"""
-single=allowed
-seccomp=; while read -r key value; do
-  case $key in Seccomp:) seccomp=$value ;; esac
-done </proc/self/status
-# Without a filter the kernel refuses nothing to processes of one user; to try it takes a Python.
-if [ "$seccomp" != 0 ] && [ -n "$1" ]; then
-  single=unknown
-  if locate "$1" && said=$(timeout -k 1 10 "$found" -c "$2" 2>/dev/null </dev/null); then
-    single=$said
-  elif [ -e /.dockerenv ]; then single='refused in Docker as a rule, and it could not be tried'
-  fi
-fi
-section single_copy 0 "$single"
-nodes=
-for node in /dev/davinci[0-9]* /dev/davinci_manager /dev/devmm_svm /dev/hisi_hdc; do
-  [ ! -c "$node" ] || nodes+="${node#/dev/} "
-done
-section device_nodes 0 "$nodes"
-visible=
-while IFS= read -r -d '' entry; do
-  case $entry in ASCEND_VISIBLE_DEVICES=*) visible=$entry ;; esac
-done 2>/dev/null </proc/1/environ
-section visible 0 "$visible"
-section memlock 0 "$(ulimit -l)"
-label=; { IFS= read -r -d '' label || [ -n "$label" ]; } 2>/dev/null </proc/self/attr/current
-section label 0 "${label%%$'\n'*}"
-section end 0 ''
-"""
-)
-"""Arguments: the interpreter, or nothing where single-copy need not be tried, and `SINGLE_COPY`."""
-
-CONFINEMENT = (
-    COMMON
-    + r"""
-enforcing=; { read -r enforcing; } 2>/dev/null </sys/fs/selinux/enforce
-section enforcing 0 "$enforcing"
-# Without the right to read it, dmesg fails: then no denial is known.
-section denials 0 "$(timeout -k 1 5 dmesg 2>/dev/null </dev/null |
-  grep -aE 'apparmor="DENIED"|avc: +denied' | tail -n 20 | cut -c -400)"
-section end 0 ''
-"""
-)
+SURROUNDINGS = script("facts-environment.sh")
+CONFINEMENT = script("facts-confinement.sh")
 
 
 @dataclass(frozen=True, kw_only=True)

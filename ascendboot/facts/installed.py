@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.software import parse_certificate
 from ascendboot.model.files import FOLDER, OWNER_BYTES, Owner, OwnFile
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -103,98 +104,8 @@ class Installed:
         return self.strays if self.daemon is None else (self.daemon.pid, *self.strays)
 
 
-# Builtins wherever they do: all of this runs on every node for every setup and every job, and
-# each program that a shell starts takes milliseconds on a busy node.
-SSHD_FUNCTIONS = """\
-start_of() {
-  local line rest fields
-  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
-  rest=${line##*) }
-  fields=($rest)
-  echo "${fields[19]}"
-}
-has_our_config() {
-  # Where the process ends meanwhile, bash's `read` leaves in `word` what it was.
-  local word words=
-  while word= && { IFS= read -r -d '' word || [ -n "$word" ]; }; do words+="$word "
-  done 2>/dev/null <"/proc/$1/cmdline"
-  [[ $words == *"-f $b/sshd/sshd_config "* ]]
-}
-is_sshd_of_ours() {
-  local key parent
-  [ -O "/proc/$1" ] && [ "/proc/$1/root" -ef / ] && has_our_config "$1" || return 1
-  case $(readlink "/proc/$1/exe") in */sshd | */sshd' (deleted)') ;; *) return 1 ;; esac
-  while read -r key parent && [ "$key" != PPid: ]; do :; done 2>/dev/null <"/proc/$1/status"
-  ! has_our_config "$parent"
-}
-sshds_of_ours() {
-  for f in $(grep -lsF -- "$b/sshd/sshd_config" /proc/[0-9]*/cmdline); do
-    f=${f#/proc/} f=${f%/cmdline}
-    if [ "$f" != "${1-}" ] && is_sshd_of_ours "$f"; then echo "$f"; fi
-  done
-}
-"""
-"""Shell that knows the listener of the cluster at `b`: an sshd of this user with our configuration,
-whose parent is not one (its sessions are). So it is found again when its record is lost. What runs
-below another root is a container's: a host sees it too, and its files are others of these names.
-`sshds_of_ours PID` leaves out one that is known."""
-
 _PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
 _CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
-
-_LOOK = """\
-echo "base $b"
-if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
-[ "${real:-$b}" = "$b" ] || echo "leads $real"
-above=()
-# As sshd's StrictModes up to the user's home: who can replace that can do all that this user can.
-up() {
-  local d=$1
-  while [ "$d" != / ] && [ "$d" != "$2" ]; do
-    d=${d%/*} d=${d:-/}
-    [ ! -d "$d" ] || above+=("$d")
-  done
-}
-home=; [ "$EUID" = 0 ] || home=${HOME%/}
-up "$b" "$home"
-[ "${real:-$b}" = "$b" ] || up "$real" "${home:+$(cd -P -- "$home" && pwd)}"
-[ ! -d "$b" ] || { cd -- "$b" && above+=(.); }
-# Nobody else can replace what lies in a folder with the sticky bit. A name with a line end in it is
-# no name of ours, and could say anything here.
-find -H "${above[@]}" -path $'*\\n*' -prune \
-  -o -path '/*' \\( ! -uid 0 ! -uid "$EUID" -printf 'above %m %U %U:%G %p\\n' \
-    -o -perm /022 ! -perm -1000 -printf 'above %m - %U:%G %p\\n' -o -true \\) -prune \
-  -o \\( ! -uid "$EUID" -printf 'open %m %U %y %p\\n' \
-    -o ! -type l -perm /022 -printf 'open %m - %y %p\\n' -o -true \\) -path ./jobs -prune \
-  -o -type f ! -name '*_key' ! -name '*.log' ! -name lock \
-    -printf 'mode %m %p\\n' -exec sha256sum {} + \
-  -o \\( -path ./sshd/host_key -o -path ./trust/cluster_key \\) -printf 'mode %m %p\\n' || exit 1
-if [ -d "$b" ]; then
-  for k in $private; do
-    [ -e "$k" ] || continue
-    pub=($(ssh-keygen -y -P '' -f "$k" 2>/dev/null)) && echo "key $k ${pub[0]} ${pub[1]}"
-  done
-  while read -r key p; do
-    if [[ $key == Port && $p =~ ^[0-9]+$ ]]; then echo "port $p"; fi
-  done 2>/dev/null <sshd/sshd_config
-  { IFS= read -r -n $owner_bytes owner <owner; } 2>/dev/null
-  [ -z "$owner" ] || echo "owner $owner"
-  for c in $certificates; do
-    [ -e "$c" ] || continue
-    while IFS= read -r line; do echo "certificate $c $line"
-    done < <(TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null)
-  done
-fi
-if read -r pid start sha cert 2>/dev/null <"$b/sshd/started"; then
-  { read -r noted <"$b/sshd/sshd.pid"; } 2>/dev/null || noted=
-  is_sshd_of_ours "$pid" && [ "$(start_of "$pid")" = "$start" ] &&
-    [ "$noted" = "$pid" ] && echo "sshd $pid $sha ${cert:--}" || pid=
-fi
-for p in $(sshds_of_ours "${pid-}"); do
-  echo "stray $p"
-done
-echo end
-"""
 
 
 def base_script(cluster: str) -> str:
@@ -221,10 +132,13 @@ def installed_query(
 
 
 def _script(cluster: str, private_keys: str, certificates: str) -> str:
-    wanted = (
-        f"owner= owner_bytes={OWNER_BYTES} private='{private_keys}' certificates='{certificates}'\n"
+    look = script(
+        "facts-installed.sh",
+        owner_bytes=OWNER_BYTES,
+        private=private_keys,
+        certificates=certificates,
     )
-    return f"{base_script(cluster)}{wanted}{SSHD_FUNCTIONS}{_LOOK}"
+    return base_script(cluster) + look
 
 
 def parse_installed(result: Result) -> Installed:

@@ -34,8 +34,8 @@ from ascendboot.facts.query import (
     sections_of,
     value_of,
 )
-from ascendboot.facts.scripts import COMMON, SERVICES, SYSTEM, WORK
 from ascendboot.hccl.profiles import profile_paths
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
@@ -75,42 +75,7 @@ print(version("torch"), version("torch_npu"))
 """
 """The versions of torch and torch_npu, `-` without one; neither is imported: that takes seconds."""
 
-LAUNCHERS = (
-    COMMON
-    + r"""
-if locate ssh /usr/bin/ssh; then section ssh 0 "$found"; ask_both ssh_version "$found" -V
-else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
-locate "$1"
-run=${found%/*}/horovodrun python=$1 try=$2 torch=$3; shift 3
-packages=
-for setting; do
-  case $setting in
-    %*)
-      [ -n "$packages" ] || packages=${found%/*/*}/lib/python$(
-        "${found:-false}" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/site-packages
-      setting=${setting#%}
-      export "${setting//'{packages}'/$packages}" ;;
-    *) export "$setting" ;;
-  esac
-done
-if [ -n "$torch" ] && [ -n "$found" ]; then ask torch timeout -k 1 30 "$found" -c "$torch"
-else section torch 127 "there is no $python"; fi
-if [ -n "$found" ] && [ -x "$run" ]; then
-  section horovodrun 0 "$run"
-  ask horovod_version timeout -k 1 30 "$run" --version
-  # It loads whole frameworks: asked only where it decides something.
-  [ -z "$try" ] || ask horovod_build timeout -k 1 90 "$run" --check-build
-else
-  section horovodrun 127 "there is no horovodrun beside $python"
-fi
-section end 0 ''
-"""
-)
-"""Arguments: the interpreter, something where Horovod is to be tried as well, a Python program that
-tells of torch where that is to be asked, NAME=VALUE ...
-
-In a %NAME=VALUE `{packages}` stands for the folder of the interpreter's packages.
-"""
+LAUNCHERS = script("facts-launchers.sh")
 
 
 def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
@@ -170,10 +135,13 @@ def _torch(result: Result) -> Torch:
 
 
 _SYSTEM = Command(
-    argv=("bash", "-c", SYSTEM), purpose="look at the system", effect=Effect.READ, timeout_s=30.0
+    argv=("bash", "-c", script("facts-system.sh")),
+    purpose="look at the system",
+    effect=Effect.READ,
+    timeout_s=30.0,
 )
 _SERVICES = Command(
-    argv=("bash", "-c", SERVICES),
+    argv=("bash", "-c", script("facts-services.sh")),
     purpose="look at the services",
     effect=Effect.READ,
     timeout_s=30.0,
@@ -281,9 +249,9 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """What is asked of the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
-    script = base_script(cluster.name) + WORK
+    query = base_script(cluster.name) + script("facts-work.sh")
     work = Command(
-        argv=("bash", "-c", script, "ascendboot", cluster.python, cluster.code_path or ""),
+        argv=("bash", "-c", query, "ascendboot", cluster.python, cluster.code_path or ""),
         purpose="look at Python, Open MPI, disk and code",
         effect=Effect.READ,
         timeout_s=90.0,

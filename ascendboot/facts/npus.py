@@ -19,7 +19,7 @@ from ascendboot.facts.query import (
     sections_of,
     value_of,
 )
-from ascendboot.facts.scripts import CALL_TIMEOUT_S, NPUS, RETRIES_FOR_S
+from ascendboot.templates import script
 from ascendboot.transport.api import HANGS, Command, Effect
 
 if TYPE_CHECKING:
@@ -40,8 +40,17 @@ _FORMS = {
 }
 """By section, or what follows the device's id in its name: the call, and how its lines begin."""
 
+CALL_TIMEOUT_S = 10
+_RETRIES_FOR_S = 10
+_ENOUGH_S = 150
 COMMAND = Command(
-    argv=("bash", "-c", NPUS), purpose="ask the NPUs", effect=Effect.READ, timeout_s=200.0
+    argv=(
+        *("bash", "-c"),
+        script("facts-npus.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S),
+    ),
+    purpose="ask the NPUs",
+    effect=Effect.READ,
+    timeout_s=200.0,
 )
 _SCRIPT = "the script that asks the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
@@ -192,7 +201,7 @@ def hccn_tool_output(section: Section | None, tool: str) -> str:
     try:
         hccn_tool.refuse_failure(section.text, tool)
     except ToolBusyError as error:
-        raise ToolBusyError(f"{error} (asked again for {RETRIES_FOR_S} s)") from None
+        raise ToolBusyError(f"{error} (asked again for {_RETRIES_FOR_S} s)") from None
     except hccn_tool.HccnToolError:
         pass  # the parser knows what it means for its question
     return section.text

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 from ascendboot.facts.container import container_exec
-from ascendboot.facts.installed import SSHD_FUNCTIONS
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import Authority, Claims, fingerprint
 from ascendboot.setup.ca import CertificateFile, Clocks
@@ -64,7 +63,7 @@ class Daemon:
 
     def start(self, own: Installed) -> Command:
         """The command that starts it, in place of one that runs; sessions go on."""
-        text = SSHD_FUNCTIONS + script(
+        text = script(
             "setup-sshd.sh",
             b=own.base,
             digest=sha256(self.config.encode()).hexdigest(),

@@ -8,18 +8,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ascendboot.errors import CommandError, excerpt
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import PurePosixPath
 
     from ascendboot.model.cluster import ContainerExec
-
-UPTIME: Final = r"""
-look_up() { read -r up _ </proc/uptime; up=${up%.*}; }
-"""
-"""Shell function: sets `up`, seconds that only pass. Bash's SECONDS follow the clock of the day:
-one that is set would end a job, or put off what is due."""
 
 MOST_OF_ERRORS = 1 << 16
 """So many bytes of a command's standard error are taken."""
@@ -244,18 +239,5 @@ def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:
     )
 
 
-# mktemp makes it 0600: a secret may not be readable even while its file is still beside. How much
-# was written the kernel says of the descriptor, without a program.
-WRITE_SCRIPT = """\
-set -e; umask 022
-while [ $# -gt 0 ]; do
-size=$1 mode=$2 p=$3; shift 3
-[ -d "${p%/*}/" ] || mkdir -p -- "${p%/*}/"
-t=$(mktemp -- "$p.XXXXXX")
-trap 'rm -f -- "$t"' EXIT
-{ head -c "$size" >&3; read -r _ written </proc/self/fdinfo/3; } 3>"$t"
-[ "$written" = "$size" ] || { echo "short write to $p" >&2; exit 1; }
-[ "$mode" = 0600 ] || chmod "$mode" -- "$t"
-mv -fT -- "$t" "$p"; trap - EXIT
-done"""
+WRITE_SCRIPT: Final = script("write-files.sh")
 """Takes size, mode and path of each file as arguments and their contents, joined, on stdin."""

@@ -3,8 +3,15 @@
 # `call_limit` for one ping, both in seconds; `jobs` is how many TCP connections go on at once.
 # Argument: after how many seconds no further ping begins. Standard input has a line per probe:
 # `tcp NUMBER ADDRESS PORT` or `ping NUMBER DEVICE ADDRESS`, the latter also as `hccs_ping`.
-# Runs behind sections.sh and the functions for vendor tools, which set these:
-: "${limit:?}" "${call_limit:?}" "${jobs:?}" "${began:?}" "${up:?}" "${found=}"
+: "${limit:?}" "${call_limit:?}" "${jobs:?}"
+until_s=$1
+left=100 enough=$((until_s + 60)) # read by vendor-tools.sh
+# shellcheck source=templates/scripts/sections.sh
+. sections.sh
+# shellcheck source=templates/scripts/processes.sh
+. processes.sh
+# shellcheck source=templates/scripts/vendor-tools.sh
+. vendor-tools.sh
 # A connection needs no program but bash: /dev/tcp is its own.
 tcp_probe() {
   local reason code=0
@@ -14,10 +21,7 @@ tcp_probe() {
   printf '%s %s %s\n' "$1" "$code" "${reason##*: }"
 }
 export limit; export -f tcp_probe
-tcp=; pings=(); until_s=$1
-# The functions for vendor tools read it.
-# shellcheck disable=SC2034
-enough=$((until_s + 60))
+tcp=; pings=()
 while read -r kind rest; do
   case $kind in *ping) pings+=("$kind $rest") ;; tcp) tcp+="$rest"$'\n' ;; esac
 done
@@ -26,7 +30,7 @@ if [ "${#pings[@]}" = 0 ]; then section hccn_tool 0 'not needed'
 elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
   for ping in "${pings[@]}"; do
-    look_up; [ "$((up - began))" -lt "$until_s" ] || break
+    read_uptime; [ "$((up - began))" -lt "$until_s" ] || break
     read -r way number id address <<<"$ping"
     tell "ping/$number" merged timeout -k 1 "$call_limit" \
       "$found" -i "$id" "-$way" -g address "$address"

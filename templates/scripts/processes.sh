@@ -94,3 +94,14 @@ end_processes() {
   kill -TERM "${pids[@]}" 2>/dev/null
   all_end_within "$1" "$2" "$3" || kill_processes "$1" "$2"
 }
+
+# words_of PID: sets `words` to the beginning of its command line.
+words_of() {
+  # If the process ends meanwhile, bash's `read` leaves the old value in `word`.
+  local word
+  words=
+  while word= && [ "${#words}" -lt 120 ] && { IFS= read -r -d '' word || [ -n "$word" ]; }; do
+    words+="${words:+ }${word//[$'\n\t']/ }"
+  done 2>/dev/null <"/proc/$1/cmdline"
+  words=${words:0:120}
+}

@@ -3,6 +3,8 @@
 # sshd reports a taken port only in its log: where no pid file appears, the end of the log is shown.
 # `b` is the cluster's folder, `digest` the SHA-256 of the configuration, `sshd` the program.
 : "${b:?}" "${digest:?}" "${sshd:?}"
+# shellcheck source=templates/scripts/sshd-functions.sh
+. sshd-functions.sh
 cd -- "$b/sshd" || exit 1
 printf '%s  sshd_config\n' "$digest" | sha256sum -c --status || {
   echo "sshd_config is not what was written" >&2; exit 1; }
@@ -10,7 +12,7 @@ if [ "$(id -u)" = 0 ] && [ ! -d /run/sshd ]; then
   echo /run/sshd >>made && install -d -m 755 /run/sshd
 fi
 "$sshd" -t -f "$b/sshd/sshd_config" || exit 1
-for pid in $(sshds_of_ours); do
+for pid in $(sshds_of_ours ''); do
   kill -TERM "$pid"
   for _ in {1..100}; do is_sshd_of_ours "$pid" || break; sleep 0.05; done
 done

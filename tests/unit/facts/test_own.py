@@ -9,13 +9,12 @@ import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.installed import (
-    SSHD_FUNCTIONS,
     Installed,
     base_script,
     installed_query,
     parse_installed,
 )
-from ascendboot.readiness.probe import WORDS_OF
+from ascendboot.templates import script
 from ascendboot.transport.api import Result
 
 QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
@@ -66,8 +65,8 @@ read() {
 @pytest.mark.parametrize(
     ("functions", "call", "told"),
     [
-        (f"b=/none\n{SSHD_FUNCTIONS}", 'has_our_config "$pid" || echo none', "none\n"),
-        (WORDS_OF, 'words_of "$pid"; echo "$words"', "sleep\n"),
+        (script("sshd-functions.sh", b="/none"), 'has_our_config "$pid" || echo none', "none\n"),
+        (script("processes.sh"), 'words_of "$pid"; echo "$words"', "sleep\n"),
     ],
     ids=["sshd", "holder"],
 )

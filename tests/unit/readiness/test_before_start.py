@@ -77,7 +77,7 @@ def test_without_a_terminal_leftovers_are_named_and_left(
 def test_with_the_flag_they_are_ended(capsys: pytest.CaptureFixture[str]) -> None:
     there = node()
     settled(END, there)
-    assert [command.argv[4:] for command in there.commands] == [("/b/jobs/old", "old", "0", "15")]
+    assert [command.argv[4:] for command in there.commands] == [("/b/jobs/old", "0", "15")]
     said = "warning: lab-1: it is late\nlab-2: 1 process of job old ended\n"
     assert capsys.readouterr().err == said
     assert refusal(END, node("left 5 python3 main.py\n")) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -88,7 +89,7 @@ def test_only_wished_files_are_read_and_others_named_on_demand(tree: Path) -> No
 @pytest.mark.parametrize("limit", [MOST_FILES, MOST_BYTES])
 def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
     question = code_query(str(tree), (), light=False)
-    argv = tuple(word.replace(f"-gt {limit} ", "-gt 3 ") for word in question.command.argv)
+    argv = tuple(re.sub(rf"={limit}\b", "=3", word) for word in question.command.argv)
     assert argv != question.command.argv
     found = question.parse(node_here().run(replace(question.command, argv=argv)))
     assert found.entries == {}
@@ -98,8 +99,11 @@ def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
 
 def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> None:
     question = code_query(str(tree), (), light=True)
-    small = tuple(word.replace(f"-gt {LARGE_BYTES} ", "-gt 6 ") for word in question.command.argv)
-    tight = tuple(word.replace(f"-gt {MOST_BYTES} ", "-gt 60 ") for word in small)
+    small = tuple(
+        word.replace(f"large_bytes={LARGE_BYTES} ", "large_bytes=6 ")
+        for word in question.command.argv
+    )
+    tight = tuple(word.replace(f"most_bytes={MOST_BYTES}\n", "most_bytes=60\n") for word in small)
     (tree / "ckpt").write_text("x" * 100)
     (tree / "huge.py").write_text("y" * 10)
     found = question.parse(node_here().run(replace(question.command, argv=tight)))

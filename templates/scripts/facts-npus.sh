@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Queries the NPUs with npu-smi and hccn_tool; each call may take `call_s` seconds.
+# shellcheck source=templates/scripts/sections.sh
+. sections.sh
+# shellcheck source=templates/scripts/processes.sh
+. processes.sh
+# shellcheck source=templates/scripts/vendor-tools.sh
+. vendor-tools.sh
+: "${call_s:?}"
+npu_smi=
+if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
+  npu_smi=$found
+  tell mapping '' timeout -k 1 30 "$found" info -m
+  mapped=$said
+  tell list '' timeout -k 1 30 "$found" info -l
+  said=$mapped
+else
+  for name in list table mapping; do
+    section "$name" 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
+  done
+fi
+ids=; column=; chips=; family=; ifs=$IFS; IFS=$'\n'
+# shellcheck disable=SC2206 # a here string would need a file; vendor-tools.sh sets -f
+lines=($said); IFS=$ifs
+for line in "${lines[@]}"; do
+  case $line in *'NPU ID'*'Chip Name'*)
+    line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
+    line=${line//Chip Logic ID/logic}; line=${line//Chip Phy-ID/physical}
+    i=0; for word in $line; do
+      case $word in physical) column=$i ;; logic) column=${column:-$i} ;; esac
+      i=$((i + 1))
+    done
+    continue ;;
+  esac
+  [ "$column" ] || continue
+  # shellcheck disable=SC2206 # likewise
+  cells=($line)
+  [ "${cells[0]}" != -1 ] || continue
+  # A3 has two chips on a card; a single one of that name is a 910
+  case $line in
+    *Ascend910_93*) family=a3 ;;
+    *' Ascend910' | *' Ascend910 '*) [ "${cells[1]}" = 0 ] || family=a3 ;;
+    *Ascend950*) family=a5 ;;
+  esac
+  case ${cells[column]-} in '' | *[!0-9]*) continue ;; esac
+  ids="$ids ${cells[column]}"; chips="$chips ${cells[column]}/${cells[0]}/${cells[1]}"
+done
+if [ -z "$column" ]; then
+  set +f
+  for node in /dev/davinci[0-9]*; do
+    id=${node#/dev/davinci}
+    case $id in *[!0-9]*) ;; *) ids="$ids $id" ;; esac
+  done
+  set -f
+fi
+section ids 0 "${ids# }"
+vnic=
+if [ "$family" = a3 ]; then
+  vnic=vnic
+  for chip in $chips; do
+    card=${chip#*/}
+    tell "${chip%%/*}/spod" merged timeout -k 1 "$call_s" "$npu_smi" info -t spod-info \
+      -i "${card%/*}" -c "${card#*/}"
+  done
+fi
+if [ "$family" = a5 ]; then
+  # its hccn_tool has other words; what HCCL wants to know is in this file
+  info=/etc/hccl_rootinfo.json
+  content root_info $info
+  topology='"topo_file_path"[[:space:]]*:[[:space:]]*"([^"]*)"'
+  if [[ $({ echo "$(<$info)"; } 2>/dev/null) =~ $topology ]] && [ ! -e "${BASH_REMATCH[1]}" ]; then
+    section topology 1 "${BASH_REMATCH[1]}"
+  fi
+  section hccn_tool 0 ''
+elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
+  section hccn_tool 0 "$found"
+  for id in $ids; do
+    for what in ip link tls $vnic; do
+      tell "$id/$what" merged timeout -k 1 "$call_s" "$found" -i "$id" "-$what" -g
+    done
+  done
+else
+  section hccn_tool 127 \
+    'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
+fi
+# Comes last: only a warning depends on it, and it must not use up the time of the others.
+[ -z "$npu_smi" ] || tell table '' timeout -k 1 "$call_s" "$npu_smi" info
+section end 0 ''
