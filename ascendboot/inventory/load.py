@@ -100,15 +100,15 @@ def _own_table(
 
 def _report_missing(sheet: Sheet, keys: InventoryKeys) -> None:
     for key, example in _REQUIRED.items():
-        if key not in sheet.spot.keys:
+        if key not in sheet.mark.keys:
             sheet.problems.append(Problem(1, key, f"is missing; write for example `{example}`"))
-    nodes = sheet.spot.at("nodes")
+    nodes = sheet.mark.at("nodes")
     if "nodes" in keys.model_fields_set and not nodes.keys:
         sheet.report(nodes, f"names no node; write for example `{_REQUIRED['nodes']}`")
 
 
 def _report_primary(sheet: Sheet, keys: InventoryKeys, entries: tuple[Entry, ...]) -> None:
     names = [name for entry in entries for name in entry.names]
-    all_understood = len(entries) == len(sheet.spot.at("nodes").keys)
+    all_understood = len(entries) == len(sheet.mark.at("nodes").keys)
     if keys.primary and keys.primary not in names and all_understood:
-        sheet.report(sheet.spot.at("primary"), no_such("node", keys.primary, names, sheet))
+        sheet.report(sheet.mark.at("primary"), no_such("node", keys.primary, names, sheet))

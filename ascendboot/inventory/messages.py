@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ascendboot.inventory.schema import InventoryKeys, NodeKeys
-from ascendboot.inventory.values import ENV_NAME, SAID, TAG, is_match
+from ascendboot.inventory.values import ENV_NAME, SENTENCE, TAG, is_match
 from ascendboot.inventory.yaml import Raw, described
 from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.model.secrets import is_secret_name, is_secret_value
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import ErrorDetails, core_schema
 
-    from ascendboot.inventory.yaml import Location, Sheet, Spot, Value
+    from ascendboot.inventory.yaml import Location, Sheet, Value
 
 Shape: TypeAlias = "dict[str, Any]"
 
@@ -195,28 +195,25 @@ _SHOWN = 60
 _MOST_COMPARED = 50_000
 
 
-class _Gone:
-    """Marks a refused value until the sweep."""
-
-
 def validate(sheet: Sheet) -> InventoryKeys:
-    """The keys of the sheet; what is wrong with one is reported and the key then left out.
+    """The keys of the sheet; a key that is wrong is reported and then left out.
 
     So the checks that follow see everything else, and no problem hides another.
     """
-    reported = False
+    is_reported = False
     while True:
         try:
             return InventoryKeys.model_validate(sheet.data)
         except ValidationError as error:
             problems = error.errors(include_url=False)
-        for problem in problems:
-            location = _location(problem)
-            if not reported:
-                sheet.report(sheet.spot.at(*location), _sentence(problem, location, sheet))
-            _mark(sheet.data, location)
-        _sweep(sheet.data, sheet.spot)
-        reported = True  # a list that lost all its items follows from what was reported
+        locations = [_location(problem) for problem in problems]
+        for problem, location in zip(problems, locations, strict=True):
+            if not is_reported:
+                sheet.report(sheet.mark.at(*location), _sentence(problem, location, sheet))
+        # the inner ones first, and the last items of a list first
+        for location in sorted({_existing(sheet.data, x) for x in locations}, reverse=True):
+            _remove(sheet, location)
+        is_reported = True  # a list that lost all its items follows from what was reported
 
 
 def did_you_mean(word: str, known: Collection[str], sheet: Sheet) -> str:
@@ -247,7 +244,7 @@ def _location(problem: ErrorDetails) -> Location:
 
 def _sentence(problem: ErrorDetails, location: Location, sheet: Sheet) -> str:
     kind = problem["type"]
-    if kind == SAID:
+    if kind == SENTENCE:
         return str(problem["ctx"]["sentence"])
     if kind == "extra_forbidden":
         return _unknown(location, sheet)
@@ -310,36 +307,24 @@ def _example(location: Location) -> str:
     return f"write for example `{text[1:-1]}`"
 
 
-def _mark(data: Value, location: Location) -> None:
-    """Put a mark where the value at `location`, or the last one on the way there, stands."""
-    holder: Any = None
+def _existing(data: Value, location: Location) -> Location:
+    """`location`, or the last one on the way there that has a value."""
     value: Any = data
-    key: str | int | None = None
-    for step in location:
-        if isinstance(value, _Gone):
-            return
+    for depth, step in enumerate(location):
         inside = step in value if isinstance(value, dict) else isinstance(value, list)
         if not inside:
-            break
-        holder, key, value = value, step, value[step]
-    if holder is not None:
-        holder[key] = _Gone()
+            return location[:depth]
+        value = value[step]
+    return location
 
 
-def _sweep(value: Value, spot: Spot) -> None:
-    """Drop what is marked; a list's spots keep step with its values."""
-    if isinstance(value, dict):
-        for key in [k for k, v in value.items() if _is_gone(v)]:
-            del value[key]
-        for key, inner in value.items():
-            _sweep(inner, spot.keys[key])
-    elif isinstance(value, list):
-        kept = [i for i, inner in enumerate(value) if not _is_gone(inner)]
-        value[:] = [value[i] for i in kept]
-        spot.items[:] = [spot.items[i] for i in kept]
-        for inner, item in zip(value, spot.items, strict=True):
-            _sweep(inner, item)
-
-
-def _is_gone(value: object) -> bool:
-    return isinstance(value, _Gone)
+def _remove(sheet: Sheet, location: Location) -> None:
+    """Remove a value; the positions of a list keep step with its values."""
+    if location:
+        *way, last = location
+        holder: Any = sheet.data
+        for step in way:
+            holder = holder[step]
+        del holder[last]
+        if isinstance(last, int):
+            del sheet.mark.at(*way).items[last]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from ascendboot.inventory.schema import InventoryKeys
-    from ascendboot.inventory.yaml import Sheet, Spot
+    from ascendboot.inventory.yaml import Mark, Sheet
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Layer:
     """Keys of a node and the place of the file in which they stand."""
 
     keys: NodeKeys
-    spot: Spot
+    mark: Mark
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Entry:
     """What counts first stands first: the node itself, its groups, the defaults."""
 
     @property
-    def spot(self) -> Spot:
+    def mark(self) -> Mark:
         """Where the line stands."""
-        return self.layers[0].spot
+        return self.layers[0].mark
 
     def value(self, key: str) -> Any:  # noqa: ANN401 (the type of the key)
         """What holds for `key`: the first layer that states it, else the key's default."""
@@ -61,14 +61,14 @@ class Entry:
 
     def is_stated(self, key: str) -> bool:
         """Whether `key` is written anywhere for these nodes, be it well or badly."""
-        return any(key in layer.spot.keys for layer in self.layers)
+        return any(key in layer.mark.keys for layer in self.layers)
 
-    def spot_of(self, key: str) -> Spot:
+    def mark_of(self, key: str) -> Mark:
         """Where the value of `key` stands; the line itself where nothing states it."""
         for layer in self.layers:
             if key in layer.keys.model_fields_set:
-                return layer.spot.at(key)
-        return self.spot
+                return layer.mark.at(key)
+        return self.mark
 
     @property
     def env(self) -> dict[str, str]:
@@ -78,15 +78,15 @@ class Entry:
     def each(self, key: str, sheet: Sheet) -> tuple[str, ...] | None:
         """The text of `key` for each node, or None: not stated, or a problem was reported."""
         text = self.value(key)
-        return None if text is None else self.share_out(text, self.spot_of(key), sheet)
+        return None if text is None else self.share_out(text, self.mark_of(key), sheet)
 
-    def share_out(self, text: str, spot: Spot, sheet: Sheet) -> tuple[str, ...] | None:
+    def share_out(self, text: str, mark: Mark, sheet: Sheet) -> tuple[str, ...] | None:
         """`text`, a range or not, for each node; None when they are not equally many."""
         single = values.expand(text)
         if len(single) == len(self.names):
             return single
         sheet.report(
-            spot,
+            mark,
             f'"{text}" stands for {len(single)}, but {self.text} for {len(self.names)} '
             f"node{'s' if len(self.names) > 1 else ''}; let both stand for equally many",
         )
@@ -103,45 +103,45 @@ def read_entries(sheet: Sheet, keys: InventoryKeys) -> tuple[Entry, ...]:
 
 def _entries(sheet: Sheet, keys: InventoryKeys) -> Iterator[Entry]:
     for text, own in keys.nodes.items():
-        spot = sheet.spot.at("nodes", text)
+        mark = sheet.mark.at("nodes", text)
         try:
             names = values.expand(text)
         except ValueError as error:
-            sheet.report(spot, f"{error}")
+            sheet.report(mark, f"{error}")
             continue
         wrong = next((name for name in names if not is_match(NAME, name)), None)
         if wrong is not None:
-            sheet.report(spot, _not_a_name(wrong))
+            sheet.report(mark, _not_a_name(wrong))
             continue
-        yield Entry(text, names, tuple(_layers(sheet, keys, Layer(own, spot))))
+        yield Entry(text, names, tuple(_layers(sheet, keys, Layer(own, mark))))
 
 
 def _layers(sheet: Sheet, keys: InventoryKeys, own: Layer) -> Iterator[Layer]:
-    defaults = Layer(keys.defaults, sheet.spot.keys.get("defaults", _nowhere(sheet)))
+    defaults = Layer(keys.defaults, sheet.mark.keys.get("defaults", _nowhere(sheet)))
     yield own
     source = own if "groups" in own.keys.model_fields_set else defaults
     for index, name in enumerate(source.keys.groups or ()):
         if name in keys.groups:
-            yield Layer(keys.groups[name], sheet.spot.at("groups", name))
-        elif name not in sheet.spot.at("groups").keys:
+            yield Layer(keys.groups[name], sheet.mark.at("groups", name))
+        elif name not in sheet.mark.at("groups").keys:
             sheet.report(
-                source.spot.at("groups", index),
+                source.mark.at("groups", index),
                 no_such("group", name, keys.groups, sheet),
             )
     yield defaults
 
 
-def _nowhere(sheet: Sheet) -> Spot:
-    return type(sheet.spot)(sheet.spot.line)
+def _nowhere(sheet: Sheet) -> Mark:
+    return type(sheet.mark)(sheet.mark.line)
 
 
 def _check_groups(sheet: Sheet, keys: InventoryKeys) -> None:
     for name, group in keys.groups.items():
-        spot = sheet.spot.at("groups", name)
+        mark = sheet.mark.at("groups", name)
         if not is_match(NAME, name):
-            sheet.report(spot, _not_a_name(name))
+            sheet.report(mark, _not_a_name(name))
         if group.groups is not None:
-            sheet.report(spot.at("groups"), "a group takes over no other group; remove this")
+            sheet.report(mark.at("groups"), "a group takes over no other group; remove this")
 
 
 def _report_overlaps(sheet: Sheet, entries: tuple[Entry, ...]) -> None:
@@ -151,11 +151,11 @@ def _report_overlaps(sheet: Sheet, entries: tuple[Entry, ...]) -> None:
         for name in entry.names:
             earlier = first.setdefault(name, entry)
             if earlier is not entry:
-                again.setdefault(earlier.spot.line, []).append(name)
+                again.setdefault(earlier.mark.line, []).append(name)
         for line, names in again.items():
             are = "are" if len(names) > 1 else "is"
             sheet.report(
-                entry.spot, f"{fold(names)} {are} stated twice: here and in line {line}; keep one"
+                entry.mark, f"{fold(names)} {are} stated twice: here and in line {line}; keep one"
             )
 
 
@@ -171,12 +171,12 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Given:
-    """A value, to whom it is given, and where."""
+class Use:
+    """A value, the node or device that has it, and where it stands."""
 
     value: str
     node: str
-    spot: Spot
+    mark: Mark
     identity: Hashable
     """Equal for two ways to write the same."""
     device_id: int | None = None
@@ -187,33 +187,33 @@ class Given:
         return self.node if self.device_id is None else f"{self.node} device {self.device_id}"
 
 
-class Doubles:
-    """Reports what is given twice; what follows from something already reported is left out."""
+class Duplicates:
+    """Reports values that several nodes have; leaves out what follows from an earlier report."""
 
     def __init__(self, sheet: Sheet) -> None:
         self._sheet = sheet
         self._reported: set[frozenset[str]] = set()
 
-    def report(self, what: str, given: Iterable[Given]) -> None:
+    def report(self, what: str, uses: Iterable[Use]) -> None:
         """One problem for each set of lines that share values."""
-        by_identity: dict[Hashable, list[Given]] = {}
-        for one in given:
+        by_identity: dict[Hashable, list[Use]] = {}
+        for one in uses:
             by_identity.setdefault(one.identity, []).append(one)
-        by_lines: dict[tuple[int, ...], list[list[Given]]] = {}
+        by_lines: dict[tuple[int, ...], list[list[Use]]] = {}
         for same in by_identity.values():
             holders = frozenset(one.holder for one in same)
             if len(holders) > 1 and holders not in self._reported:
                 self._reported.add(holders)
-                by_lines.setdefault(tuple(id(one.spot) for one in same), []).append(same)
+                by_lines.setdefault(tuple(id(one.mark) for one in same), []).append(same)
         for groups in by_lines.values():
-            self._sheet.report(groups[0][-1].spot, _sentence(what, groups))
+            self._sheet.report(groups[0][-1].mark, _sentence(what, groups))
 
 
-def _sentence(what: str, groups: Sequence[Sequence[Given]]) -> str:
+def _sentence(what: str, groups: Sequence[Sequence[Use]]) -> str:
     values = _some([same[0].value for same in groups])
     first, last = groups[0][0], groups[0][-1]
     times = f"{len(groups[0])} times" if groups[0][2:] else "twice"
-    where = f" (line {first.spot.line})" if first.spot.line != last.spot.line else ""
+    where = f" (line {first.mark.line})" if first.mark.line != last.mark.line else ""
     if len(groups) == 1 and not groups[0][2:]:
         text = f"is given twice: {first.holder}{where} and {last.holder}"
     elif len(groups) == 1:
@@ -224,10 +224,10 @@ def _sentence(what: str, groups: Sequence[Sequence[Given]]) -> str:
     return f"{what} {values} {text}; give each its own"
 
 
-def _holders(given: Sequence[Given]) -> str:
-    if any(one.device_id is not None for one in given):
-        return _some([one.holder for one in given])
-    return fold({one.node for one in given})
+def _holders(uses: Sequence[Use]) -> str:
+    if any(one.device_id is not None for one in uses):
+        return _some([one.holder for one in uses])
+    return fold({one.node for one in uses})
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -252,6 +252,10 @@ class Draft:
     server_id: str | None
     devices: tuple[Device, ...] | None
 
+    def mark_of(self, *keys: str) -> Mark:
+        """Where the first of these keys that has a value stands."""
+        return self.entry.mark_of(next(k for k in keys if self.entry.value(k) is not None))
+
 
 def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
     """The nodes in inventory order; whatever contradicts is reported.
@@ -259,7 +263,7 @@ def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
     Only when nothing was reported are they all there.
     """
     drafts = [draft for entry in entries for draft in _drafts(sheet, entry)]
-    _report_doubles(sheet, drafts)
+    _report_duplicates(sheet, drafts)
     by_name = {draft.name: draft for draft in drafts}
     jumps = {draft.name: _jump(sheet, draft, by_name) for draft in drafts}
     user = None
@@ -273,7 +277,7 @@ def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
 def _drafts(sheet: Sheet, entry: Entry) -> Iterator[Draft]:
     addresses = entry.each("address", sheet)
     if not entry.is_stated("address"):
-        sheet.report(entry.spot, "address is missing; write for example `address: 192.0.2.11`")
+        sheet.report(entry.mark, "address is missing; write for example `address: 192.0.2.11`")
     cluster_addresses = entry.each("cluster_address", sheet)
     if addresses and not entry.is_stated("cluster_address"):
         cluster_addresses = _ips(sheet, entry, addresses)
@@ -299,7 +303,7 @@ def _ips(sheet: Sheet, entry: Entry, addresses: tuple[str, ...]) -> tuple[str, .
         return addresses
     why = f"{NO_IPV6}; state the IPv4" if ip_of(unfit[0]) else "is a host name; state the IP"
     sheet.report(
-        entry.spot,
+        entry.mark,
         f'cluster_address is missing: the address "{unfit[0]}" {why} address at which the other '
         "nodes reach this one",
     )
@@ -311,14 +315,14 @@ def _devices(sheet: Sheet, entry: Entry) -> list[tuple[Device, ...]] | None:
     items = entry.value("devices")
     if not isinstance(items, list):
         return None
-    spot = entry.spot_of("devices")
+    mark = entry.mark_of("devices")
     keys = [i if isinstance(i, DeviceKeys) else DeviceKeys(device_id=i) for i in items]
-    first: dict[int, Spot] = {}
-    for key, item in zip(keys, spot.items, strict=True):
+    first: dict[int, Mark] = {}
+    for key, item in zip(keys, mark.items, strict=True):
         if first.setdefault(key.device_id, item) is not item:
             sheet.report(item, f"device id {key.device_id} is stated twice; keep one")
     columns: list[list[Device]] = []
-    for key, item in zip(keys, spot.items, strict=True):
+    for key, item in zip(keys, mark.items, strict=True):
         ips: tuple[str | None, ...] | None = (None,) * len(entry.names)
         if key.device_ip is not None:
             ips = entry.share_out(key.device_ip, item.at("device_ip"), sheet)
@@ -328,60 +332,50 @@ def _devices(sheet: Sheet, entry: Entry) -> list[tuple[Device, ...]] | None:
     return list(zip(*columns, strict=True))
 
 
-def _report_doubles(sheet: Sheet, drafts: list[Draft]) -> None:
-    doubles = Doubles(sheet)
-    doubles.report("address", [g for d in drafts if (g := _address(d)) is not None])
-    doubles.report(
+def _report_duplicates(sheet: Sheet, drafts: list[Draft]) -> None:
+    duplicates = Duplicates(sheet)
+    duplicates.report("address", filter(None, map(_address, drafts)))
+    duplicates.report(
         "cluster_address",
         [
-            Given(
-                draft.cluster_address,
-                draft.name,
-                _spot_of_first(draft, "cluster_address", "address"),
-                ip_of(draft.cluster_address),
-            )
-            for draft in drafts
-            if draft.cluster_address is not None
+            Use(d.cluster_address, d.name, d.mark_of("cluster_address", "address"), ip)
+            for d in drafts
+            if d.cluster_address is not None and (ip := ip_of(d.cluster_address))
         ],
     )
-    doubles.report(
+    duplicates.report(
         "server_id",
         [
-            Given(
-                draft.server_id,
-                draft.name,
-                _spot_of_first(draft, "server_id", "cluster_address", "address"),
-                draft.server_id,
+            Use(
+                d.server_id,
+                d.name,
+                d.mark_of("server_id", "cluster_address", "address"),
+                d.server_id,
             )
-            for draft in drafts
-            if draft.server_id is not None
+            for d in drafts
+            if d.server_id is not None
         ],
     )
-    doubles.report("device_ip", _device_ips(drafts))
+    duplicates.report("device_ip", _device_ips(drafts))
 
 
-def _address(draft: Draft) -> Given | None:
+def _address(draft: Draft) -> Use | None:
     """Nodes behind one forwarding machine share an address, but not with the same port."""
     if draft.address is None:
         return None
     entry = draft.entry
     machine: Hashable = ip_of(draft.address) or draft.address.lower().removesuffix(".")
     identity = (machine, entry.value("port"), entry.value("jump"))
-    return Given(draft.address, draft.name, entry.spot_of("address"), identity)
+    return Use(draft.address, draft.name, entry.mark_of("address"), identity)
 
 
-def _device_ips(drafts: list[Draft]) -> Iterator[Given]:
+def _device_ips(drafts: list[Draft]) -> Iterator[Use]:
     for draft in drafts:
-        spots = draft.entry.spot_of("devices").items
-        for device, item in zip(draft.devices or (), spots, strict=False):
+        marks = draft.entry.mark_of("devices").items
+        for device, item in zip(draft.devices or (), marks, strict=False):
             ip = device.device_ip
             if ip is not None:
-                yield Given(ip, draft.name, item.at("device_ip"), ip_of(ip), device.device_id)
-
-
-def _spot_of_first(draft: Draft, *keys: str) -> Spot:
-    key = next(key for key in keys if draft.entry.value(key) is not None)
-    return draft.entry.spot_of(key)
+                yield Use(ip, draft.name, item.at("device_ip"), ip_of(ip), device.device_id)
 
 
 def _jump(sheet: Sheet, draft: Draft, drafts: dict[str, Draft]) -> str | None:
@@ -389,31 +383,31 @@ def _jump(sheet: Sheet, draft: Draft, drafts: dict[str, Draft]) -> str | None:
     text = draft.entry.value("jump")
     if text is None:
         return None
-    spot = draft.entry.spot_of("jump")
+    mark = draft.entry.mark_of("jump")
     if text in drafts:
-        return _through(sheet, draft, drafts[text], spot)
+        return _through(sheet, draft, drafts[text], mark)
     match = _JUMP.fullmatch(text)
     if match is None or ("@" not in text and "." not in text and ":" not in text):
         hint = did_you_mean(text, drafts, sheet) or "; another machine is written USER@HOST[:PORT]"
         hint += ", an IPv6 address in brackets" if ip_of(text) else ""
-        sheet.report(spot, f"no node is called {described(text)}{hint}")
+        sheet.report(mark, f"no node is called {described(text)}{hint}")
         return None
     reason = why_not_address(match["host"].strip("[]"))
     if reason:
-        sheet.report(spot, f"{described(match['host'])} {reason}")
+        sheet.report(mark, f"{described(match['host'])} {reason}")
     if match["port"] and not 1 <= int(match["port"]) <= _LAST_PORT:
-        sheet.report(spot, f"{match['port']} is not a port; write one from 1 to 65535")
+        sheet.report(mark, f"{match['port']} is not a port; write one from 1 to 65535")
     return str(text)
 
 
-def _through(sheet: Sheet, draft: Draft, other: Draft, spot: Spot) -> str | None:
+def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None:
     if other is draft:
-        if "jump" in draft.entry.spot.keys:
-            sheet.report(spot, "a node is not reached through itself; remove this")
+        if "jump" in draft.entry.mark.keys:
+            sheet.report(mark, "a node is not reached through itself; remove this")
         return None  # the jump that holds for all others
     onward = other.entry.value("jump")
     if onward is not None and onward != other.name:
-        sheet.report(spot, f"{other.name} is itself reached through {onward}; one jump is the most")
+        sheet.report(mark, f"{other.name} is itself reached through {onward}; one jump is the most")
     if other.address is None:
         return None
     host = f"[{other.address}]" if ":" in other.address else other.address
@@ -426,7 +420,7 @@ def _own_login_name(sheet: Sheet) -> str | None:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         sheet.report(
-            sheet.spot.at("defaults"),
+            sheet.mark.at("defaults"),
             f"user is missing, and user id {os.geteuid()} has no login name here; "
             "state `user` in `defaults`",
         )

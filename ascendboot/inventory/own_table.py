@@ -32,16 +32,16 @@ def read_own_table(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -
     """The table that `resources.file` names, as it stands; what is wrong with it is reported."""
     if keys.resources.file is None:
         return None
-    spot = sheet.spot.at("resources", "file")
+    mark = sheet.mark.at("resources", "file")
     path = Path(keys.resources.file).expanduser()
     try:
         source = read(str(path))
         problems = _problems(source, keys, nodes)
     except RankTableError as error:
-        sheet.report(spot, str(error))
+        sheet.report(mark, str(error))
         return None
     for problem in problems:
-        sheet.report(spot, problem)
+        sheet.report(mark, problem)
     if problems:
         return None
     return OwnTable(

@@ -9,7 +9,7 @@ from ascendboot.hccl.profiles import profile_env, why_not_value
 from ascendboot.hccl.variables import (
     VARIABLES,
     WITHOUT_CM,
-    Problem,
+    Conflict,
     conflicts,
     hccl_ports,
     why_not,
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from ascendboot.inventory.nodes import Entry
     from ascendboot.inventory.schema import InventoryKeys
-    from ascendboot.inventory.yaml import Sheet, Spot
+    from ascendboot.inventory.yaml import Mark, Sheet
     from ascendboot.model.cluster import ResourceMode
 
 if TYPE_CHECKING:
-    Section: TypeAlias = tuple[Mapping[str, str], Spot]
+    Section: TypeAlias = tuple[Mapping[str, str], Mark]
     """Variables that are stated, and where that is."""
 
 _NOT_HERE = {
@@ -55,16 +55,16 @@ def environment(keys: InventoryKeys) -> dict[str, str]:
 
 
 def report_settings(sheet: Sheet, keys: InventoryKeys, *, has_meeting_port: bool) -> None:
-    """Note every variable that its software would refuse, misread or not read."""
+    """Report every variable that its software would refuse, misread or not read."""
     for name, value in keys.env.items():
         reason = why_not_stated(name, value, keys)
         if reason is None and name in keys.hccl:
             reason = "stands under `hccl` as well; keep one"
         if reason:
-            sheet.report(sheet.spot.at("env", name), reason)
+            sheet.report(sheet.mark.at("env", name), reason)
     for name, value in keys.hccl.items():
         if reason := _why_not_here(name, sheet) or _why_not_together(name, value, keys.product):
-            sheet.report(sheet.spot.at("hccl", name), reason)
+            sheet.report(sheet.mark.at("hccl", name), reason)
     # the profile's own are never to blame
     for problem in together(keys, environment(keys), has_meeting_port=has_meeting_port):
         report_first(sheet, _sections_with_env(sheet, keys), problem)
@@ -74,7 +74,7 @@ def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
     """An address for all nodes is right for one of them at most."""
     if nodes > 1:
         text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
-        problem = Problem(("HCCL_IF_IP",), f"{text}remove it")
+        problem = Conflict(("HCCL_IF_IP",), f"{text}remove it")
         report_first(sheet, _sections_with_env(sheet, keys), problem)
 
 
@@ -87,34 +87,34 @@ def why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
 def report_unknown_secrets(
     sheet: Sheet, keys: InventoryKeys, of_nodes: Iterable[Mapping[str, str]]
 ) -> None:
-    """Note every name in `secret_env` that no variable has: its secret would be shown."""
+    """Report every name in `secret_env` that no variable has: its secret would be shown."""
     known = {*environment(keys), *(name for env in of_nodes for name in env)}
     for index, name in enumerate(keys.secret_env):
         if name not in known:
             hint = did_you_mean(name, known, sheet) or "; remove it, or state the variable"
-            sheet.report(sheet.spot.at("secret_env", index), f"no `env` states {name}{hint}")
+            sheet.report(sheet.mark.at("secret_env", index), f"no `env` states {name}{hint}")
 
 
 def together(
     keys: InventoryKeys, env: Mapping[str, str], *, has_meeting_port: bool
-) -> Iterator[Problem]:
+) -> Iterator[Conflict]:
     """What of a whole environment contradicts something else, in it or in the inventory."""
     yield from conflicts(env)
     yield from _ports(keys, env, has_meeting_port=has_meeting_port)
 
 
-def report_first(sheet: Sheet, sections: Sequence[Section], problem: Problem) -> bool:
+def report_first(sheet: Sheet, sections: Sequence[Section], problem: Conflict) -> bool:
     """At the first of its names that these sections state; False where they state none of them."""
     for name in problem.names:
-        for stated, spot in sections:
+        for stated, mark in sections:
             if name in stated:
-                sheet.report(spot.at(name), problem.text)
+                sheet.report(mark.at(name), problem.text)
                 return True
     return False
 
 
 def _sections_with_env(sheet: Sheet, keys: InventoryKeys) -> tuple[Section, Section]:
-    return (keys.hccl, sheet.spot.at("hccl")), (keys.env, sheet.spot.at("env"))
+    return (keys.hccl, sheet.mark.at("hccl")), (keys.env, sheet.mark.at("env"))
 
 
 def _why_not_here(name: str, sheet: Sheet) -> str | None:
@@ -131,7 +131,7 @@ def _why_not_together(name: str, value: str, product: str) -> str | None:
 
 def _ports(
     keys: InventoryKeys, env: Mapping[str, str], *, has_meeting_port: bool
-) -> Iterator[Problem]:
+) -> Iterator[Conflict]:
     meeting = keys.resources.chief_port if has_meeting_port else None
     taken = {
         "resources.chief_port, where the ranks meet": meeting,
@@ -143,7 +143,7 @@ def _ports(
             if port is not None and port in ports:
                 last = f"{ports.start}-{ports.stop - 1}"
                 text = f"HCCL takes {last}, and {port} of them is {what}; move one of the two"
-                yield Problem(names, text)
+                yield Conflict(names, text)
 
 
 _MCA_SET_BY_US = {
@@ -164,11 +164,11 @@ _OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "s
 
 
 def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
-    """Note every pair of keys that cannot both hold."""
+    """Report every pair of keys that cannot both hold."""
     _report_mpi_args(sheet, keys.launcher.mpi_args, keys)
     if keys.resources.file is not None and resource_mode(keys) != "rank-table":
         sheet.report(
-            sheet.spot.at("resources", "file"),
+            sheet.mark.at("resources", "file"),
             f"{resource_mode(keys)} has no use for a rank table; leave one of the two out",
         )
     if keys.code.source is not None:
@@ -202,8 +202,8 @@ def ranks_meet(keys: InventoryKeys) -> bool:
 
 def _report_torch(sheet: Sheet, keys: InventoryKeys, mode: ResourceMode) -> None:
     """What PyTorch's jobs cannot have."""
-    kind = sheet.spot.at("launcher", "kind")
-    stated_mode = sheet.spot.at("resources", "mode")
+    kind = sheet.mark.at("launcher", "kind")
+    stated_mode = sheet.mark.at("resources", "mode")
     if mode == "no-rank-table":
         sheet.report(
             stated_mode,
@@ -213,23 +213,23 @@ def _report_torch(sheet: Sheet, keys: InventoryKeys, mode: ResourceMode) -> None
         sheet.report(kind, "horovod makes no communicator by root info; write torchrun or mpirun")
     if keys.profile == "rec-sdk-tf":
         sheet.report(
-            sheet.spot.at("profile"),
+            sheet.mark.at("profile"),
             "rec-sdk-tf is for TensorFlow, which torchrun and root-info are not for; remove it",
         )
     if keys.launcher.kind == "torchrun" and keys.launcher.mpi_args:
         sheet.report(
-            sheet.spot.at("launcher", "mpi_args"),
+            sheet.mark.at("launcher", "mpi_args"),
             "words for mpirun, and `launcher.kind` is torchrun; remove them",
         )
     for name in keys.env:
         if reason := why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun"):
-            sheet.report(sheet.spot.at("env", name), reason)
+            sheet.report(sheet.mark.at("env", name), reason)
 
 
 def _report_port(sheet: Sheet, keys: InventoryKeys) -> None:
     if keys.ssh.port == keys.resources.chief_port:
         sheet.report(
-            sheet.spot.at("ssh", "port"),
+            sheet.mark.at("ssh", "port"),
             f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another",
         )
 
@@ -237,7 +237,7 @@ def _report_port(sheet: Sheet, keys: InventoryKeys) -> None:
 def _report_source(sheet: Sheet, path: str | None) -> None:
     if path is None:
         sheet.report(
-            sheet.spot.at("code", "source"),
+            sheet.mark.at("code", "source"),
             "code.path is missing: where the code belongs on the nodes; state it",
         )
         return
@@ -245,7 +245,7 @@ def _report_source(sheet: Sheet, path: str | None) -> None:
     first = plain.split("/")[1]
     if plain in _NOT_FOR_CODE or first in _OF_THE_SYSTEM or _is_ours(plain):
         sheet.report(
-            sheet.spot.at("code", "path"),
+            sheet.mark.at("code", "path"),
             f"{path} is a folder of the system, and setup would make it equal to code.source; "
             "state a folder that holds the code alone",
         )
@@ -256,22 +256,22 @@ def _is_ours(path: str) -> bool:
 
 
 def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:
-    spot = sheet.spot.at("resources")
+    mark = sheet.mark.at("resources")
     if keys.product in WITHOUT_CM:
         sheet.report(
-            spot.at("mode"),
+            mark.at("mode"),
             f"no-rank-table does not exist on {WITHOUT_CM[keys.product]} servers (product: "
             f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table",
         )
 
 
 def _report_mpi_args(sheet: Sheet, words: list[str], keys: InventoryKeys) -> None:
-    spot = sheet.spot.at("launcher", "mpi_args")
+    mark = sheet.mark.at("launcher", "mpi_args")
     seen: set[str] = set()
     for index in range(len(words)):
         reason = _why_secret(words[: index + 1], keys) or _why_not_word(words, index, seen)
         if reason:
-            sheet.report(spot.at(index), reason)
+            sheet.report(mark.at(index), reason)
 
 
 def _why_secret(words: list[str], keys: InventoryKeys) -> str | None:
@@ -332,11 +332,11 @@ _ADDRESS = "HCCL_IF_IP"
 
 
 def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
-    """Note every variable of a node that cannot be, or not beside all that the node has."""
-    for stated, spot in _sections(entries):
+    """Report every variable of a node that cannot be, or not beside all that the node has."""
+    for stated, mark in _sections(entries):
         for name, value in stated.items():
             if reason := _why_not(name, value, keys):
-                sheet.report(spot.at(name), reason)
+                sheet.report(mark.at(name), reason)
     meets = ranks_meet(keys)
     everywhere = set(together(keys, environment(keys), has_meeting_port=meets))
     for entry in entries:
@@ -344,19 +344,19 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
             env = {**environment(keys), **entry.env}
             for problem in together(keys, env, has_meeting_port=meets):
                 if problem not in everywhere and not report_first(sheet, _of(entry), problem):
-                    sheet.report(entry.spot, problem.text)
+                    sheet.report(entry.mark, problem.text)
     _report_shared_address(sheet, entries)
     _report_handed_on(sheet, keys, entries)
 
 
 def _of(entry: Entry) -> list[Section]:
     """Where the variables of an entry stand; what counts first stands first."""
-    return [(layer.keys.env, layer.spot.at("env")) for layer in entry.layers if layer.keys.env]
+    return [(layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env]
 
 
 def _sections(entries: Sequence[Entry]) -> Iterator[Section]:
     """Each place once: groups and defaults are layers of many entries."""
-    sections = {spot.path: (env, spot) for entry in entries for env, spot in _of(entry)}
+    sections = {mark.path: (env, mark) for entry in entries for env, mark in _of(entry)}
     yield from sections.values()
 
 
@@ -377,7 +377,7 @@ def _report_shared_address(sheet: Sheet, entries: Sequence[Entry]) -> None:
         names = [name for entry in having for name in entry.names]
         if len(names) > 1:
             text = f"one address cannot be that of {fold(names)}; give each node its own"
-            report_first(sheet, _of(having[-1]), Problem((_ADDRESS,), text))
+            report_first(sheet, _of(having[-1]), Conflict((_ADDRESS,), text))
 
 
 def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
@@ -394,7 +394,7 @@ def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry
                 f"horovodrun would hand the primary's value on to {fold(without)}: state one for "
                 "the others too, or a `launcher.kind` of mpirun or torchrun"
             )
-            report_first(sheet, _of(primary), Problem((name,), text))
+            report_first(sheet, _of(primary), Conflict((name,), text))
 
 
 def _may_be_horovodrun(keys: InventoryKeys) -> bool:

@@ -164,7 +164,7 @@ def _slip(text: str) -> str:
     return ""
 
 
-SAID = "said"
+SENTENCE = "sentence"
 """The pydantic error type whose text is already a whole sentence."""
 
 [HCCL_PORTS] = hccl_ports({})
@@ -203,7 +203,7 @@ class Kind:
 
 def custom_error(sentence: str) -> PydanticCustomError:
     """An error that says itself what was seen and what to do."""
-    return PydanticCustomError(SAID, "{sentence}", {"sentence": sentence})
+    return PydanticCustomError(SENTENCE, "{sentence}", {"sentence": sentence})
 
 
 def _each(why_not: Callable[[str], str | None]) -> AfterValidator:

@@ -33,23 +33,23 @@ def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str]) -> Path:
         UsageError: there is no such file; the text says what was tried.
     """
     if name is not None:
-        return _named(name, cwd, said_by="--inventory")
+        return _named(name, cwd, source="--inventory")
     from_environment = environ.get(VARIABLE)
     if from_environment:
-        return _named(from_environment, cwd, said_by=f"${VARIABLE}")
+        return _named(from_environment, cwd, source=f"${VARIABLE}")
     return _current(cwd)
 
 
-def _named(name: str, cwd: Path, *, said_by: str) -> Path:
+def _named(name: str, cwd: Path, *, source: str) -> Path:
     if not name.strip() or "\0" in name:
-        raise UsageError(f"{said_by}: no inventory is named; name a YAML file")
+        raise UsageError(f"{source}: no inventory is named; name a YAML file")
     names = [name] if name.endswith((".yaml", ".yml")) else [name, f"{name}.yaml"]
     tried = [*map(Path, names), *(Path(FOLDER, n) for n in names if not Path(n).is_absolute())]
     for path in tried:
         if _is_there(cwd / path):
             return cwd / path
     raise UsageError(
-        f"{said_by}: could not find the inventory {name}: tried "
+        f"{source}: could not find the inventory {name}: tried "
         f"{', '.join(map(str, tried))}{_offer(cwd)}"
     )
 
@@ -108,33 +108,33 @@ Location: TypeAlias = "tuple[str | int, ...]"
 
 
 @dataclass
-class Spot:
+class Mark:
     """Where a value stands, and where the values inside it stand."""
 
     line: int
     path: str = ""
-    keys: dict[str, Spot] = field(default_factory=dict)
-    items: list[Spot] = field(default_factory=list)
+    keys: dict[str, Mark] = field(default_factory=dict)
+    items: list[Mark] = field(default_factory=list)
 
-    def at(self, *location: str | int) -> Spot:
-        """The spot of the value at `location`, or of the last one on the way that exists."""
-        spot = self
+    def at(self, *location: str | int) -> Mark:
+        """The mark of the value at `location`, or of the last one on the way that exists."""
+        mark = self
         for step in location:
-            inner = spot._step(step)
+            inner = mark._step(step)
             if inner is None:
                 break
-            spot = inner
-        return spot
+            mark = inner
+        return mark
 
-    def _step(self, step: str | int) -> Spot | None:
+    def _step(self, step: str | int) -> Mark | None:
         if isinstance(step, str):
             return self.keys.get(step)
         return self.items[step] if step < len(self.items) else None
 
-    def of_key(self, key: str, line: int) -> Spot:
-        """A new spot for a key of this mapping."""
+    def of_key(self, key: str, line: int) -> Mark:
+        """A new mark for a key of this mapping."""
         shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
-        return Spot(line, f"{self.path}.{shown}" if self.path else shown)
+        return Mark(line, f"{self.path}.{shown}" if self.path else shown)
 
 
 @dataclass(frozen=True, order=True)
@@ -155,18 +155,18 @@ class Problem:
 
 @dataclass
 class Sheet:
-    """A file that was read: its values, their spots, and the problems seen so far."""
+    """A file that was read: its values, their marks, and the problems seen so far."""
 
     file: str
     data: dict[str, Value]
-    spot: Spot
+    mark: Mark
     problems: list[Problem]
     compared: int = 0
     """With how many words others were compared, in search of what was meant."""
 
-    def report(self, spot: Spot, text: str) -> None:
-        """Note a problem with the value at `spot`."""
-        self.problems.append(Problem(spot.line, spot.path, text))
+    def report(self, mark: Mark, text: str) -> None:
+        """Note a problem with the value at `mark`."""
+        self.problems.append(Problem(mark.line, mark.path, text))
 
     def refuse_if_problems(self) -> None:
         """Raise them all, sorted by line.
@@ -219,8 +219,8 @@ def read(path: Path, *, file: str) -> Sheet:
             [f"{file}: states nothing; it begins with `cluster: NAME` and `nodes:`"]
         )
     reader = _Reader(problems)
-    spot = Spot(1)
-    data = reader.value(root, spot)
+    mark = Mark(1)
+    data = reader.value(root, mark)
     if data is None:
         raise InventoryError([p.shown(file) for p in sorted(reader.problems)])
     if not isinstance(data, dict):
@@ -228,7 +228,7 @@ def read(path: Path, *, file: str) -> Sheet:
             f"{described(data)} is not a mapping of keys; begin with `cluster: NAME` and `nodes:`"
         )
         raise _refused(file, root.start_mark.line + 1, what)
-    return Sheet(file, data, spot, reader.problems)
+    return Sheet(file, data, mark, reader.problems)
 
 
 def _text(path: Path, file: str) -> str:
@@ -310,72 +310,72 @@ def _syntax(error: yaml.YAMLError, text: str) -> Problem:
 
 
 class _Reader:
-    """Turns YAML nodes into values and spots, and notes what an inventory does not allow."""
+    """Turns YAML nodes into values and marks, and notes what an inventory does not allow."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         self._visited: set[int] = set()
 
-    def value(self, node: yaml.Node, spot: Spot) -> Value | None:
-        """The value of `node`, or None where a problem was noted; fills in `spot`."""
+    def value(self, node: yaml.Node, mark: Mark) -> Value | None:
+        """The value of `node`, or None where a problem was noted; fills in `mark`."""
         if id(node) in self._visited:
             return None
         self._visited.add(id(node))
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_CORE}map":
-            return self._mapping(node, spot)
+            return self._mapping(node, mark)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_CORE}seq":
-            return self._list(node, spot)
+            return self._list(node, mark)
         if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node, spot)
-        self._problem(spot, f"{_tag(node.tag, spot)} means nothing here; remove it")
+            return self._scalar(node, mark)
+        self._problem(mark, f"{_tag(node.tag, mark)} means nothing here; remove it")
         return None
 
-    def _mapping(self, node: yaml.MappingNode, spot: Spot) -> dict[str, Value]:
+    def _mapping(self, node: yaml.MappingNode, mark: Mark) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(Problem(line, spot.path, "a key must be a single word"))
+                self.problems.append(Problem(line, mark.path, "a key must be a single word"))
                 continue
             key = key_node.value
             if "\0" in key:
-                self.problems.append(Problem(line, spot.path, f"the key {described(key)} {_NUL}"))
+                self.problems.append(Problem(line, mark.path, f"the key {described(key)} {_NUL}"))
                 continue
-            inner = spot.of_key(key, line)
+            inner = mark.of_key(key, line)
             if key_node.tag == f"{_CORE}merge":
                 self._problem(inner, "merge keys are not supported; use `groups` or `defaults`")
                 continue
-            if key in spot.keys:
-                first = spot.keys[key].line
+            if key in mark.keys:
+                first = mark.keys[key].line
                 self._problem(inner, f"stated twice: in lines {first} and {line}; keep one")
                 continue
-            spot.keys[key] = inner
+            mark.keys[key] = inner
             value = self.value(value_node, inner)
             if value is not None:
                 values[key] = value
         return values
 
-    def _list(self, node: yaml.SequenceNode, spot: Spot) -> list[Value]:
+    def _list(self, node: yaml.SequenceNode, mark: Mark) -> list[Value]:
         values: list[Value] = []
         for index, item_node in enumerate(node.value):
-            item = Spot(item_node.start_mark.line + 1, f"{spot.path}[{index}]")
+            item = Mark(item_node.start_mark.line + 1, f"{mark.path}[{index}]")
             value = self.value(item_node, item)
             if value is not None:
                 values.append(value)
-                spot.items.append(item)
+                mark.items.append(item)
         return values
 
-    def _scalar(self, node: yaml.ScalarNode, spot: Spot) -> Value | None:
+    def _scalar(self, node: yaml.ScalarNode, mark: Mark) -> Value | None:
         kind = node.tag.removeprefix(_CORE)
         text: str = node.value
         if "\0" in text:
-            self._problem(spot, f"{described(text)} {_NUL}")
+            self._problem(mark, f"{described(text)} {_NUL}")
             return None
         if kind == "null":
-            self._problem(spot, "has no value; give it one, or remove it")
+            self._problem(mark, "has no value; give it one, or remove it")
             return None
         if kind not in ("str", "int", "bool", "float", "timestamp", "value"):
-            self._problem(spot, f"{_tag(node.tag, spot)} means nothing here; remove it")
+            self._problem(mark, f"{_tag(node.tag, mark)} means nothing here; remove it")
             return None
         if kind in ("str", "value"):
             return text
@@ -383,8 +383,8 @@ class _Reader:
             return int(text)
         return Raw(text, _reading(kind, text))
 
-    def _problem(self, spot: Spot, text: str) -> None:
-        self.problems.append(Problem(spot.line, spot.path, text))
+    def _problem(self, mark: Mark, text: str) -> None:
+        self.problems.append(Problem(mark.line, mark.path, text))
 
 
 def _reading(kind: str, text: str) -> str:
@@ -398,7 +398,7 @@ def _reading(kind: str, text: str) -> str:
     return {"timestamp": "a date", "float": "a fraction"}.get(kind, "a number in a special form")
 
 
-def _tag(tag: str, spot: Spot) -> str:
+def _tag(tag: str, mark: Mark) -> str:
     """A secret that begins with `!` reads as a tag."""
-    is_secret = is_secret_name(spot.path.rpartition(".")[2])
+    is_secret = is_secret_name(mark.path.rpartition(".")[2])
     return "what begins with ! here" if is_secret else f"the tag {tag.replace(_CORE, '!!')}"
