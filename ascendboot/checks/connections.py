@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ascendboot.checks.finding import Finding, devices, in_order
-from ascendboot.checks.probes import KNOCK_TIMEOUT_S
+from ascendboot.checks.probes import TCP_TIMEOUT_S
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answered, Unanswered
 from ascendboot.model.names import fold
 
@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from ascendboot.checks.probes import Ends, NodeProbes, Npu, ProbeResults, TcpProbe, TcpResult
+    from ascendboot.checks.probes import (
+        NodeProbes,
+        Npu,
+        PingProbe,
+        ProbeResults,
+        TcpProbe,
+        TcpResult,
+    )
     from ascendboot.facts.parsers.hccn_tool import Ping
     from ascendboot.facts.query import Answer
 
@@ -26,23 +33,23 @@ _LOOK = "Look at cable, switch port and address: hccn_tool -i {0} -link -g, -ip 
 
 
 def mesh_findings(
-    wanted: Mapping[str, NodeProbes], tried: Mapping[str, ProbeResults]
+    probes: Mapping[str, NodeProbes], results: Mapping[str, ProbeResults]
 ) -> Iterator[Finding]:
     """Who cannot ping whom, and who could not be asked to."""
-    pings: dict[Ends, Answer[Ping]] = {}
-    for name, found in tried.items():
+    pings: dict[PingProbe, Answer[Ping]] = {}
+    for name, found in results.items():
         pings |= found.pings
-        yield from _not_tried(name, wanted[name], found)
+        yield from _not_tried(name, probes[name], found)
         yield from _inconclusive(name, found)
     yield from _Mesh.of(pings).findings()
 
 
-def _not_tried(name: str, wanted: NodeProbes, found: ProbeResults) -> Iterator[Finding]:
-    left = len(wanted.pings) - len(found.pings)
+def _not_tried(name: str, probes: NodeProbes, found: ProbeResults) -> Iterator[Finding]:
+    left = len(probes.pings) - len(found.pings)
     if found.trouble:
         text, remedy = found.trouble.message, "Is the Ascend driver installed on the host side?"
     elif left:
-        text = f"{left} of {len(wanted.pings)} pings were not made: those before took too long"
+        text = f"{left} of {len(probes.pings)} pings were not made: those before took too long"
         remedy = "Look at the failures of those that were made, then check again"
     else:
         return
@@ -61,7 +68,7 @@ def _inconclusive(name: str, found: ProbeResults) -> Iterator[Finding]:
             )
             reasons[shape].add(ping.source.device_id)
             first.setdefault(shape, answer.why)
-            on_fabric[shape] = on_fabric.get(shape, True) and ping.way == "hccs_ping"
+            on_fabric[shape] = on_fabric.get(shape, True) and ping.command == "hccs_ping"
     for shape, ids in reasons.items():
         yield Finding(
             id="mesh-unknown",
@@ -76,13 +83,13 @@ def _inconclusive(name: str, found: ProbeResults) -> Iterator[Finding]:
 class _Mesh:
     """All pings with a known end; `failed` loses what a finding has explained."""
 
-    well: set[Ends] = field(default_factory=set)
-    bad: dict[Ends, str] = field(default_factory=dict)
+    well: set[PingProbe] = field(default_factory=set)
+    bad: dict[PingProbe, str] = field(default_factory=dict)
     """What was seen, by ping."""
-    failed: dict[Ends, str] = field(default_factory=dict)
+    failed: dict[PingProbe, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, pings: Mapping[Ends, Answer[Ping]]) -> _Mesh:
+    def of(cls, pings: Mapping[PingProbe, Answer[Ping]]) -> _Mesh:
         mesh = cls()
         for ping, answer in pings.items():
             if isinstance(answer, Answered) and answer.value.is_well:
@@ -112,7 +119,7 @@ class _Mesh:
     def _nodes(self) -> list[str]:
         return _most_first(n for p in self.failed for n in (p.source.node, p.target.node))
 
-    def _npus(self, ends: Callable[[Ends], Sequence[Npu]]) -> list[Npu]:
+    def _npus(self, ends: Callable[[PingProbe], Sequence[Npu]]) -> list[Npu]:
         return _most_first(npu for ping in self.failed for npu in ends(ping))
 
     def _all_dead(self) -> Finding:
@@ -179,14 +186,14 @@ class _Mesh:
                 _LOOK.format(npu.device_id),
             )
 
-    def _is_to_blame(self, npu: Npu, its: Sequence[Ends]) -> bool:
+    def _is_to_blame(self, npu: Npu, its: Sequence[PingProbe]) -> bool:
         """Whether its peers are more than one, or are well with others."""
         peers = {p.target if p.source == npu else p.source for p in its}
         alive = {npu for p in self.well for npu in (p.source, p.target)}
         return bool(its) and (len(peers) > 1 or peers <= alive)
 
     def _explained(
-        self, pings: Sequence[Ends], id_: str, nodes: tuple[str, ...], text: str, remedy: str
+        self, pings: Sequence[PingProbe], id_: str, nodes: tuple[str, ...], text: str, remedy: str
     ) -> Finding:
         """One finding for all `pings`; they are not told again."""
         said = [p for p in pings if p.source.node in nodes] or pings
@@ -198,15 +205,15 @@ class _Mesh:
 
     def _pairs(self) -> Iterator[Finding]:
         """What is left: each failure with both ends, or the first of many between two nodes."""
-        between: dict[tuple[str, str], list[Ends]] = defaultdict(list)
+        between: dict[tuple[str, str], list[PingProbe]] = defaultdict(list)
         for ping in self.failed:
             between[ping.source.node, ping.target.node].append(ping)
         for nodes, pings in between.items():
-            told = pings if len(pings) <= _MOST_TOLD_SINGLY else pings[:1]
-            for ping in told:
+            shown = pings if len(pings) <= _MOST_TOLD_SINGLY else pings[:1]
+            for ping in shown:
                 more = (
                     ""
-                    if len(told) > 1 or len(pings) == 1
+                    if len(shown) > 1 or len(pings) == 1
                     else (f"; {len(pings) - 1} more pings from {nodes[0]} to {nodes[1]} failed")
                 )
                 yield Finding(
@@ -218,12 +225,12 @@ class _Mesh:
                 )
 
 
-def _is_refuted(ping: Ends, answer: Unanswered) -> bool:
+def _is_refuted(ping: PingProbe, answer: Unanswered) -> bool:
     """Whether the tool's failure says that the device is not reached.
 
     Of `-hccs_ping` only counts say so: which versions know it is documented nowhere.
     """
-    return answer.kind == "failed" and ping.way == "ping"
+    return answer.kind == "failed" and ping.command == "ping"
 
 
 def _most_first(ends: Iterable[T]) -> list[T]:
@@ -250,51 +257,51 @@ _LOOK_AT_LINKS = (
 )
 
 
-def connection_findings(tried: Mapping[str, ProbeResults]) -> Iterator[Finding]:
+def connection_findings(results: Mapping[str, ProbeResults]) -> Iterator[Finding]:
     """Ports that one node does not reach at another, one finding per node that is not reached."""
     closed: dict[tuple[str, str], list[str]] = {}
     silent: _Silent = {}
-    for source, found in tried.items():
-        if any(knocked.reason == _NO_DEV_TCP for knocked in found.knocks.values()):
+    for source, found in results.items():
+        if any(result.reason == _NO_DEV_TCP for result in found.tcp.values()):
             yield _untested(source)
             continue
-        for target, knocks in _by_target(found).items():
-            for reason, hit in _unreached(knocks).items():
+        for target, tcp in _by_target(found).items():
+            for reason, hit in _unreached(tcp).items():
                 where = (tuple(_as_seen_from_anywhere(k) for k in hit), reason)
                 silent.setdefault(target, {}).setdefault(where, []).append(source)
-            for knock, knocked in knocks.items():
-                if knock.is_open and knocked.reason == _REFUSED:
-                    place = (target, f"{knock.address}:{knock.port}")
+            for probe, result in tcp.items():
+                if probe.is_open and result.reason == _REFUSED:
+                    place = (target, f"{probe.address}:{probe.port}")
                     closed.setdefault(place, []).append(source)
-    yield from _everywhere(silent, tried) or _each(silent)
+    yield from _everywhere(silent, results) or _each(silent)
     for (target, address), sources in closed.items():
         yield _refused(target, address, sources)
 
 
 def _each(silent: _Silent) -> list[Finding]:
     return [
-        _blocked(target, knocks, reason, sources)
+        _blocked(target, tcp, reason, sources)
         for target, groups in silent.items()
-        for (knocks, reason), sources in groups.items()
+        for (tcp, reason), sources in groups.items()
     ]
 
 
-def _everywhere(silent: _Silent, tried: Mapping[str, ProbeResults]) -> list[Finding]:
+def _everywhere(silent: _Silent, results: Mapping[str, ProbeResults]) -> list[Finding]:
     """One finding where all nodes keep the same ports from each other, else none.
 
     Not every port is tried at every node.
     """
-    pairs = {(source, target) for source, found in tried.items() for target in _by_target(found)}
+    pairs = {(source, target) for source, found in results.items() for target in _by_target(found)}
     reasons = {reason for groups in silent.values() for _, reason in groups}
     count = sum(len(sources) for groups in silent.values() for sources in groups.values())
     if len(reasons) != 1 or count != len(pairs) or count <= _MOST_PAIRS_SINGLY:
         return []
-    asked = Counter((knock.port, knock.use) for found in tried.values() for knock in found.knocks)
+    asked = Counter((probe.port, probe.use) for found in results.values() for probe in found.tcp)
     unheard = Counter(
-        (knock.port, knock.use)
+        (probe.port, probe.use)
         for groups in silent.values()
-        for (knocks, _), sources in groups.items()
-        for knock in knocks
+        for (tcp, _), sources in groups.items()
+        for probe in tcp
         for _ in sources
     )
     ports = sorted(unheard)
@@ -314,44 +321,44 @@ def _everywhere(silent: _Silent, tried: Mapping[str, ProbeResults]) -> list[Find
 
 def _by_target(found: ProbeResults) -> dict[str, dict[TcpProbe, TcpResult]]:
     targets: dict[str, dict[TcpProbe, TcpResult]] = defaultdict(dict)
-    for knock, knocked in found.knocks.items():
-        targets[knock.target][knock] = knocked
+    for probe, result in found.tcp.items():
+        targets[probe.target][probe] = result
     return targets
 
 
-def _unreached(knocks: Mapping[TcpProbe, TcpResult]) -> dict[str, list[TcpProbe]]:
+def _unreached(tcp: Mapping[TcpProbe, TcpResult]) -> dict[str, list[TcpProbe]]:
     reasons: dict[str, list[TcpProbe]] = defaultdict(list)
-    for knock, knocked in sorted(knocks.items(), key=lambda item: item[0].port):
-        if knocked.exit_code and knocked.reason != _REFUSED:
-            reasons[_seen(knocked)].append(knock)
+    for probe, result in sorted(tcp.items(), key=lambda item: item[0].port):
+        if result.exit_code and result.reason != _REFUSED:
+            reasons[_seen(result)].append(probe)
     return reasons
 
 
-def _seen(knocked: TcpResult) -> str:
-    if knocked.exit_code in ENDED_BY_TIMEOUT:
-        return f"no answer within {KNOCK_TIMEOUT_S} s"
-    return knocked.reason or f"exit code {knocked.exit_code}"
+def _seen(result: TcpResult) -> str:
+    if result.exit_code in ENDED_BY_TIMEOUT:
+        return f"no answer within {TCP_TIMEOUT_S} s"
+    return result.reason or f"exit code {result.exit_code}"
 
 
-def _as_seen_from_anywhere(knock: TcpProbe) -> TcpProbe:
-    return replace(knock, source="")
+def _as_seen_from_anywhere(probe: TcpProbe) -> TcpProbe:
+    return replace(probe, source="")
 
 
-def _blocked(target: str, knocks: tuple[TcpProbe, ...], reason: str, sources: list[str]) -> Finding:
-    ports = _ports([(knock.port, knock.use) for knock in knocks])
+def _blocked(target: str, tcp: tuple[TcpProbe, ...], reason: str, sources: list[str]) -> Finding:
+    ports = _ports([(probe.port, probe.use) for probe in tcp])
     return Finding(
         id="tcp-blocked",
         level="error",
         nodes=(*sources, target),
-        text=f"{fold(sources)} cannot reach {target} ({knocks[0].address}) over TCP on "
+        text=f"{fold(sources)} cannot reach {target} ({tcp[0].address}) over TCP on "
         f"{ports}: {reason}",
         remedy=_LOOK_AT_LINKS,
     )
 
 
 def _ports(ports: Sequence[tuple[int, str]]) -> str:
-    told = ", ".join(f"{port} ({use})" for port, use in ports)
-    return f"port{'s' * (len(ports) > 1)} {told}"
+    shown = ", ".join(f"{port} ({use})" for port, use in ports)
+    return f"port{'s' * (len(ports) > 1)} {shown}"
 
 
 def _refused(target: str, place: str, sources: list[str]) -> Finding:
@@ -376,10 +383,10 @@ def _untested(source: str) -> Finding:
 
 
 def probe_findings(
-    wanted: Mapping[str, NodeProbes], tried: Mapping[str, ProbeResults]
+    probes: Mapping[str, NodeProbes], results: Mapping[str, ProbeResults]
 ) -> tuple[Finding, ...]:
     """What is wrong, errors first; nodes of which nothing came back are not judged here."""
-    mesh = mesh_findings(wanted, tried)
-    if not all(mine.pings_decide for mine in wanted.values()):
+    mesh = mesh_findings(probes, results)
+    if not all(mine.failed_pings_are_errors for mine in probes.values()):
         mesh = (replace(finding, level="warning") for finding in mesh)
-    return in_order([*mesh, *connection_findings(tried)])
+    return in_order([*mesh, *connection_findings(results)])

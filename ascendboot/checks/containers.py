@@ -33,13 +33,13 @@ _MOST_NAMED = 6
 
 def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
-    for node, seen in answered_nodes(cluster, facts):
+    for node, node_facts in answered_nodes(cluster, facts):
         if node.container is not None:
-            yield from obstacles(node, seen.container)
+            yield from obstacles(node, node_facts.container)
             if not cluster.serves_from_host(node):
-                yield from _capabilities(node, seen.container)
-            yield from _network(node, seen)
-            yield from _environment(node, seen)
+                yield from _capabilities(node, node_facts.container)
+            yield from _network(node, node_facts)
+            yield from _environment(node, node_facts)
 
 
 def obstacles(node: Node, answer: Answer[Engines]) -> Iterator[Finding]:
@@ -103,23 +103,25 @@ def _absent(node: Node, name: str, others: tuple[str, ...]) -> Finding:
     return _error("container-absent", node, text, remedy)
 
 
-def _network(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _network(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """Only on the host's network do ranks have the cluster address and our sshd its port."""
-    yield from unanswered("container-network-unknown", node, seen.work_machine)
-    host, inside = value_of(seen.machine), value_of(seen.work_machine)
+    yield from unanswered("container-network-unknown", node, node_facts.work_machine)
+    host, inside = value_of(node_facts.machine), value_of(node_facts.work_machine)
     if host is not None and inside is not None and host != inside:
         text = f"the container {node.container} has a network of its own: the other nodes do "
         text += "not reach its ranks at the cluster address"
         yield _error("container-network", node, text, "Start it anew with --network host")
 
 
-def _environment(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _environment(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """Ranks get the image's variables from the first process of the container."""
     remedy = (
         "Ranks may lack it: state what they need under `env` (PATH, LD_LIBRARY_PATH, …), or "
         "start the container so that its first process runs as the user who trains"
     )
-    for finding in unanswered("container-environment", node, seen.first_process, level="warning"):
+    for finding in unanswered(
+        "container-environment", node, node_facts.first_process, level="warning"
+    ):
         yield replace(finding, remedy=remedy)
 
 
@@ -143,10 +145,13 @@ _EQUAL = (
 
 def code_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
-    for node, seen in answered_nodes(cluster, facts):
-        yield from _there(cluster, node, seen)
-        yield from unanswered("code-unknown", node, seen.code_tree)
-    trees = {node.name: value_of(seen.code_tree) for node, seen in answered_nodes(cluster, facts)}
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from _there(cluster, node, node_facts)
+        yield from unanswered("code-unknown", node, node_facts.code_tree)
+    trees = {
+        node.name: value_of(node_facts.code_tree)
+        for node, node_facts in answered_nodes(cluster, facts)
+    }
     if cluster.code_folder is None:
         yield from code_findings(cluster, {name: tree for name, tree in trees.items() if tree})
     if cluster.code_source == PRIMARY:
@@ -166,9 +171,9 @@ def code_findings(cluster: Cluster, trees: Mapping[str, CodeTree]) -> Iterator[F
             yield from _different(cluster.primary_name, name, reference, tree)
 
 
-def _there(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    yield from unanswered("code-unknown", node, seen.code)
-    code = value_of(seen.code)
+def _there(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("code-unknown", node, node_facts.code)
+    code = value_of(node_facts.code)
     if code is None or code.readable:
         return
     is_sent = cluster.code_source is not None and (

@@ -39,26 +39,26 @@ _CHIPS = {
 
 def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module: what is stated counts, for chips whose names say nothing."""
-    for node, seen in answered_nodes(cluster, facts):
-        told, stated = product_of(seen), cluster.product
-        if stated != "auto" and told not in (None, stated):
+    for node, node_facts in answered_nodes(cluster, facts):
+        shown, stated = product_of(node_facts), cluster.product
+        if stated != "auto" and shown not in (None, stated):
             yield Finding(
                 id="product-contradicts",
                 level="warning",
                 nodes=(node.name,),
                 text=f"the inventory states product {stated}, and the chips are called as those of"
-                f" {told}: rank table and HCCL's variables are judged for {stated}",
+                f" {shown}: rank table and HCCL's variables are judged for {stated}",
                 remedy="Correct `product`, or leave it out",
             )
 
 
-def product_of(seen: NodeFacts) -> str | None:
+def product_of(node_facts: NodeFacts) -> str | None:
     """The product as the inventory calls it, where the names of the chips tell it.
 
     `npu-smi info -m` says "Ascend 910A", "Ascend 910B3" (A2), "Ascend910" (A3, two chips a card)
     and "Ascend950PR".
     """
-    npus = value_of(seen.npus)
+    npus = value_of(node_facts.npus)
     if npus is None:
         return None
     names = {npu.chip_name.replace(" ", "") for npu in npus.npus}
@@ -141,21 +141,21 @@ def device_ids(node: Node, facts: NodeFacts) -> tuple[int, ...]:
     return _present(facts)
 
 
-def logic_ids(node: Node, seen: NodeFacts) -> tuple[int, ...]:
+def logic_ids(node: Node, node_facts: NodeFacts) -> tuple[int, ...]:
     """The logic ids of the devices that a job uses, in rank order, as ranks count them."""
-    npus = value_of(seen.npus)
+    npus = value_of(node_facts.npus)
     by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
-    by_device |= renumbered(node, seen)
-    ids = ((i, by_device.get(i)) for i in device_ids(node, seen))
+    by_device |= renumbered(node, node_facts)
+    ids = ((i, by_device.get(i)) for i in device_ids(node, node_facts))
     return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
 
 
-def renumbered(node: Node, seen: NodeFacts) -> dict[int, int]:
+def renumbered(node: Node, node_facts: NodeFacts) -> dict[int, int]:
     """By physical id the logic ids in a container that has some devices of its node only.
 
     The driver counts those from 0 there: of 3 to 7 it calls device 5 number 2 (vllm-ascend #16256).
     """
-    npus, given = value_of(seen.npus), value_of(seen.surroundings)
+    npus, given = value_of(node_facts.npus), value_of(node_facts.surroundings)
     if node.container is None or npus is None or given is None:
         return {}
     ordered = sorted(npus.npus, key=lambda npu: (npu.logic_id is None, npu.logic_id, npu.device_id))
@@ -169,21 +169,21 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
     """All findings of this module."""
     complete: dict[str, tuple[int, ...]] = {}
     usual = _usual_ids(facts)
-    for node, seen in answered_nodes(cluster, facts):
-        yield from _tools(node, seen)
-        if value_of(seen.npus) is None:
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from _tools(node, node_facts)
+        if value_of(node_facts.npus) is None:
             continue
-        found = [*_unusable(node, seen), *_stated(node, seen, usual)]
-        yield from found or _counted(node, seen)
-        yield from unanswered("device-health-unknown", node, seen.health, level="warning")
-        health = value_of(seen.health) or {}
-        used = device_ids(node, seen)
+        found = [*_unusable(node, node_facts), *_stated(node, node_facts, usual)]
+        yield from found or _counted(node, node_facts)
+        yield from unanswered("device-health-unknown", node, node_facts.health, level="warning")
+        health = value_of(node_facts.health) or {}
+        used = device_ids(node, node_facts)
         yield from health_findings("device-health", node.name, used, health, _ILL)
         yield from not_understood(
             "device-health-unknown", node.name, used, health, _LOOK_AT_DEVICES
         )
         if not found:
-            complete[node.name] = device_ids(node, seen)
+            complete[node.name] = device_ids(node, node_facts)
     yield from differences(
         "devices-differ",
         {name: numbers(ids) for name, ids in complete.items()},
@@ -198,22 +198,22 @@ def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
         "chips-differ",
         {
             node.name: " and ".join(dict.fromkeys(npu.chip_name for npu in npus.npus))
-            for node, seen in answered_nodes(cluster, facts)
-            if (npus := value_of(seen.npus)) and npus.npus and not seen.stated
+            for node, node_facts in answered_nodes(cluster, facts)
+            if (npus := value_of(node_facts.npus)) and npus.npus and not node_facts.stated
         },
         has="",
         level="warning",
         remedy="Use NPUs of one kind in a cluster",
     )
-    for node, seen in answered_nodes(cluster, facts):
-        yield from _mixed(node, seen)
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from _mixed(node, node_facts)
 
 
-def _tools(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _tools(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """How the vendor's tools could be read."""
-    for finding in unanswered("npus-unknown", node, seen.npus, DRIVER):
+    for finding in unanswered("npus-unknown", node, node_facts.npus, DRIVER):
         yield replace(finding, remedy=finding.remedy or _OR_STATE)
-    lines = value_of(seen.unknown_lines) or ()
+    lines = value_of(node_facts.unknown_lines) or ()
     if lines:
         more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
         yield Finding(
@@ -224,14 +224,15 @@ def _tools(node: Node, seen: NodeFacts) -> Iterator[Finding]:
             f"{more}",
             remedy="Read what they warn of",
         )
-    if seen.stated:
+    if node_facts.stated:
         yield Finding(
             id="facts-stated",
             level="warning",
             nodes=(node.name,),
-            text=f"{devices(device_ids(node, seen))} and their addresses are what the inventory "
-            f"states (`facts: stated`), not what the node tells: {'; '.join(seen.stated)}. Health, "
-            "links, TLS switches and pings of these devices are not checked",
+            text=f"{devices(device_ids(node, node_facts))} and their addresses are what the "
+            "inventory states (`facts: stated`), not what the node tells: "
+            f"{'; '.join(node_facts.stated)}. Health, links, TLS switches and pings of these "
+            "devices are not checked",
             remedy="Mend the tool, then remove `facts: stated`",
         )
 
@@ -243,11 +244,11 @@ def _present(facts: NodeFacts) -> tuple[int, ...]:
 
 def _usual_ids(facts: Mapping[str, NodeFacts]) -> tuple[int, ...]:
     """The most devices that any node has: what a node with fewer is measured by."""
-    return max((_present(seen) for seen in facts.values()), key=len, default=())
+    return max((_present(node_facts) for node_facts in facts.values()), key=len, default=())
 
 
-def _unusable(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    npus = value_of(seen.npus)
+def _unusable(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(node_facts.npus)
     if npus is not None and npus.unusable:
         count = "1 NPU" if npus.unusable == 1 else f"{npus.unusable} NPUs"
         yield Finding(
@@ -259,9 +260,9 @@ def _unusable(node: Node, seen: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _stated(node: Node, seen: NodeFacts, usual: tuple[int, ...]) -> Iterator[Finding]:
+def _stated(node: Node, node_facts: NodeFacts, usual: tuple[int, ...]) -> Iterator[Finding]:
     """The inventory's devices, or their number, against those that are there."""
-    present = _present(seen)
+    present = _present(node_facts)
     stated = node.device_count if not node.devices else None
     if node.devices:
         missing = [d.device_id for d in node.devices if d.device_id not in present]
@@ -273,7 +274,7 @@ def _stated(node: Node, seen: NodeFacts, usual: tuple[int, ...]) -> Iterator[Fin
                 nodes=(node.name,),
                 text=f"{devices(sorted(missing))} {verb} missing from npu-smi info -m, "
                 f"which lists {numbers(present) or 'none'}. "
-                f"The inventory names {numbers(device_ids(node, seen))}",
+                f"The inventory names {numbers(device_ids(node, node_facts))}",
                 remedy="Look at npu-smi info and dmesg, or correct `devices`",
             )
     elif not present:
@@ -313,10 +314,10 @@ def _wrong_count(
     )
 
 
-def _counted(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _counted(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """`info -l` against `info -m`: eight are eight only if both say so."""
-    yield from unanswered("npu-list-unknown", node, seen.npu_list, level="warning")
-    npus, listed = value_of(seen.npus), value_of(seen.npu_list)
+    yield from unanswered("npu-list-unknown", node, node_facts.npu_list, level="warning")
+    npus, listed = value_of(node_facts.npus), value_of(node_facts.npu_list)
     if npus is None or listed is None:
         return
     counts = (
@@ -338,8 +339,8 @@ def _all_state_devices(cluster: Cluster, names: Mapping[str, object]) -> bool:
     return all(node.devices or node.device_count for node in cluster.nodes if node.name in names)
 
 
-def _mixed(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    npus = value_of(seen.npus)
+def _mixed(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(node_facts.npus)
     kinds = dict.fromkeys(npu.chip_name for npu in npus.npus) if npus else {}
     if len(kinds) > 1:
         yield Finding(
@@ -359,13 +360,13 @@ _MAKE = (
 
 def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """What keeps a table of version 2.0 from being made; of a cluster of 950."""
-    for node, seen in answered_nodes(cluster, facts):
-        yield from unanswered("root-info-missing", node, seen.root_info, _MAKE)
-        info = value_of(seen.root_info)
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from unanswered("root-info-missing", node, node_facts.root_info, _MAKE)
+        info = value_of(node_facts.root_info)
         if info is not None:
-            yield from _understood(node, seen, info)
+            yield from _understood(node, node_facts, info)
             yield from _topology(node, info)
-        elif isinstance(seen.root_info, Answered) or seen.root_info == NOT_ASKED:
+        elif isinstance(node_facts.root_info, Answered) or node_facts.root_info == NOT_ASKED:
             yield Finding(
                 id="root-info-missing",
                 level="error",
@@ -375,7 +376,7 @@ def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterato
             )
 
 
-def _understood(node: Node, seen: NodeFacts, info: RootInfo) -> Iterator[Finding]:
+def _understood(node: Node, node_facts: NodeFacts, info: RootInfo) -> Iterator[Finding]:
     try:
         places = device_places(info.text, ROOT_INFO)
     except RankTableError as error:
@@ -383,7 +384,7 @@ def _understood(node: Node, seen: NodeFacts, info: RootInfo) -> Iterator[Finding
             id="root-info-unfit", level="error", nodes=(node.name,), text=str(error), remedy=_MAKE
         )
         return
-    lacking = [i for i in device_ids(node, seen) if i not in places]
+    lacking = [i for i in device_ids(node, node_facts) if i not in places]
     if lacking:
         yield Finding(
             id="root-info-unfit",
@@ -410,9 +411,9 @@ def _topology(node: Node, info: RootInfo) -> Iterator[Finding]:
 _LOOK = "npu-smi info -t spod-info"
 
 
-def places_of(seen: NodeFacts) -> dict[int, SuperPodPlace]:
+def places_of(node_facts: NodeFacts) -> dict[int, SuperPodPlace]:
     """Where the chips of a node are, by physical id; without those in no super pod."""
-    answers = value_of(seen.super_pods) or {}
+    answers = value_of(node_facts.super_pods) or {}
     places = ((device_id, value_of(answer)) for device_id, answer in answers.items())
     return {device_id: place for device_id, place in places if place is not None}
 
@@ -422,28 +423,28 @@ def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[i
     return {
         node.name: {
             place.super_pod_id
-            for device_id, place in places_of(seen).items()
-            if device_id in device_ids(node, seen)
+            for device_id, place in places_of(node_facts).items()
+            if device_id in device_ids(node, node_facts)
         }
-        for node, seen in answered_nodes(cluster, facts)
+        for node, node_facts in answered_nodes(cluster, facts)
     }
 
 
 def super_pod_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """What keeps a table of version 1.2 from being made; of a cluster of A3."""
     anybody = any(pods_of(cluster, facts).values())
-    for node, seen in answered_nodes(cluster, facts):
-        yield from _unknown(node, seen)
-        yield from _split(node, seen)
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from _unknown(node, node_facts)
+        yield from _split(node, node_facts)
         if anybody:
-            yield from _outside(node, seen)
+            yield from _outside(node, node_facts)
 
 
-def _unknown(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    yield from unanswered("super-pod-unknown", node, seen.super_pods)
+def _unknown(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("super-pod-unknown", node, node_facts.super_pods)
     reasons: dict[str, list[int]] = {}
-    used = device_ids(node, seen)
-    for device_id, answer in (value_of(seen.super_pods) or {}).items():
+    used = device_ids(node, node_facts)
+    for device_id, answer in (value_of(node_facts.super_pods) or {}).items():
         if isinstance(answer, Unanswered) and device_id in used:
             reasons.setdefault(answer.why, []).append(device_id)
     for reason, ids in reasons.items():
@@ -457,10 +458,10 @@ def _unknown(node: Node, seen: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _split(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _split(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     pods: dict[int, list[int]] = {}
-    places = places_of(seen)
-    for device_id in device_ids(node, seen):
+    places = places_of(node_facts)
+    for device_id in device_ids(node, node_facts):
         if device_id in places:
             pods.setdefault(places[device_id].super_pod_id, []).append(device_id)
     if len(pods) > 1:
@@ -474,16 +475,16 @@ def _split(node: Node, seen: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _outside(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _outside(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """Some devices of the cluster are in a super pod; all must be."""
-    answers = value_of(seen.super_pods) or {}
-    told = places_of(seen)
+    answers = value_of(node_facts.super_pods) or {}
+    shown = places_of(node_facts)
     outside = [
         device_id
-        for device_id in device_ids(node, seen)
-        if device_id not in told and not isinstance(answers.get(device_id), Unanswered)
+        for device_id in device_ids(node, node_facts)
+        if device_id not in shown and not isinstance(answers.get(device_id), Unanswered)
     ]
-    if outside and value_of(seen.super_pods) is not None:
+    if outside and value_of(node_facts.super_pods) is not None:
         yield Finding(
             id="super-pods-mixed",
             level="error",

@@ -59,13 +59,13 @@ def elsewhere_findings(
     """One finding per control folder; `here` describes this one."""
     for words in dict.fromkeys(elsewhere.values()):
         nodes = tuple(node for node, other in elsewhere.items() if other == words)
-        seen = f"another control folder set up the cluster here: {words}; this is {here}"
+        node_facts = f"another control folder set up the cluster here: {words}; this is {here}"
         if take_over:
             yield Finding(
                 id="set-up-elsewhere",
                 level="warning",
                 nodes=nodes,
-                text=f"{seen}. --take-over replaces its keys",
+                text=f"{node_facts}. --take-over replaces its keys",
                 remedy="Copy this folder's clusters/CLUSTER there if both are to be used",
             )
         else:
@@ -73,7 +73,7 @@ def elsewhere_findings(
                 id="set-up-elsewhere",
                 level="error",
                 nodes=nodes,
-                text=seen,
+                text=node_facts,
                 remedy="Copy clusters/CLUSTER from that folder into this one and run setup again; "
                 "only if that folder is not to be used any more, run setup --take-over",
             )
@@ -104,12 +104,12 @@ def job_findings(jobs: Mapping[str, Collection[str]], why: str) -> Iterable[Find
         )
 
 
-def open_above(seen: Iterable[tuple[str, Installed]]) -> Iterator[Finding]:
+def open_above(node_facts: Iterable[tuple[str, Installed]]) -> Iterator[Finding]:
     """Folders that are not ours, are never changed, and let others replace what is in them.
 
     An sshd with StrictModes takes no key from below such a folder.
     """
-    for node, own in seen:
+    for node, own in node_facts:
         for path, there in own.open_above.items():
             remedy = f"chmod go-w {path}" if there.owner is None else f"chown root {path}"
             yield Finding(
@@ -122,9 +122,9 @@ def open_above(seen: Iterable[tuple[str, Installed]]) -> Iterator[Finding]:
             )
 
 
-def open_to_others(seen: Mapping[str, Iterable[Installed]]) -> Iterator[Finding]:
+def open_to_others(node_facts: Mapping[str, Iterable[Installed]]) -> Iterator[Finding]:
     """The same, and our own folders and files that others could change."""
-    for node, sides in seen.items():
+    for node, sides in node_facts.items():
         for own in sides:
             yield from open_above([(node, own)])
             if own.open:
@@ -142,18 +142,20 @@ _CONFINED_TYPES = ("container_t", "svirt_lxc_net_t")
 
 def environment_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
-    for node, seen in answered_nodes(cluster, facts):
-        yield from unanswered("surroundings-unknown", node, seen.surroundings, level="warning")
-        given = value_of(seen.surroundings)
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from unanswered(
+            "surroundings-unknown", node, node_facts.surroundings, level="warning"
+        )
+        given = value_of(node_facts.surroundings)
         if given is None:
             continue
         yield from _memlock(node, given)
         if node.container is not None:
-            product = product_of(seen) if cluster.product == "auto" else cluster.product
-            ids = device_ids(node, seen)
+            product = product_of(node_facts) if cluster.product == "auto" else cluster.product
+            ids = device_ids(node, node_facts)
             is_950, place = product == "a5", node.container
             yield from device_node_findings(node.name, place, ids, given, is_950=is_950)
-            yield from _confined(node, given, value_of(seen.confinement))
+            yield from _confined(node, given, value_of(node_facts.confinement))
 
 
 def device_node_findings(
@@ -251,21 +253,21 @@ FIRST_UNSUPPORTED_OPEN_MPI = 5
 
 def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
-    for node, seen in answered_nodes(cluster, facts):
-        yield from unanswered("system-unknown", node, seen.system)
-        yield from unanswered("machine-unknown", node, seen.machine, level="warning")
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from unanswered("system-unknown", node, node_facts.system)
+        yield from unanswered("machine-unknown", node, node_facts.machine, level="warning")
         if_missing, if_old = _sshd_remedies(cluster, node)
-        yield from unanswered("sshd-missing", node, seen.sshd, if_missing)
-        yield from too_old("sshd-old", node, value_of(seen.sshd), SSHD_OPTIONS, if_old)
-        yield from _account(cluster, node, seen)
+        yield from unanswered("sshd-missing", node, node_facts.sshd, if_missing)
+        yield from too_old("sshd-old", node, value_of(node_facts.sshd), SSHD_OPTIONS, if_old)
+        yield from _account(cluster, node, node_facts)
         if needs_openmpi(cluster, facts):
-            yield from _openmpi(node, seen)
+            yield from _openmpi(node, node_facts)
         yield from unanswered(
-            "python-missing", node, seen.python, "Install it, or state another `code.python`"
+            "python-missing", node, node_facts.python, "Install it, or state another `code.python`"
         )
-        yield from _disk(node, seen)
-        yield from unanswered("clock-unknown", node, seen.clock, level="warning")
-        yield from unanswered("listeners-unknown", node, seen.listeners, level="warning")
+        yield from _disk(node, node_facts)
+        yield from unanswered("clock-unknown", node, node_facts.clock, level="warning")
+        yield from unanswered("listeners-unknown", node, node_facts.listeners, level="warning")
     yield from _one_machine(cluster, facts)
     yield from _versions(cluster, facts)
     yield from _names(cluster, facts)
@@ -284,13 +286,13 @@ def _sshd_remedies(cluster: Cluster, node: Node) -> tuple[str, str]:
     )
 
 
-def _account(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    server = value_of(seen.sshd)
+def _account(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    server = value_of(node_facts.sshd)
     if server is None or server.lets_us_in:
         return
     from_host = cluster.serves_from_host(node)
     in_container = node.container is not None and not from_host
-    system = value_of(seen.host if from_host else seen.system)
+    system = value_of(node_facts.host if from_host else node_facts.system)
     user, place = system.user if system else "root", ""
     remedy = f"Forbid passwords without locking it: usermod -p '*' {user}"
     if in_container:
@@ -306,10 +308,10 @@ def _account(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]
     )
 
 
-def _openmpi(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _openmpi(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     remedy = "Install Open MPI 4.1 (package openmpi-bin), or put it in /usr/local/openmpi"
-    yield from unanswered("openmpi-missing", node, seen.openmpi, remedy)
-    openmpi = value_of(seen.openmpi)
+    yield from unanswered("openmpi-missing", node, node_facts.openmpi, remedy)
+    openmpi = value_of(node_facts.openmpi)
     if openmpi is not None and openmpi.major >= FIRST_UNSUPPORTED_OPEN_MPI:
         yield Finding(
             id="openmpi-unsupported",
@@ -320,10 +322,10 @@ def _openmpi(node: Node, seen: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _disk(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    yield from unanswered("place-read-only", node, seen.place)
-    yield from unanswered("disk-unknown", node, seen.disk)
-    disk = value_of(seen.disk)
+def _disk(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    yield from unanswered("place-read-only", node, node_facts.place)
+    yield from unanswered("disk-unknown", node, node_facts.disk)
+    disk = value_of(node_facts.disk)
     for system in dict.fromkeys((disk.base, disk.tmp) if disk else ()):
         lacks = []
         if system.free_bytes < LEAST_FREE_BYTES:
@@ -353,17 +355,19 @@ def _one_machine(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[F
 
 def same_machines(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[tuple[str, ...], ...]:
     """The sets of nodes that are one machine under several names."""
-    machines = known({node.name: seen.machine for node, seen in answered_nodes(cluster, facts)})
+    machines = known(
+        {node.name: node_facts.machine for node, node_facts in answered_nodes(cluster, facts)}
+    )
     return _equal(machines)
 
 
 def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     nodes = tuple(answered_nodes(cluster, facts))
-    openmpi = known({node.name: seen.openmpi for node, seen in nodes})
+    openmpi = known({node.name: node_facts.openmpi for node, node_facts in nodes})
     if not needs_openmpi(cluster, facts):
         openmpi = {}
-    python = known({node.name: seen.python for node, seen in nodes})
-    system = known({node.name: seen.system for node, seen in nodes})
+    python = known({node.name: node_facts.python for node, node_facts in nodes})
+    system = known({node.name: node_facts.system for node, node_facts in nodes})
     for id_, has, versions in (
         ("openmpi-differs", "Open MPI ", {name: found.version for name, found in openmpi.items()}),
         ("python-differs", "Python ", {name: found.version for name, found in python.items()}),
@@ -393,7 +397,9 @@ def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Find
 
 
 def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    systems = known({node.name: seen.system for node, seen in answered_nodes(cluster, facts)})
+    systems = known(
+        {node.name: node_facts.system for node, node_facts in answered_nodes(cluster, facts)}
+    )
     one_machine = same_machines(cluster, facts)
     for names in _equal({name: found.hostname for name, found in systems.items()}):
         if any(set(names) <= set(same) for same in one_machine):
@@ -408,7 +414,9 @@ def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding
 
 
 def _clocks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    clocks = known({node.name: seen.clock for node, seen in answered_nodes(cluster, facts)})
+    clocks = known(
+        {node.name: node_facts.clock for node, node_facts in answered_nodes(cluster, facts)}
+    )
     if not clocks:
         return
     usual = _usual_offset(clocks)

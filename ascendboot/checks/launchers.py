@@ -81,7 +81,7 @@ def needs_openmpi(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
 def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
     nodes = tuple(answered_nodes(cluster, facts))
-    found = known({node.name: seen.horovod for node, seen in nodes})
+    found = known({node.name: node_facts.horovod for node, node_facts in nodes})
     yield from differences(
         "horovod-differs",
         {name: horovod.version for name, horovod in found.items()},
@@ -96,18 +96,18 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
         level="error",
         remedy="Install the same versions on all nodes",
     )
-    for node, seen in nodes:
+    for node, node_facts in nodes:
         if cluster.launcher == "torchrun":
-            yield from unanswered("torch-missing", node, seen.torch, _INSTALL_TORCH)
+            yield from unanswered("torch-missing", node, node_facts.torch, _INSTALL_TORCH)
         if node.name == cluster.primary_name:  # whatever starts ranks reaches the nodes by ssh
-            yield from unanswered("ssh-missing", node, seen.ssh, "Install openssh-client")
+            yield from unanswered("ssh-missing", node, node_facts.ssh, "Install openssh-client")
             remedy = "Install OpenSSH 7.4 or later where ranks run"
-            yield from too_old("ssh-old", node, value_of(seen.ssh), SSH_OPTIONS, remedy)
+            yield from too_old("ssh-old", node, value_of(node_facts.ssh), SSH_OPTIONS, remedy)
     if cluster.launcher != "horovod":
         return
-    for node, seen in nodes:
-        yield from unanswered("horovod-missing", node, seen.horovod, _INSTALL)
-        horovod = value_of(seen.horovod)
+    for node, node_facts in nodes:
+        yield from unanswered("horovod-missing", node, node_facts.horovod, _INSTALL)
+        horovod = value_of(node_facts.horovod)
         if horovod is not None and horovod.has_mpi is False:
             yield Finding(
                 id="horovod-without-mpi",
@@ -120,7 +120,7 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
 
 def _for_root_info(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
     nodes = tuple(answered_nodes(cluster, facts))
-    found = known({node.name: seen.torch for node, seen in nodes})
+    found = known({node.name: node_facts.torch for node, node_facts in nodes})
     lacking = [node.name for node, _ in nodes if node.name not in found]
     if lacking:
         return LauncherChoice(f"{fold(lacking)}: there is no torch for {cluster.python}")
@@ -139,7 +139,9 @@ def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
     if isinstance(primary.ssh, Unanswered):
         return f"{cluster.primary_name}: {primary.ssh.message}"
     lacking = [
-        n.name for n, seen in answered_nodes(cluster, facts) if value_of(seen.horovod) is None
+        n.name
+        for n, node_facts in answered_nodes(cluster, facts)
+        if value_of(node_facts.horovod) is None
     ]
     return f"there is no Horovod on {fold(lacking)}" if lacking else ""
 
@@ -150,11 +152,11 @@ MOST_RANKS, MOST_RANKS_OF_REC_SDK = 32768, 512
 def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
     by_chief = cluster.resource_mode == "no-rank-table"
-    for node, seen in answered_nodes(cluster, facts):
+    for node, node_facts in answered_nodes(cluster, facts):
         if by_chief:
-            yield from _product(node, seen)
+            yield from _product(node, node_facts)
         if cluster.is_for_torch:
-            yield from _order(node, seen)
+            yield from _order(node, node_facts)
     primary = facts.get(cluster.primary_name)
     if primary is None or not cluster.has_meeting_port:
         return
@@ -167,7 +169,9 @@ def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
 
 def _size(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """CM_WORKER_SIZE, which counts all ranks, has a limit of HCCL and a smaller one of Rec SDK."""
-    size = sum(len(device_ids(node, seen)) for node, seen in answered_nodes(cluster, facts))
+    size = sum(
+        len(device_ids(node, node_facts)) for node, node_facts in answered_nodes(cluster, facts)
+    )
     rec_sdk = cluster.profile == "rec-sdk-tf"
     most = MOST_RANKS_OF_REC_SDK if rec_sdk else MOST_RANKS
     if size > most:
@@ -181,22 +185,22 @@ def _size(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]
         )
 
 
-def _order(node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _order(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending."""
-    ids = logic_ids(node, seen)
+    ids = logic_ids(node, node_facts)
     if list(ids) != sorted(ids):
         yield Finding(
             id="device-order",
             level="error",
             nodes=(node.name,),
             text=f"PyTorch takes devices in the order of their logic ids, but those of "
-            f"{devices(device_ids(node, seen))} are {numbers(ids)}",
+            f"{devices(device_ids(node, node_facts))} are {numbers(ids)}",
             remedy="State `devices` in that order",
         )
 
 
-def _product(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    product = product_of(seen)
+def _product(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    product = product_of(node_facts)
     if product in WITHOUT_CM:
         yield Finding(
             id="no-rank-table-unsupported",
@@ -208,8 +212,8 @@ def _product(node: Node, seen: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _taken(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
-    for listener in value_of(seen.listeners) or ():
+def _taken(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
+    for listener in value_of(node_facts.listeners) or ():
         if listener.port == cluster.chief_port:
             yield Finding(
                 id="chief-port-taken",
@@ -222,11 +226,11 @@ def _taken(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
             return
 
 
-def _ephemeral(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
+def _ephemeral(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
     yield from unanswered(
-        "kernel-ports-unknown", cluster.primary, seen.kernel_ports, level="warning"
+        "kernel-ports-unknown", cluster.primary, node_facts.kernel_ports, level="warning"
     )
-    ports = value_of(seen.kernel_ports)
+    ports = value_of(node_facts.kernel_ports)
     if ports is not None and ports.may_take(cluster.chief_port):
         yield Finding(
             id="chief-port-ephemeral",
@@ -239,11 +243,11 @@ def _ephemeral(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _chief_device(cluster: Cluster, seen: NodeFacts) -> Iterator[Finding]:
-    npus = value_of(seen.npus)
+def _chief_device(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
+    npus = value_of(node_facts.npus)
     if npus is None or not npus.npus:
         return
-    ids = sorted(logic_ids(cluster.primary, seen))
+    ids = sorted(logic_ids(cluster.primary, node_facts))
     if cluster.chief_device not in ids:
         yield Finding(
             id="chief-device-missing",
@@ -261,9 +265,9 @@ _VISIBLE, _RETRY = "ASCEND_RT_VISIBLE_DEVICES", "HCCL_OP_RETRY_ENABLE"
 def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
     yield from _values(cluster, facts)
-    for node, seen in answered_nodes(cluster, facts):
-        yield from _visible_devices(cluster, node, seen)
-        yield from _retry(cluster, node, seen)
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from _visible_devices(cluster, node, node_facts)
+        yield from _retry(cluster, node, node_facts)
 
 
 def _values(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -271,8 +275,8 @@ def _values(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Findin
     if cluster.product != "auto":
         return
     of_profile = profile_env(cluster.profile)
-    for node, seen in answered_nodes(cluster, facts):
-        product = product_of(seen) or ""
+    for node, node_facts in answered_nodes(cluster, facts):
+        product = product_of(node_facts) or ""
         for name, value in cluster.env_of(node).items():
             if of_profile.get(name) == value:
                 continue
@@ -287,9 +291,9 @@ def _values(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Findin
                 )
 
 
-def _visible_devices(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """Local rank N gets the Nth of this list: that must be its device."""
-    stated, used = cluster.env_of(node).get(_VISIBLE), logic_ids(node, seen)
+    stated, used = cluster.env_of(node).get(_VISIBLE), logic_ids(node, node_facts)
     if stated is None or why_not(_VISIBLE, stated) or not used:
         return
     ids = [int(word) for word in stated.split(",")]
@@ -304,9 +308,9 @@ def _visible_devices(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[
         )
 
 
-def _retry(cluster: Cluster, node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _retry(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """HCCL's manual: a step is repeated only where ranks find each other's hosts in the table."""
-    product = product_of(seen) if cluster.product == "auto" else cluster.product
+    product = product_of(node_facts) if cluster.product == "auto" else cluster.product
     is_on = ":1" in cluster.env_of(node).get(_RETRY, "")
     if product != "a3" or cluster.resource_mode != "rank-table" or not is_on:
         return
@@ -341,16 +345,16 @@ def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterato
     """All findings of this module; between the devices of one server HCCL needs no port."""
     if len(cluster.nodes) == 1:
         return
-    for node, seen in answered_nodes(cluster, facts):
+    for node, node_facts in answered_nodes(cluster, facts):
         for ports in ports_of_hccl(cluster, node):
-            yield from _taken_ports(ports, node, seen)
-            yield from _given_away(ports, node, seen)
+            yield from _taken_ports(ports, node, node_facts)
+            yield from _given_away(ports, node, node_facts)
 
 
-def _taken_ports(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]:
+def _taken_ports(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """A warning only: a job that is running holds them rightly."""
     holders: dict[str, set[int]] = {}
-    for listener in value_of(seen.listeners) or ():
+    for listener in value_of(node_facts.listeners) or ():
         if listener.port in ports:
             holders.setdefault(listener.holder, set()).add(listener.port)
     for holder, taken in holders.items():
@@ -366,8 +370,8 @@ def _taken_ports(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]
         )
 
 
-def _given_away(ports: range, node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    kernel = value_of(seen.kernel_ports)
+def _given_away(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    kernel = value_of(node_facts.kernel_ports)
     if kernel is not None and any(kernel.may_take(port) for port in ports):
         yield Finding(
             id="hccl-ports-ephemeral",

@@ -28,10 +28,10 @@ T = TypeVar("T")
 def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module; about the devices that a job would use."""
     needs_ip = _needs_ip(cluster, facts)
-    for node, seen in answered_nodes(cluster, facts):
-        of_a3 = product_of(seen) == "a3"
-        yield from unanswered("device-networks-unknown", node, seen.device_networks, DRIVER)
-        used = _used(node, seen)
+    for node, node_facts in answered_nodes(cluster, facts):
+        of_a3 = product_of(node_facts) == "a3"
+        yield from unanswered("device-networks-unknown", node, node_facts.device_networks, DRIVER)
+        used = _used(node, node_facts)
         yield from _silent(node, {n.device_id: n.addresses for n in used}, "ip", "read the IP of")
         yield from _silent(node, {n.device_id: n.link_up for n in used}, "link", "read the link of")
         yield from _silent(
@@ -40,14 +40,14 @@ def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Fin
         yield from _without_ip(node, used, is_needed=needs_ip)
         yield from _not_as_stated(node, used)
         yield from _links_down(node, used, is_a3=cluster.product == "a3" or of_a3)
-        yield from _at_boot(node, seen, used)
+        yield from _at_boot(node, node_facts, used)
     yield from _doubled(cluster, facts)
     yield from _tls(cluster, facts)
 
 
-def _used(node: Node, seen: NodeFacts) -> tuple[DeviceNetwork, ...]:
-    networks = value_of(seen.device_networks) or ()
-    ids = device_ids(node, seen)
+def _used(node: Node, node_facts: NodeFacts) -> tuple[DeviceNetwork, ...]:
+    networks = value_of(node_facts.device_networks) or ()
+    ids = device_ids(node, node_facts)
     return tuple(network for network in networks if not ids or network.device_id in ids)
 
 
@@ -126,10 +126,12 @@ def _links_down(node: Node, used: Sequence[DeviceNetwork], *, is_a3: bool) -> It
         )
 
 
-def _at_boot(node: Node, seen: NodeFacts, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
+def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
     if used:
-        yield from unanswered("hccn-conf-unknown", node, seen.hccn_conf, level=_conf_level(seen))
-    conf = value_of(seen.hccn_conf)
+        yield from unanswered(
+            "hccn-conf-unknown", node, node_facts.hccn_conf, level=_conf_level(node_facts)
+        )
+    conf = value_of(node_facts.hccn_conf)
     for network in used:
         ip = network.device_ip
         written = conf.addresses.get(network.device_id) if conf else None
@@ -145,9 +147,9 @@ def _at_boot(node: Node, seen: NodeFacts, used: Sequence[DeviceNetwork]) -> Iter
             )
 
 
-def _conf_level(seen: NodeFacts) -> Level:
+def _conf_level(node_facts: NodeFacts) -> Level:
     """A file that is not there or not ours to read is no fault; one that is not understood is."""
-    answer = seen.hccn_conf
+    answer = node_facts.hccn_conf
     return (
         "warning" if isinstance(answer, Unanswered) and answer.kind == "not-understood" else "info"
     )
@@ -159,8 +161,8 @@ def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Findi
     for node in cluster.nodes:
         for address in sorted(_addresses(f"{node.address},{node.cluster_address}")):
             holders.setdefault(address, []).append((node.name, ""))
-    for node, seen in answered_nodes(cluster, facts):
-        for network in _used(node, seen) if node.name not in aliases else ():
+    for node, node_facts in answered_nodes(cluster, facts):
+        for network in _used(node, node_facts) if node.name not in aliases else ():
             for address in sorted(_addresses(network.device_ip or "")):
                 holders.setdefault(address, []).append((node.name, f"device {network.device_id}"))
     for address, who in holders.items():
@@ -182,12 +184,14 @@ def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     switches = {
         node.name: {
             network.device_id: network.tls_enabled.value
-            for network in _used(node, seen)
+            for network in _used(node, node_facts)
             if isinstance(network.tls_enabled, Answered)
         }
-        for node, seen in answered_nodes(cluster, facts)
+        for node, node_facts in answered_nodes(cluster, facts)
     }
-    of_a3 = cluster.product == "a3" or any(product_of(seen) == "a3" for seen in facts.values())
+    of_a3 = cluster.product == "a3" or any(
+        product_of(node_facts) == "a3" for node_facts in facts.values()
+    )
     is_needed = len(cluster.nodes) > 1 and not of_a3
     yield from tls_findings(switches, "error" if is_needed else "warning")
 
@@ -235,11 +239,13 @@ def _address(word: str) -> str | None:
 
 def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     """All findings of this module."""
-    for node, seen in answered_nodes(cluster, facts):
-        yield from unanswered("interfaces-unknown", node, seen.interfaces)
-        if value_of(seen.interfaces) is not None:
-            yield from _device_address(node, seen)
-    networks = {node.name: _network(node, seen) for node, seen in answered_nodes(cluster, facts)}
+    for node, node_facts in answered_nodes(cluster, facts):
+        yield from unanswered("interfaces-unknown", node, node_facts.interfaces)
+        if value_of(node_facts.interfaces) is not None:
+            yield from _device_address(node, node_facts)
+    networks = {
+        node.name: _network(node, node_facts) for node, node_facts in answered_nodes(cluster, facts)
+    }
     yield from differences(
         "networks-differ",
         {name: network for name, network in networks.items() if network},
@@ -251,20 +257,20 @@ def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
 
 def common_networks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[str, ...]:
     """The networks in CIDR form that hold the nodes' cluster addresses, in inventory order."""
-    found = (_network(node, seen) for node, seen in answered_nodes(cluster, facts))
+    found = (_network(node, node_facts) for node, node_facts in answered_nodes(cluster, facts))
     return tuple(dict.fromkeys(network for network in found if network))
 
 
-def carrier_of(node: Node, seen: NodeFacts) -> str | None:
+def carrier_of(node: Node, node_facts: NodeFacts) -> str | None:
     """The name of the interface that has the node's cluster address."""
-    for interface in value_of(seen.interfaces) or ():
+    for interface in value_of(node_facts.interfaces) or ():
         if any(_same(each.address, node.cluster_address) for each in interface.addresses):
             return interface.name
     return None
 
 
-def _device_address(node: Node, seen: NodeFacts) -> Iterator[Finding]:
-    interfaces = value_of(seen.interfaces) or ()
+def _device_address(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+    interfaces = value_of(node_facts.interfaces) or ()
     has = ", ".join(
         f"{interface.name} {address.address}"
         for interface in interfaces
@@ -315,8 +321,8 @@ def _down(node: Node, interfaces: Sequence[Interface], carrier: str) -> Iterator
         )
 
 
-def _network(node: Node, seen: NodeFacts) -> str | None:
-    for interface in value_of(seen.interfaces) or ():
+def _network(node: Node, node_facts: NodeFacts) -> str | None:
+    for interface in value_of(node_facts.interfaces) or ():
         for address in interface.addresses:
             if _same(address.address, node.cluster_address):
                 return address.network

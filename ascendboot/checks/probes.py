@@ -112,17 +112,17 @@ class Npu:
         return f"device {self.device_id} of {self.node} ({self.address})"
 
 
-Way: TypeAlias = Literal["ping", "hccs_ping"]
+PingCommand: TypeAlias = Literal["ping", "hccs_ping"]
 """What hccn_tool calls it: over the devices' network, or over the fabric of a super pod (A3)."""
 
 
 @dataclass(frozen=True)
-class Ends:
+class PingProbe:
     """A ping from a device to an address of a device of another node."""
 
     source: Npu
     target: Npu
-    way: Way = "ping"
+    command: PingCommand = "ping"
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ class TcpProbe:
 class NodeProbes:
     """All that one node tries."""
 
-    pings: tuple[Ends, ...] = ()
-    knocks: tuple[TcpProbe, ...] = ()
-    pings_decide: bool = True
+    pings: tuple[PingProbe, ...] = ()
+    tcp: tuple[TcpProbe, ...] = ()
+    failed_pings_are_errors: bool = True
     """False on A3 where super pods are not known: inside one of them devices reach each other
     without the network of the plain pings."""
 
@@ -162,14 +162,14 @@ def probes_of(
     """
     nodes = [node for node in cluster.nodes if node.name in facts]
     devices = {node.name: _devices(node, facts[node.name]) for node in nodes}
-    knocks = _knocks(cluster, nodes, facts, coverage, ssh_ports)
+    tcp = _tcp_probes(cluster, nodes, facts, coverage, ssh_ports)
     names = [name for name in devices if devices[name]]
     pods_known = all(d.super_pod is not None for name in names for d in devices[name])
     return {
         node.name: NodeProbes(
             pings=tuple(_pings(cluster.name, names, node.name, devices, coverage)),
-            knocks=tuple(knock for knock in knocks if knock.source == node.name),
-            pings_decide=pods_known or not _is_a3(cluster, facts[node.name]),
+            tcp=tuple(probe for probe in tcp if probe.source == node.name),
+            failed_pings_are_errors=pods_known or not _is_a3(cluster, facts[node.name]),
         )
         for node in nodes
     }
@@ -189,12 +189,12 @@ class _Device:
     vnic: str | None
     super_pod: int | None
 
-    def to(self, other: _Device) -> Ends | None:
+    def to(self, other: _Device) -> PingProbe | None:
         """The ping to a device of another node; None where no way leads there."""
         if self.vnic and other.vnic and self.super_pod == other.super_pod is not None:
-            return Ends(self._at(self.vnic), other._at(other.vnic), "hccs_ping")
+            return PingProbe(self._at(self.vnic), other._at(other.vnic), "hccs_ping")
         if self.address and other.address:
-            return Ends(self._at(self.address), other._at(other.address))
+            return PingProbe(self._at(self.address), other._at(other.address))
         return None
 
     def _at(self, address: str) -> Npu:
@@ -228,7 +228,7 @@ def _pings(
     name: str,
     devices: Mapping[str, tuple[_Device, ...]],
     coverage: Coverage,
-) -> Iterator[Ends]:
+) -> Iterator[PingProbe]:
     """Without doubles; none where no other node has a device with an address."""
     if name not in names or len(names) == 1:
         return
@@ -255,11 +255,11 @@ def _pings(
     yield from chosen
 
 
-def _without_none(pings: Iterable[Ends | None]) -> Iterator[Ends]:
+def _without_none(pings: Iterable[PingProbe | None]) -> Iterator[PingProbe]:
     return (ping for ping in pings if ping is not None)
 
 
-def _knocks(
+def _tcp_probes(
     cluster: Cluster,
     nodes: Sequence[Node],
     facts: Mapping[str, NodeFacts],
@@ -273,10 +273,15 @@ def _knocks(
     }
     return [
         TcpProbe(
-            source.name, target.name, target.cluster_address, door.port, door.use, door.is_open
+            source.name,
+            target.name,
+            target.cluster_address,
+            required.port,
+            required.use,
+            required.is_open,
         )
         for source, target in _pairs(cluster, nodes, coverage)
-        for door in (*filter(None, (ours.get(target.name),)), *of_jobs[target.name])
+        for required in (*filter(None, (ours.get(target.name),)), *of_jobs[target.name])
     ]
 
 
@@ -294,10 +299,10 @@ def _pairs(cluster: Cluster, nodes: Sequence[Node], coverage: Coverage) -> list[
     ]
 
 
-KNOCK_TIMEOUT_S = 3
+TCP_TIMEOUT_S = 3
 _TOOL = "the script that proves the network"
 _AT_ONCE = 32
-_KNOCK = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
+_TCP_LINE = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
 
 
 @dataclass(frozen=True)
@@ -312,40 +317,37 @@ class TcpResult:
 class ProbeResults:
     """What came of one node's attempts; what was not tried is in neither mapping."""
 
-    pings: Mapping[Ends, Answer[Ping]] = field(default_factory=dict)
-    knocks: Mapping[TcpProbe, TcpResult] = field(default_factory=dict)
+    pings: Mapping[PingProbe, Answer[Ping]] = field(default_factory=dict)
+    tcp: Mapping[TcpProbe, TcpResult] = field(default_factory=dict)
     trouble: Unanswered | None = None
     """Why no NPU of the node was asked to ping."""
 
 
-def probe_command(attempts: NodeProbes) -> Command:
+def probe_command(probes: NodeProbes) -> Command:
     """The command that tries all of a node's attempts, pings one after the other.
 
     It ends in time: after about two seconds for each ping the rest is left out.
     """
     pings = [
-        f"{ping.way} {number} {ping.source.device_id} {ping.target.address}\n"
-        for number, ping in enumerate(attempts.pings)
+        f"{ping.command} {number} {ping.source.device_id} {ping.target.address}\n"
+        for number, ping in enumerate(probes.pings)
     ]
-    knocks = [
-        f"tcp {number} {knock.address} {knock.port}\n"
-        for number, knock in enumerate(attempts.knocks)
+    tcp = [
+        f"tcp {number} {probe.address} {probe.port}\n" for number, probe in enumerate(probes.tcp)
     ]
-    for_pings = 30 + 2 * len(pings)
-    for_knocks = 5 + KNOCK_TIMEOUT_S * (1 + len(knocks) // _AT_ONCE)
-    text = script(
-        "checks-probes.sh", limit=KNOCK_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE
-    )
+    pings_s = 30 + 2 * len(pings)
+    tcp_s = 5 + TCP_TIMEOUT_S * (1 + len(tcp) // _AT_ONCE)
+    text = script("checks-probes.sh", limit=TCP_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE)
     return Command(
-        argv=("bash", "-c", text, "ascendboot", str(for_pings)),
+        argv=("bash", "-c", text, "ascendboot", str(pings_s)),
         purpose="try the network",
         effect=Effect.READ,
-        timeout_s=30.0 + max(for_pings, for_knocks),
-        stdin="".join([*pings, *knocks]).encode(),
+        timeout_s=30.0 + max(pings_s, tcp_s),
+        stdin="".join([*pings, *tcp]).encode(),
     )
 
 
-def read_probes(attempts: NodeProbes, result: Result) -> ProbeResults:
+def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
     """What came of each attempt.
 
     Raises:
@@ -358,26 +360,26 @@ def read_probes(attempts: NodeProbes, result: Result) -> ProbeResults:
     return ProbeResults(
         pings={
             ping: _pinged(ping, sections[f"ping/{number}"])
-            for number, ping in enumerate(attempts.pings)
+            for number, ping in enumerate(probes.pings)
             if f"ping/{number}" in sections
         },
-        knocks=_tcp_results(attempts, part_of(sections, "tcp", _TOOL)),
+        tcp=_tcp_results(probes, part_of(sections, "tcp", _TOOL)),
         trouble=found if isinstance(found, Unanswered) else None,
     )
 
 
-def _pinged(ping: Ends, section: Section) -> Answer[Ping]:
-    tool = f"hccn_tool -i {ping.source.device_id} -{ping.way} -g address {ping.target.address}"
+def _pinged(ping: PingProbe, section: Section) -> Answer[Ping]:
+    tool = f"hccn_tool -i {ping.source.device_id} -{ping.command} -g address {ping.target.address}"
     return attempt(
         f"ping {ping.target}", lambda: hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)
     )
 
 
-def _tcp_results(attempts: NodeProbes, text: str) -> dict[TcpProbe, TcpResult]:
+def _tcp_results(probes: NodeProbes, text: str) -> dict[TcpProbe, TcpResult]:
     found = {}
     for line in lines_of(text):
-        match = _KNOCK.fullmatch(line.text)
-        if match is None or int(match[1]) >= len(attempts.knocks):
+        match = _TCP_LINE.fullmatch(line.text)
+        if match is None or int(match[1]) >= len(probes.tcp):
             raise NotUnderstoodError(_TOOL, line.number, line.text, "NUMBER EXIT_CODE REASON")
-        found[attempts.knocks[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
+        found[probes.tcp[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
     return found

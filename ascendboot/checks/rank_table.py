@@ -44,8 +44,8 @@ def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Prod
     """Of which product the NPUs of each node are: as stated, or else as their chips are called."""
     stated = cluster.product
     words = {
-        node.name: product_of(seen) if stated == "auto" else stated
-        for node, seen in answered_nodes(cluster, facts)
+        node.name: product_of(node_facts) if stated == "auto" else stated
+        for node, node_facts in answered_nodes(cluster, facts)
     }
     return {name: next((p for p in PRODUCTS if p == word), None) for name, word in words.items()}
 
@@ -62,11 +62,11 @@ def made_table(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Table:
     return build(members, generation_for(product, members), "given", product)
 
 
-def member(node: Node, seen: NodeFacts, ids: Sequence[int] | None = None) -> Member:
+def member(node: Node, node_facts: NodeFacts, ids: Sequence[int] | None = None) -> Member:
     """A node as a rank table has it, with the devices of a job or with `ids` of them."""
-    addresses = dict(devices_of(node, seen))
+    addresses = dict(devices_of(node, node_facts))
     wanted = tuple(addresses) if ids is None else ids
-    pods, places = places_of(seen), level_places(seen)
+    pods, places = places_of(node_facts), level_places(node_facts)
     in_pods = {pods[i].super_pod_id if i in pods else None for i in wanted}
     pod = in_pods.pop() if len(in_pods) == 1 else None
     devices = tuple(
@@ -76,9 +76,9 @@ def member(node: Node, seen: NodeFacts, ids: Sequence[int] | None = None) -> Mem
     return Member(node.server_id, devices, None if pod is None else str(pod))
 
 
-def level_places(seen: NodeFacts) -> Mapping[int, LevelRank]:
+def level_places(node_facts: NodeFacts) -> Mapping[int, LevelRank]:
     """What a server of 950 says of its devices; nothing where it says what is not understood."""
-    info = value_of(seen.root_info)
+    info = value_of(node_facts.root_info)
     try:
         return device_places(info.text, ROOT_INFO) if info else {}
     except RankTableError:

@@ -76,7 +76,7 @@ def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
             session,
             screen,
             interrupted,
-            sending=code_sender(session.cluster, interrupted),
+            sender=code_sender(session.cluster, interrupted),
         )
         try:
             check_cluster(survey, session.connect_hosts_to_look, coverage)

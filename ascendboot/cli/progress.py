@@ -142,7 +142,7 @@ BREAK_LOCK_HELP = (
 def locks_of(session: Session, *, breaks: bool) -> Locks:
     """The cluster's lock for this run; from now on the session writes only while it has it."""
     found = locks(session.cluster.name, f"run {session.run.run_id} of {whoami()}", breaks=breaks)
-    session.fence = Fence(found.on_server.command, found.still_ours, LEASE_S)
+    session.fence = Fence(found.on_host.command, found.still_held, LEASE_S)
     return found
 
 
@@ -166,7 +166,7 @@ def survey_of(
     screen: Screen,
     interrupted: threading.Event,
     *,
-    sending: CodeSender | None,
+    sender: CodeSender | None,
     locks: Locks | None = None,
     take_over: bool = False,
     rekeys: bool = False,
@@ -174,10 +174,10 @@ def survey_of(
     """How all nodes of a session's cluster are looked at; without locks nothing may be written."""
     keys = keys_of(session)
 
-    def before_writing(seen: ClusterFacts) -> tuple[Authority | None, Control]:
+    def before_writing(facts: ClusterFacts) -> tuple[Authority | None, Control]:
         _remember_nodes(session)
         if rekeys:
-            _retire(session, keys, seen.own[session.cluster.primary_name].cluster_key)
+            _retire(session, keys, facts.installed[session.cluster.primary_name].cluster_key)
         return keys.ensure() if keys else None, _control_of(session, makes=True)
 
     return Survey(
@@ -185,7 +185,7 @@ def survey_of(
         templates=Templates(installed_templates()),
         former=session.former,
         authority=keys.look() if keys else None,
-        sending=sending,
+        sender=sender,
         locks=locks,
         before_writing=before_writing if locks else None,
         control=_control_of(session, makes=locks is not None),

@@ -103,7 +103,7 @@ def walk_setup(
             session,
             screen,
             interrupted,
-            sending=code_sender(cluster, interrupted, deletes=deletes),
+            sender=code_sender(cluster, interrupted, deletes=deletes),
             locks=None if planning else locks_of(session, breaks=break_lock),
             take_over=take_over,
             rekeys=rekeys,
@@ -113,8 +113,8 @@ def walk_setup(
                 plan_setup(survey, session.connect_hosts_to_look)
             else:
                 context = apply_setup(survey, session.connect_hosts)
-                wished = {node.name: step_names(context, node) for node in cluster.nodes}
-                applied = setup_record(cluster, context.decisions, context.seen, wished)
+                paths = {node.name: step_names(context, node) for node in cluster.nodes}
+                applied = setup_record(cluster, context.plan, context.facts, paths)
                 state.remember_applied(cluster.name, applied.to_json())
                 state.remember_current(inventory)
         except Stopped:

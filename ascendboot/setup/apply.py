@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import CodeTree
-from ascendboot.setup.phases import ASK, CODE, SETUP, rounds
+from ascendboot.setup.phases import CODE, QUERY, SETUP, rounds
 from ascendboot.setup.results import Stopped, applied, checked, failed, planned
 from ascendboot.setup.steps import Blocked, Change, note_made
 from ascendboot.setup.survey import installed_fact
@@ -34,63 +34,66 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Half:
-    """One side's part of a round: what is there, and what is wished for."""
+class SideSteps:
+    """The steps of a round for one side of a node, and what is installed there."""
 
     transport: Transport
-    own: Installed
-    wishes: list[tuple[Phase, Step]]
-    serves_alone: bool = False
-    """It is the side where our sshd runs, and ranks run on the other."""
+    installed: Installed
+    steps: list[tuple[Phase, Step]]
+    is_sshd_side: bool = False
+    """The cluster's sshd runs there and ranks do not."""
 
 
 @dataclass(frozen=True)
-class AppliedHalf:
-    """One node's part of a round: what is on it now, and how each step ended."""
+class AppliedNode:
+    """What is installed on a node after a round, and how each step ended."""
 
-    own: Installed
-    served: Installed | None
+    installed: Installed
+    sshd_side: Installed | None
     results: list[StepResult]
 
 
-def halves(context: Context, phases: Sequence[Phase], node: Node, sides: Sides) -> list[Half]:
-    """The wishes of some phases, side by side; one half where our sshd is beside the ranks."""
-    seen = context.seen
-    served = [(phase, step) for phase in phases for step in phase.served(context, node)]
-    wished = [(phase, step) for phase in phases for step in phase.wishes(context, node)]
-    own = seen.own[node.name]
-    if node.name in seen.served:
-        there = Half(sides.host, seen.served[node.name], served, serves_alone=True)
-        return [there, Half(sides.work, own, wished)]
-    both = sorted((*served, *wished), key=lambda wish: phases.index(wish[0]))
-    return [Half(sides.work, own, both)]
+def sides_of(
+    context: Context, phases: Sequence[Phase], node: Node, sides: Sides
+) -> list[SideSteps]:
+    """The steps of some phases by side; one side where the cluster's sshd runs beside the ranks."""
+    facts = context.facts
+    of_sshd = [(phase, step) for phase in phases for step in phase.sshd_steps(context, node)]
+    steps = [(phase, step) for phase in phases for step in phase.steps(context, node)]
+    work = facts.installed[node.name]
+    if node.name in facts.sshd_sides:
+        host = SideSteps(sides.host, facts.sshd_sides[node.name], of_sshd, is_sshd_side=True)
+        return [host, SideSteps(sides.work, work, steps)]
+    both = sorted((*of_sshd, *steps), key=lambda item: phases.index(item[0]))
+    return [SideSteps(sides.work, work, both)]
 
 
 def apply_to_node(
     context: Context, phases: Sequence[Phase], node: Node, sides: Sides
-) -> AppliedHalf:
-    """One node's part of a round.
+) -> AppliedNode:
+    """Apply a round to one node.
 
     Raises:
-        NodeError: a side could not be asked or told; some of the changes may have been made.
+        NodeError: a side could not be reached; some of the changes may have been made.
     """
-    own, served = context.seen.own[node.name], context.seen.served.get(node.name)
+    facts = context.facts
+    work, host = facts.installed[node.name], facts.sshd_sides.get(node.name)
     results: list[StepResult] = []
-    for half in halves(context, phases, node, sides):
-        found, ends = _apply_half(context, half, node)
-        results += ends
-        if half.serves_alone:
-            served = found
+    for side in sides_of(context, phases, node, sides):
+        installed, of_side = _apply_side(context, side, node)
+        results += of_side
+        if side.is_sshd_side:
+            host = installed
         else:
-            own = found
-    return AppliedHalf(own, served, results)
+            work = installed
+    return AppliedNode(work, host, results)
 
 
-def of_phase(phase: Phase, outcomes: Mapping[str, AppliedHalf | NodeError]) -> list[StepResult]:
+def of_phase(phase: Phase, outcomes: Mapping[str, AppliedNode | NodeError]) -> list[StepResult]:
     """What became of one phase on all nodes."""
     results: list[StepResult] = []
     for outcome in outcomes.values():
-        if isinstance(outcome, AppliedHalf):
+        if isinstance(outcome, AppliedNode):
             results += [result for result in outcome.results if result.phase == phase.name]
         else:
             results.append(failed(phase.name, "change", outcome))
@@ -102,46 +105,54 @@ def current_texts(
 ) -> dict[str, str]:
     """The text of every file that the plan would change and that exists, by absolute path."""
     texts: dict[str, str] = {}
-    for half in halves(context, phases, node, sides):
+    for side in sides_of(context, phases, node, sides):
         paths = [
             file.path
-            for verdict in (step.check(half.own) for _, step in half.wishes)
-            if isinstance(verdict, Change)
-            for file in verdict.files
-            if not file.secret and str(file.path.relative_to(half.own.base)) in half.own.files
+            for state in (step.check(side.installed) for _, step in side.steps)
+            if isinstance(state, Change)
+            for file in state.files
+            if not file.secret
+            and str(file.path.relative_to(side.installed.base)) in side.installed.files
         ]
-        results = half.transport.run_all([_read(str(path)) for path in paths])
+        results = side.transport.run_all([_read(str(path)) for path in paths])
         texts |= {str(p): r.checked().text for p, r in zip(paths, results, strict=True)}
     return texts
 
 
-def _apply_half(context: Context, half: Half, node: Node) -> tuple[Installed, list[StepResult]]:
+def _apply_side(
+    context: Context, side: SideSteps, node: Node
+) -> tuple[Installed, list[StepResult]]:
     """What is on the side then, and how each of its steps ended."""
-    own, wishes = half.own, half.wishes
-    before = [step.check(own) for _, step in wishes]
-    changes = [verdict for verdict in before if isinstance(verdict, Change)]
-    if not changes or any(isinstance(verdict, Blocked) for verdict in before):
-        return own, [checked(*_at(w, node), v) for w, v in zip(wishes, before, strict=True)]
+    installed, steps = side.installed, side.steps
+    before = [step.check(installed) for _, step in steps]
+    changes = [state for state in before if isinstance(state, Change)]
+    if not changes or any(isinstance(state, Blocked) for state in before):
+        return installed, [
+            checked(phase, node, step, state)
+            for (phase, step), state in zip(steps, before, strict=True)
+        ]
     began = time.monotonic()
     question = installed_fact(context.cluster)
-    commands = _commands(own, changes)
-    *done, last = half.transport.run_all([*commands, question.command])
-    own = question.parse(last)
+    commands = _commands(installed, changes)
+    *done, last = side.transport.run_all([*commands, question.command])
+    installed = question.parse(last)
     took = time.monotonic() - began
     complaints = [_complaint(result) for result in done if not result.as_expected]
-    return own, [
+    return installed, [
         applied(
-            *_at(wish, node),
-            before=verdict,
-            after=wish[1].check(own),
+            phase,
+            node,
+            step,
+            before=state,
+            after=step.check(installed),
             complaints=complaints,
             duration_s=took,
         )
-        for wish, verdict in zip(wishes, before, strict=True)
+        for (phase, step), state in zip(steps, before, strict=True)
     ]
 
 
-def _commands(own: Installed, changes: Sequence[Change]) -> list[Command]:
+def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
     """Their commands in order; the note of what is made comes before the first file.
 
     Not sooner: it is one itself, and the folder may have to be closed to others first.
@@ -151,12 +162,7 @@ def _commands(own: Installed, changes: Sequence[Change]) -> list[Command]:
         [command for change in part for command in _work(change)]
         for part in (changes[:first], changes[first:])
     ]
-    return [*works[0], *note_made(own.base, changes), *works[1]]
-
-
-def _at(wish: tuple[Phase, Step], node: Node) -> tuple[Phase, Node, Step]:
-    phase, step = wish
-    return phase, node, step
+    return [*works[0], *note_made(installed.base, changes), *works[1]]
 
 
 def _work(change: Change) -> list[Command]:
@@ -178,31 +184,31 @@ _SENDERS = 8
 """To so many nodes code is sent at once: each has some megabytes of it in memory."""
 
 
-def code_planned(sending: CodeSender, seen: ClusterFacts) -> list[StepResult]:
+def code_planned(sender: CodeSender, facts: ClusterFacts) -> list[StepResult]:
     """What of the code would be sent; nothing is known of it before the primary answered."""
-    trees = _trees(seen)
-    if sending.cluster.primary_name not in trees:
+    trees = _trees(facts)
+    if sender.cluster.primary_name not in trees:
         return []
-    sending = sending.after(trees)
-    return [sending.planned(name, tree) for name, tree in trees.items()]
+    sender = sender.after(trees)
+    return [sender.planned(name, tree) for name, tree in trees.items()]
 
 
 def send_code(
-    progress: Progress, sending: CodeSender, context: Context, sides: Mapping[str, Sides]
+    progress: Progress, sender: CodeSender, context: Context, sides: Mapping[str, Sides]
 ) -> None:
     """Send every node what it lacks.
 
     Raises:
         Stopped: it could not be sent somewhere, or the operator interrupted.
     """
-    trees = _trees(context.seen)
-    wish = sending.after(trees)
+    trees = _trees(context.facts)
+    step = sender.after(trees)
     primary = sides[context.cluster.primary_name].work
     progress.begin(CODE)
 
     def send(node: Node) -> StepResult:
-        work, base = sides[node.name].work, context.decisions.base
-        return wish.sync(work, trees[node.name], base, primary)
+        work, base = sides[node.name].work, context.plan.base
+        return step.sync(work, trees[node.name], base, primary)
 
     sent = for_each(context.cluster.nodes, send, forks=min(progress.forks, _SENDERS))
     results = (failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values())
@@ -210,15 +216,15 @@ def send_code(
     progress.stop_if_bad()
 
 
-def _trees(seen: ClusterFacts) -> dict[str, CodeTree]:
+def _trees(facts: ClusterFacts) -> dict[str, CodeTree]:
     return {
         name: value_of(facts.code_tree) or CodeTree(exists=False)
-        for name, facts in seen.facts.items()
+        for name, facts in facts.nodes.items()
     }
 
 
 def plan_changes(
-    progress: Progress, context: Context, sides: Mapping[str, Sides], sending: CodeSender | None
+    progress: Progress, context: Context, sides: Mapping[str, Sides], sender: CodeSender | None
 ) -> None:
     """What each phase would change, with diffs; nothing is written."""
     texts = progress.for_each(
@@ -230,21 +236,21 @@ def plan_changes(
         progress.end(
             phase.title,
             [
-                planned(phase, node, step, half.own, current[node.name])
+                planned(phase, node, step, side.installed, current[node.name])
                 for node in nodes
-                for half in halves(context, [phase], node, sides[node.name])
-                for _, step in half.wishes
+                for side in sides_of(context, [phase], node, sides[node.name])
+                for _, step in side.steps
             ],
         )
-    if sending is not None:
-        progress.end(CODE, code_planned(sending, context.seen))
+    if sender is not None:
+        progress.end(CODE, code_planned(sender, context.facts))
     lost = [failed("ask", "current files", t) for t in texts.values() if isinstance(t, NodeError)]
     if lost:
-        progress.end(ASK, lost)
+        progress.end(QUERY, lost)
 
 
 def apply_changes(
-    progress: Progress, context: Context, sides: Mapping[str, Sides], sending: CodeSender | None
+    progress: Progress, context: Context, sides: Mapping[str, Sides], sender: CodeSender | None
 ) -> Context:
     """Make every wish true, with one execution per node and barrier, and check again.
 
@@ -255,15 +261,15 @@ def apply_changes(
     """
     for phases in rounds(SETUP):
         context = _apply_round(progress, context, sides, phases)
-    if sending is not None:
-        send_code(progress, sending, context, sides)
+    if sender is not None:
+        send_code(progress, sender, context, sides)
     return context
 
 
 def _apply_round(
     progress: Progress, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
 ) -> Context:
-    def work(node: Node) -> AppliedHalf:
+    def work(node: Node) -> AppliedNode:
         return apply_to_node(context, phases, node, sides[node.name])
 
     progress.begin(phases[0].title)
@@ -271,10 +277,10 @@ def _apply_round(
     for phase in phases:
         progress.end(phase.title, of_phase(phase, outcomes))
     progress.stop_if_bad()
-    settled = {name: s for name, s in outcomes.items() if isinstance(s, AppliedHalf)}
-    own = {name: s.own for name, s in settled.items()}
-    served = {name: s.served for name, s in settled.items() if s.served is not None}
-    return replace(context, seen=replace(context.seen, own=own, served=served))
+    applied_nodes = {name: o for name, o in outcomes.items() if isinstance(o, AppliedNode)}
+    installed = {name: s.installed for name, s in applied_nodes.items()}
+    hosts = {name: s.sshd_side for name, s in applied_nodes.items() if s.sshd_side is not None}
+    return replace(context, facts=replace(context.facts, installed=installed, sshd_sides=hosts))
 
 
 def plan_setup(survey: Survey, connect: Connect) -> None:
@@ -284,7 +290,7 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
         Stopped: something stands in the way, or the operator interrupted; the results say what.
     """
     context, sides = _ground(survey, connect)
-    plan_changes(survey.progress, context, sides, survey.sending)
+    plan_changes(survey.progress, context, sides, survey.sender)
 
 
 def apply_setup(survey: Survey, connect: Connect) -> Context:
@@ -296,9 +302,9 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
     """
     context, sides = _ground(survey, connect)
     if survey.before_writing is not None:
-        authority, control = survey.before_writing(context.seen)
+        authority, control = survey.before_writing(context.facts)
         context = replace(context, authority=authority, control=control)
-    context = apply_changes(survey.progress, context, sides, survey.sending)
+    context = apply_changes(survey.progress, context, sides, survey.sender)
     verify_cluster(survey.progress, context, sides)
     return context
 

@@ -20,7 +20,7 @@ from ascendboot.model.files import (
     Authority,
     fingerprint,
 )
-from ascendboot.setup.steps import Blocked, Change, Satisfied, Verdict
+from ascendboot.setup.steps import Blocked, Change, Satisfied, StepState
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
@@ -202,39 +202,39 @@ class CertificateFile:
         """The file's path below the cluster's folder."""
         return self.path
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Satisfied by a certificate that says this, is in force and stays so for a while."""
-        there, certificate = own.files.get(self.path), own.certificates.get(self.path)
+        there, certificate = installed.files.get(self.path), installed.certificates.get(self.path)
         if there is None:
-            return self._renewed(own, "is missing")
+            return self._renewed(installed, "is missing")
         if certificate is None:
-            return self._renewed(own, "cannot be read as a certificate")
+            return self._renewed(installed, "cannot be read as a certificate")
         wrong = difference(certificate.claims, self.claims) or self._untimely(certificate)
         if not wrong and there.mode != _MODE:
             wrong = f"has mode {there.mode:04o} instead of 0644"
-        elif not wrong and self.path in own.open:
-            wrong = own.open[self.path].why
+        elif not wrong and self.path in installed.open:
+            wrong = installed.open[self.path].why
         if wrong:
-            return self._renewed(own, wrong)
-        if self.load is not None and not self._is_shown(own, there.sha256):
+            return self._renewed(installed, wrong)
+        if self.load is not None and not self._is_shown(installed, there.sha256):
             summary = f"{self.path} is not what the running sshd shows"
             return Change(summary=summary, commands=(self.load,))
         return Satisfied(f"expires in {self._days(certificate)} days")
 
-    def _is_shown(self, own: Installed, sha256: str) -> bool:
+    def _is_shown(self, installed: Installed, sha256: str) -> bool:
         """An sshd that does not run will show it once it is started, which is planned apart."""
-        if own.daemon is None:
+        if installed.daemon is None:
             return self.sign is None
-        return own.daemon.certificate == sha256
+        return installed.daemon.certificate == sha256
 
-    def _renewed(self, own: Installed, why: str) -> Verdict:
+    def _renewed(self, installed: Installed, why: str) -> StepState:
         refused = self._clock_problem()
         if refused is not None:
             return refused
         summary = f"{self.path} {why}"
         if self.sign is None:
             return Change(summary=summary)
-        write = FileWrite(own.base / self.path, self.sign().encode(), _MODE)
+        write = FileWrite(installed.base / self.path, self.sign().encode(), _MODE)
         return Change(
             summary=summary, files=(write,), commands=(self.load,) if self.load is not None else ()
         )
@@ -277,17 +277,17 @@ class CertificateFile:
         return None
 
 
-def difference(is_: Claims, wished: Claims) -> str | None:
-    """In what a certificate's claims are not those wished for; None when they are the same."""
-    if is_.ca != wished.ca:
-        return f"is signed by another CA ({is_.ca}); {wished.ca} signs it again"
-    if is_.key != wished.key:
-        return f"certifies another key ({is_.key})"
-    for what in ("kind", "principals", "options", "extensions", "key_id"):
-        seen, meant = getattr(is_, what), getattr(wished, what)
-        if seen != meant:
-            words = (", ".join(v) if isinstance(v, tuple) else v for v in (seen, meant))
+def difference(actual: Claims, wanted: Claims) -> str | None:
+    """How a certificate's claims differ from the wanted ones; None when they are the same."""
+    if actual.ca != wanted.ca:
+        return f"is signed by another CA ({actual.ca}); {wanted.ca} signs it again"
+    if actual.key != wanted.key:
+        return f"certifies another key ({actual.key})"
+    for name in ("kind", "principals", "options", "extensions", "key_id"):
+        values = getattr(actual, name), getattr(wanted, name)
+        if values[0] != values[1]:
+            words = (", ".join(v) if isinstance(v, tuple) else v for v in values)
             return "states {} {} instead of {}".format(
-                what.replace("_", " "), *(word or "(none)" for word in words)
+                name.replace("_", " "), *(word or "(none)" for word in words)
             )
     return None

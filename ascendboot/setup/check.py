@@ -11,7 +11,7 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import probes_of
 from ascendboot.facts.query import value_of
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.apply import code_planned, halves
+from ascendboot.setup.apply import code_planned, sides_of
 from ascendboot.setup.phases import COMPARE, SETUP
 from ascendboot.setup.plan import our_ports
 from ascendboot.setup.results import checked, found
@@ -47,26 +47,26 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
         Stopped: the operator interrupted.
     """
     surveyed = survey.look(connect)
-    seen = surveyed.seen
-    if not seen.facts:
+    facts = surveyed.facts
+    if not facts.nodes:
         return
-    known = tuple(node for node in survey.cluster.nodes if node.name in seen.facts)
+    known = tuple(node for node in survey.cluster.nodes if node.name in facts.nodes)
     cluster = replace(survey.cluster, nodes=known)
     compared = _compared(cluster, surveyed)
-    if survey.sending is not None:
-        compared += _code(survey.sending, seen)
+    if survey.sender is not None:
+        compared += _code(survey.sender, facts)
     survey.progress.end(COMPARE, compared)
-    ports = {node.name: port for node in known for port in our_ports(node, seen)[:1]}
-    wanted = probes_of(cluster, seen.facts, coverage, ssh_ports=ports)
-    logins = _logins(cluster, seen, surveyed.context)
-    proofs = Verification(cluster.primary_name, logins, wanted)
-    run_verification(survey.progress, proofs, surveyed.sides)
+    ports = {node.name: port for node in known for port in our_ports(node, facts)[:1]}
+    probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
+    logins = _logins(cluster, facts, surveyed.context)
+    verification = Verification(cluster.primary_name, logins, probes)
+    run_verification(survey.progress, verification, surveyed.sides)
 
 
 def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     """What setup would change; one line where nothing is set up, or wishes are not known."""
-    own = [surveyed.seen.own[node.name] for node in cluster.nodes]
-    if not any(there.files or there.daemon for there in own):
+    installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
+    if not any(there.files or there.daemon for there in installed):
         names = tuple(node.name for node in cluster.nodes)
         nothing = Finding(
             id="not-set-up",
@@ -92,9 +92,9 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     return [r for n in cluster.nodes for r in _differences(context, n, sides[n.name])]
 
 
-def _code(sending: CodeSender, seen: ClusterFacts) -> Iterator[StepResult]:
+def _code(sender: CodeSender, facts: ClusterFacts) -> Iterator[StepResult]:
     """What setup would send of the code, as a warning."""
-    for result in code_planned(sending, seen):
+    for result in code_planned(sender, facts):
         if result.outcome is not Outcome.WOULD_CHANGE:
             yield result
             continue
@@ -110,50 +110,54 @@ def _code(sending: CodeSender, seen: ClusterFacts) -> Iterator[StepResult]:
 
 
 def _differences(context: Context, node: Node, sides: Sides) -> Iterator[StepResult]:
-    both = halves(context, SETUP, node, sides)
-    verdicts = [(p, s, s.check(half.own)) for half in both for p, s in half.wishes]
-    for phase, step, verdict in verdicts:
-        if not isinstance(verdict, Change):
-            yield checked(phase, node, step, verdict)
+    both = sides_of(context, SETUP, node, sides)
+    states = [(p, s, s.check(side.installed)) for side in both for p, s in side.steps]
+    for phase, step, state in states:
+        if not isinstance(state, Change):
+            yield checked(phase, node, step, state)
             continue
         difference = Finding(
             id="not-as-setup-wishes",
             level="warning",
             nodes=(node.name,),
-            text=f"not as setup wishes: {verdict.summary}",
+            text=f"not as setup wishes: {state.summary}",
             remedy=_SETTLE,
         )
         [result] = found(phase.name, step.name, {}, [difference])
         yield replace(result, step=step.name)
 
 
-def _logins(cluster: Cluster, seen: ClusterFacts, context: Context | None) -> Expectation | None:
+def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> Expectation | None:
     """What the primary's logins must find; None while it has nothing to log in with."""
-    own = seen.own.get(cluster.primary_name)
-    if own is None or own.cluster_key is None or "trust/ssh_config" not in own.files:
+    installed = facts.installed.get(cluster.primary_name)
+    if (
+        installed is None
+        or installed.cluster_key is None
+        or "trust/ssh_config" not in installed.files
+    ):
         return None
     files = context.resources if context else {}
-    wished = {f"resources/{name}": text for name, text in files.items()}
-    openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
-    is_needed = openmpi is not None and needs_openmpi(cluster, seen.facts)
+    texts = {f"resources/{name}": text for name, text in files.items()}
+    openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
+    is_needed = openmpi is not None and needs_openmpi(cluster, facts.nodes)
     return Expectation(
         cluster=cluster,
-        base=own.base,
+        base=installed.base,
         mpirun=openmpi.path if openmpi and is_needed else "",
         # what is not as wished, or is not there at all, has been told already
         programs={
-            **(rank_wrapper(own.base) if _is_everywhere(seen, "env/rank-exec") else {}),
+            **(rank_wrapper(installed.base) if _is_everywhere(facts, "env/rank-exec") else {}),
             **(daemon_of(openmpi.path) if openmpi and is_needed else {}),
         },
-        files={path: text for path, text in wished.items() if _is_there(seen, path, text)},
+        files={path: text for path, text in texts.items() if _is_there(facts, path, text)},
     )
 
 
-def _is_everywhere(seen: ClusterFacts, path: str) -> bool:
-    return all(path in own.files for own in seen.own.values())
+def _is_everywhere(facts: ClusterFacts, path: str) -> bool:
+    return all(path in installed.files for installed in facts.installed.values())
 
 
-def _is_there(seen: ClusterFacts, path: str, text: str) -> bool:
+def _is_there(facts: ClusterFacts, path: str, text: str) -> bool:
     digest = sha256(text.encode()).hexdigest()
-    found = [own.files.get(path) for own in seen.own.values()]
+    found = [installed.files.get(path) for installed in facts.installed.values()]
     return all(file is not None and file.sha256 == digest for file in found)

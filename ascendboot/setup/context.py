@@ -95,8 +95,8 @@ class Context:
     """All that wishes are made from."""
 
     cluster: Cluster
-    decisions: ClusterPlan
-    seen: ClusterFacts
+    plan: ClusterPlan
+    facts: ClusterFacts
     templates: Templates
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
@@ -108,7 +108,7 @@ class Context:
     @cached_property
     def resources(self) -> Mapping[str, str]:
         """Name and text of every file below `resources/`; made once, for all nodes."""
-        return resource_files(self.decisions.placement, self.decisions.rank_table)
+        return resource_files(self.plan.placement, self.plan.rank_table)
 
     @cached_property
     def owner(self) -> Owner | None:
@@ -121,14 +121,14 @@ class Context:
         key = made if certified else (self.control.id if self.control else "")
         if self.control is None or not key:
             return None
-        there = (self.seen.serving(node.name).owner for node in self.cluster.nodes)
+        there = (self.facts.sshd_side(node.name).owner for node in self.cluster.nodes)
         return next((o for o in there if o and o.key == key), self.control.owner(key))
 
     def user(self, node: Node) -> str:
         """The login name that we really have on a node, on the side where our sshd runs."""
-        facts = self.seen.facts[node.name]
-        system = value_of(facts.host if node.name in self.seen.served else facts.system)
+        facts = self.facts.nodes[node.name]
+        system = value_of(facts.host if node.name in self.facts.sshd_sides else facts.system)
         return system.user if system else node.ssh.user
 
 
-Wishes = Callable[[Context, "Node"], Sequence[Step]]
+StepsOf = Callable[[Context, "Node"], Sequence[Step]]

@@ -43,7 +43,7 @@ class Lock:
         return Lock(was_waited_for=self.was_waited_for or other.was_waited_for, broke=broke)
 
 
-def ours(node: str, answer: Answer[Lock]) -> Lock:
+def held_lock(node: str, answer: Answer[Lock]) -> Lock:
     """The lock on a node, which is ours.
 
     Raises:
@@ -64,7 +64,7 @@ def ours(node: str, answer: Answer[Lock]) -> Lock:
 class Locks:
     """Both wishes for a cluster's lock, as questions although they write."""
 
-    on_server: Fact[Lock]
+    on_host: Fact[Lock]
     """Travels with the questions to the primary, before them; it is held without us."""
     inside: Fact[Lock]
     """For the container of the primary, if it has one; to be held for the rest of the connection.
@@ -72,7 +72,7 @@ class Locks:
     Users who are not root have folders, and locks, of their own on the server. What they set up in
     one container is in one folder.
     """
-    still_ours: Command
+    still_held: Command
     """Ends with 0 while the lock on the server is ours; else it prints whose it is."""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.model.cluster import Node
-    from ascendboot.setup.context import Context, Wishes
+    from ascendboot.setup.context import Context, StepsOf
     from ascendboot.setup.steps import Step
 
 
@@ -32,18 +32,18 @@ class Phase:
 
     name: str
     title: str
-    wishes: Wishes
+    steps: StepsOf
     """About the workload side."""
-    served: Wishes = nothing
+    sshd_steps: StepsOf = nothing
     """About the side where our sshd runs; they come before the others."""
     after_all: bool = False
 
 
 REACH = "Reach the nodes"
-ASK = "Ask every node"
-JUDGE = "Judge the answers"
+QUERY = "Ask every node"
+CHECK = "Judge the answers"
 CODE = "Send the code"
-PROVE = "Prove it by logging in from the primary"
+VERIFY = "Prove it by logging in from the primary"
 COMPARE = "Compare with what setup wishes"
 NETWORK = "Prove the network between the nodes"
 
@@ -63,9 +63,9 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         "in_container": node.container is not None,
         "rec_sdk": _rec_sdk(context, node) if context.cluster.profile == "rec-sdk-tf" else None,
         "torch": _torch(context, node) if context.cluster.is_for_torch else {},
-        "logic_ids": renumbered(node, context.seen.facts[node.name]),
+        "logic_ids": renumbered(node, context.facts.nodes[node.name]),
         "no_single_copy": _lacks_single_copy(context, node),
-        "base": str(context.decisions.base),
+        "base": str(context.plan.base),
     }
     steps: list[Step] = [
         FileContent("env/node.env", context.templates.text("env/node.env.j2", values)),
@@ -75,30 +75,32 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
     if secrets:
         text = context.templates.text("env/secrets.env.j2", values)
         steps.append(FileContent("env/secrets.env", text, 0o600, secret=True))
-    elif "env/secrets.env" in context.seen.own[node.name].files:
+    elif "env/secrets.env" in context.facts.installed[node.name].files:
         steps.append(Absent("env/secrets.env"))
-    if node == context.cluster.primary and context.decisions.launcher.horovodrun:
+    if node == context.cluster.primary and context.plan.launcher.horovodrun:
         steps.append(FileContent("env/bin/ssh", _ssh_shim(context), 0o755))
     kept = {step.name for step in steps}
     # It stands first in a launcher's PATH: what else lies there would be run in place of others.
-    there = (path for path in context.seen.own[node.name].files if path.startswith("env/bin/"))
+    there = (
+        path for path in context.facts.installed[node.name].files if path.startswith("env/bin/")
+    )
     return [*steps, *(Absent(path) for path in sorted(there) if path not in kept)]
 
 
 def _rec_sdk(context: Context, node: Node) -> dict[str, str]:
     """What Rec SDK needs to know of this very node; the inventory's own values count before."""
-    python = value_of(context.seen.facts[node.name].python)
+    python = value_of(context.facts.nodes[node.name].python)
     packages = packages_of(python.path, python.version) if python else ""
     values = {
         **profile_paths(context.cluster.profile, packages),
-        "NCCL_SOCKET_IFNAME": carrier_of(node, context.seen.facts[node.name]) or "",
+        "NCCL_SOCKET_IFNAME": carrier_of(node, context.facts.nodes[node.name]) or "",
     }
     return {k: v for k, v in values.items() if v and k not in context.cluster.env_of(node)}
 
 
 def _torch(context: Context, node: Node) -> dict[str, str]:
     """What PyTorch's ranks need to know of this very node; the inventory's own values count."""
-    facts, stated = context.seen.facts[node.name], context.cluster.env_of(node)
+    facts, stated = context.facts.nodes[node.name], context.cluster.env_of(node)
     interface = carrier_of(node, facts) or ""
     values = {
         "GLOO_SOCKET_IFNAME": interface,
@@ -114,7 +116,7 @@ def _torch(context: Context, node: Node) -> dict[str, str]:
 
 def _lacks_single_copy(context: Context, node: Node) -> bool:
     """Whether Open MPI is to copy between ranks by shared memory alone; the inventory counts."""
-    cluster, facts = context.cluster, context.seen.facts
+    cluster, facts = context.cluster, context.facts.nodes
     given = value_of(facts[node.name].surroundings)
     words = (*cluster.env_of(node), *cluster.mpi_args)
     is_stated = any(_SINGLE_COPY in word for word in words)
@@ -129,10 +131,10 @@ def _visible_devices(ids: Sequence[int]) -> str:
 def _ssh_shim(context: Context) -> str:
     """An `ssh` that always uses the cluster's configuration, for horovodrun."""
     primary = context.cluster.primary_name
-    ssh = value_of(context.seen.facts[primary].ssh)
+    ssh = value_of(context.facts.nodes[primary].ssh)
     values = {
         "ssh": ssh.path if ssh else "/usr/bin/ssh",
-        "config": str(context.decisions.base / "trust/ssh_config"),
+        "config": str(context.plan.base / "trust/ssh_config"),
     }
     return context.templates.text("env/ssh.j2", values)
 
@@ -140,7 +142,9 @@ def _ssh_shim(context: Context) -> str:
 def resources(context: Context, node: Node) -> Sequence[Step]:
     """Rank table (unless the job goes without) and hostfile, equal on all nodes; no stale ones."""
     files = context.resources
-    there = (path for path in context.seen.own[node.name].files if path.startswith("resources/"))
+    there = (
+        path for path in context.facts.installed[node.name].files if path.startswith("resources/")
+    )
     stale = sorted(path for path in there if path.removeprefix("resources/") not in files)
     return [
         *(FileContent(f"resources/{name}", text) for name, text in files.items()),
@@ -149,16 +153,16 @@ def resources(context: Context, node: Node) -> Sequence[Step]:
 
 
 SETUP: tuple[Phase, ...] = (
-    Phase(name="sshd", title="Run the cluster's own sshd", wishes=cluster_key, served=sshd),
+    Phase(name="sshd", title="Run the cluster's own sshd", steps=cluster_key, sshd_steps=sshd),
     Phase(
         name="trust",
         title="Let the primary in everywhere",
-        wishes=trust,
-        served=admission,
+        steps=trust,
+        sshd_steps=admission,
         after_all=True,
     ),
-    Phase(name="environment", title="Lay out what ranks start with", wishes=environment),
-    Phase(name="resources", title="Write rank table and hostfile", wishes=resources),
+    Phase(name="environment", title="Lay out what ranks start with", steps=environment),
+    Phase(name="resources", title="Write rank table and hostfile", steps=resources),
 )
 
 
@@ -167,8 +171,8 @@ def step_names(context: Context, node: Node) -> frozenset[str]:
     return frozenset(
         step.name
         for phase in SETUP
-        for wishes in (phase.served, phase.wishes)
-        for step in wishes(context, node)
+        for steps in (phase.sshd_steps, phase.steps)
+        for step in steps(context, node)
     )
 
 

@@ -33,21 +33,21 @@ CANDIDATE_PORTS = range(12345, 12445)
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What all nodes answered, by node name."""
+    """The facts of all nodes, by node name."""
 
-    facts: Mapping[str, NodeFacts]
-    own: Mapping[str, Installed]
-    """What of ours is on the workload sides."""
-    served: Mapping[str, Installed] = field(default_factory=dict)
-    """What of ours is where our sshd runs, for nodes on which that is not the workload side."""
-    idle: Mapping[str, Installed] = field(default_factory=dict)
-    """What of ours is on host sides where nothing is wished for."""
-    left_in: Mapping[str, str] = field(default_factory=dict)
-    """Containers in which our sshd of an earlier setup runs, and that are not of this one."""
+    nodes: Mapping[str, NodeFacts]
+    installed: Mapping[str, Installed]
+    """What setup installed on the workload sides."""
+    sshd_sides: Mapping[str, Installed] = field(default_factory=dict)
+    """What it installed where the cluster's sshd runs, if that is not the workload side."""
+    unused_hosts: Mapping[str, Installed] = field(default_factory=dict)
+    """What it installed on host sides that no step is about."""
+    old_containers: Mapping[str, str] = field(default_factory=dict)
+    """Containers of an earlier inventory in which the cluster's sshd still runs."""
 
-    def serving(self, name: str) -> Installed:
-        """What of ours is on the side of a node where our sshd runs."""
-        return self.served.get(name, self.own[name])
+    def sshd_side(self, name: str) -> Installed:
+        """What setup installed on the side of a node where the cluster's sshd runs."""
+        return self.sshd_sides.get(name, self.installed[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,41 +78,41 @@ class ClusterPlan:
         return {name: said for name, said in words.items() if said}
 
 
-def plan_cluster(cluster: Cluster, seen: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:
+def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:
     """The decisions, or what stands in the way of making them.
 
     Expects facts that `judge` found no error in.
     """
-    port = choose_port(cluster, seen)
-    bases = {seen.own[node.name].base for node in cluster.nodes}
+    port = choose_port(cluster, facts)
+    bases = {facts.installed[node.name].base for node in cluster.nodes}
     findings = [] if isinstance(port, int) else [port]
-    findings += _left_servers(cluster, seen)
-    findings += _left_in_containers(seen)
+    findings += _left_servers(cluster, facts)
+    findings += _left_in_containers(facts)
     if len(bases) > 1:
-        findings.append(_different_bases(cluster, seen))
-    findings += _linked_bases(cluster, seen)
-    findings += in_order(open_above([*seen.own.items(), *seen.served.items()]))
+        findings.append(_different_bases(cluster, facts))
+    findings += _linked_bases(cluster, facts)
+    findings += in_order(open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
-    openmpi = value_of(seen.facts[cluster.primary_name].openmpi)
+    openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
     with_table = cluster.resource_mode == "rank-table"
-    table = rank_table_text(cluster, seen.facts) if with_table else ""
-    launcher = choose_launcher(cluster, seen.facts)
+    table = rank_table_text(cluster, facts.nodes) if with_table else ""
+    launcher = choose_launcher(cluster, facts.nodes)
     return ClusterPlan(
         port=port,
-        placement=place(cluster, seen.facts),
-        networks=common_networks(cluster, seen.facts),
+        placement=place(cluster, facts.nodes),
+        networks=common_networks(cluster, facts.nodes),
         base=bases.pop(),
         mpirun=openmpi.path if openmpi else "mpirun",
         launcher=launcher,
         rank_table=table,
-        rank_table_words=rank_table_words(cluster, seen.facts, table) if table else "",
-        launcher_env=_launcher_env(cluster, seen) if launcher.horovodrun else {},
+        rank_table_words=rank_table_words(cluster, facts.nodes, table) if table else "",
+        launcher_env=_launcher_env(cluster, facts) if launcher.horovodrun else {},
     )
 
 
-def _launcher_env(cluster: Cluster, seen: ClusterFacts) -> dict[str, str]:
-    python = value_of(seen.facts[cluster.primary_name].python)
+def _launcher_env(cluster: Cluster, facts: ClusterFacts) -> dict[str, str]:
+    python = value_of(facts.nodes[cluster.primary_name].python)
     packages = packages_of(python.path, python.version) if python else ""
     return profile_paths(cluster.profile, packages) if packages else {}
 
@@ -128,9 +128,9 @@ def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
     )
 
 
-def choose_port(cluster: Cluster, seen: ClusterFacts) -> int | Finding:
+def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
     """The port stated, or one that is free on all nodes; the one in use by us stays."""
-    taken = {node.name: _taken_ports(cluster, node, seen) for node in cluster.nodes}
+    taken = {node.name: _taken_ports(cluster, node, facts) for node in cluster.nodes}
     if cluster.ssh_port is not None:
         holders = {name: ports.get(cluster.ssh_port) for name, ports in taken.items()}
         nodes = tuple(name for name, holder in holders.items() if holder is not None)
@@ -144,7 +144,9 @@ def choose_port(cluster: Cluster, seen: ClusterFacts) -> int | Finding:
             f"it is taken by {', '.join(sorted({str(holders[n]) for n in nodes}))}",
             remedy="State another ssh.port, or `auto`",
         )
-    ours: Counter[int] = Counter(port for node in cluster.nodes for port in _last_ports(node, seen))
+    ours: Counter[int] = Counter(
+        port for node in cluster.nodes for port in _last_ports(node, facts)
+    )
     candidates: list[int] = [*(port for port, _ in ours.most_common()), *CANDIDATE_PORTS]
     for port in candidates:
         if not any(port in ports for ports in taken.values()):
@@ -159,42 +161,46 @@ def choose_port(cluster: Cluster, seen: ClusterFacts) -> int | Finding:
     )
 
 
-def _taken_ports(cluster: Cluster, node: Node, seen: ClusterFacts) -> dict[int, str]:
+def _taken_ports(cluster: Cluster, node: Node, facts: ClusterFacts) -> dict[int, str]:
     """Ports that the cluster's sshd cannot have, and what has them."""
     meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
     kept = meeting if cluster.has_meeting_port else {}
     return kept | {
         listener.port: listener.holder
-        for listener in value_of(seen.facts[node.name].listeners) or ()
-        if not _is_ours(node, listener, seen)
+        for listener in value_of(facts.nodes[node.name].listeners) or ()
+        if not _is_ours(node, listener, facts)
     }
 
 
-def _is_ours(node: Node, listener: Listener, seen: ClusterFacts) -> bool:
+def _is_ours(node: Node, listener: Listener, facts: ClusterFacts) -> bool:
     """Whether the cluster's own sshd listens there."""
-    own = seen.serving(node.name)
-    if node.container is None or node.name in seen.served:
-        return listener.pid in own.sshd_pids
+    installed = facts.sshd_side(node.name)
+    if node.container is None or node.name in facts.sshd_sides:
+        return listener.pid in installed.sshd_pids
     # the container has process ids of its own
-    return bool(own.sshd_pids) and listener.port == own.port
+    return bool(installed.sshd_pids) and listener.port == installed.port
 
 
-def our_ports(node: Node, seen: ClusterFacts) -> list[int]:
+def our_ports(node: Node, facts: ClusterFacts) -> list[int]:
     """The ports on which the cluster's own sshd listens on a node; none where it does not run."""
-    listeners = value_of(seen.facts[node.name].listeners) or ()
-    return [item.port for item in listeners if _is_ours(node, item, seen)]
+    listeners = value_of(facts.nodes[node.name].listeners) or ()
+    return [item.port for item in listeners if _is_ours(node, item, facts)]
 
 
-def _last_ports(node: Node, seen: ClusterFacts) -> list[int]:
+def _last_ports(node: Node, facts: ClusterFacts) -> list[int]:
     """Where our sshd listens on a node, else where it did before it ended."""
-    configured = seen.serving(node.name).port
-    return our_ports(node, seen) or ([] if configured is None else [configured])
+    configured = facts.sshd_side(node.name).port
+    return our_ports(node, facts) or ([] if configured is None else [configured])
 
 
-def _left_servers(cluster: Cluster, seen: ClusterFacts) -> list[Finding]:
+def _left_servers(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
     """Sshds of ours on the side where none is wished for any more."""
-    left = {**seen.idle, **{name: seen.own[name] for name in seen.served}}
-    nodes = [name for name, own in left.items() if own.sshd_pids or _CONFIG in own.files]
+    left = {**facts.unused_hosts, **{name: facts.installed[name] for name in facts.sshd_sides}}
+    nodes = [
+        name
+        for name, installed in left.items()
+        if installed.sshd_pids or _CONFIG in installed.files
+    ]
     if not nodes:
         return []
     was = "sshd" if cluster.ssh_via == "engine" else "engine"
@@ -210,10 +216,10 @@ def _left_servers(cluster: Cluster, seen: ClusterFacts) -> list[Finding]:
     ]
 
 
-def _left_in_containers(seen: ClusterFacts) -> list[Finding]:
+def _left_in_containers(facts: ClusterFacts) -> list[Finding]:
     """Sshds of ours in containers that the inventory named before."""
     nodes_of: dict[str, list[str]] = {}
-    for node, container in seen.left_in.items():
+    for node, container in facts.old_containers.items():
         nodes_of.setdefault(container, []).append(node)
     return [
         Finding(
@@ -228,10 +234,10 @@ def _left_in_containers(seen: ClusterFacts) -> list[Finding]:
     ]
 
 
-def _different_bases(cluster: Cluster, seen: ClusterFacts) -> Finding:
+def _different_bases(cluster: Cluster, facts: ClusterFacts) -> Finding:
     nodes_of: dict[PurePosixPath, list[str]] = {}
     for node in cluster.nodes:
-        nodes_of.setdefault(seen.own[node.name].base, []).append(node.name)
+        nodes_of.setdefault(facts.installed[node.name].base, []).append(node.name)
     words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
     return Finding(
         id="base-differs",
@@ -242,7 +248,7 @@ def _different_bases(cluster: Cluster, seen: ClusterFacts) -> Finding:
     )
 
 
-def _linked_bases(cluster: Cluster, seen: ClusterFacts) -> list[Finding]:
+def _linked_bases(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
     """mx_rec takes no rank table whose path has a symbolic link in it (hccl_mgmt.py)."""
     if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
         return []
@@ -251,10 +257,10 @@ def _linked_bases(cluster: Cluster, seen: ClusterFacts) -> list[Finding]:
             id="base-linked",
             level="error",
             nodes=(node.name,),
-            text=f"the cluster's folder {own.base} leads through a symbolic link to "
-            f"{own.leads_to}, and mx_rec takes no rank table that lies behind one",
+            text=f"the cluster's folder {installed.base} leads through a symbolic link to "
+            f"{installed.leads_to}, and mx_rec takes no rank table that lies behind one",
             remedy="Mount the place there (`mount --bind`) instead of linking to it",
         )
         for node in cluster.nodes
-        if (own := seen.own[node.name]).leads_to
+        if (installed := facts.installed[node.name]).leads_to
     ]

@@ -45,32 +45,32 @@ class NodeRecord:
     and the nodes have to be asked for them."""
 
     def problems(
-        self, own: Installed, host: Installed | None = None, *, now: float
+        self, installed: Installed, host: Installed | None = None, *, now: float
     ) -> tuple[str, ...]:
         """What is no longer as setup left it, or has run out by the time `now`."""
         told = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
         kept = (self.expires or {}).items()
         told += [f"{path} has expired" for path, end in kept if end < now]
-        if self.engine and not own.files:
+        if self.engine and not installed.files:
             return ("nothing that setup left is in the container: it is a new one", *told)
         sshd = None if self.host_sshd else self.sshd
-        return (*_problems(self.files, sshd, own, now), *told)
+        return (*_problems(self.files, sshd, installed, now), *told)
 
 
 def _problems(
-    files: Mapping[str, OwnFile], sshd: str | None, own: Installed, now: float
+    files: Mapping[str, OwnFile], sshd: str | None, installed: Installed, now: float
 ) -> list[str]:
     """`sshd` is None where none is to run."""
     changed = [
-        f"{path} is missing" if path not in own.files else f"{path} has changed"
+        f"{path} is missing" if path not in installed.files else f"{path} has changed"
         for path, file in files.items()
-        if own.files.get(path) != file
+        if installed.files.get(path) != file
     ]
-    ends = {path: certificate.valid_to for path, certificate in own.certificates.items()}
+    ends = {path: certificate.valid_to for path, certificate in installed.certificates.items()}
     changed += [f"{path} has expired" for path, end in ends.items() if end and end < now]
-    if sshd is not None and own.daemon is None:
+    if sshd is not None and installed.daemon is None:
         changed.append("the cluster's sshd does not run")
-    elif sshd is not None and own.daemon is not None and own.daemon.identity != sshd:
+    elif sshd is not None and installed.daemon is not None and installed.daemon.identity != sshd:
         changed.append("the cluster's sshd runs with another configuration")
     return changed
 
@@ -214,8 +214,8 @@ _OF_NO_SETUP = ("source", "log_limit", "data")
 
 def digest(cluster: Cluster) -> str:
     """Of what the inventory asks for, however it is written and wherever it lies."""
-    wish = {key: value for key, value in _stated(cluster).items() if key not in _OF_NO_SETUP}
-    return sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()
+    stated = {key: value for key, value in _stated(cluster).items() if key not in _OF_NO_SETUP}
+    return sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
 
 def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
@@ -237,9 +237,9 @@ def _has_default(of: Field[Any], value: object) -> bool:
 
 def setup_record(
     cluster: Cluster,
-    decisions: ClusterPlan,
-    seen: ClusterFacts,
-    wished: Mapping[str, Collection[str]],
+    plan: ClusterPlan,
+    facts: ClusterFacts,
+    paths: Mapping[str, Collection[str]],
 ) -> SetupRecord:
     """What is to be remembered of a setup.
 
@@ -251,30 +251,34 @@ def setup_record(
         version=__version__,
         inventory_digest=digest(cluster),
         templates=templates_digest(),
-        base=decisions.base,
-        port=decisions.port,
-        networks=decisions.networks,
-        mpirun=decisions.mpirun,
-        launcher=decisions.launcher,
-        launcher_env=decisions.launcher_env,
-        slots=tuple((s.node.name, s.device_id, s.device_ip) for s in decisions.placement.slots),
-        nodes={node.name: _on_node(node, seen, wished[node.name]) for node in cluster.nodes},
+        base=plan.base,
+        port=plan.port,
+        networks=plan.networks,
+        mpirun=plan.mpirun,
+        launcher=plan.launcher,
+        launcher_env=plan.launcher_env,
+        slots=tuple((s.node.name, s.device_id, s.device_ip) for s in plan.placement.slots),
+        nodes={node.name: _on_node(node, facts, paths[node.name]) for node in cluster.nodes},
     )
 
 
-def _on_node(node: Node, seen: ClusterFacts, wished: Collection[str]) -> NodeRecord:
+def _on_node(node: Node, facts: ClusterFacts, paths: Collection[str]) -> NodeRecord:
     name = node.name
-    own, served, facts = seen.own[name], seen.served.get(name), seen.facts[name]
-    system, engines = value_of(facts.system), value_of(facts.container)
+    installed, sshd_side, answers = (
+        facts.installed[name],
+        facts.sshd_sides.get(name),
+        facts.nodes[name],
+    )
+    system, engines = value_of(answers.system), value_of(answers.container)
     container = engines.container if engines else None
     if system is None:  # the judge lets nobody come this far
         raise NodeError(name, "could not remember the setup: as whom ranks run is not known")
     return NodeRecord(
-        files=_those(own, wished),
-        sshd=own.daemon.identity if own.daemon else "",
-        host_files=_those(served, wished) if served else {},
-        host_sshd=served.daemon.identity if served and served.daemon else "",
-        expires=_ends(own, served),
+        files=_those(installed, paths),
+        sshd=installed.daemon.identity if installed.daemon else "",
+        host_files=_those(sshd_side, paths) if sshd_side else {},
+        host_sshd=sshd_side.daemon.identity if sshd_side and sshd_side.daemon else "",
+        expires=_ends(installed, sshd_side),
         uid=system.uid,
         user=system.user,
         home=system.home,
@@ -286,12 +290,12 @@ def _on_node(node: Node, seen: ClusterFacts, wished: Collection[str]) -> NodeRec
 def _ends(*sides: Installed | None) -> dict[str, float]:
     """When each certificate runs out, of two of one name the first."""
     ends: dict[str, float] = {}
-    for own in sides:
-        for path, certificate in own.certificates.items() if own else ():
+    for installed in sides:
+        for path, certificate in installed.certificates.items() if installed else ():
             if certificate.valid_to:
                 ends[path] = min(certificate.valid_to, ends.get(path, certificate.valid_to))
     return ends
 
 
-def _those(own: Installed, wished: Collection[str]) -> dict[str, OwnFile]:
-    return {path: file for path, file in own.files.items() if path in wished}
+def _those(installed: Installed, paths: Collection[str]) -> dict[str, OwnFile]:
+    return {path: file for path, file in installed.files.items() if path in paths}

@@ -15,7 +15,7 @@ from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.report import Cause, Outcome, StepResult
-from ascendboot.setup.lock import ours
+from ascendboot.setup.lock import held_lock
 from ascendboot.setup.results import failed, ok
 from ascendboot.setup.sync import SentCode, parse_sent_code, sent_code_query, sent_code_removal
 from ascendboot.templates import script
@@ -347,10 +347,10 @@ class Reset:
             NodeError: it is not ours.
         """
         primary, inside = self.cluster.primary_name, self.locks.inside
-        lock = ours(primary, query(host, {"lock": self.locks.on_server})["lock"])
+        lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
         for way in (part.way for part in self.found[primary].parts if part.way is not None):
             answer = answer_to(inside, host.inside(way).hold(inside.command))
-            lock = lock.and_then(ours(primary, answer))
+            lock = lock.and_then(held_lock(primary, answer))
         return lock
 
     def _clear_here(self) -> list[StepResult]:

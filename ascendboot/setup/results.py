@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.setup.phases import Phase
-    from ascendboot.setup.steps import Step, Verdict
+    from ascendboot.setup.steps import Step, StepState
 
 
 def ok(node: str, phase: str, step: str, detail: str, duration_s: float = 0.0) -> StepResult:
@@ -83,25 +83,25 @@ def found(
 
 
 def planned(
-    phase: Phase, node: Node, step: Step, own: Installed, current: Mapping[str, str]
+    phase: Phase, node: Node, step: Step, installed: Installed, current: Mapping[str, str]
 ) -> StepResult:
     """What a step would do; `current` holds the text of files that exist, by absolute path."""
-    verdict = step.check(own)
-    if not isinstance(verdict, Change):
-        return checked(phase, node, step, verdict)
+    state = step.check(installed)
+    if not isinstance(state, Change):
+        return checked(phase, node, step, state)
     return StepResult(
         node=node.name,
         phase=phase.name,
         step=step.name,
         outcome=Outcome.WOULD_CHANGE,
-        detail=verdict.summary,
-        diff=_diff(verdict, current),
+        detail=state.summary,
+        diff=_diff(state, current),
     )
 
 
-def checked(phase: Phase, node: Node, step: Step, verdict: Verdict) -> StepResult:
+def checked(phase: Phase, node: Node, step: Step, state: StepState) -> StepResult:
     """A verdict that nothing has been done about."""
-    outcome, detail = _shown(node, verdict)
+    outcome, detail = _shown(node, state)
     return StepResult(
         node=node.name, phase=phase.name, step=step.name, outcome=outcome, detail=detail
     )
@@ -112,8 +112,8 @@ def applied(
     node: Node,
     step: Step,
     *,
-    before: Verdict,
-    after: Verdict,
+    before: StepState,
+    after: StepState,
     complaints: Sequence[str],
     duration_s: float,
 ) -> StepResult:
@@ -128,8 +128,8 @@ def applied(
     else:
         why = "; ".join(complaints) or "all commands succeeded, but the same check fails again"
         outcome = Outcome.FAILED
-        seen = why.rstrip(".")
-        detail = f"{node.name}: {step.name} did not settle: {seen}; mend that and run setup again"
+        reason = why.rstrip(".")
+        detail = f"{node.name}: {step.name} did not settle: {reason}; mend that and run setup again"
     return StepResult(
         node=node.name,
         phase=phase.name,
@@ -159,8 +159,8 @@ def verified(node: str, problems: Sequence[str], duration_s: float) -> list[Step
     ]
 
 
-def _shown(node: Node, verdict: Verdict) -> tuple[Outcome, str]:
-    match verdict:
+def _shown(node: Node, state: StepState) -> tuple[Outcome, str]:
+    match state:
         case Satisfied(because):
             return Outcome.OK, because
         case Blocked(reason, remedy):
@@ -191,7 +191,7 @@ def _diff(change: Change, current: Mapping[str, str]) -> str:
 T = TypeVar("T")
 
 
-class Listener(Protocol):
+class ProgressListener(Protocol):
     """Hears of every phase."""
 
     def phase_begins(self, title: str) -> None:
@@ -212,7 +212,7 @@ class Progress:
     """One walk over the nodes; its results grow as it goes."""
 
     cluster: Cluster
-    listener: Listener
+    listener: ProgressListener
     interrupted: threading.Event
     forks: int = FORKS
     results: list[StepResult] = field(default_factory=list)

@@ -44,7 +44,7 @@ class Blocked:
     remedy: str
 
 
-Verdict: TypeAlias = Satisfied | Change | Blocked
+StepState: TypeAlias = Satisfied | Change | Blocked
 
 
 class Step(Protocol):
@@ -55,7 +55,7 @@ class Step(Protocol):
         """What is wished for, in a few words: "rank table"."""
         ...
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Hold the wish against what is on the node; pure."""
         ...
 
@@ -82,19 +82,19 @@ class Closed:
         """Always the same: all of it is one wish."""
         return "folders"
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Satisfied where all is ours and nobody else may write; keys are made anew elsewhere."""
-        found = {path: seen for path, seen in own.open.items() if not path.endswith("_key")}
+        found = {path: item for path, item in installed.open.items() if not path.endswith("_key")}
         if not found:
             return Satisfied("only their user can write there")
         lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
         close = Command(
-            argv=("bash", "-c", script("setup-close.sh"), "close", str(own.base)),
+            argv=("bash", "-c", script("setup-close.sh"), "close", str(installed.base)),
             purpose="take the right to write there from others",
             effect=Effect.WRITE,
             stdin="".join(lines).encode(errors="surrogateescape"),
         )
-        summary = f"others could change what runs here: {own.open_words}"
+        summary = f"others could change what runs here: {installed.open_words}"
         return Change(summary=summary, commands=(close,))
 
 
@@ -113,9 +113,9 @@ class FileContent:
         """The file's path below the cluster's folder."""
         return self.path
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Satisfied by equal content and mode."""
-        there = own.files.get(self.path)
+        there = installed.files.get(self.path)
         content = self.text.encode()
         if there is None:
             why = "is missing"
@@ -123,13 +123,13 @@ class FileContent:
             why = "has other content"
         elif there.mode != self.mode:
             why = f"has mode {there.mode:04o} instead of {self.mode:04o}"
-        elif self.path in own.open:
-            why = own.open[self.path].why
+        elif self.path in installed.open:
+            why = installed.open[self.path].why
         else:
             return Satisfied("as it should be")
         return Change(
             summary=f"{self.path} {why}",
-            files=(FileWrite(own.base / self.path, content, self.mode, self.secret),),
+            files=(FileWrite(installed.base / self.path, content, self.mode, self.secret),),
         )
 
 
@@ -144,12 +144,12 @@ class Absent:
         """The file's path below the cluster's folder."""
         return self.path
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Satisfied when there is no such file."""
-        if self.path not in own.files:
+        if self.path not in installed.files:
             return Satisfied("is not there")
         remove = Command(
-            argv=("rm", "-f", "--", str(own.base / self.path)),
+            argv=("rm", "-f", "--", str(installed.base / self.path)),
             purpose=f"remove {self.path}",
             effect=Effect.WRITE,
         )
@@ -163,7 +163,7 @@ class Later:
     name: str
     until: str
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Always a change that is not known yet."""
         return Change(summary=f"not known before {self.until}")
 
@@ -185,30 +185,30 @@ class KeyPair:
         """The key's path below the cluster's folder."""
         return self.path
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Satisfied by a private key that `ssh-keygen` can read, with the right mode."""
-        public = own.host_key if self.path == "sshd/host_key" else own.cluster_key
-        there = own.files.get(self.path)
+        public = installed.host_key if self.path == "sshd/host_key" else installed.cluster_key
+        there = installed.files.get(self.path)
         if there is None:
-            return self._make(own, "is missing")
+            return self._make(installed, "is missing")
         if public is None:
-            return self._make(own, "cannot be read as a key; a new one replaces it")
-        held = own.open.get(self.path)
+            return self._make(installed, "cannot be read as a key; a new one replaces it")
+        held = installed.open.get(self.path)
         why = held.why if held is not None and held.owner is not None else ""
         if f"key:{fingerprint(public)}" in self.retired:
             why = "opens a node that left"
         if why:
-            return self._make(own, f"{why}; a new one replaces it")
+            return self._make(installed, f"{why}; a new one replaces it")
         if there.mode != _PRIVATE:
-            path = str(own.base / self.path)
+            path = str(installed.base / self.path)
             return Change(
                 summary=f"{self.path} has mode {there.mode:04o} instead of 0600",
                 commands=(_write(("chmod", "600", path), f"protect {self.path}"),),
             )
         return Satisfied("there, readable and protected")
 
-    def _make(self, own: Installed, why: str) -> Change:
-        path = own.base / self.path
+    def _make(self, installed: Installed, why: str) -> Change:
+        path = installed.base / self.path
         text = script("setup-key.sh", folder=path.parent, path=path, comment=self.comment)
         return Change(
             summary=f"{self.path} {why}",

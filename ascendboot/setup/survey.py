@@ -23,8 +23,8 @@ from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, v
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.files import fingerprint
 from ascendboot.setup.context import Context
-from ascendboot.setup.lock import Lock, ours
-from ascendboot.setup.phases import ASK, JUDGE, REACH
+from ascendboot.setup.lock import Lock, held_lock
+from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.plan import ClusterFacts, ClusterPlan, plan_cluster
 from ascendboot.setup.results import failed, from_findings, ok
 from ascendboot.transport.api import Sides
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ascendboot.setup.sync import CodeSender
     from ascendboot.transport.api import HostSide, Transport
 
-Asker = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
+RunQuery = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class NodeAnswers:
 
     facts: NodeFacts
     sides: Sides
-    own: Installed
-    served: Installed | None = None
+    installed: Installed
+    sshd_side: Installed | None = None
     """What of ours is where our sshd runs, when that is not the workload side."""
-    idle: Installed | None = None
+    unused_host: Installed | None = None
     """What of ours is on a host side where nothing is wished for."""
-    left_in: str = ""
+    old_container: str = ""
     """The container of an earlier setup, not of this one, in which our sshd still runs."""
     was_locked: bool = False
     """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
@@ -77,7 +77,7 @@ def query_node(
     host: HostSide,
     *,
     locks: Locks | None,
-    asker: Asker,
+    asker: RunQuery,
     of_code: Mapping[str, Fact[CodeTree]],
 ) -> NodeAnswers:
     """All answers of a node, in one execution per side; `locks` are taken before all else there.
@@ -90,9 +90,9 @@ def query_node(
     Raises:
         NodeError: a side could not be asked, or somebody else has the lock.
     """
-    own = {"own": installed_fact(cluster)}
-    work_too: dict[str, Fact[Any]] = {**of_code, **own}
-    first = {"lock": locks.on_server} if locks is not None else {}
+    installed = {"own": installed_fact(cluster)}
+    work_too: dict[str, Fact[Any]] = {**of_code, **installed}
+    first = {"lock": locks.on_host} if locks is not None else {}
     if node.container is None:
         answers = asker(host, {**first, **queries(cluster, node), **work_too})
         _refuse_one_session(host)
@@ -100,7 +100,7 @@ def query_node(
         facts = NodeFacts.from_answers(node.name, answers)
         own_there = _own(node, answers)
         return NodeAnswers(facts, Sides(host, host), own_there).after(lock)
-    answers = asker(host, {**first, **host_queries(cluster, node), **own})
+    answers = asker(host, {**first, **host_queries(cluster, node), **installed})
     _refuse_one_session(host)
     lock = _lock(node, answers.get("lock"))
     there = _own(node, answers)
@@ -117,8 +117,8 @@ def query_node(
         NodeFacts.from_answers(node.name, {**inside, **answers}),
         Sides(host, work),
         _own(node, inside),
-        served=there if cluster.serves_from_host(node) else None,
-        idle=None if cluster.serves_from_host(node) else there,
+        sshd_side=there if cluster.serves_from_host(node) else None,
+        unused_host=None if cluster.serves_from_host(node) else there,
     ).after(lock)
 
 
@@ -144,8 +144,8 @@ def left_behind(cluster: Cluster, former: Node, host: HostSide) -> str:
     if way is None:  # it is gone, or nothing can run in it
         return ""
     question = installed_fact(cluster)
-    own = value_of(answer_to(question, host.inside(way).run(question.command)))
-    return way.container if own is not None and own.sshd_pids else ""
+    installed = value_of(answer_to(question, host.inside(way).run(question.command)))
+    return way.container if installed is not None and installed.sshd_pids else ""
 
 
 def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
@@ -156,7 +156,7 @@ def _own(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
 
 
 def _lock(node: Node, answer: Answer[Lock] | None) -> Lock:
-    return Lock() if answer is None else ours(node.name, answer)
+    return Lock() if answer is None else held_lock(node.name, answer)
 
 
 Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[str, NodeError]]]
@@ -166,7 +166,7 @@ Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[s
 class Surveyed:
     """What was found, and the ways to where it was."""
 
-    seen: ClusterFacts
+    facts: ClusterFacts
     sides: Mapping[str, Sides]
     """Both sides of all nodes that were reached; the host's alone where no way in is known."""
     context: Context | None
@@ -181,10 +181,10 @@ class Survey:
     templates: Templates
     locks: Locks | None = None
     """Taken on the primary before anything is asked; None where nothing will be written."""
-    asker: Asker = query
+    asker: RunQuery = query
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
-    sending: CodeSender | None = None
+    sender: CodeSender | None = None
     """The code that goes from this side to the nodes; None where it is there already."""
     before_writing: Callable[[ClusterFacts], tuple[Authority | None, Control]] | None = None
     """Makes the keys that are not there yet, once nothing stands in the way of a change."""
@@ -212,20 +212,22 @@ class Survey:
         """
         hosts = self._reach(connect)
         asked = self._ask(hosts)
-        seen = ClusterFacts(
-            facts={
+        facts = ClusterFacts(
+            nodes={
                 node.name: with_stated(self.cluster, node, asked[node.name].facts)
                 for node in self.cluster.nodes
                 if node.name in asked
             },
-            own={name: answer.own for name, answer in asked.items()},
-            served={name: a.served for name, a in asked.items() if a.served is not None},
-            idle={name: a.idle for name, a in asked.items() if a.idle is not None},
-            left_in={name: a.left_in for name, a in asked.items() if a.left_in},
+            installed={name: answer.installed for name, answer in asked.items()},
+            sshd_sides={name: a.sshd_side for name, a in asked.items() if a.sshd_side is not None},
+            unused_hosts={
+                name: a.unused_host for name, a in asked.items() if a.unused_host is not None
+            },
+            old_containers={name: a.old_container for name, a in asked.items() if a.old_container},
         )
         sides = {name: Sides(host, host) for name, host in hosts.items()}
         sides |= {name: answer.sides for name, answer in asked.items()}
-        return Surveyed(seen, sides, self._check(seen, self._of_control(seen, sides)))
+        return Surveyed(facts, sides, self._check(facts, self._of_control(facts, sides)))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
@@ -246,7 +248,7 @@ class Survey:
 
     def _ask(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
         """Ask every node that was reached; what one node cannot say does not silence the others."""
-        self.progress.begin(ASK)
+        self.progress.begin(QUERY)
         began = time.monotonic()
         answers = self._answers(hosts)
         took = time.monotonic() - began
@@ -262,7 +264,7 @@ class Survey:
                 if answer.broke:
                     words = f"broke the lock of {answer.broke}"
                     results.append(ok(node.name, "ask", "lock", words, took))
-        self.progress.end(ASK, results)
+        self.progress.end(QUERY, results)
         return asked
 
     def _answers(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers | NodeError]:
@@ -287,25 +289,27 @@ class Survey:
             host,
             locks=self.locks if node == self.cluster.primary else None,
             asker=self.asker,
-            of_code=self.sending.questions() if self.sending else {},
+            of_code=self.sender.questions() if self.sender else {},
         )
         if node.name in self.former:
-            return replace(asked, left_in=left_behind(self.cluster, self.former[node.name], host))
+            return replace(
+                asked, old_container=left_behind(self.cluster, self.former[node.name], host)
+            )
         return asked
 
-    def _of_control(self, seen: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
+    def _of_control(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
         """Nodes that another control folder set up; to take them over, no job may run there."""
         if self.control is None:
             return []
         by, here = self.authority, self.control.folder
         ca = [fingerprint(key) for key in (by.host, by.user)] if by else []
-        owns = {name: seen.serving(name) for name in seen.own}
+        owns = {name: facts.sshd_side(name) for name in facts.installed}
         elsewhere = set_up_elsewhere(owns, {*self.control.known, *ca})
         if self.cluster.trust == "ca":
             here = f"{here}, with {f'CA {ca[0]}' if ca else 'no CA of this cluster'}"
         found = elsewhere_findings(elsewhere, here=here, take_over=self.take_over)
         found = [*found, *left_findings(self.left)]
-        affected = {*seen.own} if self.rekeys else {*elsewhere} if self.take_over else set()
+        affected = {*facts.installed} if self.rekeys else {*elsewhere} if self.take_over else set()
         if not affected:
             return found
         look = probe_below(base_script(self.cluster.name))
@@ -318,30 +322,32 @@ class Survey:
             *job_findings(running_nodes(looks), f"{flag} would replace the keys that it uses"),
         ]
 
-    def _check(self, seen: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
-        known = [node for node in self.cluster.nodes if node.name in seen.facts]
+    def _check(self, facts: ClusterFacts, of_control: Sequence[Finding]) -> Context | None:
+        known = [node for node in self.cluster.nodes if node.name in facts.nodes]
         findings = (
-            cluster_findings(replace(self.cluster, nodes=tuple(known)), seen.facts) if known else ()
+            cluster_findings(replace(self.cluster, nodes=tuple(known)), facts.nodes)
+            if known
+            else ()
         )
         findings = (*of_control, *findings)
-        decisions = None
+        plan = None
         if len(known) == len(self.cluster.nodes) and not _errors(findings):
-            decided = plan_cluster(self.cluster, seen)
-            if isinstance(decided, ClusterPlan):
-                decisions = decided
+            planned = plan_cluster(self.cluster, facts)
+            if isinstance(planned, ClusterPlan):
+                plan = planned
             else:
-                findings = (*decided, *findings)
+                findings = (*planned, *findings)
         results = from_findings([node.name for node in known], findings)
-        if decisions is not None:
+        if plan is not None:
             primary = self.cluster.primary_name
-            results += [ok(primary, "judge", *told) for told in decisions.words.items()]
-        self.progress.end(JUDGE, results)
-        if decisions is None:
+            results += [ok(primary, "judge", *told) for told in plan.words.items()]
+        self.progress.end(CHECK, results)
+        if plan is None:
             return None
         return Context(
             cluster=self.cluster,
-            decisions=decisions,
-            seen=seen,
+            plan=plan,
+            facts=facts,
             templates=self.templates,
             authority=self.authority,
             control=self.control,

@@ -20,7 +20,7 @@ from ascendboot.setup.steps import (
     KeyPair,
     Later,
     Satisfied,
-    Verdict,
+    StepState,
 )
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
@@ -47,25 +47,25 @@ class Daemon:
         """Always the same: there is one such sshd per node."""
         return "sshd"
 
-    def check(self, own: Installed) -> Verdict:
+    def check(self, installed: Installed) -> StepState:
         """Satisfied by a live process of ours, started with this configuration and host key."""
         config = self.config.encode()
-        identity = sha256(config + f"{own.host_key}\n".encode()).hexdigest()
-        if own.strays:
+        identity = sha256(config + f"{installed.host_key}\n".encode()).hexdigest()
+        if installed.strays:
             why = "an sshd of the cluster runs without its record"
-        elif own.daemon is None:
+        elif installed.daemon is None:
             why = "the cluster's sshd does not run"
-        elif own.daemon.identity != identity:
+        elif installed.daemon.identity != identity:
             why = "the cluster's sshd runs with another configuration or host key"
         else:
             return Satisfied("runs as configured")
-        return Change(summary=why, commands=(self.start(own),))
+        return Change(summary=why, commands=(self.start(installed),))
 
-    def start(self, own: Installed) -> Command:
+    def start(self, installed: Installed) -> Command:
         """The command that starts it, in place of one that runs; sessions go on."""
         text = script(
             "setup-sshd.sh",
-            b=own.base,
+            b=installed.base,
             digest=sha256(self.config.encode()).hexdigest(),
             sshd=self.sshd,
         )
@@ -118,13 +118,13 @@ def admission(context: Context, node: Node) -> Sequence[Step]:
     """Our sshd lets the primary's key in and, with trust `ca`, proves itself by a certificate."""
     path = "trust/authorized_keys"
     if context.cluster.trust == "pinned":
-        key = context.seen.own[context.cluster.primary_name].cluster_key
+        key = context.facts.installed[context.cluster.primary_name].cluster_key
         steps: list[Step] = [
             FileContent(path, _authorized_keys(context, key))
             if key is not None
             else Later(path, "the cluster's key is made")
         ]
-        is_left = HOST_CERTIFICATE in context.seen.serving(node.name).files
+        is_left = HOST_CERTIFICATE in context.facts.sshd_side(node.name).files
         return [*steps, Absent(HOST_CERTIFICATE)] if is_left else steps
     authority = context.authority
     if authority is None:
@@ -140,7 +140,7 @@ def trust(context: Context, node: Node) -> Sequence[Step]:
     is_primary = node == context.cluster.primary
     steps = _of_primary(context) if is_primary else []
     kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_primary else set())
-    there = context.seen.own[node.name].files
+    there = context.facts.installed[node.name].files
     return [*steps, *(Absent(path) for path in _OF_A_PRIMARY if path in there and path not in kept)]
 
 
@@ -155,36 +155,36 @@ def _certified(context: Context) -> list[Step]:
     authority, path = context.authority, "trust/known_hosts"
     if authority is None:
         return [Later(each, _signing(context)) for each in (USER_CERTIFICATE, path)]
-    known = {"authority": authority.host, "hosts": (), "port": context.decisions.port}
+    known = {"authority": authority.host, "hosts": (), "port": context.plan.port}
     text = context.templates.text("trust/known_hosts.j2", known)
     return [_user_certificate(context, authority), FileContent(path, text)]
 
 
 def _pinned(context: Context) -> list[Step]:
     """Trust `pinned`: every host key is known by itself."""
-    seen, path = context.seen, "trust/known_hosts"
-    hosts = [(n.cluster_address, seen.serving(n.name).host_key) for n in context.cluster.nodes]
+    facts, path = context.facts, "trust/known_hosts"
+    hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in context.cluster.nodes]
     if any(key is None for _, key in hosts):
         return [Later(path, "the host keys are made")]
-    known = {"authority": None, "hosts": hosts, "port": context.decisions.port}
+    known = {"authority": None, "hosts": hosts, "port": context.plan.port}
     return [FileContent(path, context.templates.text("trust/known_hosts.j2", known))]
 
 
 def _signing(context: Context) -> str:
     """What must happen before anything is signed."""
-    sides = (*context.seen.own.values(), *context.seen.served.values())
-    if any(own.certificates for own in sides):
+    sides = (*context.facts.installed.values(), *context.facts.sshd_sides.values())
+    if any(installed.certificates for installed in sides):
         return "a new CA signs everything again; the keys of the present one are not on this side"
     return "the cluster's CA is made"
 
 
 def _host_certificate(context: Context, authority: Authority, node: Node) -> Step:
-    own = context.seen.serving(node.name)
-    if own.host_key is None:
+    installed = context.facts.sshd_side(node.name)
+    if installed.host_key is None:
         return Later(HOST_CERTIFICATE, "the host keys are made")
     claims = Claims(
         kind="host",
-        key=fingerprint(own.host_key),
+        key=fingerprint(installed.host_key),
         ca=fingerprint(authority.host),
         key_id=f"{node.name} of {context.cluster.name}",
         principals=(node.cluster_address, node.name),
@@ -193,14 +193,14 @@ def _host_certificate(context: Context, authority: Authority, node: Node) -> Ste
         path=HOST_CERTIFICATE,
         claims=claims,
         clocks=_clocks(context),
-        sign=partial(authority.sign, claims, own.host_key) if authority.sign else None,
-        load=_daemon(context, node).start(own),
+        sign=partial(authority.sign, claims, installed.host_key) if authority.sign else None,
+        load=_daemon(context, node).start(installed),
     )
 
 
 def _user_certificate(context: Context, authority: Authority) -> Step:
     cluster = context.cluster
-    key = context.seen.own[cluster.primary_name].cluster_key
+    key = context.facts.installed[cluster.primary_name].cluster_key
     if key is None:
         return Later(USER_CERTIFICATE, "the cluster's key is made")
     source = ipaddress.ip_network(cluster.primary.cluster_address)
@@ -221,7 +221,7 @@ def _user_certificate(context: Context, authority: Authority) -> Step:
 
 
 def _clocks(context: Context) -> Clocks:
-    clocks = {name: value_of(facts.clock) for name, facts in context.seen.facts.items()}
+    clocks = {name: value_of(facts.clock) for name, facts in context.facts.nodes.items()}
     times = [(context.now + (c.offset_s if c else 0.0), name) for name, c in clocks.items()]
     return Clocks(now=context.now, earliest=min(times), latest=max(times))
 
@@ -231,7 +231,7 @@ def _principal(context: Context) -> str:
 
 
 def _daemon(context: Context, node: Node) -> Daemon:
-    server = value_of(context.seen.facts[node.name].sshd)
+    server = value_of(context.facts.nodes[node.name].sshd)
     return Daemon(server.path if server else "/usr/sbin/sshd", _sshd_config(context, node))
 
 
@@ -248,7 +248,7 @@ def _authorized_keys(context: Context, key: str) -> str:
 
 
 def _enter(context: Context, node: Node) -> str:
-    way = container_exec(node, context.seen.facts[node.name].container)
+    way = container_exec(node, context.facts.nodes[node.name].container)
     values = {
         "node": node.name,
         "engine": way.engine if way else "docker",
@@ -258,14 +258,14 @@ def _enter(context: Context, node: Node) -> str:
 
 
 def _sshd_config(context: Context, node: Node) -> str:
-    base = context.seen.serving(node.name).base
+    base = context.facts.sshd_side(node.name).base
     return context.templates.text(
         "sshd/sshd_config.j2",
         {
             "node": node.name,
             "cluster": context.cluster.name,
             "primary": context.cluster.primary_name,
-            "port": context.decisions.port,
+            "port": context.plan.port,
             "address": node.cluster_address,
             "base": str(base),
             "certificate": HOST_CERTIFICATE if context.cluster.trust == "ca" else None,
@@ -284,8 +284,8 @@ def _ssh_config(context: Context) -> str:
         {
             "cluster": cluster.name,
             "primary": cluster.primary_name,
-            "port": context.decisions.port,
-            "base": str(context.decisions.base),
+            "port": context.plan.port,
+            "base": str(context.plan.base),
             "certificate": USER_CERTIFICATE if cluster.trust == "ca" else None,
             "user": own_user,
             "other_users": [(address, user) for address, user in users if user != own_user],

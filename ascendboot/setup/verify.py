@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ascendboot.checks.connections import probe_findings
 from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, probes_of, read_probes
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
-from ascendboot.setup.phases import NETWORK, PROVE
+from ascendboot.setup.phases import NETWORK, VERIFY
 from ascendboot.setup.results import failed, found, verified
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
@@ -84,7 +84,7 @@ def daemon_of(mpirun: str) -> dict[str, str]:
     return {str(orted): "install the same Open MPI on every node"}
 
 
-def verification(expected: Expectation) -> Command:
+def verification_command(expected: Expectation) -> Command:
     """The command that, on the primary, logs in to every node in parallel."""
     cluster, base = expected.cluster, expected.base
     probe = _PROBE.format(
@@ -184,14 +184,14 @@ def login_problems(
     """
     if not login.broke_off:
         return login.problems
-    cluster, seen = expected.cluster, login.broke_off
+    cluster, reason = expected.cluster, login.broke_off
     here, primary = (evidence.get(name, Evidence()) for name in (node.name, cluster.primary_name))
     if expected.mpirun and node != cluster.primary and login.exit_code not in _NO_SHELL:
         language = "csh" if _language(primary.shell) == "csh" else "sh"
         of_node = "sh" if cluster.serves_from_host(node) else _language(here.shell)
         if here.shell and of_node != language:
-            return (_wrong_shell(cluster, node, here, primary, seen),)
-    what = f"could not log in from {cluster.primary_name}: {seen}"
+            return (_wrong_shell(cluster, node, here, primary, reason),)
+    what = f"could not log in from {cluster.primary_name}: {reason}"
     if here.complaint:
         what += f'; its sshd.log says "{here.complaint}"'
     remedy = f"read {expected.base}/sshd/sshd.log there"
@@ -204,15 +204,17 @@ def login_problems(
     return (f"{what}; {remedy}",)
 
 
-def _wrong_shell(cluster: Cluster, node: Node, here: Evidence, primary: Evidence, seen: str) -> str:
+def _wrong_shell(
+    cluster: Cluster, node: Node, here: Evidence, primary: Evidence, reason: str
+) -> str:
     place = f" in the container {node.container}" if node.container else ""
     writes = ""
     if _language(primary.shell) == "csh":
         writes = f" (it writes for {primary.shell}, the login shell on {cluster.primary_name})"
     return (
         f"{here.user} has the login shell {here.shell}{place}, which does not run the line by "
-        f'which mpirun starts its daemon{writes}: "{seen}"; give {here.user} the same shell of the '
-        f"family of sh on all nodes: usermod -s /bin/bash {here.user}"
+        f'which mpirun starts its daemon{writes}: "{reason}"; give {here.user} the same '
+        f"shell of the family of sh on all nodes: usermod -s /bin/bash {here.user}"
     )
 
 
@@ -279,25 +281,25 @@ def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:
 
 
 def _problems(
-    expected: Expectation, wanted: tuple[str, ...], answer: tuple[int, str, str] | None
+    expected: Expectation, probes: tuple[str, ...], answer: tuple[int, str, str] | None
 ) -> Login:
     if answer is None:
         return Login(broke_off="it gave no answer", exit_code=_SSH_FAILED)
     code, out, err = answer
     lines = out.splitlines()
-    if len(lines) < len(wanted) - len(expected.programs):
+    if len(lines) < len(probes) - len(expected.programs):
         words = err.strip().splitlines() or out.strip().splitlines() or ["nothing was said"]
-        seen = words[-1 if code == _SSH_FAILED else 0]
+        reason = words[-1 if code == _SSH_FAILED else 0]
         if code in _TIMED_OUT:
-            seen = f"no answer within {expected.timeout_s:g} s"
-        return Login(broke_off=excerpt(seen), exit_code=code)
-    noise = [line for line in lines if line not in wanted and not line.endswith("  -")]
+            reason = f"no answer within {expected.timeout_s:g} s"
+        return Login(broke_off=excerpt(reason), exit_code=code)
+    noise = [line for line in lines if line not in probes and not line.endswith("  -")]
     found = []
     if noise:
         found.append(f'the login prints "{noise[0]}" before a command runs; silence it')
     answers = [line for line in lines if line not in noise]
     subjects = ["the inventory's environment", *expected.files]
-    for subject, want, got in zip(subjects, wanted, answers, strict=False):
+    for subject, want, got in zip(subjects, probes, answers, strict=False):
         if want != got:
             found.append(f"{subject} does not arrive as it was written")
     found += [
@@ -319,7 +321,7 @@ class NodeVerification:
     duration_s: float
     logins: Mapping[str, Login] | None = None
     """How the login to each node went, as seen from the primary; None elsewhere."""
-    tried: ProbeResults | None = None
+    results: ProbeResults | None = None
     """None where nothing was to be tried."""
 
 
@@ -330,7 +332,7 @@ class Verification:
     primary_name: str
     logins: Expectation | None
     """What a login must find; None: there is nothing to log in to yet."""
-    wanted: Mapping[str, NodeProbes]
+    probes: Mapping[str, NodeProbes]
     """What each node tries, by name."""
 
     def run(self, node: Node, sides: Sides) -> NodeVerification:
@@ -342,18 +344,18 @@ class Verification:
             NodeError: it could not be run, or answered what nobody knows.
         """
         expected = self.logins if node.name == self.primary_name else None
-        mine = self.wanted.get(node.name, NodeProbes())
-        logins_too = [verification(expected)] if expected else []
-        attempts = [probe_command(mine)] if mine.pings or mine.knocks else []
+        mine = self.probes.get(node.name, NodeProbes())
+        logins_too = [verification_command(expected)] if expected else []
+        attempts = [probe_command(mine)] if mine.pings or mine.tcp else []
         began = time.monotonic()
         results = _run(sides, logins_too, attempts)
         took = time.monotonic() - began
         logins = _read_logins(expected, results.pop(0)) if expected else None
         try:
-            tried = read_probes(mine, results.pop(0)) if results else None
+            probed = read_probes(mine, results.pop(0)) if results else None
         except AscendbootError as error:
             raise NodeError(node.name, f"could not try the network: {error}") from error
-        return NodeVerification(took, logins, tried)
+        return NodeVerification(took, logins, probed)
 
     def broken(self, parts: Mapping[str, NodeVerification | NodeError]) -> frozenset[str]:
         """The nodes that can tell why a login broke off: its own, and the primary; or none."""
@@ -405,13 +407,13 @@ class Verification:
         lost = [
             failed("network", "attempts", p) for p in parts.values() if isinstance(p, NodeError)
         ]
-        tried = {
-            name: part.tried
+        results = {
+            name: part.results
             for name, part in parts.items()
-            if isinstance(part, NodeVerification) and part.tried is not None
+            if isinstance(part, NodeVerification) and part.results is not None
         }
-        findings = probe_findings(self.wanted, tried)
-        told = {name: _probes_text(part) for name, part in tried.items()}
+        findings = probe_findings(self.probes, results)
+        told = {name: _probes_text(part) for name, part in results.items()}
         return [*lost, *found("network", "attempts", told, findings)]
 
 
@@ -429,10 +431,10 @@ def _read_logins(expected: Expectation, result: Result) -> Mapping[str, Login]:
         return {expected.cluster.primary_name: Login((problem,))}
 
 
-def _probes_text(tried: ProbeResults) -> str:
-    pings, knocks = len(tried.pings), len(tried.knocks)
+def _probes_text(results: ProbeResults) -> str:
+    pings, tcp = len(results.pings), len(results.tcp)
     parts = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
-    parts += [f"{knocks} TCP connection{'s' * (knocks != 1)}"] if knocks else []
+    parts += [f"{tcp} TCP connection{'s' * (tcp != 1)}"] if tcp else []
     return f"reaches the other nodes: {' and '.join(parts)}"
 
 
@@ -444,38 +446,40 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
     Raises:
         Stopped: a node is not as it should be, or the operator interrupted.
     """
-    ports = dict.fromkeys(context.seen.facts, context.decisions.port)
-    wanted = probes_of(context.cluster, context.seen.facts, "once", ssh_ports=ports)
-    proofs = Verification(context.cluster.primary_name, _expectation(context), wanted)
-    run_verification(progress, proofs, sides)
+    ports = dict.fromkeys(context.facts.nodes, context.plan.port)
+    probes = probes_of(context.cluster, context.facts.nodes, "once", ssh_ports=ports)
+    verification = Verification(context.cluster.primary_name, _expectation(context), probes)
+    run_verification(progress, verification, sides)
     progress.stop_if_bad()
 
 
-def run_verification(progress: Progress, proofs: Verification, sides: Mapping[str, Sides]) -> None:
+def run_verification(
+    progress: Progress, verification: Verification, sides: Mapping[str, Sides]
+) -> None:
     """All live proofs, in one execution per node that has a part.
 
     Raises:
         Stopped: the operator interrupted.
     """
-    progress.begin(PROVE)
-    parts = progress.for_each(sides, lambda node: proofs.run(node, sides[node.name]))
+    progress.begin(VERIFY)
+    parts = progress.for_each(sides, lambda node: verification.run(node, sides[node.name]))
     # Only what went wrong is asked about, and where it did.
-    broken = proofs.broken(parts) & sides.keys()
-    evidence = progress.for_each(broken, lambda node: proofs.evidence(node, sides[node.name]))
-    if logins := proofs.login_results(parts, evidence):
-        progress.end(PROVE, logins)
-    if tried := proofs.network_results(parts):
-        progress.end(NETWORK, tried)
+    broken = verification.broken(parts) & sides.keys()
+    evidence = progress.for_each(broken, lambda node: verification.evidence(node, sides[node.name]))
+    if logins := verification.login_results(parts, evidence):
+        progress.end(VERIFY, logins)
+    if results := verification.network_results(parts):
+        progress.end(NETWORK, results)
 
 
 def _expectation(context: Context) -> Expectation:
     """What the proof must find on every node."""
-    decided = context.decisions
-    base, daemon = decided.base, daemon_of(decided.mpirun)
+    plan = context.plan
+    base, daemon = plan.base, daemon_of(plan.mpirun)
     return Expectation(
         cluster=context.cluster,
         base=base,
-        mpirun="" if decided.launcher.torchrun else decided.mpirun,
-        programs={**rank_wrapper(base), **({} if decided.launcher.torchrun else daemon)},
+        mpirun="" if plan.launcher.torchrun else plan.mpirun,
+        programs={**rank_wrapper(base), **({} if plan.launcher.torchrun else daemon)},
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )

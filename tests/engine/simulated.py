@@ -279,11 +279,11 @@ def network(command: Command, *, ping: str = WELL, knock: str = "0 ") -> str | N
     if command.purpose != "try the network":
         return None
     wanted = [line.split()[:2] for line in command.stdin.decode().splitlines()]
-    knocks = "\n".join(f"{n} {knock}" for kind, n in wanted if kind == "tcp")
+    tcp = "\n".join(f"{n} {knock}" for kind, n in wanted if kind == "tcp")
     sections = [
         ("hccn_tool", "/usr/bin/hccn_tool"),
         *((f"ping/{n}", ping) for kind, n in wanted if kind == "ping"),
-        ("tcp", knocks),
+        ("tcp", tcp),
         ("end", ""),
     ]
     return "".join(f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in sections)

@@ -65,10 +65,10 @@ def take(request: pytest.FixtureRequest, bench: Bench, cluster: str) -> Callable
         transport = bench.open(node, keepalive=keepalive)
         wish = locks(cluster, who, breaks=breaks, silent_s=2)
         if request.param == "on the server":
-            fact, result = wish.on_server, transport.run(wish.on_server.command)
+            fact, result = wish.on_host, transport.run(wish.on_host.command)
         else:
             fact, result = wish.inside, transport.hold(wish.inside.command)
-        fence = Fence(fact.command, wish.still_ours, 3600.0)
+        fence = Fence(fact.command, wish.still_held, 3600.0)
         fence.held_by(transport)
         fence.answered(result)
         other = GuardedHost(bench.open(bench.node(bench.servers[0], "n2")), fence.allow)

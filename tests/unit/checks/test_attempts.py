@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.checks.probes import Coverage, Ends, NodeProbes, Npu, TcpProbe, probes_of
+from ascendboot.checks.probes import Coverage, NodeProbes, Npu, PingProbe, TcpProbe, probes_of
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.system import KernelPorts
 from ascendboot.facts.query import Answered
@@ -18,8 +18,8 @@ def wanted(count: int, coverage: Coverage, **changes: object) -> dict[str, NodeP
     return probes_of(cluster, facts, coverage, ssh_ports={f"lab-{n}": 12345 for n in numbers})
 
 
-def ping(source: int, device: int, target: int, other: int) -> Ends:
-    return Ends(npu(source, device), npu(target, other))
+def ping(source: int, device: int, target: int, other: int) -> PingProbe:
+    return PingProbe(npu(source, device), npu(target, other))
 
 
 def npu(node: int, device: int) -> Npu:
@@ -60,7 +60,7 @@ def test_all_pairs_leave_nothing_out_but_the_node_itself() -> None:
         for i in range(8)
         for j in range(8)
     }
-    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+    assert {(k.source, k.target) for a in found.values() for k in a.tcp} == {
         (f"lab-{s}", f"lab-{t}") for s in (1, 2, 3) for t in (1, 2, 3) if s != t
     }
 
@@ -82,8 +82,12 @@ def test_nodes_with_fewer_devices_or_none_and_devices_with_two_ports() -> None:
     cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
     found = probes_of(cluster, facts, "all-pairs", ssh_ports={})
     ports = (Npu("lab-2", 0, "192.0.2.1"), Npu("lab-2", 0, "192.0.2.2"))
-    assert found["lab-1"].pings == tuple(Ends(npu(1, i), port) for i in (0, 1) for port in ports)
-    assert found["lab-2"].pings == tuple(Ends(port, npu(1, i)) for port in ports for i in (0, 1))
+    assert found["lab-1"].pings == tuple(
+        PingProbe(npu(1, i), port) for i in (0, 1) for port in ports
+    )
+    assert found["lab-2"].pings == tuple(
+        PingProbe(port, npu(1, i)) for port in ports for i in (0, 1)
+    )
     assert found["lab-3"].pings == ()
 
 
@@ -94,12 +98,12 @@ def test_ipv6_addresses_are_not_pinged() -> None:
         2, **well.npus(0), device_networks=Answered((well.network(2, 0, addresses=both),))
     )
     found = probes_of(well.TWO, facts, "all-pairs", ssh_ports={})
-    assert found["lab-1"].pings == (Ends(npu(1, 0), Npu("lab-2", 0, "192.0.2.1")),)
+    assert found["lab-1"].pings == (PingProbe(npu(1, 0), Npu("lab-2", 0, "192.0.2.1")),)
 
 
 def test_everyone_knocks_at_the_primary_and_at_the_next() -> None:
     found = wanted(4, "ring")
-    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+    assert {(k.source, k.target) for a in found.values() for k in a.tcp} == {
         *(("lab-1", f"lab-{n}") for n in (2, 3, 4)),
         *((f"lab-{n}", "lab-1") for n in (2, 3, 4)),
         *(("lab-2", "lab-3"), ("lab-3", "lab-4")),
@@ -107,18 +111,18 @@ def test_everyone_knocks_at_the_primary_and_at_the_next() -> None:
 
 
 def test_the_ports_are_those_that_a_job_needs() -> None:
-    def knocks(**changes: object) -> list[tuple[int, str, bool]]:
-        return [(k.port, k.use, k.is_open) for k in wanted(2, "ring", **changes)["lab-2"].knocks]
+    def tcp(**changes: object) -> list[tuple[int, str, bool]]:
+        return [(k.port, k.use, k.is_open) for k in wanted(2, "ring", **changes)["lab-2"].tcp]
 
-    assert knocks() == [
+    assert tcp() == [
         (12345, "the cluster's sshd", True),
         (60000, "HCCL", False),
         (40000, "Open MPI", False),
         (1024, "Open MPI's ranks", False),
     ]
-    assert (50000, "HCCL", False) in knocks(env={"HCCL_IF_BASE_PORT": "50000"})
-    assert (61000, "HCCL", False) in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "61000-61050"})
-    assert [use for _, use, _ in knocks(env={"HCCL_HOST_SOCKET_PORT_RANGE": "auto"})] == [
+    assert (50000, "HCCL", False) in tcp(env={"HCCL_IF_BASE_PORT": "50000"})
+    assert (61000, "HCCL", False) in tcp(env={"HCCL_HOST_SOCKET_PORT_RANGE": "61000-61050"})
+    assert [use for _, use, _ in tcp(env={"HCCL_HOST_SOCKET_PORT_RANGE": "auto"})] == [
         "the cluster's sshd",
         "Open MPI",
         "Open MPI's ranks",
@@ -127,7 +131,7 @@ def test_the_ports_are_those_that_a_job_needs() -> None:
 
 def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
     def ports(**changes: object) -> list[tuple[int, str]]:
-        return [(k.port, k.use) for k in wanted(2, "ring", **changes)["lab-2"].knocks[2:]]
+        return [(k.port, k.use) for k in wanted(2, "ring", **changes)["lab-2"].tcp[2:]]
 
     stated = (
         *("--mca", "oob_tcp_dynamic_ipv4_ports", "50000-50003"),
@@ -146,8 +150,8 @@ def test_open_mpi_is_tried_where_it_is_told_to_listen() -> None:
 
 def test_daemons_of_open_mpi_call_mpirun_alone_as_long_as_they_are_few() -> None:
     def called(count: int) -> set[str]:
-        knocks = (k for a in wanted(count, "ring").values() for k in a.knocks)
-        return {k.target for k in knocks if k.use == "Open MPI"}
+        tcp = (k for a in wanted(count, "ring").values() for k in a.tcp)
+        return {k.target for k in tcp if k.use == "Open MPI"}
 
     assert called(3) == {"lab-1"}
     assert called(65) == {"lab-1"}
@@ -155,8 +159,8 @@ def test_daemons_of_open_mpi_call_mpirun_alone_as_long_as_they_are_few() -> None
 
 
 def test_torchrun_needs_no_port_of_open_mpi() -> None:
-    knocks = wanted(2, "ring", launcher="torchrun")["lab-2"].knocks
-    assert [(k.port, k.use) for k in knocks[2:]] == [(40000, "gloo")]
+    tcp = wanted(2, "ring", launcher="torchrun")["lab-2"].tcp
+    assert [(k.port, k.use) for k in tcp[2:]] == [(40000, "gloo")]
 
 
 def test_where_no_sshd_of_ours_runs_only_other_ports_are_tried() -> None:
@@ -164,7 +168,7 @@ def test_where_no_sshd_of_ours_runs_only_other_ports_are_tried() -> None:
     ports = Answered(KernelPorts(2048, 9999))
     facts["lab-1"] = well.facts(1, kernel_ports=ports)
     found = probes_of(well.TWO, facts, "ring", ssh_ports={})
-    assert found["lab-2"].knocks == (
+    assert found["lab-2"].tcp == (
         TcpProbe("lab-2", "lab-1", "198.18.0.1", 60000, "HCCL"),
         TcpProbe("lab-2", "lab-1", "198.18.0.1", 2048, "Open MPI"),
         TcpProbe("lab-2", "lab-1", "198.18.0.1", 1024, "Open MPI's ranks"),
@@ -175,7 +179,7 @@ def test_an_unreachable_primary_does_not_keep_the_others_from_trying() -> None:
     cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
     facts = {f"lab-{n}": well.facts(n) for n in (2, 3)}
     found = probes_of(cluster, facts, "ring", ssh_ports={})
-    assert {(k.source, k.target) for a in found.values() for k in a.knocks} == {
+    assert {(k.source, k.target) for a in found.values() for k in a.tcp} == {
         ("lab-2", "lab-3"),
         ("lab-3", "lab-2"),
     }
@@ -214,7 +218,7 @@ def no_ip(number: int, pod: int | None) -> dict[str, Answered[tuple[()]]]:
 
 def test_inside_a_super_pod_the_fabric_is_tried_and_the_answer_decides() -> None:
     found = in_pods(0, 0)
-    inside = [(p.way, str(p.source), str(p.target)) for p in found["lab-1"].pings]
+    inside = [(p.command, str(p.source), str(p.target)) for p in found["lab-1"].pings]
     assert inside[:2] == [
         (
             "hccs_ping",
@@ -225,12 +229,12 @@ def test_inside_a_super_pod_the_fabric_is_tried_and_the_answer_decides() -> None
     ]
     assert {way for way, *_ in inside} == {"hccs_ping"}
     assert len(inside) == 4
-    assert found["lab-1"].pings_decide
+    assert found["lab-1"].failed_pings_are_errors
 
 
 def test_between_super_pods_the_network_is_tried_where_there_is_one() -> None:
     found = in_pods(0, 1, 0, coverage="all-pairs")
-    ways = {(p.source.node, p.target.node): p.way for a in found.values() for p in a.pings}
+    ways = {(p.source.node, p.target.node): p.command for a in found.values() for p in a.pings}
     assert ways == {
         ("lab-1", "lab-2"): "ping",
         ("lab-2", "lab-1"): "ping",
@@ -241,5 +245,5 @@ def test_between_super_pods_the_network_is_tried_where_there_is_one() -> None:
 
 def test_where_super_pods_are_not_known_plain_pings_only_warn() -> None:
     found = in_pods(None, None)
-    assert {p.way for a in found.values() for p in a.pings} == {"ping"}
-    assert [a.pings_decide for a in found.values()] == [False, False]
+    assert {p.command for a in found.values() for p in a.pings} == {"ping"}
+    assert [a.failed_pings_are_errors for a in found.values()] == [False, False]

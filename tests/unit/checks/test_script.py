@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.checks.probes import (
-    Ends,
     NodeProbes,
     Npu,
+    PingProbe,
     ProbeResults,
     TcpProbe,
     TcpResult,
@@ -25,8 +25,8 @@ from ascendboot.transport.api import Effect, Result
 if TYPE_CHECKING:
     from pathlib import Path
 
-FIRST = Ends(Npu("lab-1", 0, "192.0.2.10"), Npu("lab-2", 3, "192.0.2.23"))
-SECOND = Ends(Npu("lab-1", 7, "192.0.2.17"), Npu("lab-2", 1, "192.0.2.21"))
+FIRST = PingProbe(Npu("lab-1", 0, "192.0.2.10"), Npu("lab-2", 3, "192.0.2.23"))
+SECOND = PingProbe(Npu("lab-1", 7, "192.0.2.17"), Npu("lab-2", 1, "192.0.2.21"))
 CLOSED = TcpProbe("lab-1", "lab-2", "127.0.0.1", 1, "HCCL")
 BOTH = NodeProbes((FIRST, SECOND))
 
@@ -104,7 +104,7 @@ def test_it_only_looks_and_its_time_is_bounded_by_its_pings() -> None:
 
 
 def test_a_closed_port_proves_that_packets_pass() -> None:
-    attempts = NodeProbes(knocks=(CLOSED,))
+    attempts = NodeProbes(tcp=(CLOSED,))
     assert read_probes(attempts, run(attempts)) == ProbeResults(
         {}, {CLOSED: TcpResult(1, "Connection refused")}
     )
@@ -119,7 +119,7 @@ def test_a_missing_tool_costs_the_pings_and_not_the_connections() -> None:
         "could not ping from the NPUs: hccn_tool is neither on PATH nor in "
         "/usr/local/Ascend/driver/tools",
     )
-    assert tried.knocks == {CLOSED: TcpResult(1, "Connection refused")}
+    assert tried.tcp == {CLOSED: TcpResult(1, "Connection refused")}
 
 
 def test_what_the_tool_says_and_nobody_knows_is_an_answer_of_that_ping_alone() -> None:
@@ -140,10 +140,10 @@ def test_pings_that_were_not_made_are_in_no_mapping() -> None:
     assert read_probes(BOTH, result(BOTH, out)) == ProbeResults()
 
 
-@pytest.mark.parametrize("knocks", ["0 x refused", "7 1 Connection refused", "hello"])
-def test_a_connection_that_nobody_asked_for_is_refused(knocks: str) -> None:
-    out = _sections(("hccn_tool", "not needed"), ("tcp", knocks))
-    attempts = NodeProbes(knocks=(CLOSED,))
+@pytest.mark.parametrize("tcp", ["0 x refused", "7 1 Connection refused", "hello"])
+def test_a_connection_that_nobody_asked_for_is_refused(tcp: str) -> None:
+    out = _sections(("hccn_tool", "not needed"), ("tcp", tcp))
+    attempts = NodeProbes(tcp=(CLOSED,))
     with pytest.raises(NotUnderstoodError):
         read_probes(attempts, result(attempts, out))
 
@@ -160,7 +160,7 @@ def _sections(*sections: tuple[str, str]) -> bytes:
 
 def test_the_fabric_of_a_super_pod_is_tried_by_its_own_command(tool: Path) -> None:
     source, target = Npu("lab-1", 0, "192.168.1.199"), Npu("lab-2", 3, "192.168.2.199")
-    fabric = Ends(source, target, "hccs_ping")
+    fabric = PingProbe(source, target, "hccs_ping")
     both = NodeProbes((fabric, FIRST))
     (tool / "said").write_text(
         "This pkt ping success!\n" * 3 + "3 packets transmitted, 3 received, 0.00% packets loss\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.checks.connections import probe_findings
-from ascendboot.checks.probes import Coverage, Ends, ProbeResults, TcpResult, probes_of
+from ascendboot.checks.probes import Coverage, PingProbe, ProbeResults, TcpResult, probes_of
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Answered, Unanswered
 from tests.unit.checks import well
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ascendboot.checks.probes import TcpProbe
 
 if TYPE_CHECKING:
-    Pinged = Callable[[Ends], Answer[Ping] | None]
+    Pinged = Callable[[PingProbe], Answer[Ping] | None]
     Opened = Callable[[TcpProbe], TcpResult]
 
 WELL = Answered(Ping(3, 3))
@@ -46,14 +46,14 @@ def said(
     tried = {
         name: ProbeResults(
             {ping: answer for ping in mine.pings if (answer := pinged(ping)) is not None},
-            {knock: opened(knock) for knock in mine.knocks},
+            {probe: opened(probe) for probe in mine.tcp},
         )
         for name, mine in wanted.items()
     }
     return [f"{f.id} {f.level} {f.message}" for f in probe_findings(wanted, tried)]
 
 
-def touches(ping: Ends, node: str, device: int) -> bool:
+def touches(ping: PingProbe, node: str, device: int) -> bool:
     return (node, device) in {(npu.node, npu.device_id) for npu in (ping.source, ping.target)}
 
 
@@ -66,7 +66,7 @@ def test_where_all_answers_nothing_is_said(count: int, coverage: Coverage) -> No
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("coverage", ["ring", "all-pairs"])
 def test_a_dead_device_is_named_alone(count: int, coverage: Coverage) -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         return LOST if touches(ping, "lab-2", 3) else WELL
 
     [finding] = said(count, pinged, coverage=coverage)
@@ -78,7 +78,7 @@ def test_a_dead_device_is_named_alone(count: int, coverage: Coverage) -> None:
 
 
 def test_a_link_that_is_down_is_told_in_the_device_s_own_words() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         if (ping.source.node, ping.source.device_id) == ("lab-2", 3):
             said = "Execute failed: Link status is down."
             tool = f"hccn_tool -i 3 -ping -g address {ping.target.address}"
@@ -90,7 +90,7 @@ def test_a_link_that_is_down_is_told_in_the_device_s_own_words() -> None:
 
 
 def test_a_device_that_reaches_others_but_nobody_it() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         return LOST if (ping.target.node, ping.target.device_id) == ("lab-2", 3) else WELL
 
     [finding] = said(3, pinged)
@@ -100,7 +100,7 @@ def test_a_device_that_reaches_others_but_nobody_it() -> None:
 
 
 def test_a_device_that_is_reached_but_reaches_nobody() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         return LOST if (ping.source.node, ping.source.device_id) == ("lab-2", 3) else WELL
 
     [finding] = said(3, pinged)
@@ -110,7 +110,7 @@ def test_a_device_that_is_reached_but_reaches_nobody() -> None:
 
 
 def test_a_node_that_is_cut_off_is_named_alone() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         return LOST if "lab-2" in (ping.source.node, ping.target.node) else WELL
 
     [finding] = said(4, pinged)
@@ -169,7 +169,7 @@ def test_on_the_fabric_lost_packets_refute_and_an_old_tool_proves_nothing() -> N
 
 
 def test_one_pair_is_told_with_both_ends_and_a_late_answer_is_a_failure() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         ends = (ping.source.node, ping.source.device_id, ping.target.node, ping.target.device_id)
         return Answered(Ping(3, 2)) if ends == ("lab-1", 3, "lab-2", 3) else WELL
 
@@ -183,7 +183,7 @@ def test_one_pair_is_told_with_both_ends_and_a_late_answer_is_a_failure() -> Non
 
 
 def test_many_failures_between_two_nodes_are_told_by_the_first() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         return LOST if (ping.source.node, ping.target.node) == ("lab-1", "lab-2") else WELL
 
     found = said(3, pinged, coverage="all-pairs")
@@ -192,7 +192,7 @@ def test_many_failures_between_two_nodes_are_told_by_the_first() -> None:
 
 
 def test_two_dead_devices_are_two_findings() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         is_dead = touches(ping, "lab-2", 3) or touches(ping, "lab-3", 5)
         return LOST if is_dead else WELL
 
@@ -204,7 +204,7 @@ def test_two_dead_devices_are_two_findings() -> None:
 
 
 def test_a_busy_tool_and_a_new_answer_prove_nothing() -> None:
-    def pinged(ping: Ends) -> Answer[Ping]:
+    def pinged(ping: PingProbe) -> Answer[Ping]:
         tool = f"hccn_tool -i {ping.source.device_id} -ping -g address {ping.target.address}"
         if ping.source.node == "lab-1":
             return Unanswered("busy", f"could not ping {ping.target}: {tool}: is busy")
@@ -248,10 +248,10 @@ def test_a_missing_tool_is_named() -> None:
 
 
 def test_a_firewall_in_front_of_one_node_is_named_with_its_ports() -> None:
-    def opened(knock: TcpProbe) -> TcpResult:
-        if knock.target == "lab-3" and not knock.is_open:
+    def opened(probe: TcpProbe) -> TcpResult:
+        if probe.target == "lab-3" and not probe.is_open:
             return TcpResult(124, "")
-        return TcpResult(0, "") if knock.is_open else REFUSED
+        return TcpResult(0, "") if probe.is_open else REFUSED
 
     assert said(3, opened=opened) == [
         (
@@ -262,8 +262,8 @@ def test_a_firewall_in_front_of_one_node_is_named_with_its_ports() -> None:
 
 
 def test_firewalls_everywhere_are_one_finding() -> None:
-    def opened(knock: TcpProbe) -> TcpResult:
-        return TcpResult(0, "") if knock.is_open else TcpResult(1, "No route to host")
+    def opened(probe: TcpProbe) -> TcpResult:
+        return TcpResult(0, "") if probe.is_open else TcpResult(1, "No route to host")
 
     assert said(5, opened=opened) == [
         (
@@ -275,10 +275,10 @@ def test_firewalls_everywhere_are_one_finding() -> None:
 
 
 def test_a_node_that_keeps_more_from_others_than_all_do_is_told_by_itself() -> None:
-    def opened(knock: TcpProbe) -> TcpResult:
-        if knock.use == "HCCL" or (knock.target == "lab-3" and knock.port == 1024):
+    def opened(probe: TcpProbe) -> TcpResult:
+        if probe.use == "HCCL" or (probe.target == "lab-3" and probe.port == 1024):
             return TcpResult(1, "No route to host")
-        return TcpResult(0, "") if knock.is_open else REFUSED
+        return TcpResult(0, "") if probe.is_open else REFUSED
 
     told = [
         words.partition(": No")[0].partition(" over TCP on ")[::2]
@@ -292,10 +292,10 @@ def test_a_node_that_keeps_more_from_others_than_all_do_is_told_by_itself() -> N
 
 
 def test_nodes_that_reach_one_over_tcp_but_not_back() -> None:
-    def opened(knock: TcpProbe) -> TcpResult:
-        if knock.source == "lab-2":
+    def opened(probe: TcpProbe) -> TcpResult:
+        if probe.source == "lab-2":
             return TcpResult(1, "No route to host")
-        return TcpResult(0, "") if knock.is_open else REFUSED
+        return TcpResult(0, "") if probe.is_open else REFUSED
 
     assert said(2, opened=opened) == [
         (

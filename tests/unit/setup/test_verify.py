@@ -21,7 +21,7 @@ from ascendboot.setup.verify import (
     rank_wrapper,
     read_evidence,
     read_verification,
-    verification,
+    verification_command,
     wanted_answer,
 )
 from ascendboot.transport.api import Effect, Result
@@ -60,7 +60,7 @@ def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
     )
     return Result(
         node="lab-1",
-        command=verification(EXPECTED),
+        command=verification_command(EXPECTED),
         exit_code=code,
         stdout=text.encode(),
         stderr=b"",
@@ -81,7 +81,7 @@ def _b64(text: str) -> str:
 
 
 def test_the_proof_only_looks() -> None:
-    assert verification(EXPECTED).effect is Effect.READ
+    assert verification_command(EXPECTED).effect is Effect.READ
 
 
 def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
@@ -250,7 +250,7 @@ def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
         files={"hosts": "198.18.0.1\n"},
         programs=daemon_of(str(tmp_path / "mpirun")),
     )
-    command = verification(expected)
+    command = verification_command(expected)
 
     done = subprocess.run(
         command.argv,
