@@ -1,4 +1,4 @@
-"""The way to the lab for whoever calls it: at once as root, through sudo as anyone else.
+"""Requests to the lab: handled directly as root, through sudo as another user.
 
 A request and its reply are JSON objects, so that both ways are the same to the caller.
 """
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +67,13 @@ def enter(request: Json) -> None:
     process = lab.process(lab.node(name).name)
     if process is None:
         raise NodeError(name, "could not open a shell: the node is down; try invoke lab.status")
-    inside = _way_in(lab, name) if request["container"] else []
+    inside = _container_exec(lab, name) if request["container"] else []
     argv = entry(process, [*inside, "bash", "-l"])
     os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
 
 
-def _way_in(lab: Lab, name: str) -> list[str]:
-    """How a program on the node is put before one that is to run in the node's container."""
+def _container_exec(lab: Lab, name: str) -> list[str]:
+    """The command that runs another one in the container of a node."""
     could_not = "could not open a shell in its container"
     if not lab.shape.containers:
         raise NodeError(name, f"{could_not}: it has none; say invoke lab.shell {name}")
@@ -95,7 +95,7 @@ def send_request_through(sudo: Sequence[str], verb: str, request: Json) -> Json:
         AscendbootError: what the verb raised there, or that there was no reply.
     """
     argv = [*sudo, sys.executable, *_ME, verb, json.dumps(request)]
-    code, text = _patient_output(argv)
+    code, text = _output(argv)
     try:
         reply: Json = json.loads(text)
     except ValueError as error:
@@ -104,7 +104,7 @@ def send_request_through(sudo: Sequence[str], verb: str, request: Json) -> Json:
             " lines above; run it as root"
         ) from error
     if "error" in reply:
-        raise _RAISED_AGAIN.get(reply["exit_code"], LabError)(reply["error"])
+        raise _ERRORS.get(reply["exit_code"], LabError)(reply["error"])
     return reply
 
 
@@ -117,7 +117,7 @@ def answer(verb: str, text: str) -> str:
     return json.dumps(reply)
 
 
-def _patient_output(argv: Sequence[str]) -> tuple[int, str]:
+def _output(argv: Sequence[str]) -> tuple[int, str]:
     """Exit code and output; on Ctrl-C, which the process gets too, it may still tidy up."""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
         try:
@@ -140,21 +140,21 @@ def _up(request: Json) -> Json:
     before = find(directory)
     wanted, why_none = _containers_wanted(before, asked=request["containers"])
 
-    def bring(*, containers: bool) -> Lab:
+    def bring_up(*, containers: bool) -> Lab:
         project = Path(request["project"]) if request["project"] else None
         owner = (request["uid"], request["gid"])
-        asked = replace(shape, containers=containers)
-        instead = () if request["network"] else asked.elsewhere()
-        return up(asked, directory=directory, project=project, owner=owner, instead=instead)
+        requested = replace(shape, containers=containers)
+        instead = () if request["network"] else requested.elsewhere()
+        return up(requested, directory=directory, project=project, owner=owner, instead=instead)
 
     try:
-        lab = bring(containers=wanted)
+        lab = bring_up(containers=wanted)
     except NodeError as error:
         if before or not wanted or request["containers"] is not None:
             raise
         # All that shows from outside was well, and still podman may not work here.
         why_none = str(error).partition("; try ")[0]
-        lab = bring(containers=False)
+        lab = bring_up(containers=False)
     notes = [f"No containers: {why_none}; ranks run on the servers themselves."] if why_none else []
     if lab.shape.management != shape.management and not before:
         ranges = f"{lab.shape.management} and {lab.shape.npu}"
@@ -179,7 +179,7 @@ def _containers_wanted(before: Lab | None, *, asked: bool | None) -> tuple[bool,
 
 
 def _down(request: Json) -> Json:
-    lab, lab_id = _asked(request)
+    lab, lab_id = _requested(request)
     others = [r for r in recorded() if lab is None or r.shape.lab_id != lab.lab_id]
     if gone := lab.lab_id if lab else lab_id if lab_id and remains(lab_id) else None:
         down(gone)
@@ -187,7 +187,7 @@ def _down(request: Json) -> Json:
 
 
 def _status(request: Json) -> Json:
-    lab, _ = _asked(request)
+    lab, _ = _requested(request)
     if lab is None:
         return {"lab": None, "nodes": [], "others": _listed(recorded())}
     others = [record for record in recorded() if record.shape.lab_id != lab.lab_id]
@@ -206,11 +206,7 @@ def _fault(request: Json) -> Json:
     return {
         "lab": lab.lab_id,
         "node": node,
-        "kind": fault.kind,
-        "device": fault.device,
-        "times": fault.times,
-        "milliseconds": fault.milliseconds,
-        "seconds": fault.seconds,
+        **asdict(fault),
         "undone": request["undo"],
         "note": None if request["undo"] else faults.note(fault),
     }
@@ -223,11 +219,11 @@ VERBS: dict[str, Callable[[Json], Json]] = {
     "fault": _fault,
 }
 
-_RAISED_AGAIN: dict[int, type[AscendbootError]] = {UsageError.exit_code: UsageError}
+_ERRORS: dict[int, type[AscendbootError]] = {UsageError.exit_code: UsageError}
 
 
 def _wanted(request: Json) -> Lab:
-    lab, lab_id = _asked(request)
+    lab, lab_id = _requested(request)
     if lab is not None:
         return lab
     if lab_id is not None:
@@ -237,8 +233,8 @@ def _wanted(request: Json) -> Lab:
     )
 
 
-def _asked(request: Json) -> tuple[Lab | None, str | None]:
-    """The lab that a request is about, and the id by which it was asked for."""
+def _requested(request: Json) -> tuple[Lab | None, str | None]:
+    """The lab that a request is about, and the id in the request."""
     word = request["lab"]
     lab_id = None if word is None else lab_called(word)
     return find(Path(request["directory"]), lab_id), lab_id

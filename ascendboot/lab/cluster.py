@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ def inventory_text(shape: Shape, identity: Path, host_keys: Mapping[str, Sequenc
     defaults = {"user": "root", "identity": str(identity), "devices": shape.device_count}
     if shape.containers:
         defaults["container"] = node_module.NAME
-    wish = {
+    inventory = {
         "cluster": CLUSTER,
         "nodes": nodes,
         "defaults": defaults,
@@ -126,7 +126,7 @@ def inventory_text(shape: Shape, identity: Path, host_keys: Mapping[str, Sequenc
         # Open MPI polls: without this, 16 ranks on two processors take minutes.
         "env": {"OMPI_MCA_mpi_yield_when_idle": 1},
     }
-    return _HEAD + yaml.safe_dump(wish, sort_keys=False, width=1000)
+    return _HEAD + yaml.safe_dump(inventory, sort_keys=False, width=1000)
 
 
 def known_hosts_text(shape: Shape, host_keys: Mapping[str, Sequence[str]]) -> str:
@@ -135,8 +135,8 @@ def known_hosts_text(shape: Shape, host_keys: Mapping[str, Sequence[str]]) -> st
     return "".join(lines)
 
 
-_MENDED_FIRST = {"node-down": -2, "disk-full": -1}
-"""Of these, the others may need to be mended, the least first."""
+_UNDONE_FIRST = {"node-down": -2, "disk-full": -1}
+"""Faults that `heal` takes back before others, the least number first."""
 
 
 class Lab:
@@ -147,27 +147,14 @@ class Lab:
         self.shape = record.shape
         self.nodes = record.shape.nodes
         self.directory = record.directory
-        self._handover = OperatorFiles.of(record)
+        files = OperatorFiles.of(record)
+        self.inventory, self.identity = files.inventory, files.identity
+        self.known_hosts = files.known_hosts
 
     @property
     def lab_id(self) -> str:
         """Its name on this machine."""
         return self.shape.lab_id
-
-    @property
-    def inventory(self) -> Path:
-        """The inventory of its nodes, in the working directory."""
-        return self._handover.inventory
-
-    @property
-    def identity(self) -> Path:
-        """The operator's private key, in the working directory."""
-        return self._handover.identity
-
-    @property
-    def known_hosts(self) -> Path:
-        """The known host keys, in the working directory."""
-        return self._handover.known_hosts
 
     def node(self, name: str) -> LabNode:
         """The node called `name`.
@@ -277,7 +264,7 @@ class Lab:
         """Take back every fault of every node."""
         for node in self.nodes:
             present = self.faults(node.name)
-            for fault in sorted(present, key=lambda f: _MENDED_FIRST.get(f.kind, 0)):
+            for fault in sorted(present, key=lambda f: _UNDONE_FIRST.get(f.kind, 0)):
                 self.undo(node.name, fault.kind, device=fault.device)
 
     def _marks(self, node: LabNode) -> Marks:
@@ -414,7 +401,7 @@ def _refuse_what_is_used(shape: Shape) -> None:
             " namespace; take other ranges with --network MANAGEMENT,NPU"
         )
     interfaces = [record.shape.prefix for record in labs]
-    problems = records_module.conflicts(shape, records_module.claims_of_machine(interfaces))
+    problems = records_module.conflicts(shape, records_module.used_ranges(interfaces))
     problems += [
         f"{shape.management} or {shape.npu} is used by the lab {record.shape.lab_id} of"
         f" {record.directory} ({record.shape.described()})"
@@ -449,12 +436,12 @@ def _build(record: Record, surroundings: Surroundings) -> None:
 def _hand_over(record: Record) -> None:
     keys = {node.name: host_keys(record.disk(node.name)) for node in record.shape.nodes}
     private = (record.folder / _KEY).read_text()
-    handover = OperatorFiles.of(record)
+    files = OperatorFiles.of(record)
     try:
-        handover.write(record.shape, private, keys)
+        files.write(record.shape, private, keys)
     except OSError as error:
         raise LabError(
-            f"lab: could not write {handover.inventory.parent}: {error.strerror}:"
+            f"lab: could not write {files.inventory.parent}: {error.strerror}:"
             f" {error.filename}; make room for it or work in another directory"
         ) from error
 
@@ -523,16 +510,7 @@ class NodeStatus:
                 }
                 for device in self.node.devices
             ],
-            "faults": [
-                {
-                    "kind": fault.kind,
-                    "device": fault.device,
-                    "times": fault.times,
-                    "milliseconds": fault.milliseconds,
-                    "seconds": fault.seconds,
-                }
-                for fault in self.faults
-            ],
+            "faults": [asdict(fault) for fault in self.faults],
         }
 
 

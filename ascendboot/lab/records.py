@@ -1,4 +1,4 @@
-"""Records of a practice cluster: what runs, and which addresses it claims."""
+"""Records of a practice cluster: what runs, and which addresses are in use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from ascendboot.lab.host import LabError, ProcessId, run
-from ascendboot.lab.shape import PRODUCTS, Shape
+from ascendboot.lab.shape import Shape  # noqa: TC001 - pydantic reads the annotation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +30,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Record:
-    """One lab: what it is, for whom it was made, and whether all of it ever was."""
+    """One lab: its shape, its owner, and whether it ever was complete."""
 
     shape: Shape
     directory: Path
@@ -49,7 +51,7 @@ class Record:
         return self.folder / node
 
     def log(self, node: str) -> Path:
-        """What the node said while booting."""
+        """What the node printed while booting."""
         return self.folder / f"{node}.log"
 
     def process(self, node: str) -> ProcessId | None:
@@ -64,23 +66,10 @@ class Record:
         """Write the record, making the folder."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         beside = self.folder / f"{_RECORD}.new"
-        beside.write_text(json.dumps(self._as_json(), indent=1))
+        members = TypeAdapter(Record).dump_python(self, mode="json")
+        shape = members.pop("shape")
+        beside.write_text(json.dumps({**shape, **members}, indent=1))
         beside.replace(self.folder / _RECORD)
-
-    def _as_json(self) -> dict[str, object]:
-        return {
-            "node_count": self.shape.node_count,
-            "device_count": self.shape.device_count,
-            "management": str(self.shape.management),
-            "npu": str(self.shape.npu),
-            "containers": self.shape.containers,
-            "product": self.shape.product,
-            "directory": str(self.directory),
-            "uid": self.uid,
-            "gid": self.gid,
-            "boot_id": self.boot_id,
-            "ready": self.ready,
-        }
 
 
 def current_boot_id() -> str:
@@ -117,7 +106,7 @@ def locked(
 
 
 def recorded() -> list[Record]:
-    """The labs there are, whole or not; a record that nobody can read is left out."""
+    """The labs there are, whole or not; an unreadable record is left out."""
     if not ROOT.is_dir():
         return []
     found = (_read(path) for path in sorted(ROOT.glob(f"*/{_RECORD}")))
@@ -189,25 +178,9 @@ def _is_still(handle: int) -> bool:
 
 def _read(path: Path) -> Record | None:
     try:
-        raw = json.loads(path.read_text())
-        word = raw.get("product", "a2")
-        shape = Shape(
-            node_count=int(raw["node_count"]),
-            device_count=int(raw["device_count"]),
-            management=IPv4Network(raw["management"]),
-            npu=IPv4Network(raw["npu"]),
-            containers=bool(raw.get("containers", False)),
-            product=next(product for product in PRODUCTS if product == word),
-        )
-        return Record(
-            shape=shape,
-            directory=Path(raw["directory"]),
-            uid=int(raw["uid"]),
-            gid=int(raw["gid"]),
-            boot_id=str(raw["boot_id"]),
-            ready=bool(raw["ready"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        members = json.loads(path.read_text())
+        return TypeAdapter(Record).validate_python({"shape": members, **members})
+    except (OSError, TypeError, ValueError):  # a ValidationError is a ValueError
         return None
 
 
@@ -216,38 +189,38 @@ _SHORTEST_PREFIX = 8
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A range that something on this machine uses."""
+class UsedRange:
+    """A range of addresses that something on this machine uses."""
 
     network: IPv4Network
     holder: str
 
 
-def claims_of_machine(own_interfaces: Iterable[str]) -> list[Claim]:
+def used_ranges(own_interfaces: Iterable[str]) -> list[UsedRange]:
     """The addresses and routes of this machine, without those on interfaces of known labs."""
     addresses = json.loads(run(["ip", "-json", "-4", "addr"], purpose="list addresses"))
     argv = ["ip", "-json", "-4", "route", "show", "table", "all"]
     routes = json.loads(run(argv, purpose="list routes"))
     skip = set(own_interfaces)
-    return [*address_claims(addresses, skip), *route_claims(routes, skip)]
+    return [*address_ranges(addresses, skip), *route_ranges(routes, skip)]
 
 
-def address_claims(links: Iterable[dict[str, Any]], skip: set[str]) -> list[Claim]:
-    """What `ip -json addr` says is taken."""
-    claims = []
+def address_ranges(links: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
+    """The ranges in the output of `ip -json addr`."""
+    ranges = []
     for link in links:
         name = link.get("ifname", "")
         if name in skip:
             continue
         for entry in link.get("addr_info", ()):
             address = IPv4Interface(f"{entry['local']}/{entry['prefixlen']}")
-            claims.append(Claim(address.network, f"the address {address} on {name}"))
-    return claims
+            ranges.append(UsedRange(address.network, f"the address {address} on {name}"))
+    return ranges
 
 
-def route_claims(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[Claim]:
-    """What `ip -json route` says is taken; default routes claim nothing."""
-    claims = []
+def route_ranges(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
+    """What `ip -json route` says is taken; default routes used nothing."""
+    ranges = []
     for route in routes:
         device = route.get("dev", "")
         if route["dst"] == "default" or device in skip:
@@ -255,15 +228,15 @@ def route_claims(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[Claim
         network = IPv4Network(route["dst"], strict=False)
         if network.prefixlen >= _SHORTEST_PREFIX:
             via = f" on {device}" if device else ""
-            claims.append(Claim(network, f"the route to {network}{via}"))
-    return claims
+            ranges.append(UsedRange(network, f"the route to {network}{via}"))
+    return ranges
 
 
-def conflicts(shape: Shape, claims: Iterable[Claim]) -> list[str]:
+def conflicts(shape: Shape, ranges: Iterable[UsedRange]) -> list[str]:
     """Each network of `shape` that something else uses, with who does; empty when all are free."""
     found: list[str] = []
     for network in (shape.management, shape.npu):
-        holders = [claim.holder for claim in claims if claim.network.overlaps(network)]
+        holders = [used.holder for used in ranges if used.network.overlaps(network)]
         found.extend(f"{network} is used by {holder}" for holder in holders[:1])
     return found
 

@@ -15,7 +15,7 @@ from ascendboot.lab import records
 from ascendboot.lab.cluster import inventory_text, known_hosts_text
 from ascendboot.lab.host import LabError
 from ascendboot.lab.network import management_lines, namespaces, npu_lines, port_lines
-from ascendboot.lab.records import Claim, address_claims, conflicts, labs_collide, route_claims
+from ascendboot.lab.records import UsedRange, address_ranges, conflicts, labs_collide, route_ranges
 from ascendboot.lab.shape import (
     DEFAULT_NETWORKS,
     Shape,
@@ -224,19 +224,19 @@ def test_claims_of_a_machine() -> None:
         {"dst": "198.18.0.0/16", "dev": "ablab-c6120000"},
     ]
     skip = {"ablab-c6120000"}
-    assert address_claims(links, skip) == [
-        Claim(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0")
+    assert address_ranges(links, skip) == [
+        UsedRange(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0")
     ]
-    assert route_claims(routes, skip) == [
-        Claim(IPv4Network("198.18.4.0/24"), "the route to 198.18.4.0/24 on tun0"),
-        Claim(IPv4Network("198.18.5.5/32"), "the route to 198.18.5.5/32"),
+    assert route_ranges(routes, skip) == [
+        UsedRange(IPv4Network("198.18.4.0/24"), "the route to 198.18.4.0/24 on tun0"),
+        UsedRange(IPv4Network("198.18.5.5/32"), "the route to 198.18.5.5/32"),
     ]
 
 
 def test_conflicts_name_who_uses_a_range() -> None:
     claims = [
-        Claim(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0"),
-        Claim(IPv4Network("198.19.7.0/24"), "the route to 198.19.7.0/24 on tun0"),
+        UsedRange(IPv4Network("192.0.2.0/24"), "the address 192.0.2.2/24 on eth0"),
+        UsedRange(IPv4Network("198.19.7.0/24"), "the route to 198.19.7.0/24 on tun0"),
     ]
     assert conflicts(DEFAULT, claims) == [
         "198.19.0.0/16 is used by the route to 198.19.7.0/24 on tun0"
