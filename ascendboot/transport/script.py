@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ascendboot import templates
 from ascendboot.errors import CommandError, excerpt
 from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, Result, amount, flood
 
@@ -20,52 +21,21 @@ if TYPE_CHECKING:
 KILL_AFTER_S = 5.0
 """How long a command that ignores SIGTERM lives on after its timeout."""
 
-# A start-up file that ends in `exec zsh` has zsh read this, which understands much of it otherwise.
-# Csh stumbles over this line and fish over what follows; both say so.
-_GUARD = """\
-test -n "$BASH_VERSION" || sh -c 'echo "{not_bash} $(readlink /proc/$PPID/exe)"; kill $PPID'
+_NOT_BASH = "ascendboot: this is not bash but"
+_REFUSE = f"sh -c 'echo \"{_NOT_BASH} $(readlink /proc/$PPID/exe)\"; kill -KILL $PPID'"
+# A start-up file that ends in `exec zsh` has zsh read the script, which understands much of it
+# otherwise. In csh `$?name` is 0 for an unset variable; after an error it would read on somewhere
+# else. fish names itself when it refuses the first line.
+_GUARD = f"""\
+test "$?ascendboot" != 0 || {_REFUSE}
+test -n "$BASH_VERSION" || {_REFUSE}
 """
-
-# umask: whatever the login has, nobody but its user may write to what is made here.
-# SHLVL: a bash that was started by sshd and takes itself for the first one (as after `exec`) reads
-# ~/.bashrc even with -c, and what that prints would be taken for output of the command. So would be
-# what a process prints that a start-up file has left running: it is let end first.
-_HEAD = """\
-exec 3>&1
-umask go-w
-unset BASH_ENV
-export LC_ALL=C SHLVL=3 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
-if [ -n "${{EPOCHREALTIME-}}" ]; then now() {{ t=${{EPOCHREALTIME/[^0-9]/}}; }}
-else now() {{ t=$(date +%s%6N); }}; fi
-for ((i = 0; ; i++)); do
-  h= p=; read -r p </proc/$$/task/$$/children
-  for p in $p; do [ ! "/proc/$p/fd/1" -ef /proc/$$/fd/1 ] || h=$p; done
-  [ "$h" ] || break
-  [ "$i" -lt 50 ] || {{ read -r p </proc/$h/comm; echo "{left_running} $h ($p)"; exit 1; }}
-  sleep 0.1
-done 2>/dev/null
-printf '\\n%s\\n' {begin}"""
-
-# Neither output needs a file, and neither can be too much: of standard output what is over the
-# limit ends the command, of standard error the rest is thrown away. A command must not keep
-# descriptor 3, or a daemon it starts would hold the reply.
-_COMMAND = """\
-now; b=$t
-e=$( set -o pipefail
-{{ {feed}{timeout} {argv} {stdin}2>&4 3>&- 4>&- | head -c {most} >&3 4>&-; }} 4>&1 |
-{{ head -c {errors}; ! read -rN 1 _ || head -c {all} >/dev/null; }} 3>&-
-c=$?; printf .; exit "$c" ); c=$?
-now; e=${{e%.}}; [ -z "$e" ] || e=$(printf %s "$e" | base64 -w0)
-printf '\\n%s %s %s %s %s\\n' {mark} {index} "$c" "$((t - b))" "$e\""""
 
 # It writes into a pipe of its own until its turn comes: descriptors from 10 on are those pipes.
 _BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
 _END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
 _FIRST_ASIDE = 10
 _LEFT_RUNNING = "ascendboot: a start-up file has left running:"
-_NOT_BASH = "ascendboot: this is not bash but"
-_OTHERS = {"BASH_VERSION: Undefined variable": "csh", "fish: ": "fish"}
-"""What shells say that read a script of ours in place of bash."""
 
 _NOISE_KEPT = 1 << 14
 MOST_NOISE = 1 << 20
@@ -140,30 +110,21 @@ def compile_open(command: Command) -> Script:
 
 
 def _head(begin: str) -> str:
-    return _HEAD.format(begin=begin, left_running=_LEFT_RUNNING)
+    return templates.script("transport.sh") + shlex.join(("start", begin, _LEFT_RUNNING))
 
 
 def _whole(lines: Sequence[str]) -> bytes:
     # In braces bash reads all of it before it runs any: a connection lost halfway runs nothing.
     text = "\n".join(("{", *lines, "}\n"))
-    return (_GUARD.format(not_bash=_NOT_BASH) + text).encode(errors="surrogateescape")
+    return (_GUARD + text).encode(errors="surrogateescape")
 
 
 def _compiled(mark: str, index: int, command: Command) -> str:
-    payload = base64.b64encode(command.stdin).decode()
-    return _COMMAND.format(
-        mark=mark,
-        index=index,
-        timeout=f"timeout -k {KILL_AFTER_S:g} {command.timeout_s:.3f}",
-        argv=shlex.join(command.argv),
-        # printf is a builtin: it takes what no argv takes, and needs no file as `<<` does.
-        # A command that does not read all of its stdin is no error: hence 2>/dev/null.
-        feed=f"{{ printf %s {payload} | base64 -d || :; }} 2>/dev/null | " if payload else "",
-        stdin="" if payload else "</dev/null ",
-        most=command.most_bytes + 1,
-        errors=MOST_OF_ERRORS,
-        all=1 << 50,
-    )
+    """A call of `step` in transport.sh."""
+    limits = (f"{command.most_bytes + 1}", f"{MOST_OF_ERRORS}")
+    timeout = ("timeout", "-k", f"{KILL_AFTER_S:g}", f"{command.timeout_s:.3f}")
+    stdin = base64.b64encode(command.stdin).decode()
+    return shlex.join(("step", mark, f"{index}", *limits, stdin, *timeout, *command.argv))
 
 
 @dataclass(frozen=True)
@@ -290,10 +251,10 @@ class ReplyReader:
 
 
 def _other_shell(said: str) -> str:
-    """What read the script in place of bash, by what it said; nothing where bash did."""
-    _, _, shell = said.partition(_NOT_BASH)
-    known = (name for words, name in _OTHERS.items() if words in said)
-    return shell.strip().partition("\n")[0] or next(known, "")
+    """The shell that read the script in place of bash; empty if bash did."""
+    if "fish: " in said:
+        return "fish"
+    return said.partition(_NOT_BASH)[2].strip().partition("\n")[0]
 
 
 def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:

@@ -136,7 +136,8 @@ def test_the_commands_bound_the_script() -> None:
 
 def test_a_script_is_one_group_so_that_half_of_it_runs_nothing() -> None:
     for script in (compile_script([LIST]), compile_open(LIST)):
-        guard, _, rest = script.program.partition(b"\n")
+        for_csh, guard, rest = script.program.split(b"\n", 2)
+        assert for_csh.startswith(b'test "$?ascendboot" != 0 || ')
         assert guard.startswith(b'test -n "$BASH_VERSION" || ')
         assert rest.startswith(b"{\n")
         assert script.program.endswith(b"\n}\n")
