@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotation
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from ascendboot.model.names import ranks_named
 from ascendboot.model.secrets import masked_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 class JobState(str, Enum):
@@ -31,7 +34,7 @@ class JobState(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnd:
-    """How one rank ended; both codes are None when nobody saw its end (killed with its wrapper)."""
+    """How one rank ended; both codes are None when it was killed together with its wrapper."""
 
     rank: int
     node: str
@@ -39,16 +42,6 @@ class RankEnd:
     exit_code: int | None
     """As a shell reports it: 128+n when signal n ended the rank."""
     signal: int | None
-
-    def to_json(self) -> dict[str, object]:
-        """This rank as documented in the reference of `--json`."""
-        return {
-            "rank": self.rank,
-            "node": self.node,
-            "device": self.device,
-            "exit_code": self.exit_code,
-            "signal": self.signal,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +56,7 @@ class FirstFailure:
 
     def to_json(self) -> dict[str, object]:
         """This failure as documented in the reference of `--json`."""
-        return {**self.end.to_json(), "message": self.message, "log": self.log}
+        return {**asdict(self.end), "message": self.message, "log": self.log}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +71,8 @@ class JobReport:
     """When it was started, ISO 8601, UTC."""
     command: str
     """What a person would paste on the primary node to start the same job."""
+    script: Mapping[str, str | None] | None = None
+    """Its path on the nodes, and where it was copied from; None: not kept, or there is none."""
     first_failure: FirstFailure | None
     ranks: tuple[RankEnd, ...]
     duration_s: float
@@ -87,8 +82,6 @@ class JobReport:
     """Why it failed when no single rank is to blame; the cause's title where that says it."""
     notes: tuple[str, ...] = ()
     """What else the operator should know: processes ended or left behind, logs that are short."""
-    script: Mapping[str, str | None] | None = None
-    """Its path on the nodes, and where it was copied from; None: not kept, or there is none."""
     cause: JobCause | None = None
     """Why it failed, over all ranks and nodes; None where that is not known, or it did not."""
 
@@ -107,18 +100,9 @@ class JobReport:
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""
         return {
-            "job_id": self.job_id,
-            "state": self.state.value,
-            "exit_code": self.exit_code,
-            "started": self.started,
-            "command": self.command,
-            "script": None if self.script is None else dict(self.script),
+            **TypeAdapter(JobReport).dump_python(self, mode="json"),
             "first_failure": self.first_failure.to_json() if self.first_failure else None,
-            "ranks": [end.to_json() for end in self.ranks],
             "duration_s": round(self.duration_s, 3),
-            "folder": self.folder,
-            "message": self.message,
-            "notes": list(self.notes),
             "cause": self.cause.to_json() if self.cause else None,
         }
 
@@ -130,42 +114,9 @@ class JobReport:
             KeyError, TypeError, ValueError: the document has another form.
         """
         failure = document["first_failure"]
-        return cls(
-            job_id=document["job_id"],
-            state=JobState(document["state"]),
-            exit_code=document["exit_code"],
-            started=document["started"],
-            command=document["command"],
-            script=document.get("script"),
-            first_failure=None
-            if failure is None
-            else FirstFailure(
-                end=_rank_end(failure), message=failure["message"], log=failure["log"]
-            ),
-            ranks=tuple(_rank_end(end) for end in document["ranks"]),
-            duration_s=document["duration_s"],
-            folder=document["folder"],
-            message=document["message"],
-            notes=tuple(document["notes"]),
-            cause=_cause(document.get("cause")),
-        )
-
-
-def _rank_end(document: Mapping[str, Any]) -> RankEnd:
-    return RankEnd(
-        rank=document["rank"],
-        node=document["node"],
-        device=document["device"],
-        exit_code=document["exit_code"],
-        signal=document["signal"],
-    )
-
-
-def _cause(document: Mapping[str, Any] | None) -> JobCause | None:
-    if document is None:
-        return None
-
-    return JobCause.from_json(document)
+        if failure is not None:
+            failure = {"end": failure, **failure}
+        return TypeAdapter(JobReport).validate_python({**document, "first_failure": failure})
 
 
 class CauseKind(str, Enum):
@@ -182,7 +133,7 @@ class CauseKind(str, Enum):
     NODE = "node"
     """Nodes that were lost with all their ranks."""
     LAUNCHER = "launcher"
-    """What starts the ranks; no rank failed by itself."""
+    """What starts the ranks; no rank failed on its own."""
 
 
 @dataclass(frozen=True)
@@ -227,8 +178,8 @@ class JobCause:
         return self.ranks[0] if len(self.ranks) == 1 else None
 
     def lines(self) -> list[str]:
-        """The verdict for a person, its title first."""
-        told = {
+        """The cause as text, its title first."""
+        details = {
             "it says": self.words,
             "it means": self.meaning,
             "to do": self.remedy,
@@ -236,42 +187,10 @@ class JobCause:
             "not certain": self.unsure,
             "only followed": "; ".join(map(str, self.followed)),
         }
-        return [self.title, *(f"  {name}: {text}" for name, text in told.items() if text)]
+        return [self.title, *(f"  {name}: {text}" for name, text in details.items() if text)]
 
     def to_json(self) -> dict[str, object]:
         """This cause as documented in the reference of `--json`."""
-        return {
-            "kind": self.kind.value,
-            "title": self.title,
-            "rank": self.rank,
-            "node": self.nodes[0] if len(self.nodes) == 1 else None,
-            "device": self.device,
-            "ranks": list(self.ranks),
-            "nodes": list(self.nodes),
-            "at": self.at,
-            "words": self.words,
-            "source": self.source,
-            "meaning": self.meaning,
-            "remedy": self.remedy,
-            "why": self.why,
-            "unsure": self.unsure,
-            "followed": [{"ranks": list(f.ranks), "how": f.how} for f in self.followed],
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> JobCause:
-        """What `to_json` wrote.
-
-        Raises:
-            KeyError, TypeError, ValueError: the document has another form.
-        """
-        texts = ("title", "words", "source", "meaning", "remedy", "why", "unsure")
-        return cls(
-            kind=CauseKind(document["kind"]),
-            ranks=tuple(document["ranks"]),
-            nodes=tuple(document["nodes"]),
-            device=document["device"],
-            at=document["at"],
-            followed=tuple(Followed(tuple(f["ranks"]), f["how"]) for f in document["followed"]),
-            **{name: document[name] for name in texts},
-        )
+        node = self.nodes[0] if len(self.nodes) == 1 else None
+        members = TypeAdapter(JobCause).dump_python(self, mode="json")
+        return {**members, "rank": self.rank, "node": node}
