@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ...]:
     """What is wrong or worth knowing, errors first, in an order that does not depend on timing.
 
-    Nodes without facts are not judged, and neither are questions that were not put.
+    Nodes without facts are not checked, and neither are queries that were not made.
     """
     rules = (
         *(container_rules, host_rules, code_rules, network_rules, device_rules, port_rules),

@@ -35,7 +35,7 @@ _LOOK = "Look at cable, switch port and address: hccn_tool -i {0} -link -g, -ip 
 def mesh_findings(
     probes: Mapping[str, NodeProbes], results: Mapping[str, ProbeResults]
 ) -> Iterator[Finding]:
-    """Who cannot ping whom, and who could not be asked to."""
+    """NPUs that cannot ping each other, and those that could not be tried."""
     pings: dict[PingProbe, Answer[Ping]] = {}
     for name, found in results.items():
         pings |= found.pings
@@ -57,7 +57,7 @@ def _not_tried(name: str, probes: NodeProbes, found: ProbeResults) -> Iterator[F
 
 
 def _inconclusive(name: str, found: ProbeResults) -> Iterator[Finding]:
-    """Busy all the time, or an answer that nobody knows: nothing is proved, nothing refuted."""
+    """Pings without a result: the tool was busy, or its answer was not understood."""
     reasons: dict[str, set[int]] = defaultdict(set)
     first: dict[str, str] = {}
     on_fabric: dict[str, bool] = {}
@@ -85,7 +85,7 @@ class _Mesh:
 
     well: set[PingProbe] = field(default_factory=set)
     bad: dict[PingProbe, str] = field(default_factory=dict)
-    """What was seen, by ping."""
+    """The failure, by ping."""
     failed: dict[PingProbe, str] = field(default_factory=dict)
 
     @classmethod
@@ -195,7 +195,7 @@ class _Mesh:
     def _explained(
         self, pings: Sequence[PingProbe], id_: str, nodes: tuple[str, ...], text: str, remedy: str
     ) -> Finding:
-        """One finding for all `pings`; they are not told again."""
+        """One finding for all `pings`; no other finding names them."""
         said = [p for p in pings if p.source.node in nodes] or pings
         seen = self.failed[said[0]]
         for ping in pings:
@@ -226,7 +226,7 @@ class _Mesh:
 
 
 def _is_refuted(ping: PingProbe, answer: Unanswered) -> bool:
-    """Whether the tool's failure says that the device is not reached.
+    """Whether the tool's failure means that the device is not reached.
 
     Of `-hccs_ping` only counts say so: which versions know it is documented nowhere.
     """
@@ -238,7 +238,7 @@ def _most_first(ends: Iterable[T]) -> list[T]:
 
 
 def _why(answer: Unanswered) -> str:
-    """`Execute failed: Link status is down.`, without the call that said so."""
+    """`Execute failed: Link status is down.`, without the call."""
     if not answer.why.startswith("hccn_tool "):
         return answer.why
     return answer.why.partition(": ")[2] or answer.why
@@ -258,7 +258,7 @@ _LOOK_AT_LINKS = (
 
 
 def connection_findings(results: Mapping[str, ProbeResults]) -> Iterator[Finding]:
-    """Ports that one node does not reach at another, one finding per node that is not reached."""
+    """Ports that cannot be reached, one finding per target node."""
     closed: dict[tuple[str, str], list[str]] = {}
     silent: _Silent = {}
     for source, found in results.items():
@@ -385,7 +385,7 @@ def _untested(source: str) -> Finding:
 def probe_findings(
     probes: Mapping[str, NodeProbes], results: Mapping[str, ProbeResults]
 ) -> tuple[Finding, ...]:
-    """What is wrong, errors first; nodes of which nothing came back are not judged here."""
+    """All findings of probes, errors first; nodes without results have none."""
     mesh = mesh_findings(probes, results)
     if not all(mine.failed_pings_are_errors for mine in probes.values()):
         mesh = (replace(finding, level="warning") for finding in mesh)

@@ -34,11 +34,11 @@ _CHIPS = {
     "a2": re.compile(r"Ascend910B[1-4].*"),
     "910": re.compile(r"Ascend910(A|Pro[AB]|PremiumA)"),
 }
-"""Names of chips by product. Ascend910B without a digit was a 910 once: it tells nothing."""
+"""Names of chips by product. Ascend910B without a digit was a 910 once: it decides nothing."""
 
 
 def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module: what is stated counts, for chips whose names say nothing."""
+    """Findings where the stated product differs from the chips' names; the stated one counts."""
     for node, node_facts in answered_nodes(cluster, facts):
         shown, stated = product_of(node_facts), cluster.product
         if stated != "auto" and shown not in (None, stated):
@@ -47,7 +47,7 @@ def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
                 level="warning",
                 nodes=(node.name,),
                 text=f"the inventory states product {stated}, and the chips are called as those of"
-                f" {shown}: rank table and HCCL's variables are judged for {stated}",
+                f" {shown}: rank table and HCCL's variables are checked for {stated}",
                 remedy="Correct `product`, or leave it out",
             )
 
@@ -83,7 +83,7 @@ _LEVELS: Mapping[str, Level] = {
 def health_findings(
     id_: str, node: str, used: Collection[int], health: Mapping[int, str], remedy: str
 ) -> Iterator[Finding]:
-    """Which of the used devices of a node are not well, those of one word together."""
+    """Used devices of a node that are not healthy, one finding per health word."""
     for word, level in _LEVELS.items():
         ill = sorted(device_id for device_id in used if health.get(device_id) == word)
         if ill:
@@ -99,7 +99,7 @@ def health_findings(
 def not_understood(
     id_: str, node: str, used: Collection[int], health: Mapping[int, str], remedy: str
 ) -> Iterator[Finding]:
-    """The used devices of a node of which another word is said; the others are judged by theirs."""
+    """Used devices of a node with a health word that is not known."""
     known = (_WELL, *_LEVELS)
     words = {i: health[i] for i in sorted(used) if health.get(i, _WELL) not in known}
     if words:

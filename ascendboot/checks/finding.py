@@ -1,4 +1,4 @@
-"""Finding: one thing that the judge says, and the words that rules share."""
+"""Finding: the result of a check, and functions that checks share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found, with the nodes it is about; `id` is stable from version to version."""
+    """A problem or remark about some nodes; `id` is stable across versions."""
 
     id: str
     level: Level
@@ -66,14 +66,14 @@ def answered_nodes(
 def unanswered(
     id_: str, node: Node, answer: Answer[T], remedy: str = "", *, level: Level = "error"
 ) -> Iterator[Finding]:
-    """A finding when a question was put and has no answer."""
+    """A finding when a query has no answer."""
     if isinstance(answer, Unanswered) and answer.kind != "not-asked":
         missing = remedy if answer.kind == "missing" else ""
         yield Finding(id=id_, level=level, nodes=(node.name,), text=answer.message, remedy=missing)
 
 
 def known(answers: Mapping[str, Answer[T]]) -> dict[str, T]:
-    """The values of those that answered."""
+    """The values of the answered queries."""
     return {name: a.value for name, a in answers.items() if isinstance(a, Answered)}
 
 
@@ -122,7 +122,7 @@ def too_old(
 
 
 def numbers(ids: Sequence[int]) -> str:
-    """`0-3,5` for ascending ids; in any other order each by itself."""
+    """`0-3,5` for ascending ids; in any other order one by one."""
     if list(ids) != sorted(set(ids)):
         return ",".join(map(str, ids))
     return runs(ids)

@@ -105,7 +105,7 @@ def job_findings(jobs: Mapping[str, Collection[str]], why: str) -> Iterable[Find
 
 
 def open_above(node_facts: Iterable[tuple[str, Installed]]) -> Iterator[Finding]:
-    """Folders that are not ours, are never changed, and let others replace what is in them.
+    """Folders above the cluster's in which others could replace files; they are never changed.
 
     An sshd with StrictModes takes no key from below such a folder.
     """
@@ -135,7 +135,7 @@ def open_to_others(node_facts: Mapping[str, Iterable[Installed]]) -> Iterator[Fi
 
 
 LEAST_MEMLOCK_KIB = 8 << 10
-"""What Linux gives by itself since 5.16; the 64 KiB of before are too little for RDMA."""
+"""Linux's default since 5.16; the earlier 64 KiB are too little for RDMA."""
 _NOT_ON_950 = frozenset({"devmm_svm"})
 _CONFINED_TYPES = ("container_t", "svirt_lxc_net_t")
 

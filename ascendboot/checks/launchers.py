@@ -271,7 +271,7 @@ def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iter
 
 
 def _values(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """By themselves; where a product is stated, they were judged with the inventory."""
+    """Each variable alone; where a product is stated, the inventory was checked with it."""
     if cluster.product != "auto":
         return
     of_profile = profile_env(cluster.profile)

@@ -76,8 +76,8 @@ def _silent(
 def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
     """Whether HCCL wants an address of each device (hcomm `topoinfo_ranktableConcise.cc`).
 
-    Between the devices of one server, or of one super pod, it needs none unless it is told to go
-    over RoCE there, too.
+    Between the devices of one server, or of one super pod, it needs none unless it goes over
+    RoCE there, too.
     """
     if any(cluster.env_of(node).get(INTRA_ROCE) == "1" for node in cluster.nodes):
         return True
@@ -148,7 +148,7 @@ def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -
 
 
 def _conf_level(node_facts: NodeFacts) -> Level:
-    """A file that is not there or not ours to read is no fault; one that is not understood is."""
+    """A missing or unreadable file is no problem; one that is not understood is."""
     answer = node_facts.hccn_conf
     return (
         "warning" if isinstance(answer, Unanswered) and answer.kind == "not-understood" else "info"

@@ -1,4 +1,4 @@
-"""TCP and RoCE probes between nodes: which are tried, and what was seen."""
+"""TCP and RoCE probes between nodes and their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Result
 
 _GIVEN_OUT: Final = 40000
-"""Inside of what Linux gives to those who ask for any port, unless told otherwise."""
+"""Inside Linux's default range of ephemeral ports."""
 _FIRST_OF_RANKS: Final = "1024"
 """Open MPI 4.1.4: each rank takes the first one that is free from here on."""
 
@@ -40,19 +40,19 @@ _DAEMONS_OF_MPIRUN: Final = 64
 
 @dataclass(frozen=True)
 class RequiredPort:
-    """A port of a node that is to be tried."""
+    """A port of a node that is tried."""
 
     port: int
     use: str
-    """Who needs it."""
+    """What needs it."""
     is_open: bool = False
-    """Whether something of ours listens there now."""
+    """Whether the cluster's sshd listens there now."""
 
 
 def required_ports(
     cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node
 ) -> Iterator[RequiredPort]:
-    """What a job needs of a node, but for the cluster's sshd; one port of each range."""
+    """Ports that a job needs on a node, without the cluster's sshd; one port of each range."""
     for ports in ports_of_hccl(cluster, node)[:1]:
         yield RequiredPort(ports[0], "HCCL")
     if not needs_openmpi(cluster, facts):
@@ -67,7 +67,7 @@ def required_ports(
 
 
 def _of_daemons(cluster: Cluster) -> int | None:
-    """The first port of those that mpirun tells its daemons; what a node states it never sees."""
+    """The first port that mpirun gives its daemons; it does not see a node's own variables."""
     name = "oob_tcp_dynamic_ipv4_ports"
     stated = _parameter(cluster.mpi_args, name) or cluster.env.get(f"OMPI_MCA_{name}", "")
     return _first_number(stated)
@@ -97,7 +97,7 @@ a few more at random. `all-pairs`: every device every device of every other node
 
 _SAMPLES: dict[Coverage, int] = {"once": 2, "ring": 4, "all-pairs": 0}
 _DRAWS = 200
-"""So often a sample is drawn at most: some may be there already, or lead nowhere."""
+"""The most draws for samples: some may repeat, or lead nowhere."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class PingProbe:
 
 @dataclass(frozen=True)
 class TcpProbe:
-    """A TCP connection from a node to a port of another; `use` says who needs the port."""
+    """A TCP connection from a node to a port of another; `use` names what needs the port."""
 
     source: str
     target: str
@@ -135,12 +135,12 @@ class TcpProbe:
     port: int
     use: str
     is_open: bool = False
-    """Something of ours listens there, so that a refusal is a fault too."""
+    """The cluster's sshd listens there: a refused connection is an error, too."""
 
 
 @dataclass(frozen=True)
 class NodeProbes:
-    """All that one node tries."""
+    """All probes of one node."""
 
     pings: tuple[PingProbe, ...] = ()
     tcp: tuple[TcpProbe, ...] = ()
@@ -156,7 +156,7 @@ def probes_of(
     *,
     ssh_ports: Mapping[str, int],
 ) -> dict[str, NodeProbes]:
-    """What each node that answered tries, by name; equal for equal arguments.
+    """The probes of each node that answered, by name; equal for equal arguments.
 
     `ssh_ports` holds the nodes on which the cluster's own sshd runs, with its port.
     """
@@ -202,7 +202,7 @@ class _Device:
 
 
 def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
-    """Without IPv6 addresses: how the tool is told to ping those is documented nowhere."""
+    """Without IPv6 addresses: no document says how hccn_tool pings those."""
     if facts.stated:
         return ()  # its tools cannot be read
     networks = value_of(facts.device_networks) or ()
@@ -300,14 +300,14 @@ def _pairs(cluster: Cluster, nodes: Sequence[Node], coverage: Coverage) -> list[
 
 
 TCP_TIMEOUT_S = 3
-_TOOL = "the script that proves the network"
+_TOOL = "the script that tries the network"
 _AT_ONCE = 32
 _TCP_LINE = re.compile(r"([0-9]+) ([0-9]{1,3}) ?(.*)")
 
 
 @dataclass(frozen=True)
 class TcpResult:
-    """What became of a TCP connection: timeout(1)'s or bash's exit code, and bash's reason."""
+    """The result of a TCP probe: the exit code of timeout or bash, and bash's reason."""
 
     exit_code: int
     reason: str
@@ -315,16 +315,16 @@ class TcpResult:
 
 @dataclass(frozen=True)
 class ProbeResults:
-    """What came of one node's attempts; what was not tried is in neither mapping."""
+    """The results of one node's probes; a probe that was not tried is in neither mapping."""
 
     pings: Mapping[PingProbe, Answer[Ping]] = field(default_factory=dict)
     tcp: Mapping[TcpProbe, TcpResult] = field(default_factory=dict)
     trouble: Unanswered | None = None
-    """Why no NPU of the node was asked to ping."""
+    """Why no NPU of the node pinged."""
 
 
 def probe_command(probes: NodeProbes) -> Command:
-    """The command that tries all of a node's attempts, pings one after the other.
+    """The command that runs all probes of a node, pings one after the other.
 
     It ends in time: after about two seconds for each ping the rest is left out.
     """
@@ -348,7 +348,7 @@ def probe_command(probes: NodeProbes) -> Command:
 
 
 def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
-    """What came of each attempt.
+    """The result of each probe.
 
     Raises:
         ToolError: the script itself did not come to its end.

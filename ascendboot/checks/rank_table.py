@@ -77,7 +77,7 @@ def member(node: Node, node_facts: NodeFacts, ids: Sequence[int] | None = None) 
 
 
 def level_places(node_facts: NodeFacts) -> Mapping[int, LevelRank]:
-    """What a server of 950 says of its devices; nothing where it says what is not understood."""
+    """The devices in a 950 server's root info; none where it is not understood."""
     info = value_of(node_facts.root_info)
     try:
         return device_places(info.text, ROOT_INFO) if info else {}
@@ -95,7 +95,7 @@ _DOUBTS = {
         f"Give each server a net_instance_id of its own in {ROOT_INFO}",
     ),
 }
-"""Warnings about a table of ours, and what to do against them here; once per node."""
+"""Warnings about a generated table, and their remedies; once per node."""
 
 
 def rank_table_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def rank_table_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterat
 
 
 def rank_table_text(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
-    """The rank table as every node gets it: the operator's own as it is, else ours.
+    """The rank table of every node: the inventory's own file, else a generated one.
 
     Raises:
         RankTableError: the nodes do not tell what it must say.
@@ -191,7 +191,7 @@ def _refused(
 ) -> Iterator[Finding]:
     """What only this product's HCCL refuses, or only such tables have; the rest is found elsewhere.
 
-    What 950 needs comes from files of the nodes: there everything is told.
+    What 950 needs comes from files of the nodes.
     """
     source = from_text("rank table", rank_table_text(cluster, facts))
     is_of_files = product == "a5" and cluster.own_table is None

@@ -55,7 +55,7 @@ def reset(
     yes: bool = False,
     break_lock: bool = False,
 ) -> None:
-    """Take back what setup did on the nodes and here, and nothing else.
+    """Remove what setup installed on the nodes and here, and nothing else.
 
     Ends the cluster's own sshd and removes the cluster's folder on every node, logs of jobs there
     included. Files that ascendboot did not make, such as checkpoints, are left and named. The runs

@@ -90,7 +90,7 @@ def apply_to_node(
 
 
 def of_phase(phase: Phase, outcomes: Mapping[str, AppliedNode | NodeError]) -> list[StepResult]:
-    """What became of one phase on all nodes."""
+    """The results of one phase on all nodes."""
     results: list[StepResult] = []
     for outcome in outcomes.values():
         if isinstance(outcome, AppliedNode):
@@ -185,7 +185,7 @@ _SENDERS = 8
 
 
 def code_planned(sender: CodeSender, facts: ClusterFacts) -> list[StepResult]:
-    """What of the code would be sent; nothing is known of it before the primary answered."""
+    """The results of sending the code in a plan; none before the primary answered."""
     trees = _trees(facts)
     if sender.cluster.primary_name not in trees:
         return []
@@ -252,7 +252,7 @@ def plan_changes(
 def apply_changes(
     progress: Progress, context: Context, sides: Mapping[str, Sides], sender: CodeSender | None
 ) -> Context:
-    """Make every wish true, with one execution per node and barrier, and check again.
+    """Apply all steps, with one execution per node and round, and check them again.
 
     Returns what is there now.
 
@@ -294,7 +294,7 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
 
 
 def apply_setup(survey: Survey, connect: Connect) -> Context:
-    """Make all nodes as they should be, and prove it; what is there then.
+    """Apply setup to all nodes and verify it. Returns the context after it.
 
     Raises:
         Stopped: something stands in the way or went wrong, or the operator interrupted; the
@@ -310,7 +310,7 @@ def apply_setup(survey: Survey, connect: Connect) -> Context:
 
 
 def _ground(survey: Survey, connect: Connect) -> tuple[Context, Mapping[str, Sides]]:
-    """What wishes are made from, and where they are made true; nothing stands in their way."""
+    """The context and the sides of all nodes, if nothing blocks setup."""
     found = survey.look(connect)
     survey.progress.stop_if_bad()
     if found.context is None:

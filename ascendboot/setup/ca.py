@@ -177,7 +177,7 @@ _MODE = 0o644
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """What time it is: here, and by the clocks of those who will check a certificate."""
+    """The time on the control machine and on the nodes that check a certificate."""
 
     now: float
     earliest: tuple[float, str]
@@ -195,7 +195,7 @@ class CertificateFile:
     sign: Callable[[], str] | None
     """Makes the certificate; None while planning: then the change is only announced."""
     load: Command | None = None
-    """Makes the running sshd take it up; None where a file is all that is wished for."""
+    """Makes the running sshd load it; None where the file is enough."""
 
     @property
     def name(self) -> str:
@@ -203,7 +203,7 @@ class CertificateFile:
         return self.path
 
     def check(self, installed: Installed) -> StepState:
-        """Satisfied by a certificate that says this, is in force and stays so for a while."""
+        """Satisfied by a certificate with these claims that does not expire soon."""
         there, certificate = installed.files.get(self.path), installed.certificates.get(self.path)
         if there is None:
             return self._renewed(installed, "is missing")

@@ -1,4 +1,4 @@
-"""`check`: everything that setup would judge or prove, without changing anything."""
+"""Runs all checks of `check`, which changes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SETTLE = "Run setup"
 
 
 def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
-    """Look at everything and go on after findings: as far as the answers reach.
+    """Check everything that the nodes' answers allow, also after errors.
 
     `connect` gives transports that refuse to write.
 
@@ -64,7 +64,7 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
 
 
 def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
-    """What setup would change; one line where nothing is set up, or wishes are not known."""
+    """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     if not any(there.files or there.daemon for there in installed):
         names = tuple(node.name for node in cluster.nodes)
@@ -120,7 +120,7 @@ def _differences(context: Context, node: Node, sides: Sides) -> Iterator[StepRes
             id="not-as-setup-wishes",
             level="warning",
             nodes=(node.name,),
-            text=f"not as setup wishes: {state.summary}",
+            text=f"not in the desired state: {state.summary}",
             remedy=_SETTLE,
         )
         [result] = found(phase.name, step.name, {}, [difference])
@@ -144,7 +144,7 @@ def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> E
         cluster=cluster,
         base=installed.base,
         mpirun=openmpi.path if openmpi and is_needed else "",
-        # what is not as wished, or is not there at all, has been told already
+        # another finding reports files that differ or are missing
         programs={
             **(rank_wrapper(installed.base) if _is_everywhere(facts, "env/rank-exec") else {}),
             **(daemon_of(openmpi.path) if openmpi and is_needed else {}),

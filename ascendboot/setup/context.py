@@ -54,7 +54,7 @@ def resource_files(placement: Placement, rank_table: str) -> dict[str, str]:
 
 
 def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
-    """What every rank is told where there is no rank table; CM_WORKER_IP is each node's own.
+    """Variables of all ranks without a rank table; CM_WORKER_IP differs by node.
 
     CM_WORKER_SIZE counts all ranks of the job (HCCL's own example: 16 on two nodes of 8), not
     those of one node.
@@ -92,7 +92,7 @@ def hostfile(placement: Placement) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """All that wishes are made from."""
+    """Everything that steps are made from."""
 
     cluster: Cluster
     plan: ClusterPlan

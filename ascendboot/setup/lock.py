@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Result
 
 SILENT_S = 60
-"""So long after the last sign of life from the control machine a lock ends by itself."""
+"""A lock is released this long after the control machine was last reachable."""
 LEASE_S = 30.0
-"""So long after its last answer the primary is asked again before anything is written."""
+"""How old the primary's last answer may be before something is written."""
 
 _STILL_OURS = """\
 { IFS= read -r -n 400 line <"$b/lock"; } 2>/dev/null
@@ -28,26 +28,26 @@ case $line in "$1, since "*) ;; *) echo "${line% (process *}"; exit 1 ;; esac
 
 @dataclass(frozen=True)
 class Lock:
-    """The answer to the wish for the lock."""
+    """The result of taking the lock."""
 
     holder: str = ""
-    """Who has it; empty: it is ours."""
+    """Who holds it; empty: this run."""
     was_waited_for: bool = False
-    """It is ours since somebody else let go: what was seen meanwhile may be out of date."""
+    """Another run held it until now: facts gathered meanwhile may be out of date."""
     broke: str = ""
-    """Whose lock it was, where it was taken from a run that goes on or hangs."""
+    """The former holder, where the lock was broken."""
 
     def and_then(self, other: Lock) -> Lock:
-        """Both of them, one after the other."""
+        """Both locks as one."""
         broke = " and ".join(dict.fromkeys(filter(None, (self.broke, other.broke))))
         return Lock(was_waited_for=self.was_waited_for or other.was_waited_for, broke=broke)
 
 
 def held_lock(node: str, answer: Answer[Lock]) -> Lock:
-    """The lock on a node, which is ours.
+    """The lock on a node, held by this run.
 
     Raises:
-        NodeError: somebody else has it, or it could not be taken.
+        NodeError: another run holds it, or it could not be taken.
     """
     if isinstance(answer, Unanswered):
         raise NodeError(node, answer.message)
@@ -62,25 +62,25 @@ def held_lock(node: str, answer: Answer[Lock]) -> Lock:
 
 @dataclass(frozen=True)
 class Locks:
-    """Both wishes for a cluster's lock, as questions although they write."""
+    """The commands that take a cluster's lock, as queries although they write."""
 
     on_host: Fact[Lock]
-    """Travels with the questions to the primary, before them; it is held without us."""
+    """Runs on the primary before its queries; the lock lasts as long as the connection."""
     inside: Fact[Lock]
-    """For the container of the primary, if it has one; to be held for the rest of the connection.
+    """For the container of the primary, if it has one; runs for the rest of the connection.
 
     Users who are not root have folders, and locks, of their own on the server. What they set up in
     one container is in one folder.
     """
     still_held: Command
-    """Ends with 0 while the lock on the server is ours; else it prints whose it is."""
+    """Exits with 0 while this run holds the lock on the server; else it prints the holder."""
 
 
 def locks(cluster: str, holder: str, *, breaks: bool = False, silent_s: int = SILENT_S) -> Locks:
-    """Take the cluster's lock for the rest of a connection; `holder` is told to others.
+    """Commands that take the cluster's lock for the rest of a connection, as `holder`.
 
-    `breaks` ends the connection, or the process, that holds it. The lock ends when nothing was
-    heard of this side for `silent_s`.
+    `breaks` ends the connection or process that holds it. The lock is released after the control
+    machine was unreachable for `silent_s`.
     """
     base, what = base_script(cluster), "lock the cluster"
     words = (holder, "break" if breaks else "", str(silent_s))

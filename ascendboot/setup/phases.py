@@ -1,4 +1,4 @@
-"""The table of contents of `setup`: its phases, and what each wishes for on a node."""
+"""The table of contents of `setup`: its phases and their steps on a node."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 def nothing(_context: Context, _node: Node) -> Sequence[Step]:
-    """No wishes."""
+    """No steps."""
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A named group of wishes; `after_all`: it needs what earlier phases left on ALL nodes."""
+    """A named group of steps; `after_all`: it needs the results of earlier phases on all nodes."""
 
     name: str
     title: str
     steps: StepsOf
-    """About the workload side."""
+    """On the workload side."""
     sshd_steps: StepsOf = nothing
-    """About the side where our sshd runs; they come before the others."""
+    """On the side where the cluster's sshd runs; they run before the others."""
     after_all: bool = False
 
 
 REACH = "Reach the nodes"
-QUERY = "Ask every node"
-CHECK = "Judge the answers"
+QUERY = "Query every node"
+CHECK = "Check the answers"
 CODE = "Send the code"
-VERIFY = "Prove it by logging in from the primary"
-COMPARE = "Compare with what setup wishes"
-NETWORK = "Prove the network between the nodes"
+VERIFY = "Verify logins from the primary"
+COMPARE = "Compare with the desired state"
+NETWORK = "Verify the network between the nodes"
 
 _SINGLE_COPY = "btl_vader_single_copy_mechanism"
 
@@ -167,7 +167,7 @@ SETUP: tuple[Phase, ...] = (
 
 
 def step_names(context: Context, node: Node) -> frozenset[str]:
-    """The names of all wishes of `setup` about a node; of a file it is the path."""
+    """The names of all steps of `setup` on a node; a file's step is named by its path."""
     return frozenset(
         step.name
         for phase in SETUP
@@ -177,7 +177,7 @@ def step_names(context: Context, node: Node) -> frozenset[str]:
 
 
 def rounds(phases: Sequence[Phase]) -> list[list[Phase]]:
-    """The phases grouped into rounds: a new one begins where all nodes must have settled."""
+    """The phases grouped into rounds: a new round begins where all nodes must be done."""
     grouped: list[list[Phase]] = []
     for phase in phases:
         if phase.after_all or not grouped:

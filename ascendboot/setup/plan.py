@@ -1,4 +1,4 @@
-"""What follows from the facts of all nodes together: port, placement, networks; pure."""
+"""Derives port, placement and networks from the facts of all nodes; pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlan:
-    """What setup will make true on all nodes alike."""
+    """The desired state that all nodes share."""
 
     port: int
     """Of the cluster's own sshd, the same on all nodes."""
@@ -67,21 +67,21 @@ class ClusterPlan:
     rank_table: str = ""
     """Its text; empty where ranks go without."""
     rank_table_words: str = ""
-    """What is said of it."""
+    """A description of it."""
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     """What the profile sets for horovodrun, which loads what the ranks load."""
 
     @property
     def words(self) -> dict[str, str]:
-        """What reports say of the choices that nobody made in the inventory, by their names."""
+        """Descriptions of the choices that the inventory leaves open, by name."""
         words = {"launcher": self.launcher.words, "rank-table": self.rank_table_words}
         return {name: said for name, said in words.items() if said}
 
 
 def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[Finding, ...]:
-    """The decisions, or what stands in the way of making them.
+    """The plan, or the findings that block it.
 
-    Expects facts that `judge` found no error in.
+    Expects facts without errors.
     """
     port = choose_port(cluster, facts)
     bases = {facts.installed[node.name].base for node in cluster.nodes}
@@ -129,7 +129,7 @@ def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
 
 
 def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
-    """The port stated, or one that is free on all nodes; the one in use by us stays."""
+    """The stated port, or one that is free on all nodes; a port in use by the cluster stays."""
     taken = {node.name: _taken_ports(cluster, node, facts) for node in cluster.nodes}
     if cluster.ssh_port is not None:
         holders = {name: ports.get(cluster.ssh_port) for name, ports in taken.items()}
@@ -188,13 +188,13 @@ def our_ports(node: Node, facts: ClusterFacts) -> list[int]:
 
 
 def _last_ports(node: Node, facts: ClusterFacts) -> list[int]:
-    """Where our sshd listens on a node, else where it did before it ended."""
+    """Where the cluster's sshd listens on a node, or did before it ended."""
     configured = facts.sshd_side(node.name).port
     return our_ports(node, facts) or ([] if configured is None else [configured])
 
 
 def _left_servers(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
-    """Sshds of ours on the side where none is wished for any more."""
+    """Sshds of the cluster on the side where none belongs any more."""
     left = {**facts.unused_hosts, **{name: facts.installed[name] for name in facts.sshd_sides}}
     nodes = [
         name
@@ -217,7 +217,7 @@ def _left_servers(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
 
 
 def _left_in_containers(facts: ClusterFacts) -> list[Finding]:
-    """Sshds of ours in containers that the inventory named before."""
+    """Sshds of the cluster in containers of an earlier inventory."""
     nodes_of: dict[str, list[str]] = {}
     for node, container in facts.old_containers.items():
         nodes_of.setdefault(container, []).append(node)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRecord:
-    """What must still be on one node: our files by path, and our sshd by its identity."""
+    """What must still be on one node: files by path, and the cluster's sshd by its identity."""
 
     files: Mapping[str, OwnFile]
     sshd: str
@@ -42,7 +42,7 @@ class NodeRecord:
     host_sshd: str = ""
     expires: Mapping[str, float] | None = None
     """When which of our certificates on either side runs out; None: an older setup did not keep it,
-    and the nodes have to be asked for them."""
+    and the nodes have to be queried."""
 
     def problems(
         self, installed: Installed, host: Installed | None = None, *, now: float
@@ -96,7 +96,7 @@ class SetupRecord:
     nodes: Mapping[str, NodeRecord]
 
     def why_outdated(self, cluster: Cluster) -> str | None:
-        """Why this is not what the inventory asks for now; None where it still is."""
+        """Why the record does not match the inventory; None where it does."""
         if self.inventory_digest == digest(cluster):
             return None if self.templates == templates_digest() else _OTHER_FILES
         if self.version == __version__:
@@ -213,7 +213,7 @@ _OF_NO_SETUP = ("source", "log_limit", "data")
 
 
 def digest(cluster: Cluster) -> str:
-    """Of what the inventory asks for, however it is written and wherever it lies."""
+    """The digest of the inventory's meaning, independent of its form and path."""
     stated = {key: value for key, value in _stated(cluster).items() if key not in _OF_NO_SETUP}
     return sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
@@ -243,8 +243,8 @@ def setup_record(
 ) -> SetupRecord:
     """What is to be remembered of a setup.
 
-    `wished` holds, by node, the paths of the files that setup wished for: what else lies in the
-    cluster's folder may come and go.
+    `paths` holds the files of setup's steps by node: other files in the cluster's folder may
+    change.
     """
     return SetupRecord(
         cluster=cluster.name,
@@ -271,7 +271,7 @@ def _on_node(node: Node, facts: ClusterFacts, paths: Collection[str]) -> NodeRec
     )
     system, engines = value_of(answers.system), value_of(answers.container)
     container = engines.container if engines else None
-    if system is None:  # the judge lets nobody come this far
+    if system is None:  # the checks let no such node pass
         raise NodeError(name, "could not remember the setup: as whom ranks run is not known")
     return NodeRecord(
         files=_those(installed, paths),

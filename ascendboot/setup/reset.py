@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What of ascendboot was on a node, and what else lies in its folder."""
+    """Files of ascendboot on a node, and other files in its folder."""
 
     base: str
     files: int
@@ -47,26 +47,26 @@ class Leftovers:
     sshd: int | None
     """Pid of the cluster's own sshd; None: it does not run."""
     problems: tuple[str, ...] = ()
-    """What could not be taken back."""
+    """What could not be removed."""
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there is nothing to take back."""
+        """Whether there is nothing to remove."""
         return not self.files and self.sshd is None and not self.has_empty
 
 
 def leftovers_query(cluster: str) -> Command:
-    """Asks what there is to take back; `parse_leftovers` reads the answer."""
+    """Queries what there is to remove; `parse_leftovers` reads the answer."""
     return _command(cluster, "look", "look for what ascendboot left", Effect.READ)
 
 
 def removal(cluster: str) -> Command:
     """Ends the cluster's own sshd and removes all files that ascendboot made, and no others."""
-    return _command(cluster, "remove", "take back what ascendboot left", Effect.WRITE)
+    return _command(cluster, "remove", "remove what ascendboot left", Effect.WRITE)
 
 
 def parse_leftovers(result: Result) -> Leftovers:
-    """What was there before, by the answer to either command.
+    """Parses the output of either command: what was there before.
 
     Raises:
         CommandError: the command failed on the node, or its answer was not understood.
@@ -104,36 +104,36 @@ class Part:
     """What is left on one side of a node."""
 
     way: ContainerExec | None
-    """The way into the container; None: the host side."""
+    """How to run commands in the container; None: the host side."""
     left: Leftovers
     code: SentCode
 
     @classmethod
     def read(cls, way: ContainerExec | None, left: Result, code: Result) -> Part:
-        """What the answers to both questions, or both removals, say."""
+        """Parses the output of both queries, or both removals."""
         return cls(way, parse_leftovers(left), parse_sent_code(code))
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is left on a node, the workload side first, and what is known of jobs there."""
+    """What is left on a node, the workload side first, and its jobs."""
 
     parts: tuple[Part, ...]
     jobs: dict[str, JobProbe]
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there is nothing to take back."""
+        """Whether there is nothing to remove."""
         return all(part.left.is_nothing and not part.code.files for part in self.parts)
 
 
 def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = None) -> Found:
-    """Ask a node, in one execution per side; a container that is gone took all with it.
+    """Query a node, in one execution per side; a removed container left nothing.
 
     `former`: the node as it was at the last setup, where that knew it by another container.
 
     Raises:
-        NodeError: it could not be asked, or a container is there and cannot be looked into.
+        NodeError: it could not be queried, or its container cannot be entered.
     """
     found = _find(cluster, node, host)
     if former is None:
@@ -169,10 +169,10 @@ def _find(cluster: Cluster, node: Node, host: HostSide) -> Found:
 
 
 def remove_found(cluster: Cluster, found: Found, host: HostSide) -> Found:
-    """Take it all back, the host side last; what was there before, with what went wrong.
+    """Remove everything, the host side last. Returns what was there, with problems.
 
     Raises:
-        NodeError: a side could not be told.
+        NodeError: a side could not be reached.
     """
     work = (sent_code_removal(cluster.name), removal(cluster.name))
     parts = []
@@ -184,7 +184,7 @@ def remove_found(cluster: Cluster, found: Found, host: HostSide) -> Found:
 
 
 def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> list[StepResult]:
-    """What was, or would be, taken back on one node."""
+    """What was or would be removed on one node."""
     told = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
     if not any(result.step in {"sshd", "files", "code"} for result in told):
         words = "nothing of ascendboot is here"
@@ -237,57 +237,57 @@ def _result(node: str, step: str, outcome: Outcome, detail: str, duration_s: flo
 
 
 HERE = "here"
-"""Stands for the operator's side where a report names nodes."""
+"""Stands for the control machine where a report names nodes."""
 
-_ASK = "Ask every node"
+_ASK = "Query every node"
 
 
 @dataclass
 class Reset:
-    """One reset: what was found, and what came of it."""
+    """One reset: what was found, and its results."""
 
     progress: Progress
     here: Sequence[Path]
-    """The files on the operator's side that would go."""
+    """Files on the control machine that would be removed."""
     locks: Locks
-    """Taken on the primary before anything is taken back."""
+    """Taken on the primary before anything is removed."""
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
     found: dict[str, Found] = field(default_factory=dict)
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that is taken back."""
+        """The cluster that is reset."""
         return self.progress.cluster
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to take back."""
+        """Whether there is anything to remove."""
         return bool(self.here) or any(not found.is_nothing for found in self.found.values())
 
     def look(self, connect: Connect) -> bool:
-        """Ask every node, in one execution; False where something stands in the way."""
+        """Query every node, in one execution; False where something blocks reset."""
         told = self._ask(*connect(self.cluster.nodes))
         self.progress.end(_ASK, told)
         return _is_well(told)
 
     def plan(self) -> None:
-        """What would be taken back."""
+        """Report what would be removed."""
         told = [
             result
             for node, found in self.found.items()
             for result in results(node, found, Outcome.WOULD_CHANGE)
         ]
         told += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
-        self.progress.end("What reset would take back", told or [_nothing_here()])
+        self.progress.end("What reset would remove", told or [_nothing_here()])
 
     def say_nothing(self) -> None:
-        """There was nothing to take back."""
+        """Report that there was nothing to remove."""
         told = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
-        self.progress.end("Take back what setup did", [*told, _nothing_here()])
+        self.progress.end("Remove what setup installed", [*told, _nothing_here()])
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
-        """Take it all back: under the cluster's lock, in one execution per node."""
+        """Remove everything under the cluster's lock, in one execution per node."""
         if self.progress.interrupted.is_set():
             return
         if any(not found.is_nothing for found in self.found.values()):
@@ -300,7 +300,7 @@ class Reset:
                 words = f"broke the lock of {lock.broke}"
                 told = [ok(self.cluster.primary_name, "ask", "lock", words, 0.0)]
                 self.progress.end("Lock the cluster", told)
-            # While the operator was asked, somebody may have started a job.
+            # A job may have started since the operator was asked.
             told = self._ask(hosts, {})
             if not _is_well(told):
                 self.progress.end(_ASK, told)
@@ -318,12 +318,12 @@ class Reset:
                 told += results(node, answer, Outcome.CHANGED, took)
         if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in told):
             told += self._clear_here()
-        self.progress.end("Take back what setup did", told)
+        self.progress.end("Remove what setup installed", told)
 
     def _ask(
         self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
     ) -> list[StepResult]:
-        """What is found on the nodes that were reached, and which jobs stand in the way."""
+        """Queries the nodes that were reached, and lists jobs that block reset."""
         began = time.monotonic()
         answers = self.progress.for_each(
             hosts,
@@ -344,7 +344,7 @@ class Reset:
         """Take the lock through the primary.
 
         Raises:
-            NodeError: it is not ours.
+            NodeError: another run holds it.
         """
         primary, inside = self.cluster.primary_name, self.locks.inside
         lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
@@ -359,7 +359,7 @@ class Reset:
             path.unlink()
             results.append(self._of_file(path, Outcome.CHANGED))
             if path.parent.name == "ca":
-                with suppress(OSError):  # not empty: what else is there is not ours
+                with suppress(OSError):  # not empty: other files stay
                     path.parent.rmdir()
         return results or [_nothing_here()]
 
@@ -375,7 +375,7 @@ def _is_well(told: Sequence[StepResult]) -> bool:
 
 
 def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
-    """One result per job of which something lives, on every node where it does."""
+    """One result per running job and node where its processes run."""
     return [
         StepResult(
             node=node,
@@ -390,5 +390,5 @@ def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
 
 
 def _nothing_here() -> StepResult:
-    detail = "nothing to take back on this side"
+    detail = "nothing to remove on the control machine"
     return StepResult(node=HERE, phase="reset", step="files", outcome=Outcome.OK, detail=detail)

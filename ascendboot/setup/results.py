@@ -45,7 +45,7 @@ def failed(phase: str, step: str, error: NodeError, duration_s: float = 0.0) -> 
 
 
 def from_findings(nodes: Sequence[str], findings: Sequence[Finding]) -> list[StepResult]:
-    """Errors block, warnings are told; a node that nothing was found at agrees with the others."""
+    """Results of checks: errors block; a node without findings fits the others."""
     words = dict.fromkeys(nodes, "fit the inventory and each other")
     return found("judge", "facts", words, findings, as_error=Outcome.BLOCKED)
 
@@ -58,7 +58,7 @@ def found(
     *,
     as_error: Outcome = Outcome.FAILED,
 ) -> list[StepResult]:
-    """One result per finding and node; `well` has what is said of nodes without findings."""
+    """One result per finding and node; `well` has the text for nodes without findings."""
     results = [
         StepResult(
             node=node,
@@ -100,7 +100,7 @@ def planned(
 
 
 def checked(phase: Phase, node: Node, step: Step, state: StepState) -> StepResult:
-    """A verdict that nothing has been done about."""
+    """The result of a step that was only checked."""
     outcome, detail = _shown(node, state)
     return StepResult(
         node=node.name, phase=phase.name, step=step.name, outcome=outcome, detail=detail
@@ -117,7 +117,7 @@ def applied(
     complaints: Sequence[str],
     duration_s: float,
 ) -> StepResult:
-    """A step after the change: `complaints` is what the node said to the commands of its round."""
+    """The result of an applied step; `complaints` are the failed commands of its round."""
     if not isinstance(before, Change) and not isinstance(after, Change):
         return checked(phase, node, step, before)
     if not isinstance(before, Change):
@@ -128,8 +128,8 @@ def applied(
     else:
         why = "; ".join(complaints) or "all commands succeeded, but the same check fails again"
         outcome = Outcome.FAILED
-        reason = why.rstrip(".")
-        detail = f"{node.name}: {step.name} did not settle: {reason}; mend that and run setup again"
+        seen = f"{step.name} did not converge: {why.rstrip('.')}"
+        detail = f"{node.name}: {seen}; fix that and run setup again"
     return StepResult(
         node=node.name,
         phase=phase.name,
@@ -141,10 +141,10 @@ def applied(
 
 
 def verified(node: str, problems: Sequence[str], duration_s: float) -> list[StepResult]:
-    """What the live proof found at one node."""
+    """The results of verifying one node."""
     if not problems:
         return [
-            ok(node, "prove", "login", "the primary logs in and finds all as written", duration_s)
+            ok(node, "prove", "login", "the primary logs in and finds all as installed", duration_s)
         ]
     return [
         StepResult(
@@ -192,10 +192,10 @@ T = TypeVar("T")
 
 
 class ProgressListener(Protocol):
-    """Hears of every phase."""
+    """Receives the progress of every phase."""
 
     def phase_begins(self, title: str) -> None:
-        """This is what is going on now."""
+        """A phase begins."""
         ...
 
     def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
@@ -243,7 +243,7 @@ class Progress:
     ) -> dict[str, T | NodeError]:
         """What `work` gives for each node of these names, in inventory order.
 
-        The primary is begun first: others are asked while or after it gets the lock.
+        The primary begins first: other nodes are queried while or after it gets the lock.
         """
         nodes = [node for node in self.cluster.rank_order if node.name in names]
         done = for_each(nodes, work, forks=self.forks)

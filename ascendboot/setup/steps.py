@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Satisfied:
-    """The wish is true already."""
+    """The node is already in the desired state."""
 
     because: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What has to be done to make the wish true: files first, then commands, in order.
+    """What reaches the desired state: files first, then commands, in order.
 
     A change without files and commands waits for an earlier phase: the plan can only announce it.
     """
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Blocked:
-    """The wish cannot be made true: what was seen, and what the operator can do."""
+    """The desired state cannot be reached: why, and what you can do."""
 
     reason: str
     remedy: str
@@ -48,15 +48,15 @@ StepState: TypeAlias = Satisfied | Change | Blocked
 
 
 class Step(Protocol):
-    """A wish about one node."""
+    """A desired state of one node."""
 
     @property
     def name(self) -> str:
-        """What is wished for, in a few words: "rank table"."""
+        """A short name: "rank table"."""
         ...
 
     def check(self, installed: Installed) -> StepState:
-        """Hold the wish against what is on the node; pure."""
+        """Compare the desired state with what is installed; pure."""
         ...
 
 
@@ -75,15 +75,15 @@ def note_made(base: PurePosixPath, changes: Iterable[Change]) -> list[Command]:
 
 @dataclass(frozen=True)
 class Closed:
-    """Nobody but our user can change what lies in the cluster's folder, nor in the one above it."""
+    """Only the cluster's user can change the cluster's folder and the one above it."""
 
     @property
     def name(self) -> str:
-        """Always the same: all of it is one wish."""
+        """Always the same: there is one such step."""
         return "folders"
 
     def check(self, installed: Installed) -> StepState:
-        """Satisfied where all is ours and nobody else may write; keys are made anew elsewhere."""
+        """Satisfied where only the cluster's user may write; other steps re-create keys."""
         found = {path: item for path, item in installed.open.items() if not path.endswith("_key")}
         if not found:
             return Satisfied("only their user can write there")
@@ -135,7 +135,7 @@ class FileContent:
 
 @dataclass(frozen=True)
 class Absent:
-    """A file of ours below the cluster's folder that nothing needs any more is gone."""
+    """A file in the cluster's folder that nothing needs any more is removed."""
 
     path: str
 
@@ -158,7 +158,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Later:
-    """A wish whose content only an earlier phase will tell."""
+    """A step whose content depends on an earlier phase."""
 
     name: str
     until: str

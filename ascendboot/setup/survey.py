@@ -45,29 +45,29 @@ RunQuery = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[
 
 @dataclass(frozen=True)
 class NodeAnswers:
-    """What one node said: its facts, and what of ours is on it."""
+    """What one node answered: its facts, and what is installed on it."""
 
     facts: NodeFacts
     sides: Sides
     installed: Installed
     sshd_side: Installed | None = None
-    """What of ours is where our sshd runs, when that is not the workload side."""
+    """What is installed where the cluster's sshd runs, if that is not the workload side."""
     unused_host: Installed | None = None
-    """What of ours is on a host side where nothing is wished for."""
+    """What is installed on a host side that no step is about."""
     old_container: str = ""
-    """The container of an earlier setup, not of this one, in which our sshd still runs."""
+    """The container of an earlier inventory in which the cluster's sshd still runs."""
     was_locked: bool = False
-    """Somebody else held the lock: what other nodes said meanwhile may be out of date."""
+    """Another run held the lock: other nodes' answers may be out of date."""
     broke: str = ""
-    """Whose lock was taken from a run that went on or hung."""
+    """The former holder of a lock that was broken."""
 
     def after(self, lock: Lock) -> NodeAnswers:
-        """The same, said while this lock was ours."""
+        """The same answers, with how the lock was taken."""
         return replace(self, was_locked=lock.was_waited_for, broke=lock.broke)
 
 
 def installed_fact(cluster: Cluster) -> Fact[Installed]:
-    """The question what of ours is on a node."""
+    """The query for what is installed on a node."""
     return Fact("own", installed_query(cluster.name), parse_installed)
 
 
@@ -80,15 +80,15 @@ def query_node(
     asker: RunQuery,
     of_code: Mapping[str, Fact[CodeTree]],
 ) -> NodeAnswers:
-    """All answers of a node, in one execution per side; `locks` are taken before all else there.
+    """All answers of a node, in one execution per side; `locks` are taken first.
 
-    `of_code` asks the workload side for the code that it should have from the operator's side.
+    `of_code` queries the workload side for the code that it should have.
 
-    Where nothing can be run in the node's container, the questions to the workload side are not
-    put, and the facts say why.
+    Where nothing can run in the node's container, its workload side is not queried, and the facts
+    hold the reason.
 
     Raises:
-        NodeError: a side could not be asked, or somebody else has the lock.
+        NodeError: a side could not be queried, or another run holds the lock.
     """
     installed = {"own": installed_fact(cluster)}
     work_too: dict[str, Fact[Any]] = {**of_code, **installed}
@@ -123,7 +123,7 @@ def query_node(
 
 
 def _refuse_one_session(host: HostSide) -> None:
-    """A job is followed in one session, and looked after in others beside it."""
+    """A job needs one session for its output and more for its control."""
     if host.has_one_session:
         raise NodeError(
             host.node,
@@ -134,10 +134,10 @@ def _refuse_one_session(host: HostSide) -> None:
 
 
 def left_behind(cluster: Cluster, former: Node, host: HostSide) -> str:
-    """The container that the node had before, where our sshd still runs in it; else nothing.
+    """The node's former container, if the cluster's sshd still runs in it; else "".
 
     Raises:
-        NodeError: the node could not be asked.
+        NodeError: the node could not be queried.
     """
     engines = container_query(former)["container"]
     way = container_exec(former, answer_to(engines, host.run(engines.command)))
@@ -164,30 +164,30 @@ Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[s
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What was found, and the ways to where it was."""
+    """The facts of all nodes, and transports to their sides."""
 
     facts: ClusterFacts
     sides: Mapping[str, Sides]
-    """Both sides of all nodes that were reached; the host's alone where no way in is known."""
+    """Both sides of each reached node; twice the host where no container can be entered."""
     context: Context | None
-    """For wishes; None where something stands in their way."""
+    """For steps; None where something blocks them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """How the nodes are reached, asked and judged."""
+    """Reaches, queries and checks the nodes."""
 
     progress: Progress
     templates: Templates
     locks: Locks | None = None
-    """Taken on the primary before anything is asked; None where nothing will be written."""
+    """Taken on the primary before any query; None where nothing will be written."""
     asker: RunQuery = query
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     sender: CodeSender | None = None
-    """The code that goes from this side to the nodes; None where it is there already."""
+    """Sends the code to the nodes; None where it is there already."""
     before_writing: Callable[[ClusterFacts], tuple[Authority | None, Control]] | None = None
-    """Makes the keys that are not there yet, once nothing stands in the way of a change."""
+    """Makes missing keys once nothing blocks a change."""
     control: Control | None = None
     """This control folder; None: who set up the nodes before does not matter."""
     take_over: bool = False
@@ -205,7 +205,7 @@ class Survey:
         return self.progress.cluster
 
     def look(self, connect: Connect) -> Surveyed:
-        """Reach, ask and judge.
+        """Reach, query and check the nodes.
 
         Raises:
             Stopped: the operator interrupted.
@@ -247,7 +247,7 @@ class Survey:
         return hosts
 
     def _ask(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
-        """Ask every node that was reached; what one node cannot say does not silence the others."""
+        """Query every node that was reached; one node's error does not stop the others."""
         self.progress.begin(QUERY)
         began = time.monotonic()
         answers = self._answers(hosts)
@@ -268,7 +268,7 @@ class Survey:
         return asked
 
     def _answers(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers | NodeError]:
-        """What all say; once more where somebody else held the lock while they said it."""
+        """All answers; queried again where another run held the lock meanwhile."""
         outdated = threading.Event()
 
         def work(node: Node) -> NodeAnswers:

@@ -46,7 +46,7 @@ _MOST_TOLD = 10
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of this side and what it holds of code."""
+    """A folder on the control machine and the code in it."""
 
     folder: Path
     shown: str
@@ -87,7 +87,7 @@ class OnPrimary:
     shown: str
     """The primary's name."""
     tree: CodeTree = field(default_factory=CodeTree)
-    """Empty until the primary was asked."""
+    """Empty until the primary was queried."""
 
 
 def read_source(cluster: Cluster) -> Source | OnPrimary | None:
@@ -199,7 +199,7 @@ _SLOWEST_PER_S = 10**6
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done on one node, as paths below the root."""
+    """Files to send to and delete from one node, as paths below the root."""
 
     send: tuple[str, ...]
     delete: tuple[str, ...] = ()
@@ -212,7 +212,7 @@ class Work:
 
 @dataclass(frozen=True)
 class CodeSender:
-    """The wish that the nodes have the code of this side, or that of the primary."""
+    """Sends the code of the control machine, or of the primary, to the nodes."""
 
     cluster: Cluster
     source: Source | OnPrimary
@@ -226,18 +226,18 @@ class CodeSender:
         return self.cluster.code_path or ""
 
     def questions(self) -> dict[str, Fact[CodeTree]]:
-        """What is asked in place of the nodes' whole trees; nothing where those are needed."""
+        """Queries that replace those of the nodes' whole trees; none where those are needed."""
         return {} if isinstance(self.source, OnPrimary) else {"code_tree": self.question()}
 
     def after(self, trees: Mapping[str, CodeTree]) -> CodeSender:
-        """The same wish, once every node has told what it has."""
+        """The same sender, with the primary's tree as source where it is one."""
         if not isinstance(self.source, OnPrimary):
             return self
         tree = trees.get(self.cluster.primary_name) or CodeTree()
         return replace(self, source=replace(self.source, tree=tree))
 
     def question(self) -> Fact[CodeTree]:
-        """Asks a node for what it has of the source's files."""
+        """Queries which of the source's files a node has."""
         return files_query(
             self.path,
             self.cluster.code_exclude,
@@ -246,7 +246,7 @@ class CodeSender:
         )
 
     def work(self, there: CodeTree) -> Work:
-        """What is to be done where this is there."""
+        """What is missing or too much in a tree."""
         wanted = self.source.tree
         others = {*there.entries, *there.others} - {*wanted.entries} if self.deletes else set()
         # a name that a line cannot hold would be taken for two
@@ -254,7 +254,7 @@ class CodeSender:
         return Work(unlike(wanted, there), delete)
 
     def needed(self, there: CodeTree) -> tuple[str, ...]:
-        """What a job must not start without; of the primary's own tree its results are not."""
+        """What a job must not start without; results in the primary's own tree do not count."""
         entries, send = self.source.tree.entries, self.work(there).send
         if isinstance(self.source, OnPrimary):
             return tuple(path for path in send if is_program(path, entries[path]))
@@ -277,7 +277,7 @@ class CodeSender:
     def sync(
         self, transport: Transport, there: CodeTree, base: PurePosixPath, primary: Transport
     ) -> StepResult:
-        """Send a node what it lacks, and look again.
+        """Send a node the files that it lacks, and check it again.
 
         Raises:
             NodeError: it could not be sent or put in place.
@@ -302,8 +302,8 @@ class CodeSender:
         took = time.monotonic() - began
         if not left.is_done:
             names = _named((*left.send, *left.delete))
-            words = f"{transport.node}: the code did not settle: {names} is not as in the source; "
-            words += "does a job or another tool write there? Run setup again"
+            words = f"{transport.node}: the code did not converge: {names} is not as in the "
+            words += "source; does a job or another tool write there? Run setup again"
             return self._result(transport.node, Outcome.FAILED, words, took)
         words = ", ".join(
             part for part in (self._to_send(work, "sent"), _deleted(work, "deleted")) if part
@@ -330,7 +330,7 @@ class CodeSender:
         return waiting
 
     def _carry(self, name: str, base: PurePosixPath, total: int, work: Work) -> Command:
-        """Has the primary send a node the contents of files, by the cluster's own trust."""
+        """The command by which the primary sends files to a node over the cluster's sshd."""
         notes = shlex.quote(str(base / "code"))
         there = f"umask 022; mkdir -p {notes}; umask 077; cat >{notes}/incoming"
         files = (path for path in work.send if self.source.tree.entries[path].target is None)
@@ -427,28 +427,28 @@ def _amount(size: int) -> str:
 
 @dataclass(frozen=True)
 class SentCode:
-    """What is left on a node of the code that was sent there."""
+    """The sent code that is left on a node."""
 
     files: int
-    """So many are as they were sent. Those that were there before the code was sent count not."""
+    """How many are as they were sent; files from before do not count."""
     changed: tuple[str, ...] = ()
-    """Absolute paths of those that somebody has changed since; they are never touched."""
+    """Absolute paths of files changed since; they are never removed."""
     problems: tuple[str, ...] = ()
-    """What could not be taken back."""
+    """What could not be removed."""
 
 
 def sent_code_query(cluster: str) -> Command:
-    """Asks what there is to take back; `parse_sent_code` reads the answer."""
+    """Queries what there is to remove; `parse_sent_code` reads the answer."""
     return _command(cluster, "look", "look for the code that was sent", Effect.READ)
 
 
 def sent_code_removal(cluster: str) -> Command:
     """Removes the files that were sent and are as they were, and folders that were made."""
-    return _command(cluster, "remove", "take back the code that was sent", Effect.WRITE)
+    return _command(cluster, "remove", "remove the code that was sent", Effect.WRITE)
 
 
 def parse_sent_code(result: Result) -> SentCode:
-    """What was there before, by the answer to either command.
+    """Parses the output of either command: what was there before.
 
     Raises:
         CommandError: the command failed on the node, or its answer was not understood.

@@ -48,7 +48,7 @@ class Daemon:
         return "sshd"
 
     def check(self, installed: Installed) -> StepState:
-        """Satisfied by a live process of ours, started with this configuration and host key."""
+        """Satisfied by a running sshd of the cluster with this configuration and host key."""
         config = self.config.encode()
         identity = sha256(config + f"{installed.host_key}\n".encode()).hexdigest()
         if installed.strays:
@@ -98,7 +98,7 @@ def sshd(context: Context, node: Node) -> Sequence[Step]:
 
 
 def _record(context: Context) -> Step:
-    """Which control folder sets the node up: another one is then refused."""
+    """The control folder that sets the node up: setup from another one is refused."""
     if context.owner is None:
         return Later("owner", "the keys of this control folder are made")
     return FileContent("owner", context.owner.text)
@@ -115,7 +115,7 @@ def cluster_key(context: Context, node: Node) -> Sequence[Step]:
 
 
 def admission(context: Context, node: Node) -> Sequence[Step]:
-    """Our sshd lets the primary's key in and, with trust `ca`, proves itself by a certificate."""
+    """The cluster's sshd accepts the primary's key and, with trust `ca`, has a host certificate."""
     path = "trust/authorized_keys"
     if context.cluster.trust == "pinned":
         key = context.facts.installed[context.cluster.primary_name].cluster_key
@@ -136,7 +136,7 @@ def admission(context: Context, node: Node) -> Sequence[Step]:
 
 
 def trust(context: Context, node: Node) -> Sequence[Step]:
-    """The primary knows every node, and how to log in there; the others know nobody."""
+    """The primary trusts every node and can log in there; other nodes cannot."""
     is_primary = node == context.cluster.primary
     steps = _of_primary(context) if is_primary else []
     kept = {step.name for step in steps} | ({_CLUSTER_KEY} if is_primary else set())
@@ -151,7 +151,7 @@ def _of_primary(context: Context) -> list[Step]:
 
 
 def _certified(context: Context) -> list[Step]:
-    """Trust `ca`: whatever host our CA has signed for is known."""
+    """Trust `ca`: the primary trusts every host with a certificate of the cluster's CA."""
     authority, path = context.authority, "trust/known_hosts"
     if authority is None:
         return [Later(each, _signing(context)) for each in (USER_CERTIFICATE, path)]
@@ -161,7 +161,7 @@ def _certified(context: Context) -> list[Step]:
 
 
 def _pinned(context: Context) -> list[Step]:
-    """Trust `pinned`: every host key is known by itself."""
+    """Trust `pinned`: the primary knows every host key."""
     facts, path = context.facts, "trust/known_hosts"
     hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in context.cluster.nodes]
     if any(key is None for _, key in hosts):
@@ -171,10 +171,10 @@ def _pinned(context: Context) -> list[Step]:
 
 
 def _signing(context: Context) -> str:
-    """What must happen before anything is signed."""
+    """What must happen before certificates are signed."""
     sides = (*context.facts.installed.values(), *context.facts.sshd_sides.values())
     if any(installed.certificates for installed in sides):
-        return "a new CA signs everything again; the keys of the present one are not on this side"
+        return "a new CA signs everything again; this control machine lacks the present CA's keys"
     return "the cluster's CA is made"
 
 

@@ -147,7 +147,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a node itself knows of a login that broke off."""
+    """A node's evidence of a login that broke off."""
 
     user: str = ""
     shell: str = ""
@@ -162,14 +162,14 @@ class Evidence:
 
 
 def evidence_query(base: PurePosixPath) -> Command:
-    """Asks a node for what it knows of a login that broke off; `read_evidence` reads the answer."""
+    """Queries a node for evidence of a login that broke off; `read_evidence` parses the answer."""
     text = _EVIDENCE.format(log=shlex.quote(str(base / "sshd/sshd.log")))
     purpose = "read the log of the cluster's sshd"
     return Command(argv=("bash", "-c", text), purpose=purpose, effect=Effect.READ)
 
 
 def read_evidence(result: Result) -> Evidence:
-    """What `evidence_question` found; empty where it found nothing."""
+    """Parses the answer to `evidence_query`; empty where it has none."""
     entry, *log = result.lines or ("",)
     user, *fields = entry.split(":")
     return Evidence(user, fields[-1] if fields else "", tuple(log))
@@ -178,7 +178,7 @@ def read_evidence(result: Result) -> Evidence:
 def login_problems(
     expected: Expectation, node: Node, login: Login, evidence: Mapping[str, Evidence]
 ) -> tuple[str, ...]:
-    """What is said of a login: its problems, or why it broke off and what to do about it.
+    """The problems of a login, or why it broke off and what to do about it.
 
     `evidence` is of this node and of the primary, by name, as far as they gave any.
     """
@@ -229,7 +229,7 @@ def read_verification(expected: Expectation, result: Result) -> dict[str, Login]
     """How the login to each node went, by node name.
 
     Raises:
-        CommandError: the proof itself could not be run on the primary.
+        CommandError: the script could not be run on the primary.
         NotUnderstoodError: a line of its answer has an unknown form.
     """
     lines = enumerate(result.checked().text.splitlines(), 1)
@@ -271,13 +271,13 @@ def _own_names(expected: Expectation, node: Node) -> list[str]:
 
 
 def _answer(number: int, line: str) -> tuple[str, tuple[int, str, str]]:
-    """The node's name; the exit code of its login, what it said, and what it complained of."""
+    """The node's name; exit code, stdout and stderr of its login."""
     try:
         name, code, out, err = line.split(" ")
         return name, (int(code), _decoded(out), _decoded(err))
     except ValueError as error:
-        expected = "a node's name, an exit code and what was said, in base64"
-        raise NotUnderstoodError("proof", number, line, expected) from error
+        expected = "a node's name, an exit code, stdout and stderr in base64"
+        raise NotUnderstoodError("logins", number, line, expected) from error
 
 
 def _problems(
@@ -288,7 +288,7 @@ def _problems(
     code, out, err = answer
     lines = out.splitlines()
     if len(lines) < len(probes) - len(expected.programs):
-        words = err.strip().splitlines() or out.strip().splitlines() or ["nothing was said"]
+        words = err.strip().splitlines() or out.strip().splitlines() or ["no output"]
         reason = words[-1 if code == _SSH_FAILED else 0]
         if code in _TIMED_OUT:
             reason = f"no answer within {expected.timeout_s:g} s"
@@ -316,18 +316,18 @@ def _decoded(text: str) -> str:
 
 @dataclass(frozen=True)
 class NodeVerification:
-    """What one node's part of the round gave."""
+    """The results of one node's part."""
 
     duration_s: float
     logins: Mapping[str, Login] | None = None
     """How the login to each node went, as seen from the primary; None elsewhere."""
     results: ProbeResults | None = None
-    """None where nothing was to be tried."""
+    """None where the node had no probes."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What is to be proved."""
+    """The logins and probes to run."""
 
     primary_name: str
     logins: Expectation | None
@@ -341,7 +341,7 @@ class Verification:
         Ranks and their launcher log in from the workload side; NPUs are the host side's.
 
         Raises:
-            NodeError: it could not be run, or answered what nobody knows.
+            NodeError: it could not be run, or its answer was not understood.
         """
         expected = self.logins if node.name == self.primary_name else None
         mine = self.probes.get(node.name, NodeProbes())
@@ -358,17 +358,17 @@ class Verification:
         return NodeVerification(took, logins, probed)
 
     def broken(self, parts: Mapping[str, NodeVerification | NodeError]) -> frozenset[str]:
-        """The nodes that can tell why a login broke off: its own, and the primary; or none."""
+        """Nodes with evidence of logins that broke off: their own and the primary; or none."""
         part = parts.get(self.primary_name)
         logins = part.logins if isinstance(part, NodeVerification) and part.logins else {}
         found = {name for name, login in logins.items() if login.broke_off}
         return frozenset({*found, self.primary_name} if found else ())
 
     def evidence(self, node: Node, sides: Sides) -> Evidence:
-        """What a node knows of a login that broke off.
+        """A node's evidence of a login that broke off.
 
         Raises:
-            NodeError: it could not be asked.
+            NodeError: it could not be queried.
         """
         if self.logins is None:
             return Evidence()
@@ -383,7 +383,7 @@ class Verification:
         parts: Mapping[str, NodeVerification | NodeError],
         evidence: Mapping[str, Evidence | NodeError],
     ) -> list[StepResult]:
-        """How the logins went, node by node."""
+        """The results of the logins, node by node."""
         part = parts.get(self.primary_name)
         if self.logins is None or part is None:
             return []
@@ -403,7 +403,7 @@ class Verification:
     def network_results(
         self, parts: Mapping[str, NodeVerification | NodeError]
     ) -> list[StepResult]:
-        """What the network was found to be, node by node."""
+        """The results of the probes, node by node."""
         lost = [
             failed("network", "attempts", p) for p in parts.values() if isinstance(p, NodeError)
         ]
@@ -456,14 +456,14 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
 def run_verification(
     progress: Progress, verification: Verification, sides: Mapping[str, Sides]
 ) -> None:
-    """All live proofs, in one execution per node that has a part.
+    """Run all logins and probes, in one execution per node that has a part.
 
     Raises:
         Stopped: the operator interrupted.
     """
     progress.begin(VERIFY)
     parts = progress.for_each(sides, lambda node: verification.run(node, sides[node.name]))
-    # Only what went wrong is asked about, and where it did.
+    # Evidence is gathered only for logins that failed.
     broken = verification.broken(parts) & sides.keys()
     evidence = progress.for_each(broken, lambda node: verification.evidence(node, sides[node.name]))
     if logins := verification.login_results(parts, evidence):
@@ -473,7 +473,7 @@ def run_verification(
 
 
 def _expectation(context: Context) -> Expectation:
-    """What the proof must find on every node."""
+    """What a login must find on every node."""
     plan = context.plan
     base, daemon = plan.base, daemon_of(plan.mpirun)
     return Expectation(

@@ -78,7 +78,7 @@ def test_a_cluster_that_is_set_up_has_no_finding(operator: Operator) -> None:
     proved = {(r["node"], r["phase"]): r["detail"] for r in ended.json["results"]}
     # mpirun's daemons are called back at the primary alone.
     for node, doors in (("lab-1", 3), ("lab-2", 4)):
-        assert proved[node, "prove"] == "the primary logs in and finds all as written"
+        assert proved[node, "prove"] == "the primary logs in and finds all as installed"
         assert proved[node, "network"] == (
             f"reaches the other nodes: 4 pings between NPUs and {doors} TCP connections"
         )

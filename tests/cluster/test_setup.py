@@ -276,7 +276,7 @@ def test_what_others_could_change_blocks_a_job_and_is_closed_by_setup(ready: Ope
     warned = ready.call("check", "--json").json["results"]
     [detail] = [r["detail"] for r in warned if (r["node"], r["step"]) == ("lab-2", "folders")]
     assert (
-        f"not as setup wishes: others could change what runs here: {BASE.rpartition('/')[0]}"
+        f"not in the desired state: others could change what runs here: {BASE.rpartition('/')[0]}"
         in detail
     )
     mended = ready.setup()

@@ -16,11 +16,11 @@ from tests.unit.checks import well
 
 TITLES = [
     "Reach the nodes",
-    "Ask every node",
-    "Judge the answers",
-    "Compare with what setup wishes",
-    "Prove it by logging in from the primary",
-    "Prove the network between the nodes",
+    "Query every node",
+    "Check the answers",
+    "Compare with the desired state",
+    "Verify logins from the primary",
+    "Verify the network between the nodes",
 ]
 
 
@@ -76,7 +76,7 @@ def test_what_setup_would_change_is_a_warning_with_the_step() -> None:
         "resources/hostfile",
     )
     assert warning.detail == (
-        "warning: lab-2: not as setup wishes: resources/hostfile is missing. Run setup."
+        "warning: lab-2: not in the desired state: resources/hostfile is missing. Run setup."
     )
     assert report.exit_code == 0
     assert [r.outcome for r in report.results if r.phase == "prove"] == [Outcome.OK] * 2

@@ -16,11 +16,11 @@ from tests.unit.checks import well
 
 TITLES = [
     "Reach the nodes",
-    "Ask every node",
-    "Judge the answers",
+    "Query every node",
+    "Check the answers",
     *(phase.title for phase in SETUP),
-    "Prove it by logging in from the primary",
-    "Prove the network between the nodes",
+    "Verify logins from the primary",
+    "Verify the network between the nodes",
 ]
 
 
@@ -157,8 +157,8 @@ def test_a_step_that_does_not_settle_is_a_failure_in_the_node_s_own_words() -> N
     [failure] = [r for r in report.results if r.outcome is Outcome.FAILED]
     assert (failure.node, failure.step) == ("lab-2", "sshd")
     assert failure.detail == (
-        "lab-2: sshd did not settle: could not start the cluster's sshd: a script exited 1: "
-        "Bind to port 12345 on 198.18.0.2 failed: Address already in use; mend that and "
+        "lab-2: sshd did not converge: could not start the cluster's sshd: a script exited 1: "
+        "Bind to port 12345 on 198.18.0.2 failed: Address already in use; fix that and "
         "run setup again"
     )
     assert cluster.shown == TITLES[:4]

@@ -188,7 +188,7 @@ def test_a_lost_ca_is_told_in_the_plan_and_replaced_everywhere() -> None:
     plan = cluster.walk(planning=True)
     again = (
         "not known before a new CA signs everything again; "
-        "the keys of the present one are not on this side"
+        "this control machine lacks the present CA's keys"
     )
     assert changes(plan, Outcome.WOULD_CHANGE) == [
         ("lab-1", "trust/authorized_keys", again),

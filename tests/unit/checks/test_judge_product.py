@@ -33,7 +33,7 @@ def test_a_product_that_is_not_what_the_chips_are_called(
     found = well.judged(wish, seen(1))
     expected = (
         f"product-contradicts warning lab-1: the inventory states product {stated}, and the chips "
-        f"are called as those of {told}: rank table and HCCL's variables are judged for {stated}. "
+        f"are called as those of {told}: rank table and HCCL's variables are checked for {stated}. "
         "Correct `product`, or leave it out."
     )
     assert [text for text in found if "product" in text] == ([expected] if told else [])

@@ -260,7 +260,7 @@ def test_a_source_that_changes_while_it_is_sent_is_named(place: Place) -> None:
     assert (failed.outcome, failed.detail) == (
         Outcome.FAILED,
         (
-            "lab-1: the code did not settle: main.py is not as in the source; does a job or "
+            "lab-1: the code did not converge: main.py is not as in the source; does a job or "
             "another tool write there? Run setup again"
         ),
     )

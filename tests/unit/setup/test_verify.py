@@ -104,7 +104,7 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
             "",
             "",
             (
-                "could not log in from lab-1: nothing was said; see what the start-up files of the "
+                "could not log in from lab-1: no output; see what the start-up files of the "
                 f"user do without a terminal, and {READ}"
             ),
         ),
@@ -227,7 +227,7 @@ def test_a_node_without_an_answer_is_not_taken_for_well() -> None:
     [b"lab-1 0 b2s=", b"lab-1 x b2s= b2s=", b"lab-1 0 *** b2s=", b"Welcome", b"lab-1 0 o b2s="],
 )
 def test_a_line_of_another_form_is_named(line: bytes) -> None:
-    with pytest.raises(NotUnderstoodError, match=r"^proof: line 1 not understood: "):
+    with pytest.raises(NotUnderstoodError, match=r"^logins: line 1 not understood: "):
         read_verification(EXPECTED, replace(answer(), stdout=line + b"\n"))
 
 
