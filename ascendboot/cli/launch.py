@@ -225,7 +225,7 @@ def check_ready(
         forks=session.forks,
         sending=code_sender(cluster, threading.Event()),
         skipped=order.rules.skipped,
-        here=file_system(session.run.folder),
+        control_disk=file_system(session.run.folder),
     )
 
 

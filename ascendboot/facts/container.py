@@ -96,11 +96,11 @@ def _parse(result: Result) -> Engines:
         if sections[engine].exit_code:
             continue
         path = system.parse_path(part_of(sections, engine, _CONTAINER_SCRIPT), f"path of {engine}")
-        said = sections[f"{engine}/inspect"]
-        if said.exit_code == 0:
-            return Engines(container=_container(path, said.text, sections.get(f"{engine}/bash")))
-        if not is_absent(said.text):
-            refused[path] = _words(said)
+        reply = sections[f"{engine}/inspect"]
+        if reply.exit_code == 0:
+            return Engines(container=_container(path, reply.text, sections.get(f"{engine}/bash")))
+        if not is_absent(reply.text):
+            refused[path] = _words(reply)
         elif sections[f"{engine}/names"].exit_code == 0:
             names.update(parse_names(sections[f"{engine}/names"].text))
     if all(sections[engine].exit_code for engine in known):
@@ -108,15 +108,15 @@ def _parse(result: Result) -> Engines:
     return Engines(names=tuple(sorted(names)), refused=refused)
 
 
-def _container(path: str, said: str, tried: Section | None) -> Container:
-    found = parse_inspect(said, path)
-    if found.status == RUNNING and tried is None:
+def _container(path: str, reply: str, inside: Section | None) -> Container:
+    found = parse_inspect(reply, path)
+    if found.status == RUNNING and inside is None:
         raise ToolError("nothing was run in it")
-    if tried is None:
+    if inside is None:
         return found
-    if tried.exit_code:
-        return replace(found, obstacle=_words(tried))
-    lines = [line.split() for line in tried.text.splitlines()]
+    if inside.exit_code:
+        return replace(found, obstacle=_words(inside))
+    lines = [line.split() for line in inside.text.splitlines()]
     return replace(
         found,
         lacks=tuple(words[1] for words in lines if words[:1] == ["lacks"]),
@@ -126,12 +126,12 @@ def _container(path: str, said: str, tried: Section | None) -> Container:
     )
 
 
-def _words(said: Section) -> str:
+def _words(reply: Section) -> str:
     """What an engine said when it failed, on one line."""
-    words = " ".join(said.text.split())
-    if said.exit_code in ENDED_BY_TIMEOUT and not words:
+    words = " ".join(reply.text.split())
+    if reply.exit_code in ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"
-    return words or f"it ended with code {said.exit_code} and said nothing"
+    return words or f"it ended with code {reply.exit_code} and said nothing"
 
 
 _TOOL = "the script that looks at the code"

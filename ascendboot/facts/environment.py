@@ -1,4 +1,4 @@
-"""What the workload side gives to ranks: device nodes, limits, confinement and single-copy."""
+"""Queries what ranks get on the workload side: device nodes, limits, confinement, single-copy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.transport.api import Result
 
-_SCRIPT = "the script that looks at what ranks are given"
+_SCRIPT = "the script that queries the environment of ranks"
 
 MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
-"""Device nodes beside those of the devices, without which no NPU can be opened."""
+"""Device nodes that every NPU needs beside its own."""
 MOST_SHOWN = 200
 
 _ID = re.compile(r"[0-9]{1,3}")
 _LIMIT = re.compile(r"[0-9]{1,20}")
 
-# A parent may read the memory of its child wherever the kernel permits it at all, and Open MPI asks
-# for the same among siblings (prctl PR_SET_PTRACER). Seccomp refuses whatever the process.
+# A parent may read the memory of its child wherever the kernel permits it at all; Open MPI permits
+# the same to siblings (prctl PR_SET_PTRACER). Seccomp refuses it for all processes.
 SINGLE_COPY = """
 import ctypes, os
 class Part(ctypes.Structure):
@@ -49,7 +49,7 @@ os.close(go)
 os.waitpid(child, 0)
 print("allowed" if copied == 8 else "refused " + os.strerror(error))
 """
-"""Whether one process of a user may copy from the memory of another."""
+"""Tries whether a process may copy from the memory of another one of the same user."""
 
 SURROUNDINGS = script("facts-environment.sh")
 CONFINEMENT = script("facts-confinement.sh")
@@ -57,50 +57,50 @@ CONFINEMENT = script("facts-confinement.sh")
 
 @dataclass(frozen=True, kw_only=True)
 class NodeEnvironment:
-    """What ranks of a node are given."""
+    """The environment of the ranks of a node."""
 
     single_copy: str = ""
-    """Why a rank cannot copy from another one's memory; empty: it can, or that is not known."""
+    """Why a rank cannot copy from the memory of another; empty: it can, or that is unknown."""
     device_nodes: frozenset[str] = frozenset()
-    """Those of NPUs below /dev, by name."""
+    """Names of the NPU device nodes in /dev."""
     visible: str | None = None
     """ASCEND_VISIBLE_DEVICES of the first process, for a container's runtime; None: unset."""
     memlock_kib: int | None = None
-    """How much memory a process may lock; None: as much as it likes."""
+    """How much memory a process may lock; None: unlimited."""
     label: str = ""
-    """What SELinux or AppArmor calls the process; empty without either."""
+    """The SELinux or AppArmor label of the process; empty without either."""
 
     @property
     def device_ids(self) -> tuple[int, ...]:
-        """The physical ids of the devices that have a node here."""
+        """The physical ids of the devices that have a device node."""
         ids = (name.removeprefix("davinci") for name in self.device_nodes)
         return tuple(sorted(int(id_) for id_ in ids if _ID.fullmatch(id_)))
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What the host side knows of SELinux and AppArmor."""
+    """State of SELinux and AppArmor on the host side."""
 
     enforcing: bool = False
-    """Whether SELinux is."""
+    """Whether SELinux enforces its policy."""
     denials: tuple[str, ...] = ()
-    """The kernel's last lines about what either refused, where our user may read them."""
+    """The last kernel messages about denials, if our user may read them."""
 
 
 def environment_query(cluster: Cluster, node: Node) -> dict[str, Fact[NodeEnvironment]]:
-    """The question to the workload side, under the name of its fact."""
+    """The query for the workload side, by the name of its fact."""
     place = f" in the container {node.container}" if node.container else ""
     tries = cluster.launcher != "torchrun"
-    return _question(place, (cluster.python, SINGLE_COPY) if tries else ("", ""))
+    return _query(place, (cluster.python, SINGLE_COPY) if tries else ("", ""))
 
 
 def device_node_query(node: Node) -> dict[str, Fact[NodeEnvironment]]:
-    """The same before a job: only containers hide devices, and nothing is started for the rest."""
-    return _question(f" in the container {node.container}", ("", "")) if node.container else {}
+    """The same before a job: only containers hide devices, so other nodes need no query."""
+    return _query(f" in the container {node.container}", ("", "")) if node.container else {}
 
 
 def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
-    """The question to the host side of a node with a container."""
+    """The query for the host side of a node with a container."""
     if node.container is None:
         return {}
     purpose = "see what SELinux and AppArmor refuse"
@@ -128,10 +128,10 @@ def granted_devices(visible: str) -> tuple[int, ...]:
     return tuple(sorted(ids))
 
 
-def _question(place: str, words: tuple[str, str]) -> dict[str, Fact[NodeEnvironment]]:
+def _query(place: str, words: tuple[str, str]) -> dict[str, Fact[NodeEnvironment]]:
     command = Command(
         argv=("bash", "-c", SURROUNDINGS, "ascendboot", *words),
-        purpose="look at what ranks are given",
+        purpose="query the environment of ranks",
         effect=Effect.READ,
         timeout_s=30.0,
     )

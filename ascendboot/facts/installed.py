@@ -94,9 +94,9 @@ class Installed:
     @property
     def open_words(self) -> str:
         """What of ours others could change, and why, from the top down; the first few."""
-        told = [f"{self.place(path)} {there.why}" for path, there in self.open.items()]
-        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-        return f"{', '.join(told[:_NAMED])}{more}"
+        listed = [f"{self.place(path)} {there.why}" for path, there in self.open.items()]
+        more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+        return f"{', '.join(listed[:_NAMED])}{more}"
 
     @property
     def sshd_pids(self) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from ascendboot.facts.environment import confinement_query, environment_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, software, system
-from ascendboot.facts.parsers import system as system_parser
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import Npu, NpuMap
 from ascendboot.facts.parsers.software import (
@@ -85,13 +84,13 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     LD_LIBRARY_PATH to load.
     """
     is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
-    asks_torch = cluster.is_for_torch
+    queries_torch = cluster.is_for_torch
     env = cluster.env_of(node)
     # Whoever is on the node sees these words; no launcher needs a secret to be found.
     stated = (f"{n}={value}" for n, value in env.items() if not cluster.is_secret(n, value))
     paths = profile_paths(cluster.profile, "{packages}").items()
     of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
-    wanted = ("try" if is_tried else "", TORCH if asks_torch else "")
+    wanted = ("try" if is_tried else "", TORCH if queries_torch else "")
     words = (cluster.python, *wanted, *stated, *of_profile)
     command = Command(
         argv=("bash", "-c", LAUNCHERS, "ascendboot", *words),
@@ -103,7 +102,7 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "ssh": Fact("ssh", command, _ssh, "find ssh"),
         "horovod": Fact("horovod", command, _horovod, "find Horovod"),
     }
-    if asks_torch:
+    if queries_torch:
         facts["torch"] = Fact("torch", command, _torch, "find torch")
     return facts
 
@@ -302,17 +301,15 @@ def _machine(result: Result) -> str:
 
 
 def _interfaces(result: Result) -> tuple[Interface, ...]:
-    return system_parser.parse_ip(_part(result, "interfaces"))
+    return system.parse_ip(_part(result, "interfaces"))
 
 
 def _kernel_ports(result: Result) -> KernelPorts:
-    return system_parser.parse_kernel_ports(
-        _part(result, "port_range"), _part(result, "reserved_ports")
-    )
+    return system.parse_kernel_ports(_part(result, "port_range"), _part(result, "reserved_ports"))
 
 
 def _listeners(result: Result) -> tuple[Listener, ...]:
-    return system_parser.parse_ss(_part(result, "listeners"))
+    return system.parse_ss(_part(result, "listeners"))
 
 
 def _hccn_conf(result: Result) -> HccnConf:
@@ -355,12 +352,12 @@ def _first_process(result: Result) -> str:
 
 
 def _disk(result: Result) -> Disk:
-    found = system_parser.parse_disk(_part(result, "disk"))
+    found = system.parse_disk(_part(result, "disk"))
     match found:
         case (base, tmp):
             return Disk(base=base, tmp=tmp)
         case _:
-            raise NotUnderstoodError(system_parser.DISK_TOOL, len(found) + 1, "", "two rows")
+            raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "two rows")
 
 
 def _code(path: str) -> Callable[[Result], Code]:
@@ -380,29 +377,29 @@ def _part(result: Result, name: str) -> str:
 _UNKNOWN_MASK = ""
 
 
-def with_stated(cluster: Cluster, node: Node, seen: NodeFacts) -> NodeFacts:
+def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     """The facts, in which what the inventory states stands for what the tools do not tell.
 
     What a tool does tell counts: it is compared with the inventory as ever.
     """
     if cluster.facts != "stated" or not node.devices:
-        return seen
+        return facts
     reasons: list[str] = []
-    npus = seen.npus
+    npus = facts.npus
     if isinstance(npus, Unanswered):
         reasons.append(npus.message)
         npus = Answered(NpuMap(tuple(_npu(device) for device in node.devices)))
-    known = {network.device_id: network for network in value_of(seen.device_networks) or ()}
-    if isinstance(seen.device_networks, Unanswered):
-        reasons.append(seen.device_networks.message)
+    known = {network.device_id: network for network in value_of(facts.device_networks) or ()}
+    if isinstance(facts.device_networks, Unanswered):
+        reasons.append(facts.device_networks.message)
     networks = [_network(device, known.get(device.device_id), reasons) for device in node.devices]
     others = [n for i, n in known.items() if i not in {device.device_id for device in node.devices}]
     if not reasons:
-        return seen
+        return facts
     return replace(
-        seen,
+        facts,
         npus=npus,
-        npu_list=seen.npu_list if npus is seen.npus else NOT_ASKED,
+        npu_list=facts.npu_list if npus is facts.npus else NOT_ASKED,
         device_networks=Answered((*networks, *others)),
         stated=tuple(dict.fromkeys(reasons)),
     )
@@ -419,20 +416,22 @@ def _npu(device: Device) -> Npu:
     )
 
 
-def _network(device: Device, seen: DeviceNetwork | None, reasons: list[str]) -> DeviceNetwork:
+def _network(device: Device, facts: DeviceNetwork | None, reasons: list[str]) -> DeviceNetwork:
     stated = tuple(
         DeviceAddress(ip, _UNKNOWN_MASK) for ip in (device.device_ip or "").split(",") if ip
     )
-    if seen is None:
+    if facts is None:
         return DeviceNetwork(
             device_id=device.device_id,
             addresses=Answered(stated),
             link_up=NOT_ASKED,
             tls_enabled=NOT_ASKED,
         )
-    if not isinstance(seen.addresses, Unanswered) or not stated:
-        return seen
-    reasons.append(seen.addresses.message)
-    link: Answer[bool] = NOT_ASKED if isinstance(seen.link_up, Unanswered) else seen.link_up
-    tls: Answer[bool] = NOT_ASKED if isinstance(seen.tls_enabled, Unanswered) else seen.tls_enabled
-    return replace(seen, addresses=Answered(stated), link_up=link, tls_enabled=tls)
+    if not isinstance(facts.addresses, Unanswered) or not stated:
+        return facts
+    reasons.append(facts.addresses.message)
+    link: Answer[bool] = NOT_ASKED if isinstance(facts.link_up, Unanswered) else facts.link_up
+    tls: Answer[bool] = (
+        NOT_ASKED if isinstance(facts.tls_enabled, Unanswered) else facts.tls_enabled
+    )
+    return replace(facts, addresses=Answered(stated), link_up=link, tls_enabled=tls)

@@ -1,4 +1,4 @@
-"""What the NPU script brings back: the NPUs, and the network port of each device."""
+"""Queries NPUs and the network port of each device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.parsers import hccn_tool, npu_smi
-from ascendboot.facts.parsers import npu_smi as npu_smi_parser
 from ascendboot.facts.parsers.base import ToolBusyError, around
 from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
@@ -38,7 +37,7 @@ _FORMS = {
     "spod": ("npu-smi info -t spod-info", npu_smi.OF_LIST),
     **{what: (f"hccn_tool -{what} -g", known) for what, known in hccn_tool.KNOWN_LINES.items()},
 }
-"""By section, or what follows the device's id in its name: the call, and how its lines begin."""
+"""Maps a section, or the part of its name after the device id, to the call and its known lines."""
 
 CALL_TIMEOUT_S = 10
 _RETRIES_FOR_S = 10
@@ -48,17 +47,17 @@ COMMAND = Command(
         *("bash", "-c"),
         script("facts-npus.sh", left=10 * _RETRIES_FOR_S, enough=_ENOUGH_S, call_s=CALL_TIMEOUT_S),
     ),
-    purpose="ask the NPUs",
+    purpose="query the NPUs",
     effect=Effect.READ,
     timeout_s=200.0,
 )
-_SCRIPT = "the script that asks the NPUs"
+_SCRIPT = "the script that queries the NPUs"
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceNetwork:
-    """The network port of one device; each question has its own answer."""
+    """The network port of one device; each query has its own answer."""
 
     device_id: int
     addresses: Answer[tuple[DeviceAddress, ...]]
@@ -66,21 +65,21 @@ class DeviceNetwork:
     link_up: Answer[bool]
     tls_enabled: Answer[bool]
     vnic: Answer[str] = NOT_ASKED
-    """Its address inside a super pod; asked on A3 only."""
+    """Its address inside a super pod, on A3 only."""
 
     @property
     def device_ip(self) -> str | None:
-        """The addresses as the rank table takes them (a comma between two ports), or None."""
+        """The addresses in the form of the rank table (a comma between two ports), or None."""
         return ",".join(address.ip for address in value_of(self.addresses) or ()) or None
 
 
 @dataclass(frozen=True)
 class RootInfo:
-    """The file in which a server of 950 tells HCCL of its devices' places in the network."""
+    """The file from which HCCL reads the network places of devices, on a 950."""
 
     text: str
     missing_topology: str | None = None
-    """The topology file that it names, where that is not there."""
+    """The topology file that it names, if that file is missing."""
 
 
 def npu_queries() -> dict[str, Fact[Any]]:
@@ -99,27 +98,36 @@ def npu_queries() -> dict[str, Fact[Any]]:
 
 
 def _npus(result: Result) -> NpuMap:
-    return npu_smi.parse_mapping(_npu_smi_output(result, "mapping", npu_smi.MAPPING))
+    return npu_smi.parse_mapping(
+        npu_smi_output(sections_of(result, _SCRIPT), "mapping", npu_smi.MAPPING)
+    )
 
 
 def _npu_list(result: Result) -> NpuList:
-    return npu_smi.parse_list(_npu_smi_output(result, "list", npu_smi.LIST))
+    return npu_smi.parse_list(npu_smi_output(sections_of(result, _SCRIPT), "list", npu_smi.LIST))
 
 
 def _health(result: Result) -> Mapping[int, str]:
-    table = _npu_smi_output(result, "table", npu_smi_parser.TOOL)
-    return npu_smi_parser.parse_health(table, _npus(result).device_ids)
+    table = npu_smi_output(sections_of(result, _SCRIPT), "table", npu_smi.TOOL)
+    return npu_smi.parse_health(table, _npus(result).device_ids)
 
 
-def _npu_smi_output(result: Result, name: str, tool: str) -> str:
-    sections = sections_of(result, _SCRIPT)
+def npu_smi_output(
+    sections: Mapping[str, Section], name: str, tool: str, script_name: str = _SCRIPT
+) -> str:
+    """The output of one call of npu-smi.
+
+    Raises:
+        ToolError: npu-smi reported a failure, or did not run.
+        NotUnderstoodError: the section is missing.
+    """
     if name in sections:
         npu_smi.refuse_failure(sections[name].text, tool)
-    return part_of(sections, name, _SCRIPT)
+    return part_of(sections, name, script_name)
 
 
 def _unknown_lines(result: Result) -> tuple[str, ...]:
-    """What the tools print around their answers, each line once."""
+    """Lines around the answers of the tools, each once."""
     found: dict[str, None] = {}
     for name, section in sections_of(result, _SCRIPT).items():
         call, known = _FORMS.get(name.rpartition("/")[2], ("", None))
@@ -131,18 +139,18 @@ def _unknown_lines(result: Result) -> tuple[str, ...]:
 
 def _super_pods(result: Result) -> Mapping[int, Answer[SuperPodPlace | None]]:
     sections = sections_of(result, _SCRIPT)
-    asked = (name.partition("/") for name in sections if name.endswith("/spod"))
-    return {int(word): _place(int(word), sections[f"{word}/spod"]) for word, *_ in asked}
+    chips = (name.partition("/") for name in sections if name.endswith("/spod"))
+    return {int(word): _place(int(word), sections[f"{word}/spod"]) for word, *_ in chips}
 
 
 def _place(device_id: int, section: Section) -> Answer[SuperPodPlace | None]:
     def place() -> SuperPodPlace | None:
-        npu_smi.refuse_failure(section.text, npu_smi_parser.SPOD_TOOL)
+        npu_smi.refuse_failure(section.text, npu_smi.SPOD_TOOL)
         if section.exit_code in ENDED_BY_TIMEOUT:
-            said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
-            raise ToolError(f"{npu_smi_parser.SPOD_TOOL}: {said}")
-        # what it does not support it says with an exit code of its own
-        return npu_smi_parser.parse_spod_info(section.text)
+            message = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
+            raise ToolError(f"{npu_smi.SPOD_TOOL}: {message}")
+        # an unsupported query has an exit code of its own
+        return npu_smi.parse_spod_info(section.text)
 
     return attempt(f"tell the super pod of device {device_id}", place)
 
@@ -160,7 +168,7 @@ def _device_networks(result: Result) -> tuple[DeviceNetwork, ...]:
     sections = sections_of(result, _SCRIPT)
     part_of(sections, "hccn_tool", _SCRIPT)
     if "root_info" in sections:
-        return ()  # of 950 hccn_tool is not asked
+        return ()  # on 950 the script does not run hccn_tool
     device_ids = sorted({int(word) for word in part_of(sections, "ids", _SCRIPT).split()})
     return tuple(_device_network(device_id, sections) for device_id in device_ids)
 
@@ -184,18 +192,18 @@ def _device_network(device_id: int, sections: Mapping[str, Section]) -> DeviceNe
 
 
 def hccn_tool_output(section: Section | None, tool: str) -> str:
-    """What one call of hccn_tool printed, failures that its parser knows included.
+    """The output of one call of hccn_tool, including failures that its parser knows.
 
     Raises:
         ToolError: there was no answer.
         ToolBusyError: it was busy all the time.
-        NotUnderstoodError: the script did not ask.
+        NotUnderstoodError: the script did not call it.
     """
     if section is None:
         raise NotUnderstoodError(_SCRIPT, 1, "", f"what {tool} said")
     if section.exit_code in ENDED_BY_TIMEOUT:
-        said = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
-        raise ToolError(f"{tool}: {said}")
+        message = section.text.strip() or f"no answer within {CALL_TIMEOUT_S} s; {HANGS}"
+        raise ToolError(f"{tool}: {message}")
     if section.exit_code and not section.content.strip():
         raise ToolError(f"{tool} exited {section.exit_code} and said nothing")
     try:
@@ -203,5 +211,5 @@ def hccn_tool_output(section: Section | None, tool: str) -> str:
     except ToolBusyError as error:
         raise ToolBusyError(f"{error} (asked again for {_RETRIES_FOR_S} s)") from None
     except hccn_tool.HccnToolError:
-        pass  # the parser knows what it means for its question
+        pass  # the parser knows what it means
     return section.text

@@ -1,4 +1,4 @@
-"""Fact, Answer and ask: a question to a node, what comes back, and asking all at once."""
+"""Queries to a node, their answers, and running all of them at once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Lack: TypeAlias = Literal["missing", "busy", "failed", "not-understood", "not-as
 
 @dataclass(frozen=True)
 class Answered(Generic[T_co]):
-    """The node answered, and the answer was understood as a whole."""
+    """The value of an answer that was understood as a whole."""
 
     value: T_co
 
 
 @dataclass(frozen=True)
 class Unanswered:
-    """There is no value: the tool is missing, busy, failed, or said what we do not understand."""
+    """No value: the tool is missing or busy, failed, or printed something unknown."""
 
     kind: Lack
     message: str
@@ -47,13 +47,13 @@ Answer: TypeAlias = Answered[T] | Unanswered
 
 _NOT_FOUND = 127
 ENDED_BY_TIMEOUT = (124, 137)
-"""Exit codes that timeout(1) gives when it had to end a program."""
+"""Exit codes of timeout(1) after it ended a program."""
 NOT_ASKED = Unanswered("not-asked", "not asked")
 
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """A question: a command that reads, and how its result is understood.
+    """A query: a command that reads, and the parser of its result.
 
     `parse` may raise ToolMissingError, ToolError and NotUnderstoodError; each becomes an
     Unanswered of its kind.
@@ -63,15 +63,15 @@ class Fact(Generic[T]):
     command: Command
     parse: Callable[[Result], T]
     purpose: str = ""
-    """Completes "could not …" where facts share a command; else the command's own purpose."""
+    """Completes "could not …" for facts that share a command; default: the command's purpose."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """A node's clock against the operator's, in seconds, read around the same execution."""
+    """The clock of a node against that of the control machine, in seconds."""
 
     offset_s: float
-    """Node minus operator's side."""
+    """Node minus control machine."""
     uncertainty_s: float
     """The true offset lies within `offset_s` ± this."""
 
@@ -87,11 +87,11 @@ def value_of(answer: Answer[T]) -> T | None:
 
 
 def output_of(result: Result) -> str:
-    """What a command printed.
+    """The output of a command.
 
     Raises:
         ToolMissingError: there is no such program (exit code 127).
-        ToolError: it ended in another way than expected.
+        ToolError: it failed in another way.
     """
     if result.exit_code == _NOT_FOUND and not result.as_expected:
         raise ToolMissingError(result.outcome())
@@ -101,10 +101,10 @@ def output_of(result: Result) -> str:
 
 
 def sections_of(result: Result, tool: str) -> dict[str, Section]:
-    """The sections that one of our scripts printed.
+    """The sections of the output of a script.
 
     Raises:
-        ToolError: the script itself did not come to its end.
+        ToolError: the script itself failed.
         NotUnderstoodError: the frame is broken.
     """
     output_of(result)
@@ -123,22 +123,22 @@ def part_of(sections: Mapping[str, Section], name: str, tool: str) -> str:
         raise NotUnderstoodError(tool, len(sections), name, f"a section {name}")
     if section.exit_code == 0:
         return section.text
-    said = excerpt(section.text.strip().split("\n")[-1])
-    said = said or f"exited {section.exit_code} and said nothing"
+    message = excerpt(section.text.strip().split("\n")[-1])
+    message = message or f"exited {section.exit_code} and said nothing"
     if section.exit_code == _NOT_FOUND:
-        raise ToolMissingError(said)
+        raise ToolMissingError(message)
     if section.exit_code in ENDED_BY_TIMEOUT and not section.content:
         raise ToolError(f"it gave no answer in time; {HANGS}")
-    raise ToolError(said)
+    raise ToolError(message)
 
 
 def answer_to(fact: Fact[T], result: Result) -> Answer[T]:
-    """What `result` says about `fact`; never raises for what a tool may print."""
+    """Parses the answer to `fact`; never raises for the output of a tool."""
     return attempt(fact.purpose or fact.command.purpose, lambda: fact.parse(result))
 
 
 def attempt(purpose: str, parse: Callable[[], T]) -> Answer[T]:
-    """The value of `parse`, or which of the known errors it raised: `could not PURPOSE: …`."""
+    """The value of `parse`, or the known error that it raised: `could not PURPOSE: …`."""
     try:
         return Answered(parse())
     except ToolBusyError as error:
@@ -157,13 +157,13 @@ def query(
     *,
     now: Callable[[], float] = time.time,
 ) -> dict[str, Answer[Any]]:
-    """Ask a node everything in one execution; the answers under the names of the questions.
+    """Run all queries on a node in one execution; maps the name of each to its answer.
 
-    Facts that share a command share its one run. The answer `clock` (a `Clock`) is always there
-    too: the node's clock is read first and last.
+    Facts that share a command share its one run. The answers always include `clock` (a `Clock`):
+    the script reads the clock first and last.
 
     Raises:
-        UnreachableError: the node is gone.
+        UnreachableError: the connection broke.
         CommandError: the reply as a whole is broken.
     """
     commands = tuple(dict.fromkeys(fact.command for fact in facts.values()))

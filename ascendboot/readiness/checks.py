@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ascendboot.checks.devices import health_findings, not_understood
 from ascendboot.checks.finding import Finding, devices, differences, in_order, numbers
+from ascendboot.checks.hosts import device_node_findings
 from ascendboot.checks.launchers import LEAST_FREE_BYTES, LEAST_FREE_INODES
+from ascendboot.checks.network import tls_findings
 from ascendboot.errors import UsageError
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.readiness.probe import PACKAGES
@@ -18,13 +21,13 @@ if TYPE_CHECKING:
     from ascendboot.checks.finding import Level
     from ascendboot.facts.environment import NodeEnvironment
     from ascendboot.facts.parsers.system import FileSystem, Listener
-    from ascendboot.readiness.probe import DeviceIps, Holder, JobProcess, NodeLook, Packages
+    from ascendboot.readiness.probe import DeviceIps, Holder, JobProcess, NodeProbe, Packages
     from ascendboot.readiness.requirements import JobRequirements
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is looked at on all nodes; `always` says why it cannot be skipped."""
+    """One check on all nodes; `always` is the reason why it cannot be skipped."""
 
     id: str
     always: str = ""
@@ -63,26 +66,26 @@ def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
         return ()
     if words is True or words == _ALL:
         return SKIPPABLE
-    asked = [word.strip() for word in words.split(",")]
+    requested = [word.strip() for word in words.split(",")]
     problems = [
         f'"{check.id}" cannot be skipped: {check.always}'
         for check in CHECKS
-        if check.id in asked and check.always
+        if check.id in requested and check.always
     ]
-    problems += [f'there is no check "{word}"' for word in asked if word not in ORDER]
+    problems += [f'there is no check "{word}"' for word in requested if word not in ORDER]
     if problems:
         known = ", ".join(SKIPPABLE)
         raise UsageError(f"--skip-checks: {'; '.join(problems)}. What can be skipped: {known}")
-    return tuple(id_ for id_ in SKIPPABLE if id_ in asked)
+    return tuple(id_ for id_ in SKIPPABLE if id_ in requested)
 
 
 _COMES_WITH = {"torch": ("torch_npu",), "tensorflow": ("tensorflow_cpu", "npu_bridge")}
-"""What takes part as soon as something else does."""
+"""Packages that a job uses whenever it uses another one."""
 _ABSENT = "none"
 
 
 def imported_by(text: str) -> frozenset[str]:
-    """The packages of `PACKAGES` that a script imports by itself; its own modules are not read."""
+    """The packages of `PACKAGES` that a script imports; modules that it imports are not read."""
     found = set()
     for line in text.split("\n"):
         match line.replace(",", " ").split():
@@ -96,10 +99,10 @@ def imported_by(text: str) -> frozenset[str]:
 
 
 def package_rules(
-    job: JobRequirements, looks: Mapping[str, NodeLook], imported: Iterable[str]
+    job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str]
 ) -> Iterator[Finding]:
-    """All findings of this module: errors where the job uses what differs, else warnings."""
-    seen = {node: found for node, look in looks.items() if (found := value_of(look.packages))}
+    """Compares package versions: an error if the job uses the package, else a warning."""
+    seen = {node: found for node, probe in probes.items() if (found := value_of(probe.packages))}
     used = {*job.used, *imported}.union(*(packages.used for packages in seen.values()))
     used |= {other for name in used for other in _COMES_WITH.get(name, ())}
     python = {node: packages.python for node, packages in seen.items()}
@@ -128,7 +131,7 @@ def _differing(name: str, versions: Mapping[str, str], *, is_used: bool) -> Iter
 def port_findings(
     job: JobRequirements, node: str, listeners: Iterable[Listener]
 ) -> Iterator[Finding]:
-    """Ports of the job at which somebody listens."""
+    """Finds ports of the job that another program listens on."""
     holders: dict[str, dict[int, None]] = {}
     for listener in listeners:
         holders.setdefault(_listens(listener), {})[listener.port] = None
@@ -141,7 +144,8 @@ def port_findings(
         if hccl:
             free = len(wanted) - len(taken & set(wanted))
             fails = node in job.hccl_is_stated or free < len(job.devices[node])
-            yield _finding(
+            yield _finding_of(
+                "ports",
                 "error" if fails else "warning",
                 node,
                 f"port{'s' if len(hccl) > 1 else ''} {numbers(hccl)} of HCCL's "
@@ -155,21 +159,17 @@ def _one_port(job: JobRequirements, node: str, port: int, holder: str) -> Iterat
     if port == job.meeting_port and node == job.primary:
         text = f"port {port}, where the ranks are to meet, is taken by {holder}"
         remedy = "end it, or state another resources.chief_port"
-        yield _finding("error", node, text, remedy)
+        yield _finding_of("ports", "error", node, text, remedy)
     elif port == job.sshd_port:
-        # Ours keeps it while it runs: asked only where it does not.
+        # While our sshd runs, the script does not query its port.
         text = f"port {port} of the cluster's sshd, which does not run, is taken by {holder}"
-        yield _finding("error", node, text, "end it and run setup")
+        yield _finding_of("ports", "error", node, text, "end it and run setup")
 
 
 def _listens(listener: Listener) -> str:
     if listener.pid is None:
         return "a program that cannot be seen from here"
     return f"{listener.program} (pid {listener.pid})"
-
-
-def _finding(level: Level, node: str, text: str, remedy: str) -> Finding:
-    return Finding(id="ports", level=level, nodes=(node,), text=text, remedy=remedy)
 
 
 ENOUGH_BYTES = 1000**3
@@ -196,28 +196,28 @@ _LOOKS = {
     "surroundings": "devices",
     "ports": "links",
 }
-"""Which check an answer is for; where `present` is not known, `holders` is not either."""
+"""The check that an answer belongs to; if `present` is unknown, so is `holders`."""
 
 
 def readiness_findings(
-    job: JobRequirements, looks: Mapping[str, NodeLook], imported: Iterable[str] = ()
+    job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str] = ()
 ) -> tuple[Finding, ...]:
-    """All findings by check, of each error before warning, equal ones of several nodes as one.
+    """Returns all findings in the order of the checks; equal findings of several nodes are one.
 
-    `imported` are the packages that a script on this side imports.
+    `imported`: the packages that a script on the control machine imports.
     """
     found = [
-        *job_rules(looks),
-        *package_rules(job, looks, imported),
-        *(finding for node, look in looks.items() for finding in _of_node(job, node, look)),
-        *_switches(looks),
+        *job_rules(probes),
+        *package_rules(job, probes, imported),
+        *(finding for node, probe in probes.items() for finding in _of_node(job, node, probe)),
+        *_switches(probes),
     ]
     made = [finding for finding in in_order(found) if job.makes(finding.id)]
     return tuple(sorted(made, key=lambda finding: ORDER.index(finding.id)))
 
 
 def disk_findings(system: FileSystem, nodes: Sequence[str], *, what_for: str) -> Iterator[Finding]:
-    """Whether there is room for the logs of a job."""
+    """Checks the free space for the logs of a job."""
     free = f"{max(system.free_bytes, 0) // 1000**2} MB"
     inodes = system.free_inodes
     lacks = [free] if system.free_bytes < LEAST_FREE_BYTES else []
@@ -238,9 +238,9 @@ def disk_findings(system: FileSystem, nodes: Sequence[str], *, what_for: str) ->
 
 
 def script_findings(script: str, opening: str, nodes: Sequence[str]) -> Iterator[Finding]:
-    """Whether a script says of itself that Python is not to run it; `opening` is its first line.
+    """Finds a script whose first line (`opening`) names an interpreter other than Python.
 
-    What is called `.py` may be run by a shell that hands it to Python.
+    A file named `.py` may start as a shell script that runs Python: that is only a warning.
     """
     if not opening.startswith("#!") or any(word in opening for word in _PYTHONS):
         return
@@ -253,50 +253,50 @@ def script_findings(script: str, opening: str, nodes: Sequence[str]) -> Iterator
     )
 
 
-def _of_node(job: JobRequirements, node: str, look: NodeLook) -> Iterator[Finding]:
+def _of_node(job: JobRequirements, node: str, probe: NodeProbe) -> Iterator[Finding]:
     for name, check in _LOOKS.items():
-        answer = getattr(look, name)
-        if isinstance(answer, Unanswered) and not _is_reported(look, name, answer):
+        answer = getattr(probe, name)
+        if isinstance(answer, Unanswered) and not _is_reported(probe, name, answer):
             yield _finding_of(check, "warning", node, answer.message, "it was not checked")
-    for lack in value_of(look.lacks) or ():
+    for lack in value_of(probe.lacks) or ():
         text, _, remedy = lack.partition("; ")
         yield _finding_of("programs", "error", node, text, remedy)
-    yield from script_findings(str(job.script or ""), value_of(look.opening) or "", (node,))
-    for state, path in value_of(look.data) or ():
+    yield from script_findings(str(job.script or ""), value_of(probe.opening) or "", (node,))
+    for state, path in value_of(probe.data) or ():
         remedy = "bring it there, or correct `data` in the inventory"
         yield _finding_of("data", "error", node, _LACKS_DATA[state].format(path), remedy)
-    packages = value_of(look.packages)
+    packages = value_of(probe.packages)
     if packages is not None and packages.lacks:
         text = f"no module {packages.lacks} for {job.python}"
         yield _finding_of(
             "programs", "error", node, text, "install it or state another code.python"
         )
-    yield from _absent(job, node, value_of(look.present) or ())
-    yield from _ill(job, node, value_of(look.health) or {})
-    yield from _users(job, node, look)
-    if given := value_of(look.surroundings):
+    yield from _absent(job, node, value_of(probe.present) or ())
+    yield from _ill(job, node, value_of(probe.health) or {})
+    yield from _users(job, node, probe)
+    if given := value_of(probe.surroundings):
         yield from _in_container(job, node, given)
-    if addresses := value_of(look.device_ips):
+    if addresses := value_of(probe.device_ips):
         yield from _addresses(job, node, addresses)
-    yield from _links(node, look)
-    if listeners := value_of(look.listeners):
-        told = {process.pid for process in _processes(look)}
+    yield from _links(node, probe)
+    if listeners := value_of(probe.listeners):
+        reported = {process.pid for process in _processes(probe)}
         yield from port_findings(
-            job, node, [each for each in listeners if each.pid is None or each.pid not in told]
+            job, node, [each for each in listeners if each.pid is None or each.pid not in reported]
         )
-    if system := value_of(look.disk):
+    if system := value_of(probe.disk):
         yield from disk_findings(system, (node,), what_for="for the logs of ranks")
 
 
-def _is_reported(look: NodeLook, name: str, answer: Unanswered) -> bool:
-    """Whether another answer says it, or there was no question."""
+def _is_reported(probe: NodeProbe, name: str, answer: Unanswered) -> bool:
+    """Whether another answer reports it, or there was no query."""
     match name, answer.kind:
         case _, "not-asked":
             return True
         case "packages", "missing":
-            return True  # it is one of the programs that lack
+            return True  # one of the missing programs
         case "health", _:
-            return isinstance(look.holders, Unanswered)  # which come from the same table
+            return isinstance(probe.holders, Unanswered)  # they come from the same table
         case _:
             return False
 
@@ -306,7 +306,7 @@ def _finding_of(check: str, level: Level, node: str, text: str, remedy: str) -> 
 
 
 def _absent(job: JobRequirements, node: str, present: Sequence[int]) -> Iterator[Finding]:
-    """Devices of the job that the server does not have, where it tells which it has."""
+    """Finds devices of the job that npu-smi does not list."""
     absent = [id_ for id_ in sorted(job.devices[node]) if present and id_ not in present]
     if absent:
         verb = "is" if len(absent) == 1 else "are"
@@ -321,26 +321,24 @@ def _absent(job: JobRequirements, node: str, present: Sequence[int]) -> Iterator
 
 
 def _ill(job: JobRequirements, node: str, health: Mapping[int, str]) -> Iterator[Finding]:
-    """Devices of the job that npu-smi does not call OK."""
+    """Finds devices of the job that npu-smi does not report as OK."""
     if any(word != "OK" for word in health.values()):
-        from ascendboot.checks import devices as devices_module  # noqa: PLC0415 - seldom needed
-
         used = job.devices[node]
         remedy = (
             "look at the error codes of npu-smi info -t health; reset or replace the NPU, or state "
             "the others under `devices` and run setup"
         )
-        yield from devices_module.health_findings("devices", node, used, health, remedy)
+        yield from health_findings("devices", node, used, health, remedy)
         unchecked = "it was not checked"
-        yield from devices_module.not_understood("devices", node, used, health, unchecked)
+        yield from not_understood("devices", node, used, health, unchecked)
 
 
-def _users(job: JobRequirements, node: str, look: NodeLook) -> Iterator[Finding]:
-    """Who uses devices of the job; jobs that are told of anyhow are left out."""
-    told = {process.job_id for process in _processes(look)}
-    for holder in value_of(look.holders) or ():
+def _users(job: JobRequirements, node: str, probe: NodeProbe) -> Iterator[Finding]:
+    """Finds processes that use devices of the job, without those of jobs reported anyway."""
+    reported = {process.job_id for process in _processes(probe)}
+    for holder in value_of(probe.holders) or ():
         used = [id_ for id_ in holder.devices if id_ in job.devices[node]]
-        if used and holder.job_id not in told:
+        if used and holder.job_id not in reported:
             many = "are" if len(used) > 1 else "is"
             yield _finding_of(
                 "devices",
@@ -354,10 +352,8 @@ def _users(job: JobRequirements, node: str, look: NodeLook) -> Iterator[Finding]
 
 
 def _in_container(job: JobRequirements, node: str, given: NodeEnvironment) -> Iterator[Finding]:
-    """Devices of the job that its container does not have."""
-    from ascendboot.checks.hosts import device_node_findings  # noqa: PLC0415 - seldom needed
-
-    # setup has looked for what only some products want
+    """Finds devices of the job that the container does not have."""
+    # setup has checked the device nodes that only some products need
     place, used = job.containers[node] or "", tuple(job.devices[node])
     yield from device_node_findings(node, place, used, given, is_950=True, id_="devices")
 
@@ -389,9 +385,9 @@ def _addresses(job: JobRequirements, node: str, seen: DeviceIps) -> Iterator[Fin
             yield _finding_of("device-ips", "warning", node, text, remedy)
 
 
-def _links(node: str, look: NodeLook) -> Iterator[Finding]:
-    """Devices that reach no other node, and those of which nothing was heard, by reason."""
-    ports = value_of(look.ports)
+def _links(node: str, probe: NodeProbe) -> Iterator[Finding]:
+    """Finds devices whose link is down, and those without an answer, by reason."""
+    ports = value_of(probe.ports)
     if ports is None:
         return
     down = [id_ for id_, answer in ports.link.items() if value_of(answer) is False]
@@ -404,7 +400,7 @@ def _links(node: str, look: NodeLook) -> Iterator[Finding]:
     reasons: dict[tuple[str, str], list[int]] = {}
     for check, answers in (("links", ports.link), ("tls", ports.tls)):
         for id_, answer in answers.items():
-            # Some tools cannot tell the switch, which setup says.
+            # Some tools cannot report the switch; setup has said so.
             if isinstance(answer, Unanswered) and (check, answer.kind) != ("tls", "failed"):
                 why = answer.why.replace(f"-i {id_} ", "-i ID ")
                 reasons.setdefault((check, why), []).append(id_)
@@ -413,9 +409,9 @@ def _links(node: str, look: NodeLook) -> Iterator[Finding]:
         yield _finding_of(check, "warning", node, text, "it was not checked")
 
 
-def _switches(looks: Mapping[str, NodeLook]) -> Iterator[Finding]:
-    """TLS on at some devices and off at others of those that talk to each other."""
-    known = {name: ports.tls for name, look in looks.items() if (ports := value_of(look.ports))}
+def _switches(probes: Mapping[str, NodeProbe]) -> Iterator[Finding]:
+    """Finds devices of one job that differ in TLS."""
+    known = {name: ports.tls for name, probe in probes.items() if (ports := value_of(probe.ports))}
     switches = {
         name: {
             id_: is_on for id_, answer in of_node.items() if (is_on := value_of(answer)) is not None
@@ -423,12 +419,10 @@ def _switches(looks: Mapping[str, NodeLook]) -> Iterator[Finding]:
         for name, of_node in known.items()
     }
     if len({is_on for of_node in switches.values() for is_on in of_node.values()}) > 1:
-        from ascendboot.checks.network import tls_findings  # noqa: PLC0415 - seldom needed
-
         for finding in tls_findings(switches, "error"):
             yield replace(finding, id="tls", remedy=f"s{finding.remedy[1:]}")
 
 
-def _processes(look: NodeLook) -> Sequence[JobProcess]:
-    jobs = value_of(look.jobs)
+def _processes(probe: NodeProbe) -> Sequence[JobProcess]:
+    jobs = value_of(probe.jobs)
     return jobs.processes if jobs else ()

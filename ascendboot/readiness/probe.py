@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
+from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.parsers import npu_smi as npu_smi_parser
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import NOT_ASKED, Answer, attempt, part_of, sections_of
 from ascendboot.templates import script
@@ -39,41 +38,22 @@ def file_system(path: Path) -> FileSystem:
 T = TypeVar("T")
 
 
-def addresses_now(sections: Mapping[str, Section]) -> dict[int, Answer[str | None]]:
-    """The address of each device that was asked for, or why there is none."""
-    if sections["hccn_tool"].exit_code:
-        return {}
-    return _each(sections, "ip", "read the IP", _ips)
-
-
-def links_now(sections: Mapping[str, Section]) -> dict[int, Answer[bool]]:
-    """Whether the link of each device that was asked for is up, or why that is not known."""
-    return _each(sections, "link", "read the link", hccn_tool.parse_link)
-
-
-def switches_now(sections: Mapping[str, Section]) -> dict[int, Answer[bool]]:
-    """Whether TLS is on at each device that was asked for, or why that is not known."""
-    return _each(sections, "tls", "read the TLS switch", hccn_tool.parse_tls)
-
-
 def _each(
     sections: Mapping[str, Section], what: str, purpose: str, parse: Callable[[str, str], T]
 ) -> dict[int, Answer[T]]:
     names = [name for name in sections if name.endswith(f"/{what}")]
-    asked = sorted(int(name.partition("/")[0]) for name in names)
+    device_ids = sorted(int(name.partition("/")[0]) for name in names)
 
     def printed(device_id: int) -> T:
         tool = f"hccn_tool -i {device_id} -{what} -g"
         return parse(hccn_tool_output(sections.get(f"{device_id}/{what}"), tool), tool)
 
-    return {id_: attempt(f"{purpose} of device {id_}", partial(printed, id_)) for id_ in asked}
+    return {id_: attempt(f"{purpose} of device {id_}", partial(printed, id_)) for id_ in device_ids}
 
 
 def _ips(text: str, tool: str) -> str | None:
     return ",".join(address.ip for address in hccn_tool.parse_ip(text, tool)) or None
 
-
-# All of it runs before every job: where nothing is wrong, few programs are started.
 
 PACKAGES: Final = (
     "torch",
@@ -89,8 +69,8 @@ PACKAGES: Final = (
 )
 """Packages whose version a job depends on, by the names of their distributions."""
 
-# importlib.metadata is not there before Python 3.8 and takes 30 ms where it is; the folders beside
-# a package say the same. Nothing is imported: a framework takes seconds.
+# importlib.metadata needs Python 3.8 and 30 ms; the folders beside a package give the same
+# versions. No package is imported: a framework takes seconds.
 VERSIONS: Final = f"""
 import os, sys
 module, script = sys.argv[1:3]
@@ -140,19 +120,19 @@ DataState: TypeAlias = Literal["absent", "unreadable", "silent"]
 
 @dataclass(frozen=True)
 class Packages:
-    """What the interpreter of the job has, and what of it the script imports."""
+    """Packages of the job's interpreter, and those that the script imports."""
 
     python: str
     versions: Mapping[str, str] = field(default_factory=dict)
     """By the name of the distribution, with `_` for `-`."""
     used: frozenset[str] = frozenset()
     lacks: str = ""
-    """The module that it must have and has not."""
+    """The required module that is missing; may be empty."""
 
 
 @dataclass(frozen=True)
 class JobProcess:
-    """A process that carries the id of a job of ours."""
+    """A process with the id of a job in its environment."""
 
     pid: int
     job_id: str
@@ -161,7 +141,7 @@ class JobProcess:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The folder of such a job, and what became of its launcher here; none: there was none."""
+    """The folder of a job, and the state of its launcher on this node; none: it had none here."""
 
     job_id: str
     launcher: Launcher
@@ -170,7 +150,7 @@ class JobFolder:
 
 @dataclass(frozen=True)
 class Jobs:
-    """What lives of jobs on a node."""
+    """Jobs with processes or an open folder on a node."""
 
     processes: tuple[JobProcess, ...] = ()
     folders: tuple[JobFolder, ...] = ()
@@ -178,7 +158,7 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that uses devices; by its pid on the host side, where it may not be seen."""
+    """A process that uses devices; its pid on the host side may not be visible to us."""
 
     pid: int
     devices: tuple[int, ...]
@@ -188,7 +168,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class DeviceIps:
-    """The addresses of the devices by physical id: at boot, and now where that was asked."""
+    """Addresses of devices by physical id: at boot, and now for those that were queried."""
 
     at_boot: Mapping[int, str]
     now: Mapping[int, Answer[str | None]] = field(default_factory=dict)
@@ -196,48 +176,48 @@ class DeviceIps:
 
 @dataclass(frozen=True)
 class DevicePorts:
-    """Links that are up and TLS switches that are on, by physical id, where they were asked for."""
+    """Whether links are up and TLS is on, by physical id, for devices that were queried."""
 
     link: Mapping[int, Answer[bool]] = field(default_factory=dict)
     tls: Mapping[int, Answer[bool]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeLook:
-    """The answers of one node; a question that was not put is `NOT_ASKED`."""
+class NodeProbe:
+    """The answers of one node; `NOT_ASKED` if there was no query."""
 
     lacks: Answer[tuple[str, ...]] = NOT_ASKED
     opening: Answer[str] = NOT_ASKED
     """The first line of the script where it begins with `#!`."""
     packages: Answer[Packages] = NOT_ASKED
     data: Answer[tuple[tuple[DataState, str], ...]] = NOT_ASKED
-    """The paths that cannot be read, each with how that is."""
+    """The paths that cannot be read, each with its state."""
     jobs: Answer[Jobs] = NOT_ASKED
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
     disk: Answer[FileSystem] = NOT_ASKED
     holders: Answer[tuple[Holder, ...]] = NOT_ASKED
     present: Answer[tuple[int, ...]] = NOT_ASKED
-    """The devices that the server has; empty where they cannot be told."""
+    """The devices of the server; empty if unknown."""
     health: Answer[Mapping[int, str]] = NOT_ASKED
-    """How they are, in the tool's words."""
+    """Their health as npu-smi reports it."""
     device_ips: Answer[DeviceIps] = NOT_ASKED
     surroundings: Answer[NodeEnvironment] = NOT_ASKED
-    """Which of the devices the node's container has."""
+    """The devices in the node's container."""
     ports: Answer[DevicePorts] = NOT_ASKED
 
     @classmethod
-    def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeLook:
-        """The look in what `ask` returned; other names are left out."""
+    def of(cls, answers: Mapping[str, Answer[Any]]) -> NodeProbe:
+        """Takes the answers that are fields of this class."""
         return cls(**{name: answers[name] for name in cls.__dataclass_fields__ if name in answers})
 
 
 def parse_lacks(result: Result) -> tuple[str, ...]:
-    """Which programs are missing, each with what to do."""
+    """The missing programs, each with a remedy."""
     return tuple(_lines(_part(result, "lacks")))
 
 
 def parse_opening(result: Result) -> str:
-    """How the script begins, if it says what it is to be run by."""
+    """The first line of the script if it names an interpreter."""
     return _part(result, "opening").strip()
 
 
@@ -254,26 +234,26 @@ def parse_data(result: Result) -> tuple[tuple[DataState, str], ...]:
 
 
 def parse_packages(result: Result) -> Packages:
-    """What the interpreter said of itself."""
+    """The versions that the interpreter reported."""
     lines = _lines(_part(result, "packages"))
-    said: dict[str, list[str]] = {"python": [], "uses": [], "lacks": []}
+    printed: dict[str, list[str]] = {"python": [], "uses": [], "lacks": []}
     versions: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         match line.split(" "):
             case [("python" | "uses" | "lacks") as kind, word]:
-                said[kind].append(word)
+                printed[kind].append(word)
             case [name, version] if name and version:
                 versions[name] = version
             case _:
                 raise NotUnderstoodError(_SCRIPT, number, line, "a package and its version")
-    if len(said["python"]) != 1:
+    if len(printed["python"]) != 1:
         raise NotUnderstoodError(_SCRIPT, 1, "", "one version of Python")
-    lacks = "".join(said["lacks"])
-    return Packages(said["python"][0], versions, frozenset(said["uses"]), lacks)
+    lacks = "".join(printed["lacks"])
+    return Packages(printed["python"][0], versions, frozenset(printed["uses"]), lacks)
 
 
 def parse_jobs(result: Result) -> Jobs:
-    """What lives of jobs."""
+    """Processes and folders of jobs."""
     processes, folders = [], []
     for number, line in enumerate(_lines(_part(result, "jobs")), 1):
         match line.split(" ", 3):
@@ -287,13 +267,11 @@ def parse_jobs(result: Result) -> Jobs:
 
 
 def parse_listeners(result: Result) -> tuple[Listener, ...]:
-    """Who listens besides our sshd, where one of the ports is taken; nobody, where none is."""
-    said, sshd = _part(result, "listeners"), _part(result, "sshd")
-    if not said:
+    """The listeners other than our sshd; empty if no port of the job is taken."""
+    printed, sshd = _part(result, "listeners"), _part(result, "sshd")
+    if not printed:
         return ()
-    from ascendboot.facts.parsers import system  # noqa: PLC0415 - of no use for most jobs
-
-    return tuple(found for found in system.parse_ss(said) if str(found.pid) != sshd)
+    return tuple(found for found in system.parse_ss(printed) if str(found.pid) != sshd)
 
 
 def parse_disk(result: Result) -> FileSystem:
@@ -305,10 +283,10 @@ def parse_disk(result: Result) -> FileSystem:
 
 
 def parse_holders(result: Result) -> tuple[Holder, ...]:
-    """Who uses which devices."""
+    """The processes that use devices."""
     sections = sections_of(result, _SCRIPT)
     devices: dict[int, list[int]] = {}
-    for process in npu_smi_parser.parse_table(*_table(sections)).processes:
+    for process in npu_smi.parse_table(*_table(sections)).processes:
         devices.setdefault(process.pid, []).append(process.device_id)
     seen = _seen(_lines(part_of(sections, "holders", _SCRIPT)))
     return tuple(
@@ -317,54 +295,50 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
 
 
 def parse_present(result: Result) -> tuple[int, ...]:
-    """Which devices there are."""
-    return npu_smi_parser.parse_table(*_table(sections_of(result, _SCRIPT))).device_ids
+    """The devices that npu-smi lists."""
+    return npu_smi.parse_table(*_table(sections_of(result, _SCRIPT))).device_ids
 
 
 def parse_health(result: Result) -> Mapping[int, str]:
-    """How the devices are, in the tool's words."""
-    return npu_smi_parser.parse_health(*_table(sections_of(result, _SCRIPT)))
+    """The health of the devices as npu-smi reports it."""
+    return npu_smi.parse_health(*_table(sections_of(result, _SCRIPT)))
 
 
 def parse_device_ips(result: Result) -> DeviceIps:
-    """The addresses of the devices at boot, and of those that have another one, now."""
+    """The addresses at boot, and the current ones of devices that differ from the rank table."""
     sections = sections_of(result, _SCRIPT)
     if "hccn_conf" not in sections:
         return DeviceIps({})
     at_boot = hccn_tool.parse_conf(part_of(sections, "hccn_conf", _SCRIPT)).addresses
-    if "hccn_tool" not in sections:
+    if "hccn_tool" not in sections or sections["hccn_tool"].exit_code:
         return DeviceIps(at_boot)
-
-    return DeviceIps(at_boot, addresses_now(sections))
+    return DeviceIps(at_boot, _each(sections, "ip", "read the IP", _ips))
 
 
 def parse_ports(result: Result) -> DevicePorts:
-    """What hccn_tool says of the devices' network ports; nothing where they need none."""
+    """Links and TLS switches that hccn_tool reports; empty if the job needs none."""
     sections = sections_of(result, _SCRIPT)
     if "hccn_tool" not in sections:
         return DevicePorts()
     part_of(sections, "hccn_tool", _SCRIPT)
 
-    return DevicePorts(links_now(sections), switches_now(sections))
+    return DevicePorts(
+        _each(sections, "link", "read the link", hccn_tool.parse_link),
+        _each(sections, "tls", "read the TLS switch", hccn_tool.parse_tls),
+    )
 
 
 def _table(sections: Mapping[str, Section]) -> tuple[str, DeviceIds]:
-    """The table of NPUs, and their physical ids where those were asked for."""
-    table = _npu_smi_output(sections, "processes", npu_smi_parser.TOOL)
+    """The table of NPUs, and their physical ids if the script queried them."""
+    table = npu_smi_output(sections, "processes", npu_smi.TOOL, _SCRIPT)
     if "mapping" not in sections:
         return table, {}
-    mapping = _npu_smi_output(sections, "mapping", npu_smi.MAPPING)
+    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING, _SCRIPT)
     return table, npu_smi.parse_mapping(mapping).device_ids
 
 
-def _npu_smi_output(sections: Mapping[str, Section], name: str, tool: str) -> str:
-    if name in sections:
-        npu_smi.refuse_failure(sections[name].text, tool)
-    return part_of(sections, name, _SCRIPT)
-
-
 def _seen(lines: Sequence[str]) -> dict[int, tuple[str, str]]:
-    """By pid: the id of its job, if it has one, and its command."""
+    """Maps each pid to the id of its job (may be empty) and its command."""
     found = {}
     for number, line in enumerate(lines, 1):
         match line.split(" ", 2):

@@ -24,7 +24,7 @@ from ascendboot.readiness.checks import (
     readiness_findings,
     script_findings,
 )
-from ascendboot.readiness.probe import NodeLook
+from ascendboot.readiness.probe import NodeProbe
 from ascendboot.readiness.requirements import (
     host_queries,
     job_requirements,
@@ -60,41 +60,41 @@ _IMAGE = Command(
 
 @dataclass(frozen=True)
 class NodeReply:
-    """What one node said."""
+    """The reply of one node."""
 
     problems: tuple[str, ...]
-    """What is not as setup left it."""
+    """Differences from what setup left."""
     own: tuple[Installed, ...]
-    """What of ours is there, by side."""
+    """What ascendboot has installed, by side."""
     has_script: bool
     clock: Clock
     image: Mapping[str, str]
     code: CodeTree | None
-    look: NodeLook
+    probe: NodeProbe
 
 
 @dataclass(frozen=True)
 class ReadinessQuery:
-    """How a node is asked: both its sides, in one execution."""
+    """Queries both sides of a node in one execution."""
 
     cluster: Cluster
-    applied: SetupRecord
+    record: SetupRecord
     job: JobRequirements
     sending: CodeSender | None
 
-    def ask(self, node: Node, sides: Sides) -> NodeReply:
-        """What a node says.
+    def run(self, node: Node, sides: Sides) -> NodeReply:
+        """Query a node.
 
         Raises:
-            NodeError: it could not be asked, or not understood in what every job needs.
+            NodeError: the query failed, or an answer that every job needs was not understood.
         """
-        left = self.applied.nodes[node.name]
+        left = self.record.nodes[node.name]
         needed = self._needed(node)
         work = {**needed, **work_queries(self.job, node)}
         host: dict[str, Fact[Any]] = {**host_queries(self.job, node)}
         if left.host_sshd:
             host["served"] = self._own(left)
-        answers = _asked(node, sides, left.engine, host, work)
+        answers = _query_sides(node, sides, left.engine, host, work)
         for name in (*needed, *host.keys() & {"served"}):
             answer = answers[name]
             if isinstance(answer, Unanswered):
@@ -110,20 +110,20 @@ class ReadinessQuery:
             clock=values["clock"],
             image=values.get("image", {}),
             code=values.get("code_tree"),
-            look=NodeLook.of(answers),
+            probe=NodeProbe.of(answers),
         )
 
     def _needed(self, node: Node) -> dict[str, Fact[Any]]:
-        """What has to be answered, or nothing is started."""
-        asked: dict[str, Fact[Any]] = {"own": self._own(self.applied.nodes[node.name])}
+        """The queries without whose answers no job starts."""
+        queries: dict[str, Fact[Any]] = {"own": self._own(self.record.nodes[node.name])}
         if self.job.script is not None:
-            asked["script"] = _script_question(str(self.job.script))
+            queries["script"] = _script_query(str(self.job.script))
         if self.job.makes("code"):
-            asked |= code_queries(self.cluster)
-            asked |= self.sending.questions() if self.sending else {}
+            queries |= code_queries(self.cluster)
+            queries |= self.sending.questions() if self.sending else {}
         if node.container is not None and node == self.cluster.primary:
-            asked["image"] = Fact("image", _IMAGE, _set_by_image)
-        return asked
+            queries["image"] = Fact("image", _IMAGE, _set_by_image)
+        return queries
 
     def _own(self, left: NodeRecord) -> Fact[Installed]:
         question = installed_query(
@@ -134,7 +134,7 @@ class ReadinessQuery:
         return Fact("own", question, parse_installed)
 
 
-def _script_question(path: str) -> Fact[bool]:
+def _script_query(path: str) -> Fact[bool]:
     has_script = Command(
         argv=("test", "-f", path, "-a", "-r", path),
         purpose=f"look for {path}",
@@ -144,23 +144,23 @@ def _script_question(path: str) -> Fact[bool]:
     return Fact("script", has_script, lambda result: result.checked().exit_code == 0)
 
 
-def _asked(
+def _query_sides(
     node: Node,
     sides: Sides,
     engine: str,
     host: Mapping[str, Fact[Any]],
     work: Mapping[str, Fact[Any]],
 ) -> dict[str, Answer[Any]]:
-    """The answers of both sides, in one execution; in two where nobody knows the engine."""
+    """The answers of both sides, from one execution; from two if the engine is unknown."""
     if node.container is None:
         return query(sides.work, {**work, **host})
     commands = tuple(dict.fromkeys(fact.command for fact in host.values()))
     if engine:
         both = HostAndContainer(sides.host, ContainerExec(engine, node.container), commands)
-        answers, said = query(both, work), both.on_host
+        answers, results = query(both, work), both.on_host
     else:
-        answers, said = query(sides.work, work), sides.host.run_all(commands)
-    result = dict(zip(commands, said, strict=True))
+        answers, results = query(sides.work, work), sides.host.run_all(commands)
+    result = dict(zip(commands, results, strict=True))
     return {
         **answers,
         **{name: answer_to(fact, result[fact.command]) for name, fact in host.items()},
@@ -181,18 +181,18 @@ _HERE = "on this side, for the logs of the job"
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """What was found on all nodes together."""
+    """The result of all readiness checks."""
 
     script: PurePosixPath
     """Where the script lies on the nodes; only its name counts when it is copied there."""
     is_copied: bool
-    """It is not on the nodes and comes from the operator's side."""
+    """It is not on the nodes and comes from the control machine."""
     problems: tuple[str, ...]
-    """Why nothing may be started, nodes folded; empty when all are ready."""
+    """Why the job cannot start, nodes folded; empty if all nodes are ready."""
     warnings: tuple[str, ...] = ()
-    """What stops nothing and is worth a word."""
+    """Findings that do not stop the job."""
     leftovers: tuple[Leftover, ...] = ()
-    """What is left of earlier jobs; nothing may be started before it is ended."""
+    """Processes of earlier jobs; they must end before the job starts."""
     left: tuple[str, ...] = ()
     """The same in words."""
     clocks: NodeClocks
@@ -202,7 +202,7 @@ class Readiness:
 
 def check_readiness(
     cluster: Cluster,
-    applied: SetupRecord,
+    record: SetupRecord,
     transports: Mapping[str, Transport],
     script: str,
     *,
@@ -211,83 +211,86 @@ def check_readiness(
     sending: CodeSender | None = None,
     meanwhile: Callable[[], object] = nothing,
     skipped: Collection[str] = (),
-    here: FileSystem | None = None,
+    control_disk: FileSystem | None = None,
 ) -> Readiness:
-    """Make all checks but the `skipped` ones on every node, in one execution each.
+    """Run all checks but the `skipped` ones on every node, in one execution each.
 
-    `sending` holds the code that the nodes should have from this side. `here` is where this side
-    keeps the logs. `meanwhile` is called while the nodes look.
+    `sending` holds the code that the control machine sends to the nodes, `control_disk` the file
+    system of its logs. `meanwhile` is called while the queries run.
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
-    asking = ReadinessQuery(
-        cluster, applied, job_requirements(cluster, applied, path, skipped), sending
+    readiness_query = ReadinessQuery(
+        cluster, record, job_requirements(cluster, record, path, skipped), sending
     )
     sides = {name: Sides(hosts[name], transports[name]) for name in transports}
     answers = for_each(
         cluster.nodes,
-        lambda node: asking.ask(node, sides[node.name]),
+        lambda node: readiness_query.run(node, sides[node.name]),
         forks=forks,
         meanwhile=meanwhile,
     )
-    return _readiness(asking, answers, script, here)
+    return _readiness(readiness_query, answers, script, control_disk)
 
 
 def _readiness(
-    asking: ReadinessQuery,
+    readiness_query: ReadinessQuery,
     answers: Mapping[str, NodeReply | NodeError],
     script: str,
-    here: FileSystem | None,
+    control_disk: FileSystem | None,
 ) -> Readiness:
-    """What follows from the answers of all nodes together."""
-    heard = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
-    is_copied = not any(answer.has_script for answer in heard.values()) and Path(script).is_file()
-    found = _found(asking, heard, script, here, is_copied=is_copied)
+    """Combines the answers of all nodes."""
+    replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
+    is_copied = not any(answer.has_script for answer in replies.values()) and Path(script).is_file()
+    found = _found(readiness_query, replies, script, control_disk, is_copied=is_copied)
     errors = [finding for finding in found if finding.level == "error"]
     return Readiness(
-        script=asking.job.script or PurePosixPath(Path(script).name),
+        script=readiness_query.job.script or PurePosixPath(Path(script).name),
         is_copied=is_copied,
-        problems=(*_silent(answers), *(_finding_line(f) for f in errors if f.id != "leftovers")),
+        problems=(
+            *_unreachable(answers),
+            *(_finding_line(f) for f in errors if f.id != "leftovers"),
+        ),
         warnings=(
-            *((_STATED,) if asking.cluster.facts == "stated" else ()),
+            *((_STATED,) if readiness_query.cluster.facts == "stated" else ()),
             *(_finding_line(finding) for finding in found if finding.level != "error"),
         ),
-        leftovers=leftovers({name: answer.look for name, answer in heard.items()}),
+        leftovers=leftovers({name: answer.probe for name, answer in replies.items()}),
         left=tuple(_finding_line(finding) for finding in errors if finding.id == "leftovers"),
         clocks=NodeClocks(
-            {name: answer.clock.offset_s for name, answer in heard.items()},
-            max((answer.clock.uncertainty_s for answer in heard.values()), default=0.0),
+            {name: answer.clock.offset_s for name, answer in replies.items()},
+            max((answer.clock.uncertainty_s for answer in replies.values()), default=0.0),
         ),
-        image=next((answer.image for answer in heard.values() if answer.image), {}),
+        image=next((answer.image for answer in replies.values() if answer.image), {}),
     )
 
 
 def _found(
-    asking: ReadinessQuery,
-    heard: Mapping[str, NodeReply],
+    readiness_query: ReadinessQuery,
+    replies: Mapping[str, NodeReply],
     script: str,
-    here: FileSystem | None,
+    control_disk: FileSystem | None,
     *,
     is_copied: bool,
 ) -> list[Finding]:
-    """What the checks that are made find, in the order in which it is told."""
-    job = asking.job
-    looks = {name: answer.look for name, answer in heard.items()}
+    """The findings of all checks that are not skipped, in the order of the report."""
+    job = readiness_query.job
+    probes = {name: answer.probe for name, answer in replies.items()}
     text = Path(script).read_text(errors="replace") if is_copied else ""
     found = [
-        *_of_setup(heard),
-        *open_to_others({name: answer.own for name, answer in heard.items()}),
-        *_of_code_and_script(asking, heard, script, is_copied=is_copied),
+        *_of_setup(replies),
+        *open_to_others({name: answer.own for name, answer in replies.items()}),
+        *_of_code_and_script(readiness_query, replies, script, is_copied=is_copied),
         *script_findings(script, text.partition("\n")[0], ()),
-        *readiness_findings(job, looks, imported_by(text)),
-        *(disk_findings(here, (), what_for=_HERE) if here else ()),
+        *readiness_findings(job, probes, imported_by(text)),
+        *(disk_findings(control_disk, (), what_for=_HERE) if control_disk else ()),
     ]
     made = (finding for finding in found if job.makes(finding.id))
     return sorted(made, key=lambda finding: ORDER.index(finding.id))
 
 
-def _silent(answers: Mapping[str, NodeReply | NodeError]) -> list[str]:
-    """The nodes that could not be asked, each reason once."""
+def _unreachable(answers: Mapping[str, NodeReply | NodeError]) -> list[str]:
+    """The nodes whose query failed, each reason once."""
     reasons: dict[str, list[str]] = {}
     for name, answer in answers.items():
         if isinstance(answer, NodeError):
@@ -304,34 +307,36 @@ def _problem(id_: str, nodes: Sequence[str], text: str, remedy: str) -> Finding:
     return Finding(id=id_, level="error", nodes=tuple(nodes), text=text, remedy=remedy)
 
 
-def _of_setup(heard: Mapping[str, NodeReply]) -> tuple[Finding, ...]:
+def _of_setup(replies: Mapping[str, NodeReply]) -> tuple[Finding, ...]:
     return in_order(
         _problem("setup", (name,), f"not ready: {problem}", "run setup")
-        for name, answer in heard.items()
+        for name, answer in replies.items()
         for problem in answer.problems
     )
 
 
 def _of_code_and_script(
-    asking: ReadinessQuery,
-    heard: Mapping[str, NodeReply],
+    readiness_query: ReadinessQuery,
+    replies: Mapping[str, NodeReply],
     script: str,
     *,
     is_copied: bool,
 ) -> tuple[Finding, ...]:
-    """Where the code differs, that says more than that a script is missing."""
-    trees = {name: answer.code for name, answer in heard.items() if answer.code is not None}
-    found = tuple(_of_code(asking.cluster, trees, asking.sending)) if trees else ()
-    having = [name for name, answer in heard.items() if answer.has_script]
-    lacking = [] if is_copied else [name for name in heard if name not in having]
-    missing = _of_script(lacking, having, asking.job.script, script) if lacking else ()
+    """Differences of the code; only without any, a missing script."""
+    trees = {name: answer.code for name, answer in replies.items() if answer.code is not None}
+    found = (
+        tuple(_of_code(readiness_query.cluster, trees, readiness_query.sending)) if trees else ()
+    )
+    having = [name for name, answer in replies.items() if answer.has_script]
+    lacking = [] if is_copied else [name for name in replies if name not in having]
+    missing = _of_script(lacking, having, readiness_query.job.script, script) if lacking else ()
     return found or tuple(missing)
 
 
 def _of_code(
     cluster: Cluster, trees: Mapping[str, CodeTree], sending: CodeSender | None
 ) -> Iterator[Finding]:
-    """Why the code is not what it should be."""
+    """Finds differences from the code that the nodes should have."""
     if sending is None:
         remedy = "make the folders equal, or state code.source and run setup"
         for finding in in_order(code_findings(cluster, trees)):

@@ -1,4 +1,4 @@
-"""What `train` asks of a launch: the cluster as it was set up, and the script as it was found."""
+"""Builds the launch request of `train` from the record of setup and the readiness report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def job_request(
     cluster: Cluster,
-    applied: SetupRecord,
+    record: SetupRecord,
     ready: Readiness,
     *,
     script: str,
@@ -29,21 +29,21 @@ def job_request(
     min_nodes: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> LaunchRequest:
-    """The request for a job in which every node was found ready: nothing is looked at again."""
-    placement = applied.placement(cluster)
+    """The launch request of a job whose nodes are all ready; queries nothing."""
+    placement = record.placement(cluster)
     with_table = cluster.resource_mode == "rank-table"
     by_chief = cluster.resource_mode == "no-rank-table"
     table = f"resources/{rank_table_name(placement)}"
-    primary = applied.nodes[cluster.primary_name]
+    primary = record.nodes[cluster.primary_name]
     return LaunchRequest(
         job_id=job_id,
         cluster=cluster.name,
         placement=placement,
-        base=applied.base,
+        base=record.base,
         login=Login(user=primary.user, uid=primary.uid, home=PurePosixPath(primary.home)),
-        mpirun=PurePosixPath(applied.mpirun),
-        networks=applied.networks,
-        rank_table=applied.base / table if with_table else None,
+        mpirun=PurePosixPath(record.mpirun),
+        networks=record.networks,
+        rank_table=record.base / table if with_table else None,
         rank_table_sha256=primary.files[table].sha256 if with_table else "",
         chief=chief_settings(cluster, placement) if by_chief else {},
         meeting={} if by_chief else meeting_settings(cluster, placement),
@@ -55,11 +55,11 @@ def job_request(
         workdir=None
         if ready.is_copied
         else PurePosixPath(cluster.code_path or ready.script.parent),
-        launcher=applied.launcher,
+        launcher=record.launcher,
         min_nodes=min_nodes,
-        ssh_port=applied.port,
+        ssh_port=record.port,
         mpi_args=cluster.mpi_args,
-        launcher_env=_launcher_env(cluster, applied, ready.image),
+        launcher_env=_launcher_env(cluster, record, ready.image),
         path=ready.image.get("PATH", ""),
         grace_s=grace_s,
         log_limit=cluster.log_limit,
@@ -68,23 +68,23 @@ def job_request(
 
 
 def _launcher_env(
-    cluster: Cluster, applied: SetupRecord, image: Mapping[str, str]
+    cluster: Cluster, record: SetupRecord, image: Mapping[str, str]
 ) -> dict[str, str]:
-    """What of the image, before it of the profile, over both of the inventory, is for the launcher.
+    """The environment of the launcher, as the ranks see it.
 
-    So do the ranks see it.
+    The inventory overrides the profile; paths of the profile stand before those of the image.
     """
-    launcher = applied.launcher
+    launcher = record.launcher
     names = LAUNCHER_NAMES if launcher.horovodrun or launcher.torchrun else ()
     of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
     of_profile = {
         name: f"{value}:{of_image[name]}" if of_image.get(name) else value
-        for name, value in applied.launcher_env.items()
+        for name, value in record.launcher_env.items()
     }
     stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
     return {**of_image, **of_profile, **stated}
 
 
 def script_arguments(argv: list[str]) -> tuple[str, ...]:
-    """What stands after `--`: Invoke joins these words, the command line still has them apart."""
+    """The words after `--`, from the command line: Invoke joins them."""
     return tuple(argv[argv.index("--") + 1 :]) if "--" in argv else ()

@@ -33,67 +33,67 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.readiness.probe import Jobs, NodeLook
+    from ascendboot.readiness.probe import Jobs, NodeProbe
     from ascendboot.setup.record import SetupRecord
 
 _MOST_PORTS = 1024
 _STATES_FIRST_PORT = "HCCL_IF_BASE_PORT"
 _OF_LINKS = {"link": "links", "tls": "tls"}
-"""The check for which a question to hccn_tool is put."""
+"""The check that needs a query of hccn_tool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequirements:
-    """The job as far as it is known before any node is asked."""
+    """What a job needs, as known before any query of a node."""
 
     base: PurePosixPath
     python: str
     mpirun: str
-    """Empty where nothing of Open MPI takes part."""
+    """Empty if the job does not use Open MPI."""
     module: str
-    """What the interpreter must have, if anything."""
+    """The module that the interpreter must have; may be empty."""
     script: PurePosixPath | None
-    """Where it would lie on the nodes; None: it comes from the control machine."""
+    """Its path on the nodes; None: it comes from the control machine."""
     primary: str
     meeting_port: int | None
-    """Where the ranks meet on the primary, if they do."""
+    """The port on the primary where the ranks meet, if they do."""
     hccl_ports: Mapping[str, tuple[int, ...]]
-    """By node; empty where HCCL needs none, or chooses by itself."""
+    """By node; empty if HCCL needs none or chooses its own."""
     hccl_is_stated: frozenset[str]
-    """The nodes for which the inventory says at which port HCCL begins: it takes no other."""
+    """The nodes whose first HCCL port the inventory states: HCCL takes no other."""
     sshd_port: int | None
-    """Of the cluster's own sshd, where it listens on the workload side."""
+    """The port of the cluster's sshd, if it listens on the workload side."""
     containers: Mapping[str, str | None]
     """By node, the container in which its ranks run."""
     devices: Mapping[str, Mapping[int, str | None]]
     """By node, the devices of the job with their IP in the rank table, if there is one."""
     linked: Mapping[str, tuple[int, ...]]
-    """By node, the devices that talk to others by their network ports; none on one node alone."""
+    """By node, the devices that use their network ports; empty for a job on one node."""
     data: tuple[str, ...]
     """Paths that must be readable."""
     used: frozenset[str]
-    """Packages that are in use whatever the script imports."""
+    """Packages that the job uses whatever the script imports."""
     skipped: frozenset[str]
-    """Checks that are not made."""
+    """Ids of the checks that the operator skips."""
 
     def makes(self, check: str) -> bool:
         """Whether a check is made."""
         return check not in self.skipped
 
     def ports_on(self, node: str) -> tuple[int, ...]:
-        """The ports that must be free on a node, but for our sshd's."""
+        """The ports that must be free on a node, without that of our sshd."""
         meeting = (self.meeting_port,) if self.meeting_port and node == self.primary else ()
         return (*meeting, *self.hccl_ports[node])
 
 
 def job_requirements(
-    cluster: Cluster, applied: SetupRecord, script: PurePosixPath | None, skipped: Collection[str]
+    cluster: Cluster, record: SetupRecord, script: PurePosixPath | None, skipped: Collection[str]
 ) -> JobRequirements:
-    """What a job of this cluster, as it was set up, needs."""
-    launcher = applied.launcher
+    """Derives what a job of this cluster needs from the inventory and the record of setup."""
+    launcher = record.launcher
     with_table = cluster.resource_mode == "rank-table"
     meets = launcher.torchrun or not with_table
-    placement = applied.placement(cluster)
+    placement = record.placement(cluster)
     devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
     for slot in placement.slots:
         devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
@@ -105,37 +105,37 @@ def job_requirements(
     alone = len(placement.nodes) == 1
     from_host = any(cluster.serves_from_host(node) for node in cluster.nodes)
     return JobRequirements(
-        base=applied.base,
+        base=record.base,
         python=cluster.python,
-        mpirun="" if launcher.torchrun else applied.mpirun,
+        mpirun="" if launcher.torchrun else record.mpirun,
         module="torch" if launcher.torchrun else "",
         script=script,
         primary=placement.primary.name,
         meeting_port=cluster.chief_port if meets else None,
         hccl_ports={name: () if alone else _ports_of_hccl(env) for name, env in envs.items()},
         hccl_is_stated=frozenset(name for name, env in envs.items() if _STATES_FIRST_PORT in env),
-        sshd_port=None if from_host else applied.port,
+        sshd_port=None if from_host else record.port,
         containers={node.name: node.container for node in placement.nodes},
         devices=devices,
         linked=linked,
         data=cluster.data,
-        used=_used(cluster, applied),
+        used=_used(cluster, record),
         skipped=frozenset(skipped),
     )
 
 
 def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
-    """What is asked of the workload side; all share one run of one script."""
-    asks_ports = job.makes("ports")
-    ports = [f"{port:04X}" for port in job.ports_on(node.name)] if asks_ports else []
-    sshd = f"{job.sshd_port:04X}" if job.sshd_port and asks_ports else ""
+    """The queries for the workload side; all share one run of one script."""
+    with_ports = job.makes("ports")
+    ports = [f"{port:04X}" for port in job.ports_on(node.name)] if with_ports else []
+    sshd = f"{job.sshd_port:04X}" if job.sshd_port and with_ports else ""
     words = (job.base, job.python, job.module, job.script or "", job.mpirun)
     data = job.data if job.makes("data") else ()
-    asks_versions = bool(job.module) or (job.makes("packages") and len(job.devices) > 1)
+    with_versions = bool(job.module) or (job.makes("packages") and len(job.devices) > 1)
     command = Command(
         argv=(
             *("bash", "-c", WORK, "ascendboot", *map(str, words)),
-            *("|".join(ports), VERSIONS if asks_versions else "", sshd),
+            *("|".join(ports), VERSIONS if with_versions else "", sshd),
             *data,
         ),
         purpose="look at what the job needs",
@@ -144,7 +144,7 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     )
     packages = Fact("packages", command, parse_packages, f"ask {job.python} for packages")
     return {
-        **({"packages": packages} if asks_versions else {}),
+        **({"packages": packages} if with_versions else {}),
         **({"data": Fact("data", command, parse_data, "look for the data")} if data else {}),
         **(device_node_query(node) if job.makes("devices") else {}),
         "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
@@ -156,34 +156,34 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
 
 
 def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
-    """What is asked of the host side about the devices; slow, so beside everything else."""
-    asks_users = "users" if job.makes("devices") else ""
+    """The queries about devices for the host side; they are slow, so they run beside the others."""
+    users = "users" if job.makes("devices") else ""
     ips = job.devices[node.name] if job.makes("device-ips") else {}
-    # Two ports of one device are two addresses, and hccn.conf has room for one.
+    # A device with two ports has two addresses, but hccn.conf holds one.
     pairs = [f"{id_}={ip}" for id_, ip in ips.items() if ip and "," not in ip]
     linked = job.linked[node.name]
-    questions = [what for what in ("link", "tls") if linked and job.makes(_OF_LINKS[what])]
-    if not (asks_users or pairs or questions):
+    queries = [what for what in ("link", "tls") if linked and job.makes(_OF_LINKS[what])]
+    if not (users or pairs or queries):
         return {}
     command = Command(
         argv=(
-            *("bash", "-c", HOST, "ascendboot", asks_users),
-            *(" ".join(questions), " ".join(map(str, linked)), *pairs),
+            *("bash", "-c", HOST, "ascendboot", users),
+            *(" ".join(queries), " ".join(map(str, linked)), *pairs),
         ),
         purpose="look at the devices",
         effect=Effect.READ,
         timeout_s=60.0,
         aside=True,
     )
-    users = Fact("holders", command, parse_holders, "see who uses the devices")
+    holders = Fact("holders", command, parse_holders, "see who uses the devices")
     present = Fact("present", command, parse_present, "see which devices there are")
     health = Fact("health", command, parse_health, "see how the devices are")
     ports = Fact("ports", command, parse_ports, "read links and TLS switches of the devices")
     addresses = Fact("device_ips", command, parse_device_ips, "read the addresses of the devices")
     return {
-        **({"holders": users, "present": present, "health": health} if asks_users else {}),
+        **({"holders": holders, "present": present, "health": health} if users else {}),
         **({"device_ips": addresses} if pairs else {}),
-        **({"ports": ports} if questions else {}),
+        **({"ports": ports} if queries else {}),
     }
 
 
@@ -192,9 +192,9 @@ def _ports_of_hccl(env: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(ports) if len(ports) <= _MOST_PORTS else ()
 
 
-def _used(cluster: Cluster, applied: SetupRecord) -> frozenset[str]:
-    used = {"torch", "torch_npu"} if applied.launcher.torchrun or cluster.is_for_torch else set()
-    if applied.launcher.horovodrun:
+def _used(cluster: Cluster, record: SetupRecord) -> frozenset[str]:
+    used = {"torch", "torch_npu"} if record.launcher.torchrun or cluster.is_for_torch else set()
+    if record.launcher.horovodrun:
         used.add("horovod")
     if cluster.profile == "rec-sdk-tf":
         used |= {"tensorflow", "npu_bridge", "horovod"}
@@ -206,19 +206,19 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Leftover:
-    """What lives of a job whose launcher is gone."""
+    """Processes that remain of a job whose launcher has ended."""
 
     job_id: str
     folder: PurePosixPath
-    """The job's, on every node."""
+    """The folder of the job, the same on every node."""
     pids: Mapping[str, tuple[int, ...]]
     """By node."""
 
 
-def job_rules(looks: Mapping[str, NodeLook]) -> Iterator[Finding]:
-    """All findings of this module."""
-    left = {leftover.job_id for leftover in leftovers(looks)}
-    known = _known(looks)
+def job_rules(probes: Mapping[str, NodeProbe]) -> Iterator[Finding]:
+    """Finds running jobs, leftovers of jobs and processes without a record."""
+    left = {leftover.job_id for leftover in leftovers(probes)}
+    known = _known(probes)
     recorded = {folder.job_id for jobs in known.values() for folder in jobs.folders}
     for node, jobs in known.items():
         for job_id in dict.fromkeys(process.job_id for process in jobs.processes):
@@ -236,12 +236,12 @@ def job_rules(looks: Mapping[str, NodeLook]) -> Iterator[Finding]:
                 )
 
 
-def leftovers(looks: Mapping[str, NodeLook]) -> tuple[Leftover, ...]:
-    """The jobs whose launcher began on one of these nodes and runs on none of them any more.
+def leftovers(probes: Mapping[str, NodeProbe]) -> tuple[Leftover, ...]:
+    """The jobs whose launcher started on one of these nodes and runs on none of them.
 
-    Of a job whose launcher was never seen here nobody knows: it counts as one that runs.
+    A job whose launcher started on no node of these counts as running.
     """
-    known = _known(looks)
+    known = _known(probes)
     folders = [folder for jobs in known.values() for folder in jobs.folders]
     lives = {process.job_id for jobs in known.values() for process in jobs.processes}
     gone = dict.fromkeys(f.job_id for f in folders if f.launcher == "gone" and f.job_id in lives)
@@ -257,8 +257,8 @@ def leftovers(looks: Mapping[str, NodeLook]) -> tuple[Leftover, ...]:
     )
 
 
-def _known(looks: Mapping[str, NodeLook]) -> dict[str, Jobs]:
-    return {node: jobs for node, look in looks.items() if (jobs := value_of(look.jobs))}
+def _known(probes: Mapping[str, NodeProbe]) -> dict[str, Jobs]:
+    return {node: jobs for node, probe in probes.items() if (jobs := value_of(probe.jobs))}
 
 
 def _pids(jobs: Jobs, job_id: str) -> tuple[int, ...]:

@@ -152,13 +152,13 @@ def test_a_container_with_some_devices_counts_them_from_0() -> None:
 
 
 def test_before_a_job_its_devices_are_looked_for_in_its_container() -> None:
-    lacking = found.look(2, surroundings=Answered(given(0, 1, 2)))
-    assert found.said(found.look(1), lacking) == [
+    lacking = found.probe(2, surroundings=Answered(given(0, 1, 2)))
+    assert found.said(found.probe(1), lacking) == [
         (
             "devices error lab-2: the container rec-sdk has no /dev/davinci3; Create it again with "
             "--device=/dev/davinci3"
         )
     ]
-    granted = found.look(2, surroundings=Answered(given(0, 1, 2, visible="0-2")))
-    (line,) = found.said(found.look(1), granted)
+    granted = found.probe(2, surroundings=Answered(given(0, 1, 2, visible="0-2")))
+    (line,) = found.said(found.probe(1), granted)
     assert line.startswith("devices error lab-2: device 3 is not granted to the container rec-sdk")

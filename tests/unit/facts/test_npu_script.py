@@ -1,4 +1,4 @@
-"""The script that asks the NPUs, run by bash against stand-ins for npu-smi and hccn_tool."""
+"""The script that queries the NPUs, run by bash against stand-ins for npu-smi and hccn_tool."""
 
 from __future__ import annotations
 
@@ -474,6 +474,6 @@ def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
     assert isinstance(networks, Answered)
     assert networks.value[0].link_up == Unanswered(
         "not-understood",
-        "could not read the link of device 3: the script that asks the NPUs: line 1 "
+        "could not read the link of device 3: the script that queries the NPUs: line 1 "
         'not understood: ""; expected what hccn_tool -i 3 -link -g said',
     )

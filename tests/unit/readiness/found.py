@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered
 from ascendboot.readiness.checks import readiness_findings
-from ascendboot.readiness.probe import DeviceIps, Jobs, NodeLook, Packages
+from ascendboot.readiness.probe import DeviceIps, Jobs, NodeProbe, Packages
 from ascendboot.readiness.requirements import JobRequirements
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ JOB = JobRequirements(
 )
 
 
-def look(number: int, **changes: Any) -> NodeLook:
+def probe(number: int, **changes: Any) -> NodeProbe:
     """What a node says on which all is well."""
-    plain = NodeLook(
+    plain = NodeProbe(
         lacks=Answered(()),
         opening=Answered(""),
         packages=Answered(Packages("3.10.4", {"torch": "2.3.1", "numpy": "1.26.4"})),
@@ -54,7 +54,7 @@ def look(number: int, **changes: Any) -> NodeLook:
 
 
 def said(
-    first: NodeLook, second: NodeLook, job: JobRequirements = JOB, used: Iterable[str] = ()
+    first: NodeProbe, second: NodeProbe, job: JobRequirements = JOB, used: Iterable[str] = ()
 ) -> list[str]:
     """Check, level, nodes and words of every finding."""
     return [
@@ -65,4 +65,4 @@ def said(
 
 def second(job: JobRequirements = JOB, used: Iterable[str] = (), **changes: Any) -> list[str]:
     """What is found when the second node differs."""
-    return said(look(1), look(2, **changes), job, used)
+    return said(probe(1), probe(2, **changes), job, used)

@@ -18,11 +18,11 @@ from ascendboot.readiness.probe import (
     JobFolder,
     JobProcess,
     Jobs,
-    NodeLook,
+    NodeProbe,
     Packages,
 )
 from ascendboot.readiness.requirements import Leftover, leftovers
-from tests.unit.readiness.found import JOB, look, said, second
+from tests.unit.readiness.found import JOB, probe, said, second
 
 if TYPE_CHECKING:
     from ascendboot.facts.query import Answer
@@ -31,7 +31,7 @@ SAME = "install the same version on all nodes"
 
 
 def test_nodes_on_which_all_is_well() -> None:
-    assert said(look(1), look(2)) == []
+    assert said(probe(1), probe(2)) == []
 
 
 # ---------------------------------------------------------------------------------------- packages
@@ -132,8 +132,8 @@ def test_a_script_that_is_to_be_run_by_something_else(
 
 
 def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
-    first = look(1, data=Answered((("absent", "/data/a b"), ("silent", "/nfs"))))
-    second_ = look(2, data=Answered((("absent", "/data/a b"), ("unreadable", "/data/c"))))
+    first = probe(1, data=Answered((("absent", "/data/a b"), ("silent", "/nfs"))))
+    second_ = probe(2, data=Answered((("absent", "/data/a b"), ("unreadable", "/data/c"))))
     remedy = "bring it there, or correct `data` in the inventory"
     assert said(first, second_) == [
         f"data error lab-1: /nfs did not answer within 5 s; {remedy}",
@@ -239,9 +239,9 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
     on, off = Answered(value=True), Answered(value=False)
     busy: Answer[bool] = Unanswered("busy", "could not read the link: it is busy")
     dumb: Answer[bool] = Unanswered("failed", "could not read the TLS switch: not supported")
-    fine = look(1, ports=Answered(DevicePorts({0: on, 1: on}, {0: off, 1: off})))
-    bad = look(2, ports=Answered(DevicePorts({0: on, 1: off, 3: busy}, {0: off, 1: on, 3: dumb})))
-    assert said(fine, replace(fine, device_ips=look(2).device_ips)) == []
+    fine = probe(1, ports=Answered(DevicePorts({0: on, 1: on}, {0: off, 1: off})))
+    bad = probe(2, ports=Answered(DevicePorts({0: on, 1: off, 3: busy}, {0: off, 1: on, 3: dumb})))
+    assert said(fine, replace(fine, device_ips=probe(2).device_ips)) == []
     assert said(fine, bad) == [
         (
             "links error lab-2: the link of device 1 is down; look at cable and switch port, "
@@ -267,7 +267,7 @@ def living(launcher: str = "", *pids: int) -> Answered[Jobs]:
 
 
 def test_a_job_that_runs_is_named_at_its_nodes() -> None:
-    both = said(look(1, jobs=living("runs", 5)), look(2, jobs=living("none", 6)))
+    both = said(probe(1, jobs=living("runs", 5)), probe(2, jobs=living("none", 6)))
     runs = "job old runs on this node; wait for its end, or end it: stop --job old"
     assert both == [f"jobs error lab-1,lab-2: {runs}"]
 
@@ -283,7 +283,7 @@ def test_of_a_job_whose_launcher_was_never_here_nobody_knows() -> None:
 
 
 def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
-    first, other = look(1, jobs=living("gone")), look(2, jobs=living("none", 6, 7))
+    first, other = probe(1, jobs=living("gone")), probe(2, jobs=living("none", 6, 7))
     assert said(first, other) == [
         (
             "leftovers error lab-2: 2 processes are left of job old, whose launcher is gone: pid "
@@ -293,7 +293,7 @@ def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
     assert leftovers({"lab-1": first, "lab-2": other}) == (
         Leftover("old", PurePosixPath(f"{JOB.base}/jobs/old"), {"lab-2": (6, 7)}),
     )
-    assert said(first, look(2, jobs=living("none"))) == []
+    assert said(first, probe(2, jobs=living("none"))) == []
 
 
 def test_ports_and_devices_of_a_job_that_is_told_anyhow_are_not_told_again() -> None:
@@ -322,7 +322,7 @@ def test_ports_that_are_taken() -> None:
         f"ports warning lab-2: {hccl}{move}",
     ]
     stated = replace(JOB, hccl_is_stated=frozenset({"lab-1"}))
-    assert said(look(1, listeners=taken), look(2), stated) == [
+    assert said(probe(1, listeners=taken), probe(2), stated) == [
         f"ports error lab-1: {meeting}; end it, or state another resources.chief_port",
         f"ports error lab-1: {sshd}; end it and run setup",
         f"ports error lab-1: {hccl}{move}",
@@ -367,4 +367,4 @@ def test_what_is_skipped_is_not_told_and_errors_come_in_the_order_of_checks() ->
     assert [line.split(" ")[0] for line in second(**bad)] == ["programs", "devices", "disk"]  # type: ignore[arg-type]
     less = replace(JOB, skipped=frozenset({"devices", "disk"}))
     assert [line.split(" ")[0] for line in second(less, **bad)] == ["programs"]  # type: ignore[arg-type]
-    assert said(NodeLook(), NodeLook()) == []
+    assert said(NodeProbe(), NodeProbe()) == []

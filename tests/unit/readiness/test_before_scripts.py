@@ -16,7 +16,14 @@ import pytest
 
 from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered, answer_to, value_of
 from ascendboot.jobs.probe import parse_probe, probe_below
-from ascendboot.readiness.probe import DeviceIps, DevicePorts, Holder, JobFolder, NodeLook, Packages
+from ascendboot.readiness.probe import (
+    DeviceIps,
+    DevicePorts,
+    Holder,
+    JobFolder,
+    NodeProbe,
+    Packages,
+)
 from ascendboot.readiness.requirements import host_queries, work_queries
 from ascendboot.transport.api import Result
 from tests.unit.checks.well import node
@@ -49,7 +56,7 @@ def put(stage: Path, name: str, script: str) -> None:
     (stage / name).chmod(0o755)
 
 
-def asked(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeLook:
+def asked(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeProbe:
     [command] = {fact.command for fact in facts.values()}
     argv = list(command.argv[1:])
     for old, new in changed.items():
@@ -64,10 +71,10 @@ def asked(stage: Path, facts: Mapping[str, Fact[Any]], **changed: str) -> NodeLo
         stderr=done.stderr,
         duration_s=0.0,
     )
-    return NodeLook.of({name: answer_to(fact, result) for name, fact in facts.items()})
+    return NodeProbe.of({name: answer_to(fact, result) for name, fact in facts.items()})
 
 
-def of_work(stage: Path, **changes: Any) -> NodeLook:
+def of_work(stage: Path, **changes: Any) -> NodeProbe:
     plain: dict[str, Any] = {"base": PurePosixPath(stage / "base/lab"), "python": sys.executable}
     job: JobRequirements = replace(JOB, **{**plain, **changes})
     return asked(stage, work_queries(job, node(1)))
@@ -169,7 +176,7 @@ def test_a_launcher_is_looked_for_where_its_ranks_are_not(stage: Path) -> None:
     found = [of_work(stage)]
     (folder / "open").touch()
     found.append(of_work(stage))
-    folders = [jobs.folders for look in found if (jobs := value_of(look.jobs))]
+    folders = [jobs.folders for probe in found if (jobs := value_of(probe.jobs))]
     assert folders == [(), (JobFolder("t-elsewhere", "gone", str(folder)),)]
 
 
@@ -212,7 +219,7 @@ def test_a_variable_that_any_user_can_set_makes_no_job(stage: Path, who: str) ->
     with subprocess.Popen([program, "60"], env=env, user=user) as process:
         try:
             jobs = value_of(of_work(stage).jobs)
-            look = subprocess.run(
+            probe = subprocess.run(
                 [BASH, *probe_below(f"b={stage}/base/lab\n").argv[1:]],
                 capture_output=True,
                 text=True,
@@ -223,7 +230,7 @@ def test_a_variable_that_any_user_can_set_makes_no_job(stage: Path, who: str) ->
             shutil.rmtree(program.parent)
     assert jobs is not None
     assert [each for each in jobs.processes if each.job_id == "t-forged"] == []
-    assert not parse_probe(look.stdout)["t-forged"].is_alive
+    assert not parse_probe(probe.stdout)["t-forged"].is_alive
 
 
 def test_only_where_somebody_listens_it_is_asked_who(stage: Path) -> None:
@@ -308,7 +315,7 @@ def test_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
     assert host_queries(skipped, node(1)) == {}
 
 
-def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[NodeLook, str]:
+def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[NodeProbe, str]:
     """What is told of two NPUs, the second ill and in use, and what npu-smi was asked."""
     text = TABLE.replace("| 1     910B3               | OK   ", f"| {first + 1}     910B3  | Alarm")
     text = text.replace("| 0     910B3", f"| {first}     910B3").replace(
