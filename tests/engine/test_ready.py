@@ -169,7 +169,7 @@ def spoiled(servers: tuple[Server, Server]) -> tuple[Server, Server]:
 
 def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server]) -> None:
     here = FileSystem(mount_point=".ascendboot", free_bytes=5_000_000, free_inodes=None)
-    ready = looked(spoiled(servers), here=here)
+    ready = looked(spoiled(servers), control_disk=here)
     assert ready.problems == (
         "lab-[1-2]: not ready: env/node has changed; run setup",
         "lab-2: has no readable /data/main.py, but lab-1 has; copy it there",
