@@ -167,7 +167,7 @@ documented; a name that is not in this list is refused too. The same variables m
 a group they hold there alone, and count before. Other variables belong under `env`.
 
 Where `product` is stated, its limits count, and variables of other products are refused; with
-`product: auto` the widest limits count, and `setup` and `check` judge again by what the nodes
+`product: auto` the widest limits count, and `setup` and `check` check again by what the nodes
 report (finding `hccl-setting`).
 
 | variable | value | default | read by | meaning |

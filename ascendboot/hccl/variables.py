@@ -507,7 +507,7 @@ class Conflict:
     """Two or more variables that contradict each other."""
 
     names: tuple[str, ...]
-    """Those concerned; the first that somebody stated is to blame."""
+    """The variables concerned; the problem is reported at the first that is stated."""
     text: str
 
 

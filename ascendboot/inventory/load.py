@@ -1,4 +1,4 @@
-"""From a file to a Cluster, or to the list of everything that is wrong with it."""
+"""Loads a Cluster from a file, or reports everything that is wrong with it."""
 
 from __future__ import annotations
 

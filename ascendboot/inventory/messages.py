@@ -43,7 +43,7 @@ class _WithoutNull(GenerateJsonSchema):
 
 @cache
 def whole() -> Shape:
-    """The schema of the whole file; `x-kind` and `x-default` are words for people."""
+    """The schema of the whole file; `x-kind` and `x-default` are texts for messages and pages."""
     return InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
 
 
@@ -168,7 +168,7 @@ def why_not_option(option: str) -> str | None:
 
 
 def why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None:
-    """Why a variable cannot be a secret, if it is one: the launcher gets it as words."""
+    """Why a variable cannot be a secret, if it is one: it stands on the launcher's command line."""
     is_for_launcher = name.startswith("OMPI_MCA_") or name in LAUNCHER_NAMES
     if is_for_launcher and (name in marked or is_secret_name(name) or is_secret_value(value)):
         return f"holds a secret, and {OPEN}: remove it"

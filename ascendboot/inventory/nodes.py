@@ -45,7 +45,7 @@ class Entry:
     text: str
     names: tuple[str, ...]
     layers: tuple[Layer, ...]
-    """What counts first stands first: the node itself, its groups, the defaults."""
+    """By priority: the node itself, its groups, the defaults."""
 
     @property
     def mark(self) -> Mark:
@@ -53,14 +53,14 @@ class Entry:
         return self.layers[0].mark
 
     def value(self, key: str) -> Any:  # noqa: ANN401 (the type of the key)
-        """What holds for `key`: the first layer that states it, else the key's default."""
+        """The value of `key` in the first layer that states it, else its default."""
         for layer in self.layers:
             if key in layer.keys.model_fields_set:
                 return getattr(layer.keys, key)
         return NodeKeys.model_fields[key].default
 
     def is_stated(self, key: str) -> bool:
-        """Whether `key` is written anywhere for these nodes, be it well or badly."""
+        """Whether `key` is written anywhere for these nodes, right or wrong."""
         return any(key in layer.mark.keys for layer in self.layers)
 
     def mark_of(self, key: str) -> Mark:
@@ -72,7 +72,7 @@ class Entry:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables of these nodes alone: every one of a layer, unless a former one has it."""
+        """The variables of these nodes alone; earlier layers have priority."""
         return {k: v for layer in reversed(self.layers) for k, v in layer.keys.env.items()}
 
     def each(self, key: str, sheet: Sheet) -> tuple[str, ...] | None:
@@ -243,7 +243,7 @@ _JUMP = re.compile(
 
 @dataclass(frozen=True)
 class Draft:
-    """One node with what was found for it so far."""
+    """One node before its jump and user are resolved."""
 
     name: str
     entry: Entry
@@ -258,7 +258,7 @@ class Draft:
 
 
 def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
-    """The nodes in inventory order; whatever contradicts is reported.
+    """The nodes in inventory order; reports contradictions.
 
     Only when nothing was reported are they all there.
     """

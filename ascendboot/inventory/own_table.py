@@ -1,4 +1,4 @@
-"""The operator's own rank table in place of ours: judged when the inventory is read."""
+"""The operator's own rank table: checked when the inventory is read."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def _report_mpi_args(sheet: Sheet, words: list[str], keys: InventoryKeys) -> Non
 
 
 def _why_secret(words: list[str], keys: InventoryKeys) -> str | None:
-    """Why the last word cannot stand on a command line, without saying it."""
+    """Why the last word cannot stand on a command line; the reason does not repeat it."""
     word, before = words[-1], ["", *words][-2]
     name, is_set, value = word.partition("=")
     stated = to_mask(v for n, v in keys.env.items() if n in keys.secret_env or is_secret_name(n))

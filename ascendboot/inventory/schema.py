@@ -52,7 +52,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 class Keys(BaseModel):
     """A mapping that has these keys and no others."""
 
-    # Built when an inventory is read: once for the whole of it, and not for every part by itself.
+    # Built when an inventory is read: once for the whole of it, and not for every part.
     # For that the parts have their defaults by `model_construct`, which needs nothing built.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 

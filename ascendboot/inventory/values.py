@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # third address.
 
 MOST = 10_000
-"""A range that stands for more than this is a slip of the finger."""
+"""A range that stands for more than this is refused as a typing error."""
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
@@ -150,7 +150,7 @@ def _tries_to_be_ip(text: str) -> bool:
 
 
 def _slip(text: str) -> str:
-    """What the operator probably meant, as the end of a sentence."""
+    """A hint at the likely mistake, as the end of a sentence."""
     if "@" in text:
         return "; the login name has a key of its own, `user`"
     if "/" in text:
@@ -185,7 +185,7 @@ def is_match(pattern: str, text: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What a value must be, in words: completes "… is not " in messages and fills the reference."""
+    """Describes a valid value: completes "… is not " in messages, and fills the reference."""
 
     words: str
     schema: Mapping[str, Any] = field(default_factory=dict)

@@ -87,7 +87,7 @@ def _offer(cwd: Path) -> str:
 
 
 _SHOWN = 60
-"""So many characters of a value are shown in messages."""
+"""Messages show at most so many characters of a value."""
 
 _PASSWORD = re.compile(r":[^@]*@")
 """As in root:PASSWORD@host; messages do not repeat it."""
@@ -162,7 +162,7 @@ class Sheet:
     mark: Mark
     problems: list[Problem]
     compared: int = 0
-    """With how many words others were compared, in search of what was meant."""
+    """How many words were compared to find hints; limits the time."""
 
     def report(self, mark: Mark, text: str) -> None:
         """Note a problem with the value at `mark`."""
@@ -200,7 +200,7 @@ _DEEPEST = 20
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
-"""What no YAML may hold and UTF-8 may; named one by one, which is compiled in no time."""
+"""Characters of UTF-8 that YAML forbids; listed one by one, because that compiles fast."""
 _CORE = "tag:yaml.org,2002:"
 _NUL = "has the character U+0000, which no name, path or variable can have; remove it"
 

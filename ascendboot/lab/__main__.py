@@ -1,4 +1,4 @@
-"""What runs as root for a normal user: `python -m ascendboot.lab VERB REQUEST`, behind sudo."""
+"""Runs as root for a normal user: `python -m ascendboot.lab VERB REQUEST`, behind sudo."""
 
 from __future__ import annotations
 

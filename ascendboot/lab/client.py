@@ -100,8 +100,8 @@ def send_request_through(sudo: Sequence[str], verb: str, request: Json) -> Json:
         reply: Json = json.loads(text)
     except ValueError as error:
         raise LabError(
-            f"lab.{verb}: could not be done as root: sudo exited {code} and said no more than the"
-            " lines above; run it as root"
+            f"lab.{verb}: could not be done as root: sudo exited {code} and printed no more than"
+            " the lines above; run it as root"
         ) from error
     if "error" in reply:
         raise _ERRORS.get(reply["exit_code"], LabError)(reply["error"])

@@ -180,7 +180,7 @@ class Lab:
         check: bool = True,
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a program in a node, as root, past its sshd; with a clean environment.
+        """Run a program in a node as root, without sshd, in a clean environment.
 
         Raises:
             NodeError: the node is down.
@@ -200,7 +200,7 @@ class Lab:
         return done
 
     def faults(self, node: str) -> list[Fault]:
-        """What is wrong with a node, as far as lab.fault did it."""
+        """What are the faults of a node that lab.fault made."""
         return self._marks(self.node(node)).present()
 
     def fault(
@@ -213,11 +213,11 @@ class Lab:
         milliseconds: int | None = None,
         seconds: int | None = None,
     ) -> Fault:
-        """Break something; what is broken already stays so.
+        """Start a fault; one that is there already stays.
 
         Raises:
             UsageError: there is no such node or fault.
-            LabError: this machine cannot do it; then nothing is broken.
+            LabError: this machine cannot do it; then nothing has changed.
         """
         target = self.node(node)
         if kind in OF_A_CONTAINER and not self.shape.containers:
@@ -241,7 +241,7 @@ class Lab:
         return fault
 
     def undo(self, node: str, kind: str, *, device: int | None = None) -> Fault:
-        """Take a fault back; without `device`, for all devices. What is not broken stays so.
+        """End a fault; without `device`, of all devices. One that is not there is no error.
 
         Raises:
             UsageError: there is no such node or fault.
@@ -261,7 +261,7 @@ class Lab:
         return fault
 
     def heal(self) -> None:
-        """Take back every fault of every node."""
+        """End every fault of every node."""
         for node in self.nodes:
             present = self.faults(node.name)
             for fault in sorted(present, key=lambda f: _UNDONE_FIRST.get(f.kind, 0)):
@@ -271,7 +271,7 @@ class Lab:
         return Marks.on(self._record.disk(node.name))
 
     def _keep_others(self, marks: Marks, fault: Fault) -> None:
-        """Turn a fault of all devices into one of each, where only one is taken back."""
+        """Turn a fault of all devices into one of each, where only one of them ends."""
         whole = replace(fault, device=None)
         same = next((f for f in marks.present() if f.mark == whole.mark), None)
         if fault.device is None or same is None:
@@ -354,14 +354,14 @@ def down(lab_id: str) -> None:
     """Take a lab down, whole or in parts; none at all is fine.
 
     Raises:
-        LabError: something of it would not go.
+        LabError: a part of it could not be removed.
     """
     with records.locked():
         _take_down(lab_id)
 
 
 def remains(lab_id: str) -> bool:
-    """Whether anything is left of a lab, be it without its record."""
+    """Whether anything is left of a lab, with or without a record."""
     return (records.ROOT / lab_id).exists() or bool(network.existing(prefix_of(lab_id)))
 
 
@@ -465,7 +465,7 @@ def _take_down(lab_id: str) -> None:
 
 
 def _note_namespace_folder() -> None:
-    """Remember that /run/netns was not there, to remove it with the last lab."""
+    """Record that /run/netns was not there; the last lab removes it."""
     if not network.NAMESPACES.exists():
         (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()
 
@@ -484,7 +484,7 @@ def _remove_namespace_folder() -> None:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node, as it was found."""
+    """The state of one node."""
 
     node: LabNode
     up: bool
@@ -492,7 +492,7 @@ class NodeStatus:
     links: dict[int, bool]
     faults: tuple[Fault, ...]
     container: str | None = None
-    """The state of its container, as the engine says; None where nodes have none."""
+    """The state of its container, from the engine; None where nodes have none."""
 
     def to_json(self) -> dict[str, Any]:
         """The node as `lab.status --json` shows it."""
@@ -515,12 +515,12 @@ class NodeStatus:
 
 
 def status_of(lab: Lab) -> tuple[NodeStatus, ...]:
-    """What each node is like now."""
+    """The current state of each node."""
     return tuple(_node_status(lab, node) for node in lab.nodes)
 
 
 def lab_json(lab: Lab) -> dict[str, Any]:
-    """What does not change about a lab, as `--json` shows it."""
+    """The fixed properties of a lab for `--json`."""
     return {
         "lab": lab.lab_id,
         "cluster": "lab",
@@ -545,7 +545,7 @@ def _node_status(lab: Lab, node: LabNode) -> NodeStatus:
 
 
 def container_state(lab: Lab, node: LabNode) -> str:
-    """As the node's engine says: `running`, `exited` …; or `absent`, or `node down`."""
+    """The state from the node's engine: `running`, `exited` …; or `absent`, or `node down`."""
     if lab.process(node.name) is None:
         return "node down"
     argv = ["podman", "container", "inspect", "--format", "{{.State.Status}}", node_module.NAME]

@@ -55,7 +55,7 @@ class Fault:
         milliseconds: int | None = None,
         seconds: int | None = None,
     ) -> Fault:
-        """The fault that the operator asks for.
+        """The fault that the operator requests.
 
         Raises:
             UsageError: there is no such fault, or not with these options.
@@ -102,7 +102,7 @@ class Fault:
         )
 
     def devices(self, node: LabNode) -> range:
-        """The devices that it is about."""
+        """The devices that it affects."""
         if self.device is None:
             return range(len(node.devices))
         return range(self.device, self.device + 1)
@@ -124,7 +124,7 @@ class Marks:
         amount = _ALWAYS if fault.amount is None else str(fault.amount)
         mark = self.folder.joinpath(fault.mark)
         mark.write_text(f"{amount}\n")
-        mark.chmod(0o666)  # the stand-ins count down, whoever runs them
+        mark.chmod(0o666)  # the stand-ins count down, as any user
 
     def clear(self, fault: Fault) -> None:
         """Note that a fault is over; one of all devices includes those of each."""
@@ -173,7 +173,7 @@ def _read(path: Path) -> Fault | None:
 
 
 _STALE = 100
-"""How far the address in a stale /etc/hccn.conf is from that of the device; nobody has it."""
+"""How far the address in a stale /etc/hccn.conf is from that of the device; no device has it."""
 
 _TIMEOUT_S = 60.0
 _RESTART_SSHD = """\
@@ -183,16 +183,16 @@ if read -r pid </run/sshd.pid && [[ $(</proc/$pid/comm) == sshd ]]; then
 fi 2>/dev/null
 exec /usr/local/Ascend/lab/start-sshd"""
 _START_CONTAINER = "exec /usr/local/Ascend/lab/start-container"
-"""It makes the container what the marks say."""
+"""It brings the container into the state of the marks."""
 
 _FAKETIME = ("lib", "*/faketime/libfaketime.so.1")
 
 
 def begin(record: Record, node: LabNode, fault: Fault) -> None:
-    """Break for real what the mark of `fault`, which is there already, stands for.
+    """Start a fault whose mark is there already.
 
     Raises:
-        LabError: it could not be broken.
+        LabError: it could not be started.
     """
     if fault.kind == "link-down":
         for number in fault.devices(node):
@@ -210,10 +210,10 @@ def begin(record: Record, node: LabNode, fault: Fault) -> None:
 
 
 def end(record: Record, node: LabNode, fault: Fault) -> None:
-    """Mend what `fault`, whose mark is gone already, did.
+    """End a fault whose mark is removed already.
 
     Raises:
-        LabError: it could not be mended.
+        LabError: it could not be ended.
         NodeError: its sshd does not answer.
     """
     if fault.kind == "link-down" and record.process(node.name):
@@ -234,7 +234,7 @@ def end(record: Record, node: LabNode, fault: Fault) -> None:
 
 
 def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:
-    """What the operator should know about a fault on this machine; mostly nothing."""
+    """What a fault does not do on this machine; mostly None."""
     folder, pattern = _FAKETIME
     if fault.kind != "clock" or any((usr / folder).glob(pattern)):
         return None
@@ -251,13 +251,13 @@ def make_room(record: Record, node: LabNode) -> None:
 
 
 def after_boot(record: Record, node: LabNode) -> None:
-    """Break again what a boot mended, and what was broken or mended while the node was down."""
+    """Apply the faults that a boot has undone, and those that changed while the node was down."""
     _write_hccn_conf(record, node)
     _fill_again(record, node)
 
 
 def wait_for_links(record: Record, node: LabNode) -> None:
-    """Return when all links of a node work that should."""
+    """Return when all links of a node are up that should be."""
     links_down = _marks(record, node).links_down(node)
     network.wait_for_links(record.shape, node, links_down=links_down)
 
@@ -292,7 +292,7 @@ def _empty_disk(record: Record, node: LabNode) -> None:
 
 
 def _write_hccn_conf(record: Record, node: LabNode) -> None:
-    """Make the addresses stale or right, as marked; what somebody else wrote there stays."""
+    """Make the addresses stale or right, as marked; other addresses stay."""
     stale = _marks(record, node).devices("stale-hccn-conf", node)
     edits = []
     for device in node.devices:

@@ -34,7 +34,7 @@ class ProcessId:
 
     @classmethod
     def parsed(cls, text: str) -> ProcessId | None:
-        """What `PID STARTED` says; None when that is not what the text holds."""
+        """The process in a text `PID STARTED`; None for any other text."""
         words = text.split()
         if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004
             return None
@@ -42,7 +42,7 @@ class ProcessId:
 
     @classmethod
     def own(cls) -> ProcessId:
-        """The process that asks."""
+        """This process."""
         return cls(os.getpid(), int(_stat(os.getpid())[_STARTED]))
 
     @property
@@ -53,7 +53,7 @@ class ProcessId:
 
 
 def kill_all(processes: Iterable[ProcessId], *, timeout_s: float) -> tuple[ProcessId, ...]:
-    """End the processes at once and wait until they are gone; those that are not are returned."""
+    """Kill the processes, wait for their end, and return those that are still there."""
     with ExitStack() as stack:
         waiting: dict[int, ProcessId] = {}
         for process in processes:
@@ -115,7 +115,7 @@ _TIMEOUT_S = 60.0
 
 
 class LabError(AscendbootError):
-    """The practice cluster could not be made, changed or taken down as asked."""
+    """The practice cluster could not be made, changed or taken down."""
 
 
 class RangeInUseError(LabError):
@@ -146,7 +146,7 @@ def missing_packages(packages: Mapping[str, str], search_path: str) -> str:
 
 
 def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float = _TIMEOUT_S) -> str:
-    """What the program printed.
+    """Run a program and return its output.
 
     Raises:
         LabError: it failed, or took longer than `timeout_s`.
@@ -176,7 +176,7 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float =
 
 
 def environment() -> dict[str, str]:
-    """The environment of everything that the lab starts: nothing of the operator's own."""
+    """The environment of everything that the lab starts; the operator's is not passed on."""
     kept = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
     return {"PATH": SEARCH_PATH, "LANG": "C.UTF-8", "HOME": "/root", **kept}
 

@@ -248,7 +248,7 @@ _END_TIMEOUT_S = 10.0
 
 
 def begin(record: Record, node: LabNode, milliseconds: int) -> None:
-    """Make the link slow: by netem where the kernel has it, else by a wire of our own.
+    """Delay the link: with netem where the kernel has it, else with a relay.
 
     Raises:
         LabError: neither can be.
@@ -264,7 +264,7 @@ def begin(record: Record, node: LabNode, milliseconds: int) -> None:
 
 
 def end(record: Record, node: LabNode) -> None:
-    """Make the link quick again; one that was not slow stays as it is."""
+    """End the delay of the link, if there is one."""
     note = _note(record, node)
     if not note.exists():
         return
@@ -289,7 +289,7 @@ def end_wire(record: Record, node: LabNode) -> None:
 
 
 def netem_line(interface: str, milliseconds: int) -> str:
-    """What tc does to the sending side of a link."""
+    """The tc command that delays the sending side of a link."""
     return f"qdisc replace dev {interface} root netem delay {milliseconds}ms limit 100000"
 
 

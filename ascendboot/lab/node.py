@@ -90,7 +90,7 @@ def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
 
 
 def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
-    """What keeps containers from running in practice nodes, as far as that shows from outside."""
+    """Why containers cannot run in practice nodes, as far as that can be seen beforehand."""
     kinds = [line.split()[2] for line in mount_table.splitlines() if line.split()[1] == "/"]
     if kinds and kinds[-1] == "overlay":
         return (
@@ -148,7 +148,7 @@ def remove_cgroups(disk: Path, cgroups: Path = _CGROUPS) -> None:
                 _remove_tree(place)
         for place in (parent / "conmon", parent):
             with suppress(OSError):
-                place.rmdir()  # only when no container of anybody is left
+                place.rmdir()  # only when no other container is left
 
 
 def _limits() -> dict[str, int]:
@@ -179,7 +179,7 @@ _SSH_TIMEOUT_S = 3.0  # the slowest of slow links takes two seconds to answer
 
 
 def boot(record: Record, node: LabNode) -> None:
-    """Start the node's first process; it goes on by itself, `wait_until_up` tells when it is up."""
+    """Start the node's first process in the background; `wait_until_up` waits for it."""
     script = record.folder / "boot.sh"
     if not script.exists():
         script.write_text(ours("boot.sh"))
@@ -230,7 +230,7 @@ def wait_until_up(
 
 
 def ssh_answers(node: LabNode) -> bool:
-    """Whether an SSH server greets us on port 22 of the node."""
+    """Whether an SSH server answers on port 22 of the node."""
     try:
         with socket.create_connection(
             (str(node.address), 22), timeout=_SSH_TIMEOUT_S
@@ -417,7 +417,7 @@ def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
         texts[shape_module.TOPOLOGY] = shape_module.topology_text()
     pam = Path("/etc/pam.d/sshd")
     if pam.is_file():
-        # Where the audit system has fixed the login id of `lab.up`, a required one lets nobody in.
+        # Where the audit system fixed the login id of `lab.up`, a required one refuses every login.
         text = pam.read_text()
         lines = [
             line.replace("required", "optional") if "loginuid" in line else line

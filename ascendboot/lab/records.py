@@ -84,10 +84,10 @@ def locked(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock of all labs on this machine; waits for whoever has it, for a while.
+    """Hold the lock of all labs on this machine; waits for it, for a while.
 
     Raises:
-        LabError: whoever has it does not come to an end.
+        LabError: another command holds it too long.
     """
     deadline = clock() + patience_s
     while (handle := _lock()) is None:
@@ -151,12 +151,12 @@ def _mounted() -> set[Path]:
 
 
 def _lock() -> int | None:
-    """A handle that holds the lock; None while somebody else does, or ends with the folder."""
+    """A handle that holds the lock; None while another process has it, or the folder is gone."""
     with suppress(FileExistsError):
         ROOT.mkdir(mode=0o700)
     try:
         handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # whoever had the last lab has just taken it away
+    except FileNotFoundError:  # the last lab was just removed
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,7 +244,7 @@ def conflicts(shape: Shape, ranges: Iterable[UsedRange]) -> list[str]:
 def labs_collide(one: Shape, other: Shape) -> bool:
     """Whether two labs cannot run side by side.
 
-    A lab inside a range of a wider one can, as long as nobody of the wider one lives there: the
+    A lab inside a range of a wider one can, as long as no address of the wider one is in it: the
     narrower route wins on the machine. So tests run beside the default lab, which is a /16.
     """
     return _meet(one.management, _on_management(one), other.management, _on_management(other)) or (

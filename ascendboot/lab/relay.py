@@ -1,7 +1,7 @@
-"""A wire that takes its time: frames between two TAP interfaces, each way later by so much.
+"""Delays frames between two TAP interfaces, in both directions.
 
 Stands in for `tc … netem` on kernels that lack it. `python -m ascendboot.lab.relay A B DELAY_MS`
-makes the interfaces in the network namespace where it is started, says `PID STARTED` when frames
+makes the interfaces in the network namespace where it is started, prints `PID STARTED` when frames
 can flow, lets go of its output, and ends with a signal; the interfaces end with it.
 """
 
@@ -24,7 +24,7 @@ _AT_ONCE = 64
 
 
 def main(one: str, other: str, delay_ms: str) -> None:
-    """Make the interfaces and carry frames for ever."""
+    """Make the interfaces and forward frames for ever."""
     first, second = _tap(one), _tap(other)
     process = ProcessId.own()
     sys.stdout.write(f"{process.pid} {process.started}\n")

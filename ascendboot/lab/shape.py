@@ -154,10 +154,10 @@ class Shape:
         containers: bool = False,
         product: str = "a2",
     ) -> Shape:
-        """The shape that the operator asks for.
+        """The shape that the operator requests.
 
         Raises:
-            UsageError: a number or a network that cannot be.
+            UsageError: a number or a network is not possible.
         """
         _check_count("--nodes", nodes, _MOST_NODES)
         _check_count("--devices", devices, _MOST_DEVICES)
@@ -243,7 +243,7 @@ class Shape:
 
 
 def lab_called(word: str) -> str:
-    """The id of a lab as somebody wrote it; what is no id names no folder, and takes none down.
+    """Check the id of a lab that the operator wrote: it names a folder.
 
     Raises:
         UsageError: it is none.

@@ -91,7 +91,7 @@ class OwnTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The whole wish: nodes in inventory order and the settings they share."""
+    """The desired cluster: nodes in inventory order and the settings they share."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -131,7 +131,7 @@ class Cluster:
     log_limit: int = 1 << 30
     """How many bytes of a rank's log are kept; 0: all of them."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of every rank, but for what a node has by itself."""
+    """Environment variables of every rank, except those of one node alone."""
     secret_env: tuple[str, ...] = ()
     """Variables whose values are secrets though they do not look like it."""
 
@@ -177,7 +177,7 @@ class Cluster:
         return {**self.env, **node.env}
 
     def is_secret(self, name: str, value: str) -> bool:
-        """Whether a variable holds what nobody but its user may see."""
+        """Whether the value of a variable must stay hidden."""
         return name in self.secret_env or is_secret_name(name) or is_secret_value(value)
 
     @property
@@ -219,7 +219,7 @@ class ContainerExec:
 
     def remedy(self, words: str) -> str:
         """What an operator can do when the engine refuses with these words."""
-        said = words.lower()
+        message = words.lower()
         engine, name = self.engine_name, self.container
         for marks, remedy in (
             (_DENIED, f"let this user use {engine} (group {engine}), or log in as root"),
@@ -232,7 +232,7 @@ class ContainerExec:
             (_NO_BASH, "install bash in its image"),
             (_NO_ENGINE, f"is {engine} still on the host side? Run setup, which looks again"),
         ):
-            if any(mark in said for mark in marks):
+            if any(mark in message for mark in marks):
                 return remedy
         return f"look at it: {engine} ps -a"
 

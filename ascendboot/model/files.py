@@ -58,7 +58,7 @@ class CodeTree:
     excess: tuple[int, int] | None = None
     """Files and bytes counted when it was seen to hold too much; then there are no entries."""
     others: tuple[str, ...] = ()
-    """Further files that were asked for by name only."""
+    """Further files, queried by name only."""
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ def to_mask(values: Iterable[str]) -> tuple[str, ...]:
     texts = set(values)
     for userinfo in re.findall(r"://([^\s/@]+)@", "\n".join(texts)):
         texts |= {userinfo, userinfo.partition(":")[2]}
-    told = (text for text in texts if len(text) >= _SHORTEST and not _PLAIN.fullmatch(text))
-    return tuple(sorted(told, key=lambda text: (-len(text), text)))
+    secrets = (text for text in texts if len(text) >= _SHORTEST and not _PLAIN.fullmatch(text))
+    return tuple(sorted(secrets, key=lambda text: (-len(text), text)))
 
 
 def masked_json(value: Any, secrets: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON value

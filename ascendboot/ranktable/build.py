@@ -1,4 +1,4 @@
-"""A table made from what is known of servers and their devices."""
+"""Builds a table from servers and their devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MemberDevice:
     super_device_id: int | None = None
     """Where its server is in a super pod of A3."""
     place: LevelRank | None = None
-    """Of 950: where it is in each layer of the network, whatever its rank there."""
+    """Of 950: its place in each layer of the network; the rank in it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def generation_for(product: Product | None, members: Sequence[Member]) -> Genera
     """The generation that a product reads; of A3 1.2, where the servers are in super pods.
 
     Raises:
-        RankTableError: some servers are in a super pod, or tell of it, and others are not.
+        RankTableError: some servers are in a super pod and others are not.
     """
     if product == "a5":
         return "2.0"

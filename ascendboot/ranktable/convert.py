@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ascendboot.ranktable.validate import Generation
 
 _CALLED = {"addresses": "device_ip", "server": "server_id", "super_pod": "super_pod_id"}
-"""What the files call what rows have."""
+"""The members of files, by the attribute of a row."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Difference:
 
 
 def differences(first: Table, second: Table) -> tuple[Difference, ...]:
-    """Everything in which the two differ, rank by rank; nothing where they mean the same."""
+    """Everything in which the two differ, rank by rank; empty where they mean the same."""
     return (*_table(first, second), *_ranks(first, second), *_servers(first, second))
 
 
@@ -97,7 +97,7 @@ def _servers(first: Table, second: Table) -> Iterator[Difference]:
 
 
 def _extras(table: Table) -> dict[str, Extra]:
-    """What else is said of servers, super pods, instances, by name."""
+    """The other members of servers, super pods and instances, by name."""
     if isinstance(table, LevelTable):
         return {
             f"rank {rank.rank_id} layer {level.net_layer}": (
@@ -138,7 +138,7 @@ def _text(value: object) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-# Nothing is made up: where the information is not there, the error names what is missing.
+# Where a table lacks what the other generation needs, the error names what is missing.
 
 Order: TypeAlias = Literal["given", "server-id"]
 ORDERS: tuple[Order, ...] = ("given", "server-id")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One rank and what the table says of it."""
+    """One rank of a table."""
 
     rank: int
     server: str
@@ -311,8 +311,8 @@ def device_places(text: str, name: str) -> Mapping[int, LevelRank]:
     document = source.document if isinstance(source.document, dict) else {}
     version = document.get("version")
     if version != VERSION:
-        said = f'"{cut(version)}"' if isinstance(version, str) else "not stated as text"
-        raise RankTableError(f'{name}: version is {said}, and HCCL of 950 reads "{VERSION}" alone')
+        found = f'"{cut(version)}"' if isinstance(version, str) else "not stated as text"
+        raise RankTableError(f'{name}: version is {found}, and HCCL of 950 reads "{VERSION}" alone')
     if not isinstance(document.get("topo_file_path"), str):
         raise RankTableError(f"{name}: topo_file_path is missing, which HCCL of 950 wants")
     ranks = unnumbered_ranks(source)

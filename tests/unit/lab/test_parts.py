@@ -277,6 +277,6 @@ def test_a_sudo_that_refuses_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(LabError) as caught:
         send_request_through(fake_sudo(tmp_path, "exit 1"), "status", {})
     assert str(caught.value) == (
-        "lab.status: could not be done as root: sudo exited 1 and said no more than the lines"
+        "lab.status: could not be done as root: sudo exited 1 and printed no more than the lines"
         " above; run it as root"
     )
