@@ -79,6 +79,29 @@ def _inconclusive(name: str, found: ProbeResults) -> Iterator[Finding]:
         )
 
 
+@dataclass(frozen=True)
+class _DeviceCause:
+    """A way in which one device explains several failed pings."""
+
+    id: str
+    text: str
+    ends: Callable[[PingProbe], Sequence[Npu]]
+    """The ends of a ping at which the device counts."""
+    directions: int = 1
+
+
+_DEVICE_CAUSES = (
+    _DeviceCause(
+        "mesh-device-cut-off",
+        "reaches nobody and is reached by nobody",
+        lambda ping: (ping.source, ping.target),
+        directions=2,
+    ),
+    _DeviceCause("mesh-device-unreached", "is reached by nobody", lambda ping: (ping.target,)),
+    _DeviceCause("mesh-device-reaches-nobody", "reaches nobody", lambda ping: (ping.source,)),
+)
+
+
 @dataclass
 class _Mesh:
     """All pings with a known end; `failed` loses what a finding has explained."""
@@ -108,19 +131,13 @@ class _Mesh:
             return
         for name in self._nodes():
             yield from self._node(name)
-        for npu in self._npus(lambda ping: (ping.source, ping.target)):
-            yield from self._device(npu)
-        for npu in self._npus(lambda ping: (ping.target,)):
-            yield from self._unreached(npu)
-        for npu in self._npus(lambda ping: (ping.source,)):
-            yield from self._reaching_nobody(npu)
+        for cause in _DEVICE_CAUSES:
+            for npu in _most_first(npu for ping in self.failed for npu in cause.ends(ping)):
+                yield from self._device(npu, cause)
         yield from self._pairs()
 
     def _nodes(self) -> list[str]:
         return _most_first(n for p in self.failed for n in (p.source.node, p.target.node))
-
-    def _npus(self, ends: Callable[[PingProbe], Sequence[Npu]]) -> list[Npu]:
-        return _most_first(npu for ping in self.failed for npu in ends(ping))
 
     def _all_dead(self) -> Finding:
         nodes = tuple(dict.fromkeys(n for p in self.bad for n in (p.source.node, p.target.node)))
@@ -149,40 +166,16 @@ class _Mesh:
                 "Look at its switch ports, their VLAN and its gateways",
             )
 
-    def _device(self, npu: Npu) -> Iterator[Finding]:
-        its = [p for p in self.failed if npu in (p.source, p.target)]
-        is_dead = not any(npu in (p.source, p.target) for p in self.well)
-        both_ways = {npu == p.source for p in its} == {True, False}
-        if is_dead and both_ways and self._is_to_blame(npu, its):
+    def _device(self, npu: Npu, cause: _DeviceCause) -> Iterator[Finding]:
+        pings = [ping for ping in self.failed if npu in cause.ends(ping)]
+        is_dead = not any(npu in cause.ends(ping) for ping in self.well)
+        sides = {npu == ping.source for ping in pings}
+        if is_dead and len(sides) == cause.directions and self._is_to_blame(npu, pings):
             yield self._explained(
-                its,
-                "mesh-device-cut-off",
+                pings,
+                cause.id,
                 (npu.node,),
-                f"device {npu.device_id} ({npu.address}) reaches nobody and is reached by nobody",
-                _LOOK.format(npu.device_id),
-            )
-
-    def _unreached(self, npu: Npu) -> Iterator[Finding]:
-        its = [p for p in self.failed if p.target == npu]
-        is_dead = not any(p.target == npu for p in self.well)
-        if is_dead and self._is_to_blame(npu, its):
-            yield self._explained(
-                its,
-                "mesh-device-unreached",
-                (npu.node,),
-                f"device {npu.device_id} ({npu.address}) is reached by nobody",
-                _LOOK.format(npu.device_id),
-            )
-
-    def _reaching_nobody(self, npu: Npu) -> Iterator[Finding]:
-        its = [p for p in self.failed if p.source == npu]
-        is_dead = not any(p.source == npu for p in self.well)
-        if is_dead and self._is_to_blame(npu, its):
-            yield self._explained(
-                its,
-                "mesh-device-reaches-nobody",
-                (npu.node,),
-                f"device {npu.device_id} ({npu.address}) reaches nobody",
+                f"device {npu.device_id} ({npu.address}) {cause.text}",
                 _LOOK.format(npu.device_id),
             )
 
@@ -196,11 +189,10 @@ class _Mesh:
         self, pings: Sequence[PingProbe], id_: str, nodes: tuple[str, ...], text: str, remedy: str
     ) -> Finding:
         """One finding for all `pings`; no other finding names them."""
-        said = [p for p in pings if p.source.node in nodes] or pings
-        seen = self.failed[said[0]]
+        reason = self.failed[([p for p in pings if p.source.node in nodes] or pings)[0]]
         for ping in pings:
             del self.failed[ping]
-        text = f"{text}: {len(pings)} ping{'s' * (len(pings) > 1)} failed, {seen}"
+        text = f"{text}: {len(pings)} ping{'s' * (len(pings) > 1)} failed, {reason}"
         return Finding(id=id_, level="error", nodes=nodes, text=text, remedy=remedy)
 
     def _pairs(self) -> Iterator[Finding]:

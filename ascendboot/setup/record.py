@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads it
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from hashlib import sha256
-from pathlib import PurePosixPath
+from pathlib import PurePosixPath  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
-from ascendboot.model.files import OwnFile
+from ascendboot.model.files import OwnFile  # noqa: TC001 - pydantic reads it
 from ascendboot.templates import digest as templates_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Cluster
@@ -80,17 +84,17 @@ class SetupRecord:
     """The result of one successful setup."""
 
     cluster: str
-    version: str
+    version: str = "before 0.1.0"
     """Of the ascendboot that applied it."""
     inventory_digest: str
-    templates: str
+    templates: str = ""
     """The digest of those from which the files on the nodes were made."""
     base: PurePosixPath
     port: int
     networks: tuple[str, ...]
     mpirun: str
     launcher: LauncherChoice
-    launcher_env: Mapping[str, str]
+    launcher_env: Mapping[str, str] = field(default_factory=dict)
     slots: tuple[tuple[str, int, str | None], ...]
     """Node, device id and device IP of every rank, in rank order."""
     nodes: Mapping[str, NodeRecord]
@@ -137,39 +141,18 @@ class SetupRecord:
             AscendbootError: the document has another form, written by another version.
         """
         try:
-            nodes = {
-                name: NodeRecord(
-                    files=_files(node["files"]),
-                    sshd=node["sshd"],
-                    uid=node["uid"],
-                    user=node["user"],
-                    home=node["home"],
-                    engine=node["engine"],
-                    container=node.get("container", ""),
-                    host_files=_files(node["host_files"]),
-                    host_sshd=node["host_sshd"],
-                    expires=node.get("expires"),
-                )
-                for name, node in document["nodes"].items()
-            }
-            return cls(
-                cluster=document["cluster"],
-                version=document.get("version", "before 0.1.0"),
-                inventory_digest=document["inventory_digest"],
-                templates=document.get("templates", ""),
-                base=PurePosixPath(document["base"]),
-                port=document["port"],
-                networks=tuple(document["networks"]),
-                mpirun=document["mpirun"],
-                launcher=LauncherChoice(**document["launcher"]),
-                launcher_env=document.get("launcher_env", {}),
-                slots=tuple((name, device, ip) for name, device, ip in document["slots"]),
-                nodes=nodes,
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return _reader().validate_python(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise AscendbootError(
-                f"what the last setup left cannot be read ({error!r}); run setup again"
+                f"what the last setup left cannot be read ({why}); run setup again"
             ) from error
+
+
+@cache
+def _reader() -> TypeAdapter[SetupRecord]:
+    return TypeAdapter(SetupRecord)
 
 
 def reach_of(node: Node) -> dict[str, object]:
@@ -202,10 +185,6 @@ def node_of(name: str, reach: Mapping[str, Any]) -> Node:
 _OTHER_FILES = (
     "the cluster was set up by another version of ascendboot, whose files on the nodes are others"
 )
-
-
-def _files(document: Mapping[str, Mapping[str, Any]]) -> dict[str, OwnFile]:
-    return {path: OwnFile(**file) for path, file in document.items()}
 
 
 _OF_NO_SETUP = ("source", "log_limit", "data")
