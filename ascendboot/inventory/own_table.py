@@ -73,10 +73,13 @@ def with_devices(nodes: tuple[Node, ...], own: OwnTable | None) -> tuple[Node, .
 def _problems(source: Source, keys: InventoryKeys, nodes: tuple[Node, ...]) -> list[str]:
     refusals = list(_refusals(source, keys))
     try:
-        return [*refusals, *_unfit(source, keys, nodes)]
+        return [
+            *refusals,
+            *(f"{source.name}: {problem}" for problem in _unfit(source, keys, nodes)),
+        ]
     except RankTableError:
         if refusals:
-            return refusals  # they say it better
+            return refusals  # they name the reason
         raise
 
 
@@ -95,52 +98,45 @@ def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
 
 
 def _unfit(source: Source, keys: InventoryKeys, nodes: Sequence[Node]) -> Iterator[str]:
-    """Where the table and the inventory do not speak of the same cluster."""
+    """Where the table and the inventory describe different clusters."""
     rows = rows_of(table_of(source))
     if generation_of(table_in(source)) == LEVELS:
-        yield from _unfit_levels(source, rows, nodes, keys)
+        yield from _unfit_levels(rows, nodes, keys)
         return
     by_id = {node.server_id: node for node in nodes}
     servers = list(dict.fromkeys(row.server for row in rows))
     for server in servers:
         if server not in by_id:
             known = ", ".join(by_id)
-            yield f'{source.name}: server_id "{server}" is no node\'s; they have {known}'
+            yield f'server_id "{server}" is no node\'s; they have {known}'
     for server, node in by_id.items():
         if server not in servers:
-            yield f'{source.name}: {node.name}, whose server_id is "{server}", is not in the table'
-    yield from _order(source, rows, by_id, keys)
+            yield f'{node.name}, whose server_id is "{server}", is not in the table'
+    yield from _order(rows, by_id, keys)
     for server in servers:
-        yield from _devices(source, server, rows, by_id)
+        yield from _devices(server, rows, by_id)
 
 
-def _unfit_levels(
-    source: Source, rows: Sequence[Row], nodes: Sequence[Node], keys: InventoryKeys
-) -> Iterator[str]:
+def _unfit_levels(rows: Sequence[Row], nodes: Sequence[Node], keys: InventoryKeys) -> Iterator[str]:
     """Version 2.0 names no servers: rank N is the N-th device that the inventory states."""
     if not all(node.devices for node in nodes):
         yield (
-            f"{source.name}: a table of version 2.0 names no servers; state the `devices` of every "
+            "a table of version 2.0 names no servers; state the `devices` of every "
             "node, in rank order"
         )
         return
     stated = [device.device_id for node in nodes for device in node.devices]
     listed = [row.device_id for row in rows]
     if stated != listed:
-        yield (
-            f"{source.name}: the device ids are {listed} in rank order, and {stated} in the "
-            "inventory"
-        )
+        yield (f"the device ids are {listed} in rank order, and {stated} in the inventory")
     if keys.primary and keys.primary != nodes[0].name:
         yield (
-            f"{source.name}: a table of version 2.0 names no servers: rank 0 is on the first node, "
+            f"a table of version 2.0 names no servers: rank 0 is on the first node, "
             f"{nodes[0].name}, which must be the primary"
         )
 
 
-def _order(
-    source: Source, rows: Sequence[Row], by_id: Mapping[str, Node], keys: InventoryKeys
-) -> Iterator[str]:
+def _order(rows: Sequence[Row], by_id: Mapping[str, Node], keys: InventoryKeys) -> Iterator[str]:
     changes = Counter(
         row.server
         for row, before in zip(rows, (None, *rows), strict=False)
@@ -148,23 +144,21 @@ def _order(
     )
     for server, count in changes.items():
         if count > 1:
-            yield f'{source.name}: the ranks of "{server}" are not one after the other'
+            yield f'the ranks of "{server}" are not one after the other'
     first = by_id.get(rows[0].server) if rows else None
     primary = keys.primary or next(iter(by_id.values())).name
     if first is not None and first.name != primary:
         yield (
-            f"{source.name}: rank 0 is on {first.name}, and the primary is {primary}; write "
+            f"rank 0 is on {first.name}, and the primary is {primary}; write "
             f"`primary: {first.name}`"
         )
 
 
-def _devices(
-    source: Source, server: str, rows: Sequence[Row], by_id: Mapping[str, Node]
-) -> Iterator[str]:
+def _devices(server: str, rows: Sequence[Row], by_id: Mapping[str, Node]) -> Iterator[str]:
     stated = [device.device_id for device in by_id[server].devices] if server in by_id else []
     listed = [row.device_id for row in rows if row.server == server]
     if stated and stated != listed:
         yield (
-            f"{source.name}: {by_id[server].name} has the devices {listed} there and {stated} in "
+            f"{by_id[server].name} has the devices {listed} there and {stated} in "
             "the inventory; leave `devices` out, or state the same"
         )

@@ -13,9 +13,8 @@ import yaml
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import faults, network, records
 from ascendboot.lab import node as node_module
-from ascendboot.lab import records as records_module
 from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.host import LabError, RangeInUseError, need_programs, run
+from ascendboot.lab.host import LabError, RangeInUseError, last_line, need_programs, run
 from ascendboot.lab.node import (
     Surroundings,
     boot,
@@ -192,10 +191,9 @@ class Lab:
             raise NodeError(node, f"could not run {argv[0]}: the node is down; mend it or lab.up")
         done = execute(target, process, argv, stdin=input, timeout_s=timeout_s)
         if check and done.returncode:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            words = said.splitlines() or ["it said nothing"]
+            line = last_line(done.stderr or done.stdout)
             raise CommandError(
-                node, f"could not run {argv[0]}: it exited {done.returncode}: {words[-1]}"
+                node, f"could not run {argv[0]}: it exited {done.returncode}: {line}"
             )
         return done
 
@@ -401,12 +399,12 @@ def _refuse_what_is_used(shape: Shape) -> None:
             " namespace; take other ranges with --network MANAGEMENT,NPU"
         )
     interfaces = [record.shape.prefix for record in labs]
-    problems = records_module.conflicts(shape, records_module.used_ranges(interfaces))
+    problems = records.conflicts(shape, records.used_ranges(interfaces))
     problems += [
         f"{shape.management} or {shape.npu} is used by the lab {record.shape.lab_id} of"
         f" {record.directory} ({record.shape.described()})"
         for record in labs
-        if records_module.labs_collide(record.shape, shape)
+        if records.labs_collide(record.shape, shape)
     ]
     if problems:
         raise RangeInUseError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import UsageError
 from ascendboot.lab import network
-from ascendboot.lab.host import LabError, ours, run
+from ascendboot.lab.host import LabError, last_line, ours, run
 from ascendboot.lab.node import DISK_OPTIONS, execute, wait_until_up
 
 if TYPE_CHECKING:
@@ -321,10 +321,9 @@ def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
     argv = ["bash", "-c", script, "bash", *words]
     done = execute(node, process, argv, stdin=b"", timeout_s=_TIMEOUT_S)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
         raise LabError(
-            f"{node.name}: could not change the fault: bash exited {done.returncode}: {said[-1]};"
-            " try invoke lab.status"
+            f"{node.name}: could not change the fault: bash exited {done.returncode}:"
+            f" {last_line(done.stderr)}; try invoke lab.status"
         )
 
 

@@ -167,12 +167,18 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float =
             " try invoke lab.down, then invoke lab.up"
         ) from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise LabError(
-            f"lab: could not {purpose}: {argv[0]} exited {done.returncode}: {said[0]};"
+            f"lab: could not {purpose}: {argv[0]} exited {done.returncode}: {lines[0]};"
             " try invoke lab.down, then invoke lab.up"
         )
     return done.stdout
+
+
+def last_line(output: bytes) -> str:
+    """The last line that a program printed, for messages."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no message"
 
 
 def environment() -> dict[str, str]:

@@ -10,7 +10,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascendboot.lab.host import SEARCH_PATH, LabError, ProcessId, environment, kill_all, run
+from ascendboot.lab.host import (
+    SEARCH_PATH,
+    LabError,
+    ProcessId,
+    environment,
+    kill_all,
+    last_line,
+    run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -325,17 +333,15 @@ def _start_wire(record: Record, node: LabNode, milliseconds: int) -> ProcessId:
         argv,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
         check=False,
         env=environment(),
         timeout=_START_TIMEOUT_S,
     )
-    process = ProcessId.parsed(done.stdout)
+    process = ProcessId.parsed(done.stdout.decode())
     if process is None:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise LabError(
-            f"{node.name}: could not delay its link: {words[-1]}; the kernel needs netem or TUN/TAP"
-            " (modprobe sch_netem, or modprobe tun)"
+            f"{node.name}: could not delay its link: {last_line(done.stderr)}; the kernel"
+            " needs netem or TUN/TAP (modprobe sch_netem, or modprobe tun)"
         )
     return process
 
