@@ -59,7 +59,7 @@ def test_the_times_are_given_in_tenths_and_bound_the_command() -> None:
     transport = answering("a", "")
     terminate_processes({"a": transport}, FOLDER, linger_s=0.5, grace_s=2, forks=4)
     (command,) = transport.commands
-    assert command.argv[-4:] == ("/base/jobs/job-1", "job-1", "5", "20")
+    assert command.argv[-3:] == ("/base/jobs/job-1", "5", "20")
     assert command.timeout_s > 2.5
 
 
