@@ -35,7 +35,17 @@ BELOW = {
         "launch",
         "jobs",
     },
-    "setup": {"templates", "errors", "hccl", "model", "transport", "facts", "jobs", "checks"},
+    "setup": {
+        "templates",
+        "errors",
+        "hccl",
+        "model",
+        "transport",
+        "facts",
+        "launch",
+        "jobs",
+        "checks",
+    },
     "readiness": {
         "templates",
         "errors",

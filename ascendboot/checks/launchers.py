@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.checks.devices import device_ids, logic_ids, product_of
@@ -19,6 +20,7 @@ from ascendboot.checks.finding import (
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import CHIEF_PORT, LauncherChoice
 from ascendboot.model.names import fold
 
@@ -56,26 +58,25 @@ _INSTALL = "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `c
 
 
 def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
-    """The program that the inventory states; for `auto` the first that suits it and works."""
-    if cluster.launcher == "torchrun":
-        return LauncherChoice("the inventory states it", torchrun=True)
+    """Return the launcher that the inventory states; for `auto` the first that works."""
     if cluster.launcher == "auto" and cluster.resource_mode == "root-info":
         return _for_root_info(cluster, facts)
     horovod = value_of(facts[cluster.primary_name].horovod)
-    if cluster.launcher == "horovod":
-        return LauncherChoice("the inventory states it", horovod.path if horovod else "horovodrun")
-    if cluster.launcher == "mpirun":
-        return LauncherChoice("the inventory states it")
+    if cluster.launcher != "auto":
+        choice = LauncherChoice(cluster.launcher, "the inventory states it")
+        if cluster.launcher != "horovod":
+            return choice
+        return replace(choice, path=horovod.path if horovod else "horovodrun")
     obstacle = _obstacle(cluster, facts)
     if obstacle or horovod is None:
-        return LauncherChoice(obstacle)
+        return LauncherChoice("mpirun", obstacle)
     beside = f"Horovod {horovod.version} beside {cluster.python} works on {cluster.primary_name}"
-    return LauncherChoice(beside, horovod.path)
+    return LauncherChoice("horovod", beside, horovod.path)
 
 
 def needs_openmpi(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
-    """Whether jobs are started by a program that is or calls mpirun."""
-    return cluster.primary_name not in facts or not choose_launcher(cluster, facts).torchrun
+    """Whether jobs need `mpirun`."""
+    return cluster.primary_name not in facts or traits_of(choose_launcher(cluster, facts)).openmpi
 
 
 def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -123,10 +124,10 @@ def _for_root_info(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Launcher
     found = known({node.name: node_facts.torch for node, node_facts in nodes})
     lacking = [node.name for node, _ in nodes if node.name not in found]
     if lacking:
-        return LauncherChoice(f"{fold(lacking)}: there is no torch for {cluster.python}")
+        return LauncherChoice("mpirun", f"{fold(lacking)}: there is no torch for {cluster.python}")
     versions = " and ".join(dict.fromkeys(torch.words for torch in found.values()))
     why = f"resources.mode is root-info, and {cluster.python} has {versions} on every node"
-    return LauncherChoice(why, torchrun=True)
+    return LauncherChoice("torchrun", why)
 
 
 def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:

@@ -33,6 +33,7 @@ from ascendboot.launch.events import (
     RankEnded,
     not_started_message,
 )
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import NodeClocks
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ class Following:
 
     def _end_ranks(self) -> None:
         """Have all nodes end the ranks at once; torchrun's are minded where they run."""
-        if self._ranks_ended or self._job.plan.launcher.torchrun:
+        if self._ranks_ended or traits_of(self._job.plan.launcher).spreads_failure:
             return
         self._ranks_ended = True
         order = partial(

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.launch.events import ENDING
-from ascendboot.launch.launchers.horovodrun import horovod_command
-from ascendboot.launch.launchers.mpirun import Launcher, mpirun_command, protected
-from ascendboot.launch.launchers.torchrun import (
-    StaticRendezvous,
-    Torchrun,
-    torchrun_command,
-    torchrun_env,
-)
-from ascendboot.launch.plan import TORCH_LOGS, LaunchPlan, PlannedRank, Start
-from ascendboot.launch.request import refuse_impossible
+from ascendboot.errors import LaunchError
+from ascendboot.launch.launchers.mpirun import protected
+from ascendboot.launch.launchers.registry import launcher_of, traits_of
+from ascendboot.launch.plan import LaunchPlan, PlannedRank, Start
 from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import PurePosixPath
 
-    from ascendboot.launch.launchers.torchrun import Rendezvous
+    from ascendboot.launch.launchers.protocol import Launcher
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.cluster import Node
+    from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 
-_NODE_LOSS = {
-    "OMPI_MCA_oob_tcp_keepalive_time": "10",
-    "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
-    "OMPI_MCA_oob_tcp_keepalive_probes": "3",
-}
-"""Within 25 s Open MPI sees that a node has lost its power; by itself (4.1) it takes 480."""
-_LISTENERS = {"OMPI_MCA_btl_ofi_provider_include": "none"}
-"""Else each rank of Open MPI (4.1) listens for libfabric too, on whatever network it finds first;
-pml ob1 has no use for that."""
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -46,7 +33,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
     Raises:
         LaunchError: the request cannot be carried out, whatever the nodes look like.
     """
-    refuse_impossible(request)
+    _refuse_impossible(request)
     folder = request.base / "jobs" / request.job_id
     copied = request.script_content is not None
     script = folder / "code" / request.script.name if copied else request.script
@@ -55,7 +42,8 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         PlannedRank(rank, slot.node.name, slot.device_id, slot.local_rank, slot.device_ip)
         for rank, slot in enumerate(request.placement.slots)
     )
-    starts = _starts(request, _program(request, script, workdir, ranks))
+    launcher = launcher_of(request.launcher)
+    starts = _starts(request, launcher, _program(request, launcher, script, workdir, ranks))
     nodes = tuple(node.name for node in request.placement.nodes)
     return LaunchPlan(
         job_id=request.job_id,
@@ -64,8 +52,8 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         nodes=nodes,
         ranks=ranks,
         starts=starts,
-        files=_files(request, nodes, ranks, starts),
-        mpirun=None if request.launcher.torchrun else request.mpirun,
+        files=_files(request, launcher, ranks, starts),
+        mpirun=request.mpirun if launcher.traits.openmpi else None,
         python=request.python,
         script=script,
         workdir=workdir,
@@ -86,78 +74,31 @@ def plan(request: LaunchRequest) -> LaunchPlan:
     )
 
 
-def _starts(request: LaunchRequest, program: tuple[str, ...]) -> tuple[Start, ...]:
-    """Torchrun is started on every node; mpirun and horovodrun reach the others themselves."""
-    base = request.base
-    if not request.launcher.torchrun:
-        primary = request.placement.primary
-        command, env = _command(request, program), _launcher_env(request, primary)
-        return (Start(node=primary.name, node_rank=0, base=base, command=command, env=env),)
-    torchrun, bond = _torchrun(request), _rendezvous(request)
+def _starts(
+    request: LaunchRequest, launcher: Launcher, program: tuple[str, ...]
+) -> tuple[Start, ...]:
+    nodes = request.placement.nodes
     return tuple(
         Start(
             node=node.name,
             node_rank=node_rank,
-            base=base,
-            command=torchrun_command(torchrun, bond, node_rank, program),
-            env={
-                **torchrun_env(_launcher_env(request, node), torchrun.ranks[node_rank]),
-                **bond.env(torchrun, node_rank),
-            },
+            base=request.base,
+            command=launcher.command(request, program, node_rank),
+            env=_launcher_env(request, launcher, node_rank),
         )
-        for node_rank, node in enumerate(request.placement.nodes)
-    )
-
-
-def _rendezvous(request: LaunchRequest) -> Rendezvous:
-    if request.min_nodes is None:
-        return StaticRendezvous()
-    from ascendboot.launch.launchers.torchrun import ElasticRendezvous  # noqa: PLC0415 - only if asked for
-
-    return ElasticRendezvous(request.min_nodes)
-
-
-def _torchrun(request: LaunchRequest) -> Torchrun:
-    placement = request.placement
-    return Torchrun(
-        python=request.python,
-        job_id=request.job_id,
-        log_dir=request.base / "jobs" / request.job_id / TORCH_LOGS,
-        master_addr=request.meeting["MASTER_ADDR"],
-        master_port=int(request.meeting["MASTER_PORT"]),
-        ranks=tuple(len(placement.on(node)) for node in placement.nodes),
-    )
-
-
-def _command(request: LaunchRequest, program: tuple[str, ...]) -> tuple[str, ...]:
-    horovodrun = request.launcher.horovodrun
-    if horovodrun is None:
-        return mpirun_command(_launcher(request), program)
-    path = PurePosixPath(horovodrun)
-    return horovod_command(_launcher(request), path, request.ssh_port, program)
-
-
-def _launcher(request: LaunchRequest) -> Launcher:
-    placement = request.placement
-    return Launcher(
-        path=request.mpirun,
-        ssh_config=request.base / "trust" / "ssh_config",
-        hosts=tuple((node.cluster_address, len(placement.on(node))) for node in placement.nodes),
-        networks=request.networks,
-        grace_s=request.grace_s,
-        as_root=request.login.uid == 0,
-        mpi_args=request.mpi_args,
+        for node_rank, node in enumerate(nodes if launcher.traits.on_every_node else nodes[:1])
     )
 
 
 def _program(
     request: LaunchRequest,
+    launcher: Launcher,
     script: PurePosixPath,
     workdir: PurePosixPath,
     ranks: tuple[PlannedRank, ...],
 ) -> tuple[str, ...]:
     settings = {
-        **({} if request.launcher.torchrun else request.meeting),
+        **({} if launcher.traits.sets_meeting else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
         "ASCENDBOOT_DEVICES": ",".join(str(rank.device_id) for rank in ranks),
         "ASCENDBOOT_WORKDIR": str(workdir),
@@ -173,103 +114,155 @@ def _program(
     )
 
 
-def _launcher_env(request: LaunchRequest, node: Node) -> dict[str, str]:
-    loads_libraries = request.launcher.horovodrun or request.launcher.torchrun
-    names = LAUNCHER_NAMES if loads_libraries else ()
-    shim = f"{request.base / 'env' / 'bin'}:" if request.launcher.horovodrun else ""
-    mpi = "" if request.launcher.torchrun else f"{request.mpirun.parent}:"
+def _launcher_env(request: LaunchRequest, launcher: Launcher, node_rank: int) -> dict[str, str]:
+    names = LAUNCHER_NAMES if launcher.traits.loads_libraries else ()
+    of_node = request.placement.nodes[node_rank].env
     return {
-        "PATH": f"{shim}{mpi}{request.path or _PATH}",
+        "PATH": ":".join((*map(str, launcher.path(request)), request.path or _PATH)),
         "HOME": str(request.login.home),
         "USER": request.login.user,
         "LOGNAME": request.login.user,
         "LANG": "C.UTF-8",
         "ASCENDBOOT_JOB_ID": request.job_id,
-        # ssh hands SHLVL on: without it bash reads ~/.bashrc of the other nodes.
-        **({} if request.launcher.torchrun else {"SHLVL": "1", **_NODE_LOSS, **_LISTENERS}),
+        **launcher.env(request, node_rank),
         **request.launcher_env,
-        **{name: node.env[name] for name in names if name in node.env},
+        **{name: of_node[name] for name in names if name in of_node},
     }
 
 
 def _files(
     request: LaunchRequest,
-    nodes: tuple[str, ...],
+    launcher: Launcher,
     ranks: tuple[PlannedRank, ...],
     starts: tuple[Start, ...],
 ) -> tuple[tuple[str, FileWrite], ...]:
     folder = request.base / "jobs" / request.job_id
     files: list[tuple[str, FileWrite]] = []
-    for node in nodes:
+    for node in request.placement.nodes:
         places = "".join(
             f"rank {r.rank} device {r.device_id} local {r.local_rank}\n"
             for r in ranks
-            if r.node == node
+            if r.node == node.name
         )
-        files.append((node, FileWrite(folder / "ranks", places.encode(), 0o644)))
+        files.append((node.name, FileWrite(folder / "ranks", places.encode(), 0o644)))
         if request.script_content is not None:
             path = folder / "code" / request.script.name
-            files.append((node, FileWrite(path, request.script_content, 0o644)))
+            files.append((node.name, FileWrite(path, request.script_content, 0o644)))
     for start in starts:
-        script = _launch_script(request, folder, start)
-        files.append((start.node, FileWrite(folder / "launch.sh", _encoded(script), 0o700)))
-        if start.node_rank:
-            watch = _watch_script(request, folder, start)
-            files.append((start.node, FileWrite(folder / "watch.sh", _encoded(watch), 0o700)))
-            files.append((start.node, FileWrite(folder / "watched", b"", 0o644)))
+        # An argument or a file's name need be no text: its bytes arrive as they are.
+        text = _launch_script(request, launcher, folder, start).encode(errors="surrogateescape")
+        files.append((start.node, FileWrite(folder / "launch.sh", text, 0o700)))
+        files += ((start.node, file) for file in launcher.files(request, start.node_rank))
     return tuple(files)
 
 
-def _encoded(script: str) -> bytes:
-    # An argument or a file's name need be no text: its bytes get there as they are.
-    return script.encode(errors="surrogateescape")
-
-
-def _launch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
-    """What is started on a node, and what stays beside it and records its end."""
-    who = f"agent {start.node_rank}" if start.node_rank else "launcher -"
-    kept = {"job": str(folder), "base": str(request.base), "limit": str(request.log_limit)}
-    head = f"#!/bin/bash\numask go-w\n{_assigned(kept)} log={start.log} who='{who}'\n"
-    run = f"{{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}"
-    others = () if start.node_rank else request.placement.nodes[1:]
-    addresses = shlex.join(node.cluster_address for node in others)
-    if not request.launcher.torchrun:
-        settings = {
-            "grace": _tenths(request.grace_s),
-            "within": str(request.begin_within_s),
-        }
-        started = f"{_assigned(settings)}\naddresses=({addresses})\nlauncher() {run}"
-        return (
-            f"{head}{started}\n{shell_script('launch-single.sh')}{shell_script('launch-start.sh')}"
-        )
+def _launch_script(
+    request: LaunchRequest, launcher: Launcher, folder: PurePosixPath, start: Start
+) -> str:
+    """Return what is started on a node: it runs the launcher and records its end."""
     settings = {
-        "grace": _tenths(request.grace_s),
-        "watch": shlex.quote(str(folder / "watch.sh")),
-        "is_watched": "1" if start.node_rank else "",
-        "ending": ENDING,
+        "job": str(folder),
+        "base": str(request.base),
+        "limit": str(request.log_limit),
+        "log": start.log,
+        "who": f"agent {start.node_rank}" if start.node_rank else "launcher -",
+        "grace": str(round(request.grace_s * 10)),
         # The agents of an elastic job wait longer for each other.
         "within": str(request.begin_within_s) if request.min_nodes is None else "",
     }
+    others = () if start.node_rank else request.placement.nodes[1:]
     names = shlex.join(node.name for node in others)
-    minding = f"{_assigned(settings)}\nnodes=({names}) addresses=({addresses})\nagent() {run}"
-    parts = (shell_script(name) for name in ("supervise.sh", "launch-start.sh"))
-    return f"{head}{minding}\n{_rendezvous(request).supervision()}{''.join(parts)}"
-
-
-def _watch_script(request: LaunchRequest, folder: PurePosixPath, start: Start) -> str:
-    """What the primary runs on another node to learn how torchrun is there."""
-    settings = {
-        "job": str(folder),
-        "grace": _tenths(request.grace_s),
-        "node": start.node,
-    }
-    minding, watch = _rendezvous(request).supervision(), shell_script("supervise-watch.sh")
-    return f"#!/bin/bash\numask go-w\n{_assigned(settings)}\n{minding}{watch}"
+    addresses = shlex.join(node.cluster_address for node in others)
+    return (
+        f"#!/bin/bash\numask go-w\n{_assigned(settings)}\n"
+        f"nodes=({names}) addresses=({addresses})\n"
+        f"run() {{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}\n"
+        f"{launcher.functions(request, start.node_rank)}{shell_script('launch-start.sh')}"
+    )
 
 
 def _assigned(settings: Mapping[str, str]) -> str:
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
 
 
-def _tenths(seconds: float) -> str:
-    return str(round(seconds * 10))
+def _refuse_impossible(request: LaunchRequest) -> None:
+    """Refuse what cannot be carried out, whatever the nodes look like.
+
+    Raises:
+        LaunchError: says why.
+    """
+    if not _JOB_ID.fullmatch(request.job_id):
+        raise LaunchError(
+            f'job: could not use "{request.job_id}" as its id: an id is 1 to 64 letters, digits, '
+            '".", "_" or "-" and begins with a letter or digit'
+        )
+    if len(str(request.base).split()) != 1:
+        raise LaunchError(
+            f'job {request.job_id}: could not be planned: the folder "{request.base}" has white '
+            "space in its path, and Open MPI takes no such path for ssh's configuration"
+        )
+    if tuple(_in_mpirun_order(request.placement)) != request.placement.slots:
+        raise LaunchError(
+            f"job {request.job_id}: could not be planned: the ranks of a node do not follow one "
+            "another, and mpirun gives all ranks of a node before it goes to the next"
+        )
+    if request.rank_table and request.chief:
+        raise LaunchError(
+            f"job {request.job_id}: could not be planned: ranks learn of each other by a rank "
+            "table or by CM_ variables, never by both"
+        )
+    by_meeting = not (request.rank_table or request.chief)
+    by_meeting = by_meeting or traits_of(request.launcher).sets_meeting
+    if by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
+        raise LaunchError(
+            f"job {request.job_id}: could not be planned: it is not said where the ranks are to "
+            "meet, by MASTER_ADDR and MASTER_PORT"
+        )
+    if request.min_nodes is not None:
+        _refuse_elastic(request, request.min_nodes)
+    _refuse_names(request)
+
+
+def why_not_elastic(
+    min_nodes: int, nodes: int, launcher: LauncherChoice, *, with_table: bool
+) -> str | None:
+    """Say why a job cannot continue with `min_nodes` of its nodes; None when it can."""
+    if not traits_of(launcher).elastic:
+        return (
+            f"only torchrun can go on without a node, and {launcher.words}; "
+            "state `launcher: {kind: torchrun}`, or leave --elastic out"
+        )
+    if with_table:
+        return (
+            "a rank table fixes how many ranks there are; "
+            "state `resources: {mode: root-info}`, or leave --elastic out"
+        )
+    if min_nodes > nodes:
+        return f"--elastic {min_nodes} is more than its nodes, which are {nodes}; state fewer"
+    return None
+
+
+def _refuse_names(request: LaunchRequest) -> None:
+    for name in request.launcher_env:
+        if not _NAME.fullmatch(name):
+            raise LaunchError(
+                f'job {request.job_id}: could not be planned: "{name}" is not the name of an '
+                "environment variable"
+            )
+    for name in request.launcher_env:
+        if not name.startswith("OMPI_MCA_") and name not in LAUNCHER_NAMES:
+            raise LaunchError(
+                f"job {request.job_id}: could not be planned: {name} is not for the launcher: it "
+                "takes OMPI_MCA_…, LD_LIBRARY_PATH and PYTHONPATH only. Set it for the ranks"
+            )
+
+
+def _refuse_elastic(request: LaunchRequest, min_nodes: int) -> None:
+    nodes, with_table = len(request.placement.nodes), request.rank_table is not None
+    why_not = why_not_elastic(min_nodes, nodes, request.launcher, with_table=with_table)
+    if why_not:
+        raise LaunchError(f"job {request.job_id}: could not be elastic: {why_not}")
+
+
+def _in_mpirun_order(placement: Placement) -> Iterator[Slot]:
+    return (slot for node in placement.nodes for slot in placement.on(node))

@@ -261,20 +261,18 @@ reaches a launcher."""
 
 @dataclass(frozen=True)
 class LauncherChoice:
-    """The program: mpirun, unless one of the others is named."""
+    """The launcher of jobs, and why it was chosen."""
 
+    kind: str
+    """As `launcher.kind` names it."""
     why: str
-    horovodrun: str | None = None
-    """Its absolute path on the primary."""
-    torchrun: bool = False
-    """One of it runs on every node: `-m torch.distributed.run` of the job's own Python."""
+    path: str | None = None
+    """Absolute path of its program on the primary, where it is not found otherwise."""
 
     @property
     def name(self) -> str:
-        """As people call the program."""
-        if self.torchrun:
-            return "torchrun"
-        return "horovodrun" if self.horovodrun else "mpirun"
+        """The name of the program."""
+        return PurePosixPath(self.path).name if self.path else self.kind
 
     @property
     def words(self) -> str:
@@ -282,7 +280,7 @@ class LauncherChoice:
         return f"{self.name} starts jobs: {self.why}"
 
 
-MPIRUN = LauncherChoice("nothing else was asked for")
+MPIRUN = LauncherChoice("mpirun", "nothing else was asked for")
 
 
 @dataclass(frozen=True)

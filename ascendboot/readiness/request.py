@@ -6,6 +6,7 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.setup.context import chief_settings, meeting_settings, rank_table_name
@@ -74,8 +75,7 @@ def _launcher_env(
 
     The inventory overrides the profile; paths of the profile stand before those of the image.
     """
-    launcher = record.launcher
-    names = LAUNCHER_NAMES if launcher.horovodrun or launcher.torchrun else ()
+    names = LAUNCHER_NAMES if traits_of(record.launcher).loads_libraries else ()
     of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
     of_profile = {
         name: f"{value}:{of_image[name]}" if of_image.get(name) else value

@@ -10,6 +10,7 @@ from ascendboot.checks.finding import Finding
 from ascendboot.facts.environment import device_node_query
 from ascendboot.facts.query import Fact, value_of
 from ascendboot.hccl.variables import hccl_ports
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.readiness.probe import (
     HOST,
     VERSIONS,
@@ -90,9 +91,9 @@ def job_requirements(
     cluster: Cluster, record: SetupRecord, script: PurePosixPath | None, skipped: Collection[str]
 ) -> JobRequirements:
     """Derives what a job of this cluster needs from the inventory and the record of setup."""
-    launcher = record.launcher
+    launcher = traits_of(record.launcher)
     with_table = cluster.resource_mode == "rank-table"
-    meets = launcher.torchrun or not with_table
+    meets = launcher.sets_meeting or not with_table
     placement = record.placement(cluster)
     devices: dict[str, dict[int, str | None]] = {node.name: {} for node in placement.nodes}
     for slot in placement.slots:
@@ -107,8 +108,8 @@ def job_requirements(
     return JobRequirements(
         base=record.base,
         python=cluster.python,
-        mpirun="" if launcher.torchrun else record.mpirun,
-        module="torch" if launcher.torchrun else "",
+        mpirun=record.mpirun if launcher.openmpi else "",
+        module=launcher.module,
         script=script,
         primary=placement.primary.name,
         meeting_port=cluster.chief_port if meets else None,
@@ -193,9 +194,8 @@ def _ports_of_hccl(env: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def _used(cluster: Cluster, record: SetupRecord) -> frozenset[str]:
-    used = {"torch", "torch_npu"} if record.launcher.torchrun or cluster.is_for_torch else set()
-    if record.launcher.horovodrun:
-        used.add("horovod")
+    used = {"torch", "torch_npu"} if cluster.is_for_torch else set()
+    used |= traits_of(record.launcher).packages
     if cluster.profile == "rec-sdk-tf":
         used |= {"tensorflow", "npu_bridge", "horovod"}
     return frozenset(used)

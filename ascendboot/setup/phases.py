@@ -10,6 +10,7 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.network import carrier_of
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.setup.steps import Absent, FileContent
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 
@@ -77,7 +78,7 @@ def environment(context: Context, node: Node) -> Sequence[Step]:
         steps.append(FileContent("env/secrets.env", text, 0o600, secret=True))
     elif "env/secrets.env" in context.facts.installed[node.name].files:
         steps.append(Absent("env/secrets.env"))
-    if node == context.cluster.primary and context.plan.launcher.horovodrun:
+    if node == context.cluster.primary and traits_of(context.plan.launcher).ssh_shim:
         steps.append(FileContent("env/bin/ssh", _ssh_shim(context), 0o755))
     kept = {step.name for step in steps}
     # It stands first in a launcher's PATH: what else lies there would be run in place of others.

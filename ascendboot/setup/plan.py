@@ -14,6 +14,7 @@ from ascendboot.checks.network import common_networks
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.model.names import fold
 
@@ -107,7 +108,7 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
         launcher=launcher,
         rank_table=table,
         rank_table_words=rank_table_words(cluster, facts.nodes, table) if table else "",
-        launcher_env=_launcher_env(cluster, facts) if launcher.horovodrun else {},
+        launcher_env=_launcher_env(cluster, facts) if traits_of(launcher).loads_libraries else {},
     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dat
 from functools import cache
 from hashlib import sha256
 from pathlib import PurePosixPath  # noqa: TC003 - pydantic reads it
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError, NodeError
@@ -79,6 +79,15 @@ def _problems(
     return changed
 
 
+def _with_kind(document: Any) -> Any:  # noqa: ANN401 - what JSON holds
+    """Before launchers had a kind, a record had a path or a boolean for each program."""
+    if not isinstance(document, dict) or "kind" in document or "why" not in document:
+        return document
+    path = document.get("horovodrun")
+    kind = "torchrun" if document.get("torchrun") else "horovod" if path else "mpirun"
+    return {"kind": kind, "why": document["why"], "path": path}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SetupRecord:
     """The result of one successful setup."""
@@ -93,7 +102,7 @@ class SetupRecord:
     port: int
     networks: tuple[str, ...]
     mpirun: str
-    launcher: LauncherChoice
+    launcher: Annotated[LauncherChoice, BeforeValidator(_with_kind)]
     launcher_env: Mapping[str, str] = field(default_factory=dict)
     slots: tuple[tuple[str, int, str | None], ...]
     """Node, device id and device IP of every rank, in rank order."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ascendboot.checks.connections import probe_findings
 from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, probes_of, read_probes
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.setup.phases import NETWORK, VERIFY
 from ascendboot.setup.results import failed, found, verified
 from ascendboot.templates import script
@@ -475,11 +476,12 @@ def run_verification(
 def _expectation(context: Context) -> Expectation:
     """What a login must find on every node."""
     plan = context.plan
-    base, daemon = plan.base, daemon_of(plan.mpirun)
+    base, with_mpi = plan.base, traits_of(plan.launcher).openmpi
+    daemon = daemon_of(plan.mpirun) if with_mpi else {}
     return Expectation(
         cluster=context.cluster,
         base=base,
-        mpirun="" if plan.launcher.torchrun else plan.mpirun,
-        programs={**rank_wrapper(base), **({} if plan.launcher.torchrun else daemon)},
+        mpirun=plan.mpirun if with_mpi else "",
+        programs={**rank_wrapper(base), **daemon},
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )

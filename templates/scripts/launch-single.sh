@@ -7,6 +7,7 @@
 # shellcheck source=templates/scripts/start-limit.sh
 . start-limit.sh
 : "${base:?}" "${job:?}" "${who:?}" "${grace:?}"
+launcher() { run; }
 # clean CODE: ends the ranks that a failed launcher left on its own node. Nothing else here notices
 # that it was killed.
 clean() {

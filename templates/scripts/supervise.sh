@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Functions of `launch.sh` for torchrun, which runs on every node: `launcher` runs the function `agent`
-# and supervises it; `clean CODE` ends what it left.
+# Functions of `launch.sh` for torchrun, which runs on every node: `launcher` runs `agent` and
+# supervises it; `clean CODE` ends what it left.
 #
 # torchrun ignores the other nodes when one fails (torch 2.13: 400 s until the last had ended, and
 # SIGTERM had no effect while it waited for them). So its supervisor on the primary also holds one ssh
@@ -19,6 +19,7 @@
 # shellcheck source=templates/scripts/supervise-events.sh
 . supervise-events.sh
 : "${base:?}" "${job:?}" "${who:?}" "${grace:?}" "${watch:?}" "${is_watched?}" "${ending:?}"
+agent() { run; }
 clean() { [ "$1" = 0 ] || end_processes find_marked "$job" "$grace"; }
 is_over() { ! kill -0 "$1" 2>/dev/null; }
 # watch_node NUMBER: becomes the ssh to another node.

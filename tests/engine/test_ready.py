@@ -95,7 +95,7 @@ def applied() -> SetupRecord:
         port=7722,
         networks=(),
         mpirun="/usr/bin/mpirun",
-        launcher=LauncherChoice("it was asked for"),
+        launcher=LauncherChoice("mpirun", "it was asked for"),
         launcher_env={},
         slots=(("lab-1", 0, "198.19.1.0"), ("lab-2", 0, "198.19.2.0")),
         nodes={"lab-1": on_node, "lab-2": on_node},

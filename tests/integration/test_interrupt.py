@@ -96,7 +96,7 @@ def test_train_has_started_nothing_yet_and_ends_at_the_first(
         port=12345,
         networks=("127.0.0.0/8",),
         mpirun="/usr/bin/mpirun",
-        launcher=LauncherChoice("it was asked for", "/usr/bin/mpirun"),
+        launcher=LauncherChoice("horovod", "it was asked for", "/usr/bin/mpirun"),
         launcher_env={},
         slots=(("n-1", 0, None),),
         nodes={},

@@ -70,7 +70,7 @@ def job(two: TwoNodes, python: Path, source: str, *args: str, min_nodes: int) ->
         source,
         python=str(python),
         script_args=args,
-        launcher=LauncherChoice("the test asks for it", torchrun=True),
+        launcher=LauncherChoice("torchrun", "the test asks for it"),
         meeting={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
         rank_table=None,
         min_nodes=min_nodes,

@@ -79,7 +79,7 @@ def job(two: TwoNodes, python: Path, source: str, *args: str, **changes: object)
         source,
         python=str(python),
         script_args=args,
-        launcher=LauncherChoice("the test asks for it", torchrun=True),
+        launcher=LauncherChoice("torchrun", "the test asks for it"),
         meeting=meeting,
         rank_table=None,
         **changes,

@@ -13,6 +13,7 @@ from ascendboot.checks.collective.rank import COME_S, HEAR_S, MARK
 from ascendboot.checks.finding import Finding
 from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.jobs.start import not_started_anywhere
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import rank_log
 from ascendboot.model.job import CauseKind, JobState
 from ascendboot.model.names import ranks_named
@@ -205,7 +206,7 @@ for name in sys.argv[1:]:
 
 def ways(request: LaunchRequest) -> tuple[str, ...]:
     """What the ranks may meet by, the first that is there: `mpi`, `gloo`; torchrun has gloo."""
-    return ("gloo",) if request.launcher.torchrun else ("mpi", "gloo")
+    return traits_of(request.launcher).collective_ways
 
 
 def lacks(

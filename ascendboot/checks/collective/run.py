@@ -22,6 +22,7 @@ from ascendboot.jobs.report import not_started_report
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import discard
 from ascendboot.launch.build import plan
+from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import preflight_id
 from ascendboot.model.job import JobState
 
@@ -96,7 +97,7 @@ def meeting_point(request: LaunchRequest) -> str:
     """Where the ranks will meet for certain: with a rank table only torchrun makes them."""
     if request.chief:
         return f"{request.chief['CM_CHIEF_IP']}/{request.chief['CM_CHIEF_PORT']}"
-    if request.rank_table and not request.launcher.torchrun:
+    if request.rank_table and not traits_of(request.launcher).sets_meeting:
         return ""
     return f"{request.meeting['MASTER_ADDR']}/{request.meeting['MASTER_PORT']}"
 

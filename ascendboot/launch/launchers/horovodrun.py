@@ -1,54 +1,87 @@
-"""The command line of `horovodrun` for one job; it becomes an mpirun itself."""
+"""Horovod's `horovodrun`, which becomes an mpirun itself."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.launchers.mpirun import sigkill_timeout_s
+from ascendboot.launch.launchers.mpirun import (
+    OPENMPI_ENV,
+    OPENMPI_RANKS,
+    hosts,
+    sigkill_timeout_s,
+)
+from ascendboot.launch.launchers.protocol import Traits
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import PurePosixPath
 
-    from ascendboot.launch.launchers.mpirun import Launcher
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.transport.api import FileWrite
 
 LARGE = 64
-"""From so many hosts on Horovod (0.28.1, mpi_run.py) turns tree spawn off by itself."""
+"""From this number of hosts, Horovod (0.28.1, mpi_run.py) turns tree spawn off itself."""
 
 
-def horovod_command(
-    launcher: Launcher, horovodrun: PurePosixPath, port: int, program: Sequence[str]
-) -> tuple[str, ...]:
-    """The argv that runs `program` once per rank through horovodrun.
+class Horovodrun:
+    """Starts ranks with `horovodrun`."""
 
-    It writes pml, btl, plm_rsh_args and btl_tcp_if_include into the mpirun command by itself, and
-    mpirun refuses a parameter that it is given twice. It takes no `-F`: the `ssh` that stands
-    first in the launcher's PATH adds the cluster's configuration.
-    """
-    hosts = ",".join(f"{address}:{slots}" for address, slots in launcher.hosts)
-    # A NIC's name would have to be the same everywhere; Open MPI takes networks as well.
-    networks = ("--network-interface", ",".join(launcher.networks)) if launcher.networks else ()
-    return (
-        str(horovodrun),
-        *("-np", str(sum(slots for _, slots in launcher.hosts)), "-H", hosts),
-        *("-p", str(port), *networks, "--disable-cache", "--mpi"),
-        # A shell reads this value.
-        f"--mpi-args={shlex.join(_mpi_args(launcher))}",
-        *program,
+    traits: Final = Traits(
+        kind="horovod",
+        rank_variables=OPENMPI_RANKS,
+        openmpi=True,
+        packages=frozenset({"horovod"}),
+        loads_libraries=True,
+        ssh_shim=True,
     )
 
+    def command(
+        self, job: LaunchRequest, program: Sequence[str], node_rank: int
+    ) -> tuple[str, ...]:
+        """Horovod writes pml, btl, plm_rsh_args and btl_tcp_if_include into the mpirun command.
 
-def _mpi_args(launcher: Launcher) -> tuple[str, ...]:
+        mpirun refuses a parameter that it is given twice. Horovod takes no `-F`: the `ssh` that
+        stands first in the launcher's PATH adds the cluster's configuration.
+        """
+        # A NIC's name would have to be the same everywhere; Open MPI takes networks as well.
+        networks = ("--network-interface", ",".join(job.networks)) if job.networks else ()
+        return (
+            job.launcher.path or "horovodrun",
+            *("-np", str(job.placement.world_size), "-H", hosts(job)),
+            *("-p", str(job.ssh_port), *networks, "--disable-cache", "--mpi"),
+            # A shell reads this value.
+            f"--mpi-args={shlex.join(_mpi_args(job))}",
+            *program,
+        )
+
+    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
+        """The folder of our `ssh`, then mpirun's."""
+        return (job.base / "env" / "bin", job.mpirun.parent)
+
+    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
+        """Settings of Open MPI."""
+        return OPENMPI_ENV
+
+    def functions(self, job: LaunchRequest, node_rank: int) -> str:
+        """It starts the ranks of all nodes."""
+        return script("launch-single.sh")
+
+    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
+        """None."""
+        return ()
+
+
+def _mpi_args(job: LaunchRequest) -> tuple[str, ...]:
     settings = {
         "orte_keep_fqdn_hostnames": "1",
-        "odls_base_sigkill_timeout": str(sigkill_timeout_s(launcher.grace_s)),
+        "odls_base_sigkill_timeout": str(sigkill_timeout_s(job.grace_s)),
     }
-    if len(launcher.hosts) < LARGE:
+    if len(job.placement.nodes) < LARGE:
         settings["plm_rsh_no_tree_spawn"] = "1"
-    if launcher.networks:
-        settings["oob_tcp_if_include"] = ",".join(launcher.networks)
+    if job.networks:
+        settings["oob_tcp_if_include"] = ",".join(job.networks)
     words = [word for name, value in settings.items() for word in ("-mca", name, value)]
     # It calls mpirun by name, and the daemons of the other nodes are found beside an absolute one.
-    prefix = launcher.path.parent.parent
-    return ("--prefix", str(prefix), *words, *launcher.mpi_args)
+    return ("--prefix", str(job.mpirun.parent.parent), *words, *job.mpi_args)

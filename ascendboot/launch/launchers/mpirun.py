@@ -1,61 +1,90 @@
-"""The command line of Open MPI 4's `mpirun` for one job."""
+"""Open MPI 4's `mpirun`, which reaches the other nodes by ssh."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.launch.launchers.protocol import RankVariables, Traits
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import PurePosixPath
+
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.transport.api import FileWrite
 
 _COLONS = re.compile(r"%*:")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Launcher:
-    """How `mpirun` is to be called on a cluster, whatever the job."""
-
-    path: PurePosixPath
-    """Absolute: so the daemons of the other nodes are found beside it, whatever their PATH."""
-    ssh_config: PurePosixPath
-    hosts: tuple[tuple[str, int], ...]
-    """Address and number of ranks per node, in rank order."""
-    networks: tuple[str, ...]
-    """Networks between the nodes as CIDRs: interface names differ from node to node."""
-    grace_s: float
-    as_root: bool
-    mpi_args: tuple[str, ...] = ()
-    """The inventory's own words."""
+OPENMPI_RANKS: Final = RankVariables(
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"
+)
+OPENMPI_ENV: Final[Mapping[str, str]] = {
+    # ssh hands SHLVL on: without it bash reads ~/.bashrc of the other nodes.
+    "SHLVL": "1",
+    # Open MPI sees within 25 s that a node lost its power; the default (4.1) is 480 s.
+    "OMPI_MCA_oob_tcp_keepalive_time": "10",
+    "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
+    "OMPI_MCA_oob_tcp_keepalive_probes": "3",
+    # Otherwise each rank (4.1) also listens for libfabric, on the first network it finds; pml ob1
+    # does not use that.
+    "OMPI_MCA_btl_ofi_provider_include": "none",
+}
 
 
-def mpirun_command(launcher: Launcher, program: Sequence[str]) -> tuple[str, ...]:
-    """The argv that runs `program` once per rank, ranks counted through the hosts in order.
+class Mpirun:
+    """Starts ranks with `mpirun`."""
 
-    `program` must undo `protected` on its arguments.
-    """
-    hosts = ",".join(f"{address}:{slots}" for address, slots in launcher.hosts)
-    return (
-        str(launcher.path),
-        *(("--allow-run-as-root",) if launcher.as_root else ()),
-        *("-np", str(sum(slots for _, slots in launcher.hosts)), "-H", hosts),
-        *("--bind-to", "none", "--map-by", "slot"),
-        *_mca("plm_rsh_agent", "ssh"),
-        *_mca("plm_rsh_args", f"-F {launcher.ssh_config}"),
-        # Else "a.example.org" becomes "a" before ssh sees it.
-        *_mca("orte_keep_fqdn_hostnames", "1"),
-        # Only the primary holds the cluster's key: no other node may start a third.
-        *_mca("plm_rsh_no_tree_spawn", "1"),
-        *_mca("pml", "ob1"),
-        *_mca("btl", "^openib"),
-        *(_networks(launcher.networks) if launcher.networks else ()),
-        *_mca("odls_base_sigkill_timeout", str(sigkill_timeout_s(launcher.grace_s))),
-        *launcher.mpi_args,
-        *("-x", "ASCENDBOOT_JOB_ID"),
-        *program,
-    )
+    traits: Final = Traits(kind="mpirun", rank_variables=OPENMPI_RANKS, openmpi=True)
+
+    def command(
+        self, job: LaunchRequest, program: Sequence[str], node_rank: int
+    ) -> tuple[str, ...]:
+        """Ranks are counted through the hosts in order; `program` must undo `protected`."""
+        return (
+            # Absolute: so the daemons of the other nodes are found beside it, whatever their PATH.
+            str(job.mpirun),
+            *(("--allow-run-as-root",) if job.login.uid == 0 else ()),
+            *("-np", str(job.placement.world_size), "-H", hosts(job)),
+            *("--bind-to", "none", "--map-by", "slot"),
+            *_mca("plm_rsh_agent", "ssh"),
+            *_mca("plm_rsh_args", f"-F {job.base / 'trust' / 'ssh_config'}"),
+            # Otherwise "a.example.org" becomes "a" before ssh sees it.
+            *_mca("orte_keep_fqdn_hostnames", "1"),
+            # Only the primary holds the cluster's key: no other node may start a third.
+            *_mca("plm_rsh_no_tree_spawn", "1"),
+            *_mca("pml", "ob1"),
+            *_mca("btl", "^openib"),
+            *(_networks(job.networks) if job.networks else ()),
+            *_mca("odls_base_sigkill_timeout", str(sigkill_timeout_s(job.grace_s))),
+            *job.mpi_args,
+            *("-x", "ASCENDBOOT_JOB_ID"),
+            *program,
+        )
+
+    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
+        """Its own folder."""
+        return (job.mpirun.parent,)
+
+    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
+        """Settings of Open MPI."""
+        return OPENMPI_ENV
+
+    def functions(self, job: LaunchRequest, node_rank: int) -> str:
+        """It starts the ranks of all nodes."""
+        return script("launch-single.sh")
+
+    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
+        """None."""
+        return ()
+
+
+def hosts(job: LaunchRequest) -> str:
+    """Return address and number of ranks of each node, in rank order."""
+    placement = job.placement
+    return ",".join(f"{n.cluster_address}:{len(placement.on(n))}" for n in placement.nodes)
 
 
 def sigkill_timeout_s(grace_s: float) -> int:
@@ -76,6 +105,7 @@ def protected(argument: str) -> str:
 
 
 def _networks(cidrs: tuple[str, ...]) -> tuple[str, ...]:
+    # As CIDRs: interface names differ from node to node.
     joined = ",".join(cidrs)
     return (*_mca("btl_tcp_if_include", joined), *_mca("oob_tcp_if_include", joined))
 

@@ -1,97 +1,117 @@
-"""The command line of torchrun on each node; elastic jobs go on with fewer nodes."""
+"""PyTorch's torchrun, one on each node; an elastic job continues with fewer nodes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+import shlex
+from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import LaunchError
+from ascendboot.launch.events import ENDING
+from ascendboot.launch.launchers.protocol import RankVariables, Traits
+from ascendboot.launch.plan import TORCH_LOGS
 from ascendboot.templates import script
+from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import PurePosixPath
 
-    from ascendboot.model.cluster import LauncherChoice, NodeClocks
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.model.cluster import NodeClocks
 
-# They meet by c10d at the primary, which holds the store: without it the job is over. An agent
-# whose rank fails restarts its ranks by itself, and the others follow; of a node that is gone
-# nobody tells them, so the primary's minder ends the ranks that wait for it.
-
-_FIRST_RANK: Final = "ASCENDBOOT_FIRST_RANK"
-"""Names to `rank-exec` the place of a node's first rank in the plan, which stays its."""
 _RESTARTS: Final = 3
-"""So often an agent restarts its ranks besides once for each node that may be lost."""
+"""How often an agent may restart its ranks, in addition to once for each node that may be lost."""
 _CLOCKS_APART_S: Final = 5.0
-"""Who was not heard of for 15 s, by the clock of whoever looks, counts as gone (torch 2.13)."""
+"""A node without a sign for 15 s, by the clock of the observer, counts as gone (torch 2.13)."""
 
 
-@dataclass(frozen=True)
-class ElasticRendezvous:
-    """The job goes on with fewer nodes, down to so many, and its ranks are numbered anew."""
+class Torchrun:
+    """Starts ranks with `python -m torch.distributed.run`, an agent on each node.
 
-    min_nodes: int
+    In an elastic job the agents meet by c10d at the primary, which holds the store: without it the
+    job is over. An agent whose rank fails restarts its ranks itself, and the others follow. Agents
+    do not notice a node that is gone: the primary's supervisor ends the ranks that wait for it.
+    """
 
-    def nodes(self, torchrun: Torchrun) -> str:
-        """From so many to all."""
-        return f"{self.min_nodes}:{len(torchrun.ranks)}"
+    traits: Final = Traits(
+        kind="torchrun",
+        rank_variables=RankVariables("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        module="torch",
+        packages=frozenset({"torch", "torch_npu"}),
+        on_every_node=True,
+        sets_meeting=True,
+        loads_libraries=True,
+        spreads_failure=True,
+        collective_ways=("gloo",),
+        elastic=True,
+    )
 
-    def words(self, torchrun: Torchrun, node_rank: int) -> tuple[str, ...]:
-        """They meet at the primary."""
-        is_host = "false" if node_rank else "true"
+    def command(
+        self, job: LaunchRequest, program: Sequence[str], node_rank: int
+    ) -> tuple[str, ...]:
+        """`-m` needs no `torchrun` on PATH and takes the Python of the job.
+
+        Options with `_` are those that every torch since 1.9 knows.
+        """
+        nodes = job.placement.nodes
+        count = len(nodes) if job.min_nodes is None else f"{job.min_nodes}:{len(nodes)}"
         return (
-            "--rdzv_backend=c10d",
-            f"--rdzv_id={torchrun.job_id}",
-            f"--rdzv_endpoint={torchrun.master_addr}:{torchrun.master_port}",
-            f"--rdzv_conf=is_host={is_host}",
-            f"--local_addr={self._name(torchrun, node_rank)}",
-            f"--max_restarts={_RESTARTS + len(torchrun.ranks) - self.min_nodes}",
+            *(job.python, "-m", "torch.distributed.run", f"--nnodes={count}"),
+            f"--nproc_per_node={_ranks(job)[node_rank]}",
+            *(_static(job, node_rank) if job.min_nodes is None else _elastic(job, node_rank)),
+            # Before about 2.3 it noticed the end of a rank only after five seconds.
+            "--monitor_interval=0.5",
+            f"--log_dir={_folder(job) / TORCH_LOGS}",
+            "--no_python",
+            *(literal(word) for word in program),
         )
 
-    def env(self, torchrun: Torchrun, node_rank: int) -> Mapping[str, str]:
-        """The place of its first rank; and the ranks meet at a store that is new each time."""
-        # Of the store that is kept one that joins later never hears (torch 2.13).
+    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
+        """None: its Python is found as that of the ranks."""
+        return ()
+
+    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
+        """It must load torch, and no NPU."""
+        ranks = _ranks(job)
         return {
-            _FIRST_RANK: str(sum(torchrun.ranks[:node_rank])),
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            # torchrun would set this itself, with five lines about it.
+            **({"OMP_NUM_THREADS": "1"} if ranks[node_rank] > 1 else {}),
+            # Otherwise `import torch` loads torch_npu, which needs CANN's libraries; `rank-exec`
+            # unsets it for the ranks.
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            **({} if job.min_nodes is None else _elastic_env(ranks, node_rank)),
         }
 
-    def supervision(self) -> str:
-        """A node or a rank may fail."""
-        return script("supervise-elastic.sh", least=self.min_nodes)
-
-    @staticmethod
-    def _name(torchrun: Torchrun, node_rank: int) -> str:
-        """What a node is called at the meeting.
-
-        There nodes are numbered in the order of their names (torch 1.9 to 2.13), and the name of
-        the first is where the ranks meet. So the primary is always the first, as no address begins
-        with `node`, and the others keep their order.
-        """
-        return f"node-{node_rank:05}" if node_rank else torchrun.master_addr
-
-
-def why_not_elastic(
-    min_nodes: int, nodes: int, launcher: LauncherChoice, *, with_table: bool
-) -> str | None:
-    """Why a job cannot be told to go on with `min_nodes` of its nodes; None when it can."""
-    if not launcher.torchrun:
-        return (
-            f"only torchrun can go on without a node, and {launcher.words}; "
-            "state `launcher: {kind: torchrun}`, or leave --elastic out"
+    def functions(self, job: LaunchRequest, node_rank: int) -> str:
+        """Each agent has a supervisor; the one of the primary watches the other nodes."""
+        supervise = script(
+            "supervise.sh",
+            watch=shlex.quote(str(_folder(job) / "watch.sh")),
+            is_watched="1" if node_rank else "",
+            ending=ENDING,
         )
-    if with_table:
-        return (
-            "a rank table fixes how many ranks there are; "
-            "state `resources: {mode: root-info}`, or leave --elastic out"
+        return f"{_failure_functions(job)}{supervise}"
+
+    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
+        """What the primary runs on every other node to watch its agent."""
+        if not node_rank:
+            return ()
+        folder = _folder(job)
+        watch = script(
+            "supervise-watch.sh",
+            job=folder,
+            grace=round(job.grace_s * 10),
+            node=job.placement.nodes[node_rank].name,
         )
-    if min_nodes > nodes:
-        return f"--elastic {min_nodes} is more than its nodes, which are {nodes}; state fewer"
-    return None
+        text = f"#!/bin/bash\numask go-w\n{_failure_functions(job)}{watch}"
+        return (
+            FileWrite(folder / "watch.sh", text.encode(errors="surrogateescape"), 0o700),
+            FileWrite(folder / "watched", b"", 0o644),
+        )
 
 
 def refuse_clocks_apart(clocks: NodeClocks) -> None:
-    """Refuse nodes of which one would take another for gone.
+    """Refuse nodes whose clocks differ so much that one would count another as gone.
 
     Raises:
         LaunchError: names those whose clocks are furthest apart.
@@ -107,98 +127,63 @@ def refuse_clocks_apart(clocks: NodeClocks) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Torchrun:
-    """How torchrun is to be called on every node of a job."""
-
-    python: str
-    job_id: str
-    log_dir: PurePosixPath
-    master_addr: str
-    master_port: int
-    ranks: tuple[int, ...]
-    """How many ranks each node has, by node rank."""
-
-
-class Rendezvous(Protocol):
-    """What holds the torchruns of a job together: how they meet, and what one without others is."""
-
-    def nodes(self, torchrun: Torchrun) -> str:
-        """How many of them there are to be."""
-        ...
-
-    def words(self, torchrun: Torchrun, node_rank: int) -> tuple[str, ...]:
-        """How the one of a node finds the others, and what it does when a rank fails."""
-        ...
-
-    def env(self, torchrun: Torchrun, node_rank: int) -> Mapping[str, str]:
-        """What the ranks of a node are told besides, by the environment of their torchrun."""
-        ...
-
-    def supervision(self) -> str:
-        """The shell functions of `supervise-static.sh` for this job."""
-        ...
-
-
-class StaticRendezvous:
-    """Every rank is needed, and keeps the number that the placement gives it.
-
-    The rendezvous is static: with c10d nodes are numbered by their names.
-    """
-
-    def nodes(self, torchrun: Torchrun) -> str:
-        """All of them."""
-        return f"{len(torchrun.ranks)}"
-
-    def words(self, torchrun: Torchrun, node_rank: int) -> tuple[str, ...]:
-        """One after another as placed; no rank is started twice."""
-        return (
-            f"--node_rank={node_rank}",
-            "--rdzv_backend=static",
-            f"--rdzv_id={torchrun.job_id}",
-            f"--master_addr={torchrun.master_addr}",
-            f"--master_port={torchrun.master_port}",
-            "--max_restarts=0",
-        )
-
-    def env(self, torchrun: Torchrun, node_rank: int) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
-
-    def supervision(self) -> str:
-        """One that fails ends the others."""
-        return script("supervise-static.sh")
-
-
-def torchrun_command(
-    torchrun: Torchrun, bond: Rendezvous, node_rank: int, program: Sequence[str]
-) -> tuple[str, ...]:
-    """The argv that runs `program` once per rank of one node.
-
-    `-m` needs no `torchrun` on any PATH and takes the very Python of the job; words with `_` are
-    those that every torch since 1.9 knows.
-    """
-    return (
-        *(torchrun.python, "-m", "torch.distributed.run"),
-        f"--nnodes={bond.nodes(torchrun)}",
-        f"--nproc_per_node={torchrun.ranks[node_rank]}",
-        *bond.words(torchrun, node_rank),
-        # Before 2.3 or so a rank that ended was noticed after five seconds only.
-        "--monitor_interval=0.5",
-        f"--log_dir={torchrun.log_dir}",
-        "--no_python",
-        *(literal(word) for word in program),
-    )
-
-
-def torchrun_env(env: Mapping[str, str], ranks: int) -> dict[str, str]:
-    """What torchrun itself needs besides: it must load torch, and no NPU."""
-    # Torchrun would set the first by itself, with five lines about it. Without the second `import
-    # torch` loads torch_npu, which wants CANN's libraries; the ranks have it unset.
-    threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
-    return {**env, **threads, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-
-
 def literal(word: str) -> str:
     """`word` so that it arrives as it is: torchrun replaces `$…` (torch 2.13, elastic/utils)."""
     return word.replace("$", "$$")
+
+
+def _folder(job: LaunchRequest) -> PurePosixPath:
+    return job.base / "jobs" / job.job_id
+
+
+def _ranks(job: LaunchRequest) -> tuple[int, ...]:
+    """The number of ranks of each node, by node rank."""
+    return tuple(len(job.placement.on(node)) for node in job.placement.nodes)
+
+
+def _static(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
+    """Every rank is needed and keeps the number of its slot; c10d would sort nodes by name."""
+    return (
+        f"--node_rank={node_rank}",
+        "--rdzv_backend=static",
+        f"--rdzv_id={job.job_id}",
+        f"--master_addr={job.meeting['MASTER_ADDR']}",
+        f"--master_port={job.meeting['MASTER_PORT']}",
+        "--max_restarts=0",
+    )
+
+
+def _elastic(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
+    """The nodes meet at the primary.
+
+    They are numbered in the order of their names there (torch 1.9 to 2.13), and the ranks meet at
+    the first of these names. No address begins with `node`: the primary is always the first, and
+    the others keep their order.
+    """
+    primary = job.meeting["MASTER_ADDR"]
+    spare = len(job.placement.nodes) - (job.min_nodes or 0)
+    return (
+        "--rdzv_backend=c10d",
+        f"--rdzv_id={job.job_id}",
+        f"--rdzv_endpoint={primary}:{job.meeting['MASTER_PORT']}",
+        f"--rdzv_conf=is_host={'false' if node_rank else 'true'}",
+        f"--local_addr={f'node-{node_rank:05}' if node_rank else primary}",
+        f"--max_restarts={_RESTARTS + spare}",
+    )
+
+
+def _elastic_env(ranks: tuple[int, ...], node_rank: int) -> dict[str, str]:
+    return {
+        # For `rank-exec`: the place of the node's first rank in the plan, which does not change.
+        "ASCENDBOOT_FIRST_RANK": str(sum(ranks[:node_rank])),
+        # The ranks meet at a new store each time: a node that joins later never hears of the one
+        # that is kept (torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+
+
+def _failure_functions(job: LaunchRequest) -> str:
+    """What a supervisor does when a node or a rank fails."""
+    if job.min_nodes is None:
+        return script("supervise-static.sh")
+    return script("supervise-elastic.sh", least=job.min_nodes)

@@ -41,20 +41,22 @@ def chosen(first: Any, second: Any, wish: Any = well.TWO, ssh: Any = SSH) -> Lau
     ],
 )
 def test_auto_takes_what_works(first: Any, second: Any, why: str, path: str | None) -> None:
-    assert chosen(first, second) == LauncherChoice(why, path)
+    assert chosen(first, second) == LauncherChoice("horovod" if path else "mpirun", why, path)
 
 
 def test_auto_without_ssh_takes_mpirun() -> None:
     no_ssh = Unanswered("missing", "could not find ssh: it is not there")
     assert chosen(WORKS, THERE, ssh=no_ssh) == LauncherChoice(
-        "lab-1: could not find ssh: it is not there"
+        "mpirun", "lab-1: could not find ssh: it is not there"
     )
 
 
 def test_what_the_inventory_states_is_taken() -> None:
     why = "the inventory states it"
-    assert chosen(WORKS, THERE, replace(well.TWO, launcher="mpirun")) == LauncherChoice(why)
-    assert chosen(WORKS, THERE, STATED) == LauncherChoice(why, RUN)
+    assert chosen(WORKS, THERE, replace(well.TWO, launcher="mpirun")) == LauncherChoice(
+        "mpirun", why
+    )
+    assert chosen(WORKS, THERE, STATED) == LauncherChoice("horovod", why, RUN)
 
 
 TORCH = Answered(Torch("2.1.0", "2.1.0.post3"))
@@ -71,7 +73,7 @@ def torches(first: Any, second: Any) -> dict[str, Any]:
 
 
 def test_torchrun_where_the_inventory_states_it() -> None:
-    stated = LauncherChoice("the inventory states it", torchrun=True)
+    stated = LauncherChoice("torchrun", "the inventory states it")
     assert choose_launcher(BY_TORCHRUN, torches(TORCH, TORCH)) == stated
     assert (stated.name, stated.words) == (
         "torchrun",
@@ -81,12 +83,12 @@ def test_torchrun_where_the_inventory_states_it() -> None:
 
 def test_auto_takes_torchrun_for_root_info_where_there_is_torch_everywhere() -> None:
     assert choose_launcher(ROOT_INFO, torches(TORCH, TORCH)) == LauncherChoice(
+        "torchrun",
         "resources.mode is root-info, and python3 has torch 2.1.0, torch_npu 2.1.0.post3 on every "
         "node",
-        torchrun=True,
     )
     assert choose_launcher(ROOT_INFO, torches(TORCH, NO_TORCH)) == LauncherChoice(
-        "lab-2: there is no torch for python3"
+        "mpirun", "lab-2: there is no torch for python3"
     )
 
 

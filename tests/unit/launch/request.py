@@ -37,7 +37,7 @@ REQUEST = LaunchRequest(
 )
 TORCHRUN = replace(
     REQUEST,
-    launcher=LauncherChoice("it was asked for", torchrun=True),
+    launcher=LauncherChoice("torchrun", "it was asked for"),
     rank_table=None,
     meeting={"MASTER_ADDR": "192.0.2.11", "MASTER_PORT": "61000"},
     launcher_env={"LD_LIBRARY_PATH": "/opt/lib"},

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WANTED = replace(
     REQUEST,
-    launcher=LauncherChoice("it works", "/opt/py/bin/horovodrun"),
+    launcher=LauncherChoice("horovod", "it works", "/opt/py/bin/horovodrun"),
     ssh_port=12345,
     mpi_args=("-x", "BIND_INFO=0:12 12:48"),
     launcher_env={"LD_LIBRARY_PATH": "/opt/lib"},

@@ -112,7 +112,7 @@ def test_the_files() -> None:
     ranks, launch = made.files_on("a-1")
     assert ranks.content == b"rank 0 device 4 local 0\nrank 1 device 5 local 1\n"
     run = made.command_line.replace(" && env", " && exec env", 1)
-    assert f"launcher() {{ {run}; }}\n".encode() in launch.content
+    assert f"run() {{ {run}; }}\n".encode() in launch.content
 
 
 def test_a_script_of_the_operator_is_copied_to_every_node() -> None:

@@ -33,7 +33,7 @@ PATH={tmp_path}:$PATH base={tmp_path} job={tmp_path} who='launcher -' grace=5 wa
 is_watched= within= ending='it ends: '
 nodes=(a-2 a-3) addresses=(192.0.2.12 192.0.2.13)
 now() {{ time=1.0; }}
-agent() {{
+run() {{
   for tick in {{1..100}}; do [ "$(wc -l <lost)" != 2 ] || break; sleep 0.1; done
   sleep 0.3
   ls -l "/proc/$$/fd" | grep -c '^lrwx.* pipe:' >pipes

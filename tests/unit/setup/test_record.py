@@ -43,7 +43,7 @@ def remembered(
         networks=("198.18.0.0/16",),
         base=BASE,
         mpirun="/usr/bin/mpirun",
-        launcher=LauncherChoice("it was asked for", "/opt/bin/horovodrun"),
+        launcher=LauncherChoice("horovod", "it was asked for", "/opt/bin/horovodrun"),
         launcher_env={"PYTHONPATH": "/opt/mx_rec/libasc"},
     )
     wished = {"lab-1": {"env/node"}, "lab-2": {"env/node", "env/other"}}

@@ -1,0 +1,86 @@
+"""Defines what every launcher provides; a new one is a module and a line in `registry`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.transport.api import FileWrite
+
+
+@dataclass(frozen=True)
+class RankVariables:
+    """Variables in which a launcher gives each process its numbers."""
+
+    rank: str
+    local_rank: str
+    world_size: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """Facts about a launcher that other packages act on."""
+
+    kind: str
+    """Its word for `launcher.kind` in the inventory."""
+    rank_variables: RankVariables
+    openmpi: bool = False
+    """Every node needs `mpirun` and `orted`."""
+    module: str = ""
+    """The Python module that every node needs."""
+    packages: frozenset[str] = frozenset()
+    """Python packages that a job uses whatever its script imports."""
+    on_every_node: bool = False
+    """ascendboot starts it on every node; otherwise on the primary, and it reaches the others."""
+    sets_meeting: bool = False
+    """It always needs MASTER_ADDR and MASTER_PORT, and gives them to the ranks itself."""
+    loads_libraries: bool = False
+    """It loads libraries of the ranks, so it gets their LD_LIBRARY_PATH and PYTHONPATH."""
+    ssh_shim: bool = False
+    """It takes no ssh configuration: a script named `ssh` goes first in its PATH."""
+    spreads_failure: bool = False
+    """It ends the ranks of all nodes at once when one fails."""
+    collective_ways: tuple[str, ...] = ("mpi", "gloo")
+    """Libraries with which its ranks can meet in the collective check, best first."""
+    elastic: bool = False
+    """A job can continue with fewer nodes."""
+
+
+class Launcher(Protocol):
+    """Starts the ranks of a job; node rank 0 is the primary."""
+
+    @property
+    def traits(self) -> Traits:
+        """Its facts."""
+        ...
+
+    def command(
+        self, job: LaunchRequest, program: Sequence[str], node_rank: int
+    ) -> tuple[str, ...]:
+        """Return the argv on one node that runs `program` once per rank."""
+        ...
+
+    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
+        """Return the folders that go first in its PATH."""
+        ...
+
+    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
+        """Return variables that it needs itself; the inventory's values override them."""
+        ...
+
+    def functions(self, job: LaunchRequest, node_rank: int) -> str:
+        """Return the shell functions `launcher` and `clean` of `launch.sh`.
+
+        `run` becomes the command. `launch-single.sh` serves every launcher that is not on every
+        node. The exit code of `launcher` is how the launcher ended.
+        """
+        ...
+
+    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
+        """Return more files for the job's folder on one node."""
+        ...
