@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.jobs.logs import Frames
-from ascendboot.jobs.output import Demux, Lines, LogCopy, RankOutput, plain
-from ascendboot.jobs.progress import Arrivals
-from ascendboot.launch.events import EventReader, parse_sample
+from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.jobs.gather import NodeLogs, logs_command
+from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain
 from ascendboot.launch.plan import rank_log
-from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.pool import on_each
 
@@ -27,13 +23,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ascendboot.jobs.hang import HungJob
-    from ascendboot.jobs.progress import Progress
+    from ascendboot.jobs.progress import Arrivals, Progress
     from ascendboot.launch.events import Event, NodeSample
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.transport.api import Stream, Transport
-
-_EVENTS = "events"
-_BEAT = "beat"
 
 
 @dataclass(frozen=True)
@@ -50,158 +43,6 @@ class Reconnected:
 
     node: str
     error: NodeError | None
-
-
-class NodeFollower:
-    """Takes the stream of one node apart as it comes."""
-
-    def __init__(
-        self,
-        node: str,
-        files: Mapping[str, LogCopy],
-        nonce: str,
-        on_event: Callable[[Event | None], None],
-        on_sample: Callable[[NodeSample], None] | None = None,
-    ) -> None:
-        self._files = files
-        self._on_event = on_event
-        self._on_sample = on_sample
-        self._demux = Demux(nonce, self._give, self._line_may_end)
-        self._first = self._demux
-        self._garbled = ""
-        self.arrivals = {name: Arrivals() for name in files}
-        self._events = EventReader(node, on_event)
-        self._beat_rest = b""
-        self._wrote = False
-        self._changed = threading.Condition()
-        self._busy = False
-        self._received_at = time.monotonic()
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes of the node's stream; none: it has ended."""
-        if self._demux is not self._first:
-            return
-        if not data:
-            self._on_event(None)
-            return
-        self._take(self._demux.feed, data)
-
-    def resume(self, nonce: str) -> tuple[Callable[[bytes], None], Callable[[bytes], None]]:
-        """Take two streams in place of the former, of which nothing is taken any more.
-
-        The first is that of `jobs-fetch.sh`, from the `sizes` on; the second, with signs of life
-        and no logs, that of `jobs-follow.sh`.
-        """
-        with self._changed:
-            demux = Demux(nonce, self._give, self._line_may_end)
-            frames = Frames(self._give, self._skip, lambda _word: None)
-            self._demux, self._received_at = demux, time.monotonic()
-
-        def fetched(data: bytes) -> None:
-            if self._demux is not demux or self._garbled:
-                return
-            if not data:
-                self._on_event(None)
-                return
-            try:
-                self._take(frames.feed, data)
-            except NotUnderstoodError as error:
-                self._garbled = str(error)
-
-        def beats(data: bytes) -> None:
-            if self._demux is demux and data:
-                self._take(demux.feed, data)
-
-        return fetched, beats
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How much of each file is here."""
-        here = {name: file.size for name, file in self._files.items()}
-        return {**here, _EVENTS: self._events.size}
-
-    def _take(self, feed: Callable[[bytes], None], data: bytes) -> None:
-        self._busy = True
-        try:
-            with self._changed:
-                feed(data)
-                self._changed.notify_all()
-        finally:
-            self._received_at = time.monotonic()
-            self._busy = False
-
-    @property
-    def silent_s(self) -> float:
-        """How long nothing has come; time in which we ourselves were busy does not count."""
-        return 0.0 if self._busy else time.monotonic() - self._received_at
-
-    def short_of(
-        self, sizes: Mapping[str, int], *, patience_s: float
-    ) -> dict[str, tuple[int, int]]:
-        """Wait until all files have their sizes; those that have not: bytes here, bytes there.
-
-        Gives up when nothing of them has come for `patience_s`, whatever else came.
-        """
-        with self._changed:
-            short, until = self._short_of(sizes), time.monotonic() + patience_s
-            while short and (left_s := until - time.monotonic()) > 0:
-                self._changed.wait(left_s)
-                before, short = short, self._short_of(sizes)
-                if short != before:
-                    until = time.monotonic() + patience_s
-            return short
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Which copies on the operator's side are not whole, and why."""
-        garbled = (self._garbled,) if self._garbled else ()
-        return (*(f"{n}: {f.problem}" for n, f in self._files.items() if f.problem), *garbled)
-
-    def close(self) -> None:
-        """The stream has ended: write out what was held back."""
-        with self._changed:
-            self._demux.finish()
-            for file in self._files.values():
-                file.close()
-
-    def _short_of(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        here = self.sizes
-        return {
-            name: (here[name] + self._demux.held(name), size)
-            for name, size in sizes.items()
-            if name in here and here[name] + self._demux.held(name) < size
-        }
-
-    def _give(self, name: str, data: bytes) -> None:
-        if name == _EVENTS:
-            self._events.feed(data)
-        elif name == _BEAT:
-            self._read_beat(data)
-        elif name in self._files:
-            self._wrote = self._wrote or name.startswith("rank.")
-            self._files[name].give(data)
-            self.arrivals[name].note(self._files[name].size, time.time())
-
-    def _skip(self, name: str, count: int) -> None:
-        if name in self._files:
-            self._files[name].skip(count)
-
-    def _line_may_end(self, name: str) -> None:
-        if name == _EVENTS:
-            # Each event is one write that ends its line, so the newline held back has been written.
-            self._events.end_line()
-        elif name == _BEAT:
-            self._read_beat(b"\n")
-        elif name in self._files:
-            self._files[name].end_line()
-
-    def _read_beat(self, data: bytes) -> None:
-        *lines, self._beat_rest = (self._beat_rest + data).split(b"\n")
-        for line in lines:
-            sample = parse_sample(line.decode(errors="replace"), wrote=self._wrote)
-            if sample is not None and self._on_sample is not None:
-                self._wrote = False
-                self._on_sample(sample)
 
 
 class Followers:
@@ -233,7 +74,7 @@ class Followers:
         self._streams: dict[str, list[Stream]] = {node: [] for node in plan.nodes}
         self._beat_s = 0.0
         self.output = RankOutput(sink)
-        self.nodes: dict[str, NodeFollower] = {}
+        self.nodes: dict[str, NodeLogs] = {}
         self._arrivals: dict[str, Arrivals] = {}
 
     @property
@@ -250,49 +91,34 @@ class Followers:
         """
         self._beat_s = beat_s
         self._folder.mkdir(parents=True, exist_ok=True)
-        nonces = {node: secrets.token_hex(16) for node in self._plan.nodes}
-        for node, nonce in nonces.items():
-            self._begin(node, nonce)
+        for node in self._plan.nodes:
+            self.nodes[node] = self._logs(node)
+            self._arrivals.update(self.nodes[node].arrivals)
         opened = on_each(
-            nonces,
-            lambda node: self._open(transports[node], nonces[node]),
+            self._plan.nodes,
+            lambda node: self.follow(node, transports[node]),
             forks=self._forks,
         )
         for error in opened.values():
             if isinstance(error, NodeError):
                 raise error
 
-    def resume(self, node: str, transport: Transport) -> None:
-        """Follow a node again whose stream has ended, from where its files end here.
+    def follow(self, node: str, transport: Transport) -> None:
+        """Follow a node from where its files end here; an older stream of it is dropped.
 
         Raises:
-            NodeError: it cannot be.
+            NodeError: the stream could not be opened.
         """
-        follower = self.nodes[node]
-        nonce = secrets.token_hex(16)
-        fetched, beats = follower.resume(nonce)
-        sizes = [word for name, size in follower.sizes.items() for word in (name, str(size))]
-        command = Command(
-            argv=(
-                "bash",
-                "-c",
-                script("jobs-fetch.sh"),
-                "fetch",
-                str(self._plan.job_folder),
-                "1",
-                *sizes,
-            ),
-            purpose=f"follow job {self._plan.job_id} again",
-            effect=Effect.READ,
+        logs = self.nodes[node]
+        command = logs_command(
+            self._plan, "record", logs.sizes, beat_s=self._beat_s, sample_s=self._sample_s
         )
-        streams = self._streams[node]
-        streams.append(transport.stream(self._following(nonce), beats))
-        streams.append(transport.stream(command, fetched))
+        self._streams[node].append(transport.stream(command, logs.reader()))
 
     def short_of(
         self, sizes: Mapping[str, Mapping[str, int]], *, patience_s: float
     ) -> dict[str, dict[str, tuple[int, int]]]:
-        """As `NodeFollower.short_of`, for several nodes at once: files and sizes by node."""
+        """As `NodeLogs.short_of`, for several nodes at once: files and sizes by node."""
         short = on_each(
             sizes,
             lambda node: self.nodes[node].short_of(sizes[node], patience_s=patience_s),
@@ -306,34 +132,19 @@ class Followers:
         for follower in self.nodes.values():
             follower.close()
 
-    def _begin(self, node: str, nonce: str) -> None:
-        told = self._on_sample
-        on_sample = None if told is None else partial(told, node)
-        follower = NodeFollower(
-            node, self._files(node), nonce, self._event_handler(node), on_sample
-        )
-        self.nodes[node] = follower
-        self._arrivals.update(follower.arrivals)
-
-    def _open(self, transport: Transport, nonce: str) -> None:
-        node = transport.node
-        command = self._following(nonce, _EVENTS, *self._plan.logs_on(node))
-        self._streams[node].append(transport.stream(command, self.nodes[node].feed))
-
-    def _following(self, nonce: str, *names: str) -> Command:
-        words = (str(self._plan.job_folder), nonce, f"{self._beat_s:g}", f"{self._sample_s}")
-        return Command(
-            argv=("bash", "-c", script("jobs-follow.sh"), "follow", *words, *names),
-            purpose=f"follow job {self._plan.job_id}",
-            effect=Effect.WRITE,
+    def _logs(self, node: str) -> NodeLogs:
+        on_sample = self._on_sample
+        return NodeLogs(
+            node,
+            self._files(node),
+            on_event=lambda event: self._on_event(NodeEvent(node, event)),
+            on_sample=None if on_sample is None else partial(on_sample, node),
+            on_end=lambda: self._on_event(NodeEvent(node, None)),
         )
 
     def _close(self, node: str) -> None:
         for stream in self._streams[node]:
             stream.close()
-
-    def _event_handler(self, node: str) -> Callable[[Event | None], None]:
-        return lambda event: self._on_event(NodeEvent(node, event))
 
     def _files(self, node: str) -> dict[str, LogCopy]:
         prefixes = {
@@ -501,7 +312,7 @@ class Reconnector:
             self._tell(words)
             self._job.progress.notes += (f"{words}; the job went on meanwhile",)
             self._look(transport)
-        self._followers.resume(node, transport)
+        self._followers.follow(node, transport)
 
     def _look(self, transport: Transport) -> None:
         folder = str(self._job.plan.job_folder)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import LogCopy
-from ascendboot.jobs.progress import Progress
-from ascendboot.launch.events import EventReader, LauncherEnded
+from ascendboot.jobs.progress import Arrivals, Progress
+from ascendboot.launch.events import EventReader, LauncherEnded, parse_sample
 from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect
@@ -24,108 +24,173 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.jobs.output import LineView, RankOutput
-    from ascendboot.launch.events import Event
-    from ascendboot.launch.plan import JobRecord
+    from ascendboot.launch.events import Event, NodeSample
+    from ascendboot.launch.plan import JobRecord, LaunchPlan
     from ascendboot.transport.api import Stream, Transport
 
 _EVENTS = "events"
 
 
-class NodeGatherer:
-    """Takes a node's streams, one at a time, into the copies of its logs, and its events."""
+class NodeLogs:
+    """Parses the streams of one node, one at a time, into copies of logs, events and samples."""
 
     def __init__(
         self,
+        node: str,
         copies: Mapping[str, LogCopy],
-        events: EventReader,
-        wake: Callable[[], None],
+        *,
+        on_event: Callable[[Event], None],
+        on_sample: Callable[[NodeSample], None] | None = None,
+        on_end: Callable[[], None] = lambda: None,
+        on_data: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_end` is called when a stream has ended, `on_data` after each piece of it."""
         self._copies = copies
-        self._events = events
-        self._wake = wake
+        self._events = EventReader(node, on_event)
+        self._on_sample = on_sample
+        self._on_end = on_end
+        self._on_data = on_data
+        self._changed = threading.Condition()
         self._received_at = time.monotonic()
         self._is_busy = False
+        self._wrote = False
         self._reader: object = None
+        self.problem = ""
+        """Why the stream could not be understood."""
+        self.arrivals = {name: Arrivals() for name in copies}
         self.is_absent = False
         self.is_lost = False
         self.ended = threading.Event()
-        """Whether all of the last stream was said."""
-        self.problem = ""
+        """Whether the last stream is complete."""
 
     @property
     def is_read(self) -> bool:
-        """Whether the last stream has not ended yet, be it before or after all was said."""
+        """Whether the last stream has not ended yet, complete or not."""
         return self._reader is not None
 
     @property
     def silent_s(self) -> float:
-        """How long nothing has come; time in which we ourselves were busy does not count."""
+        """How long nothing has come; time spent on what has come does not count."""
         return 0.0 if self._is_busy else time.monotonic() - self._received_at
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How much of each file is here."""
+        """How many bytes of each file are on the control machine."""
         here = {name: copy.size for name, copy in self._copies.items()}
         return {_EVENTS: self._events.size, **here}
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why a copy here is not whole."""
+        """Why copies are incomplete."""
         return tuple(f"{n}: {copy.problem}" for n, copy in self._copies.items() if copy.problem)
 
     def reader(self) -> Callable[[bytes], None]:
-        """Takes the bytes of a new stream; what an older one still delivers is left out."""
-        frames = Frames(self._give, self._skip, self._tell)
+        """Parses a new stream from `sizes` on; later bytes of an older stream are dropped."""
+        frames = Frames(self._on_bytes, self._on_gap, self._on_word)
 
         def feed(data: bytes) -> None:
             if self._reader is not feed:
                 return
             self._is_busy = True
             try:
-                self._feed(frames, data)
+                with self._changed:
+                    self._feed(frames, data)
+                    self._changed.notify_all()
             finally:
                 self._received_at = time.monotonic()
                 self._is_busy = False
-                self._wake()
+                self._on_data()
 
         self.ended.clear()
         self._received_at = time.monotonic()
         self._reader = feed
         return feed
 
+    def short_of(
+        self, sizes: Mapping[str, int], *, patience_s: float
+    ) -> dict[str, tuple[int, int]]:
+        """Wait until all files have their sizes; those that have not: bytes here, bytes there.
+
+        Gives up when none of their bytes came for `patience_s`.
+        """
+        with self._changed:
+            short, until = self._short_of(sizes), time.monotonic() + patience_s
+            while short and (left_s := until - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+                before, short = short, self._short_of(sizes)
+                if short != before:
+                    until = time.monotonic() + patience_s
+            return short
+
     def close(self) -> None:
-        """Nothing more will come."""
-        self._reader = None
-        for copy in self._copies.values():
-            copy.close()
+        """Close the copies; nothing more will come."""
+        with self._changed:
+            self._reader = None
+            for copy in self._copies.values():
+                copy.close()
+
+    def _short_of(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        here = self.sizes
+        return {n: (here[n], size) for n, size in sizes.items() if n in here and here[n] < size}
 
     def _feed(self, frames: Frames, data: bytes) -> None:
-        """Take the next bytes; once they are not understood, nothing more is taken."""
+        """Parse the next bytes; once a stream is not understood, the rest of it is dropped."""
         if not data:
             self._reader = None
+            self._on_end()
         elif not self.problem:
             try:
                 frames.feed(data)
             except NotUnderstoodError as error:
                 self.problem = str(error)
 
-    def _give(self, name: str, data: bytes) -> None:
+    def _on_bytes(self, name: str, data: bytes) -> None:
         if name == _EVENTS:
             self._events.feed(data)
         elif name in self._copies:
+            self._wrote = self._wrote or name.startswith("rank.")
             self._copies[name].give(data)
+            self.arrivals[name].note(self._copies[name].size, time.time())
 
-    def _skip(self, name: str, count: int) -> None:
+    def _on_gap(self, name: str, count: int) -> None:
         if name in self._copies:
             self._copies[name].skip(count)
 
-    def _tell(self, word: str) -> None:
+    def _on_word(self, word: str) -> None:
         if word == "absent":
             self.is_absent = True
         elif word == "lost":
             self.is_lost = True
         elif word == "end":
             self.ended.set()
+        elif self._on_sample is not None and (sample := parse_sample(word, wrote=self._wrote)):
+            self._wrote = False
+            self._on_sample(sample)
+
+
+POLL_S = 0.2
+"""How often `jobs-logs.sh` looks for new bytes."""
+
+
+def logs_command(
+    job: JobRecord | LaunchPlan,
+    mode: str,
+    sizes: Mapping[str, int],
+    *,
+    beat_s: float = 10.0,
+    sample_s: int = 0,
+) -> Command:
+    """The command that sends what is missing of files; `mode` is that of `jobs-logs.sh`."""
+    beat = max(1, round(beat_s / POLL_S))
+    words = [word for name, size in sizes.items() for word in (name, str(size))]
+    return Command(
+        argv=(
+            *("bash", "-c", script("jobs-logs.sh"), "logs", str(job.job_folder)),
+            *(mode, str(beat), str(sample_s), *words),
+        ),
+        purpose=f"read logs of job {job.job_id}",
+        effect=Effect.WRITE if mode == "record" else Effect.READ,
+    )
 
 
 SILENCE_S = 60.0
@@ -163,7 +228,8 @@ class LogGatherer:
         self.progress = Progress()
         self.errors: dict[str, NodeError] = {}
         self.nodes = {
-            node: NodeGatherer(
+            node: NodeLogs(
+                node,
                 {
                     name: LogCopy(
                         folder / name,
@@ -175,8 +241,8 @@ class LogGatherer:
                     )
                     for name, view in _views(job, node, shown or {}).items()
                 },
-                EventReader(node, self._note),
-                lambda: self._inbox.put(None),
+                on_event=self._note,
+                on_data=lambda: self._inbox.put(None),
             )
             for node in transports
         }
@@ -211,7 +277,7 @@ class LogGatherer:
         return self.primary_node is not None and self.primary_node.is_absent
 
     @property
-    def primary_node(self) -> NodeGatherer | None:
+    def primary_node(self) -> NodeLogs | None:
         """What came from the primary; None when it was not reached."""
         return self.nodes.get(self._job.primary)
 
@@ -238,7 +304,7 @@ class LogGatherer:
                         name, f"its last stream has not ended for {node.silent_s:.0f} s"
                     )
 
-    def _asked(self) -> Iterable[NodeGatherer]:
+    def _asked(self) -> Iterable[NodeLogs]:
         return (node for name, node in self.nodes.items() if name not in self.errors)
 
     def _sleep(self, seconds: float) -> None:
@@ -277,15 +343,7 @@ class LogGatherer:
 
     def _stream(self, name: str, *, follow: bool) -> Stream:
         node = self.nodes[name]
-        words = [word for file, size in node.sizes.items() for word in (file, str(size))]
-        command = Command(
-            argv=(
-                *("bash", "-c", script("jobs-fetch.sh"), "fetch", str(self._job.job_folder)),
-                *("1" if follow else "0", *words),
-            ),
-            purpose=f"gather logs of job {self._job.job_id}",
-            effect=Effect.READ,
-        )
+        command = logs_command(self._job, "follow" if follow else "once", node.sizes)
         return self._transports[name].stream(command, node.reader())
 
     def _close(self, streams: Mapping[str, Stream]) -> None:

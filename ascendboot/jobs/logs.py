@@ -114,21 +114,21 @@ _BYTES = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
 
 
 class Frames:
-    """Parses the stream of `jobs-fetch.sh`, in pieces of any size."""
+    """Parses the stream of `jobs-logs.sh`, in pieces of any size."""
 
     def __init__(
         self,
-        give: Callable[[str, bytes], None],
-        skip: Callable[[str, int], None],
-        tell: Callable[[str], None],
+        on_bytes: Callable[[str, bytes], None],
+        on_gap: Callable[[str, int], None],
+        on_word: Callable[[str], None],
     ) -> None:
-        """`give` gets bytes of a file, `skip` how many were dropped there.
+        """`on_bytes` gets bytes of a file, `on_gap` how many the node has dropped there.
 
-        `tell` gets the words `absent`, `beat`, `lost` and `end`.
+        `on_word` gets `absent`, `beat`, `lost`, `end` and lines that begin with `sample`.
         """
-        self._give = give
-        self._skip = skip
-        self._tell = tell
+        self._on_bytes = on_bytes
+        self._on_gap = on_gap
+        self._on_word = on_word
         self._rest = b""
         self._name = ""
         self._due = 0
@@ -145,7 +145,7 @@ class Frames:
             if self._due:
                 part, data = data[: self._due], data[self._due :]
                 self._due -= len(part)
-                self._give(self._name, part)
+                self._on_bytes(self._name, part)
                 continue
             line, newline, after = data.partition(b"\n")
             if not newline:
@@ -158,11 +158,11 @@ class Frames:
         if match := _BYTES.fullmatch(line):
             count, name = int(match[2]), match[3].decode()
             if match[1] == b"gap":
-                self._skip(name, count)
+                self._on_gap(name, count)
             else:
                 self._due, self._name = count, name
-        elif line in (b"absent", b"beat", b"lost", b"end"):
-            self._tell(line.decode())
+        elif line in (b"absent", b"beat", b"lost", b"end") or line.startswith(b"sample "):
+            self._on_word(line.decode())
         else:
             shown = line.decode(errors="replace")
             raise NotUnderstoodError("the job's files", 1, shown, "bytes, gap, beat, lost or end")
@@ -185,13 +185,9 @@ class MatchingLines:
         """All such lines that are complete with `data`."""
         return self._found(self._lines.feed(data))
 
-    def end_line(self) -> bytes:
-        """As that of `Lines`."""
-        return self._found(self._lines.end_line())
-
     def skip(self, count: int) -> bytes:
-        """As that of `Lines`, without the line that says so."""
-        return self._found(self._lines.end_line())
+        """As that of `Lines`, without the line about the gap."""
+        return self._found(self._lines.flush())
 
     def finish(self) -> bytes:
         """As that of `Lines`."""

@@ -222,11 +222,6 @@ class LogCopy:
         if self._lines is not None:
             self._output.show(self._lines.skip(count))
 
-    def end_line(self) -> None:
-        """Show the line begun: its newline may be on its way."""
-        if self._lines is not None:
-            self._output.show(self._lines.end_line())
-
     def close(self) -> None:
         """Nothing more will come."""
         if self._lines is not None:
@@ -391,67 +386,8 @@ class OutputWriter:
 MAX_LINE = 1 << 20
 MAX_BAR = 1 << 12
 """So much of a line that goes back to its start again and again: half a hundred times, mostly."""
-_LONGEST_NAME = 64
 _GOES_BACK = re.compile(rb"\r(?![\r\n]|\Z)")
 """Where more of the line follows: not in the line ends of Windows."""
-
-
-class Demux:
-    """Gives each file of a follower's stream its own bytes, every one of them and no other.
-
-    `give(name, data)` takes bytes of a file. `line_may_end(name)` says that the file's next byte is
-    a newline unless `tail` is about to turn to another file, which is known only with the next one.
-    """
-
-    def __init__(
-        self,
-        nonce: str,
-        give: Callable[[str, bytes], None],
-        line_may_end: Callable[[str], None],
-    ) -> None:
-        self._give = give
-        self._line_may_end = line_may_end
-        self._start = f"\n==> {nonce}/".encode()
-        self._header = re.compile(re.escape(self._start) + rb"(?:\.\./)?([A-Za-z0-9._-]+) <==\n")
-        self._name: str | None = None
-        # tail puts an empty line before each header but the first.
-        self._held = b"\n"
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
-        buffer = self._held + data
-        position = 0
-        for header in self._header.finditer(buffer):
-            self._pass_on(buffer[position : header.start()])
-            self._name = header[1].decode()
-            position = header.end()
-        cut = self._possible_header(buffer, position)
-        self._pass_on(buffer[position:cut])
-        self._held = buffer[cut:]
-        if self._held == b"\n" and self._name is not None:
-            self._line_may_end(self._name)
-
-    def held(self, name: str) -> int:
-        """How many bytes wait here that belong to `name` if the stream ends now."""
-        return len(self._held) if name == self._name else 0
-
-    def finish(self) -> None:
-        """The stream has ended: what was held back belongs to the last file."""
-        self._pass_on(self._held)
-        self._held = b""
-
-    def _pass_on(self, data: bytes) -> None:
-        if data and self._name is not None:
-            self._give(self._name, data)
-
-    def _possible_header(self, buffer: bytes, position: int) -> int:
-        """Where the bytes begin that may be the first part of a header."""
-        newline = buffer.rfind(b"\n", max(position, len(buffer) - len(self._start) - _LONGEST_NAME))
-        if newline < 0:
-            return len(buffer)
-        rest = buffer[newline:]
-        begun = self._start.startswith(rest) or rest.startswith(self._start)
-        return newline if begun else len(buffer)
 
 
 class LineView(Protocol):
@@ -459,9 +395,6 @@ class LineView(Protocol):
 
     def feed(self, data: bytes) -> bytes:
         """The next bytes."""
-
-    def end_line(self) -> bytes:
-        """The line begun ends here, as far as anybody knows."""
 
     def skip(self, count: int) -> bytes:
         """So many bytes were dropped."""
@@ -480,16 +413,12 @@ class Lines:
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._pending = b""
-        self._newline_shown = False
         self._missing = 0
 
     def feed(self, data: bytes) -> bytes:
         """All lines that are complete with `data`, in one piece; empty when there is none."""
         if self._missing and data:
             return self._gap_line() + self.feed(data)
-        if self._newline_shown and data:
-            self._newline_shown = False
-            data = data.removeprefix(b"\n")
         end = data.rfind(b"\n")
         if end < 0:
             self._pending += data
@@ -500,23 +429,18 @@ class Lines:
             block = b"\n".join(_split(line) for line in block.split(b"\n"))
         return self._shown(block) + self._split_pending()
 
-    def end_line(self) -> bytes:
-        """The line begun, as if its newline had come; when it does come it is not shown again."""
-        if not self._pending:
-            return b""
-        self._newline_shown = True
-        return self._take_pending()
+    def flush(self) -> bytes:
+        """The incomplete last line, as if its newline had come."""
+        return self._take_pending() if self._pending else b""
 
     def skip(self, count: int) -> bytes:
         """The line begun; what follows comes behind a line that says how much is missing."""
-        shown = self._take_pending() if self._pending else b""
         self._missing += count
-        return shown
+        return self.flush()
 
     def finish(self) -> bytes:
         """The last line when it has no newline."""
-        shown = self._gap_line()
-        return shown + (self._take_pending() if self._pending else b"")
+        return self._gap_line() + self.flush()
 
     def _gap_line(self) -> bytes:
         count, self._missing = self._missing, 0

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ascendboot.jobs.follow import NodeFollower, Reconnector
+    from ascendboot.jobs.follow import Reconnector
+    from ascendboot.jobs.gather import NodeLogs
     from ascendboot.jobs.stop import Survivor
     from ascendboot.launch.events import Event
     from ascendboot.launch.plan import LaunchPlan
@@ -181,7 +182,7 @@ class Following:
         self._ranks_ended = False
         self._over = False
 
-    def to_the_end(self, primary: NodeFollower) -> None:
+    def to_the_end(self, primary: NodeLogs) -> None:
         """Wait for the end of a job that was just started, and bring it about where it must be.
 
         Raises:
@@ -426,7 +427,8 @@ class _Foreground:
         if not started:
             job.progress.unsure += undo_start(job.plan, job.transports, forks=job.forks)
         problems = [followers.output.problem] if followers.output.problem else []
-        problems += [p for follower in followers.nodes.values() for p in follower.problems]
+        for logs in followers.nodes.values():
+            problems += [*logs.problems, *([logs.problem] if logs.problem else [])]
         job.progress.notes += tuple(problems)
         return job.progress
 

@@ -309,11 +309,6 @@ class EventReader:
         for line in lines:
             self._take(line)
 
-    def end_line(self) -> None:
-        """What came last is a whole line, whose end may be on its way."""
-        line, self._rest = self._rest, b""
-        self._take(line)
-
     def _take(self, line: bytes) -> None:
         if not line:
             return

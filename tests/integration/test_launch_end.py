@@ -98,17 +98,16 @@ def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Terminated:
 
 
 def test_a_follower_ends_with_its_stdin_and_leaves_nothing(folder: PurePosixPath) -> None:
-    words = (str(folder), "nonce", "60", "0", "events", "rank.0.log")
-    argv = ["/bin/bash", "-c", shell_script("jobs-follow.sh"), "follow", *words]
+    words = (str(folder), "record", "300", "0", "events", "0", "rank.0.log", "0")
+    argv = ["/bin/bash", "-c", shell_script("jobs-logs.sh"), "logs", *words]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
-    assert process.stdout.readline() == b"==> nonce/../events <==\n"
+    assert process.stdout.readline() == b"beat\n"
 
     process.stdin.close()
 
-    # The end of its output comes when the last process that holds it has ended: tail, too.
-    assert process.stdout.read().endswith(b"==> nonce/beat <==\n")
+    assert process.stdout.read() == b"end\n"
     assert process.wait(10) == 0
     process.stdout.close()
     assert sorted(p.name for p in Path(folder).iterdir()) == ["events", "open", "rank.0.log"]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.jobs.follow import Interrupts, NodeFollower
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.run import run
 from ascendboot.model.job import JobState
@@ -157,29 +158,28 @@ def test_a_job_that_ends_because_a_rank_failed_does_not_hang(cluster: LocalClust
     assert told == []
 
 
-def test_signs_of_life_go_on_in_little_room(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_signs_of_life_hold_samples(cluster: LocalCluster, tmp_path: Path) -> None:
     stat = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()
     (tmp_path / "events").write_text(
         f"rank 3 pid {os.getpid()} start {stat[19]}\nrank 4 pid {os.getpid()} start 1\n"
     )
     (tmp_path / "rank.3.log").touch()
     samples: list[NodeSample] = []
-    sizes: list[int] = []
     five = threading.Event()
 
     def take(sample: NodeSample) -> None:
         samples.append(sample)
-        sizes.append((tmp_path / "nonce" / "beat").stat().st_size)
         if len(samples) == 5:
             five.set()
 
-    follower = NodeFollower("lab-1", {}, "nonce", lambda _: None, take)
-    script = shell_script("jobs-follow.sh").replace("65536", "50")  # a week in some seconds
-    words = (str(tmp_path), "nonce", "0.2", "1", "events", "rank.3.log")
+    logs = NodeLogs("lab-1", {}, on_event=lambda _: None, on_sample=take)
+    words = (str(tmp_path), "follow", "1", "1", "events", "0", "rank.3.log", "0")
     command = Command(
-        argv=("bash", "-c", script, "follow", *words), purpose="follow", effect=Effect.READ
+        argv=("bash", "-c", shell_script("jobs-logs.sh"), "logs", *words),
+        purpose="follow",
+        effect=Effect.READ,
     )
-    stream = cluster.transport.stream(command, lambda data: follower.feed(data) if data else None)
+    stream = cluster.transport.stream(command, logs.reader())
     assert five.wait(60)
     stream.close()
     assert [sample.ranks[0].rank for sample in samples] == [3] * len(samples)
@@ -187,4 +187,3 @@ def test_signs_of_life_go_on_in_little_room(cluster: LocalCluster, tmp_path: Pat
     assert all(sample.ranks[0].memory_bytes > 1 << 20 for sample in samples)
     times = [sample.at_s for sample in samples]
     assert times == sorted(set(times))
-    assert max(sizes) <= 50

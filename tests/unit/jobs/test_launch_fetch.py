@@ -25,16 +25,8 @@ def sent(folder: Path, marks: str, here: int) -> list[tuple[str, int]]:
     with (folder / "rank.0.log").open("wb") as log:
         log.truncate(SIZE)
     (folder / "rank.0.marks").write_text(marks)
-    argv = [
-        "/bin/bash",
-        "-c",
-        script("jobs-fetch.sh"),
-        "fetch",
-        str(folder),
-        "0",
-        "rank.0.log",
-        str(here),
-    ]
+    sizes = (str(folder), "once", "1", "0", "rank.0.log", str(here))
+    argv = ("/bin/bash", "-c", script("jobs-logs.sh"), "logs", *sizes)
     done = subprocess.run(argv, capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
     parts: list[tuple[str, int]] = []

@@ -12,6 +12,7 @@ from ascendboot.launch.events import Event, NodeSample, RankStarted, RankUse
 from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
@@ -33,12 +34,12 @@ class Streaming:
     def __init__(self, node: str) -> None:
         self.node = node
 
-    def stream(self, command: Command, on_bytes: object) -> Stream:
-        self.nonce, self.on_bytes = command.argv[5], on_bytes
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
+        self.on_bytes = on_bytes
         return Stream()
 
     def says(self, name: str, data: bytes) -> bytes:
-        return f"==> {self.nonce}/../{name} <==\n".encode() + data
+        return f"bytes {len(data)} {name}\n".encode() + data
 
 
 def followed(
@@ -54,30 +55,28 @@ def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path:
     shown: list[bytes] = []
     seen: list[NodeEvent] = []
     followers, node = followed(tmp_path, shown, seen)
-    feed = followers.nodes["a-1"].feed
+    feed = node.on_bytes
     feed(node.says("events", b"rank 1 pid 7 start 8\n"))
-    feed(b"\n" + node.says("rank.1.log", b"one\ntw"))
+    feed(node.says("rank.1.log", b"one\ntwo\n")[:-2])
     feed(b"o\n")
-    feed(b"\n" + node.says("launcher.log", b"hm\n"))
-    feed(b"\n" + node.says("beat", b"\n"))
-    feed(b"\n" + node.says("rank.1.log", b"end"))
+    feed(node.says("launcher.log", b"hm\n"))
+    feed(b"beat\n")
+    feed(node.says("rank.1.log", b"end"))
+    feed(b"")
     followers.close()
 
     event: Event = RankStarted(1, 7, 8)
-    assert seen == [NodeEvent("a-1", event)]
+    assert seen == [NodeEvent("a-1", event), NodeEvent("a-1", None)]
     assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
     assert (tmp_path / "rank.1.log").read_bytes() == b"one\ntwo\nend"
     assert (tmp_path / "rank.0.log").read_bytes() == b""
     assert (tmp_path / "launcher.log").read_bytes() == b"hm\n"
 
-    feed(b"")
-    assert seen[1:] == [NodeEvent("a-1", None)]
-
 
 def test_what_is_short_of_its_size(tmp_path: Path) -> None:
     followers, node = followed(tmp_path, [], [])
     follower = followers.nodes["a-1"]
-    follower.feed(node.says("rank.0.log", b"12345\n"))
+    node.on_bytes(node.says("rank.0.log", b"12345\n"))
     whole = {"rank.0.log": 6, "rank.1.log": 0, "events": 0, "of somebody else.log": 9}
     assert follower.short_of(whole, patience_s=0.0) == {}
     longer = {**whole, "rank.0.log": 7, "events": 3}
@@ -91,7 +90,7 @@ def test_an_event_that_is_not_understood_is_logged(
     seen: list[NodeEvent] = []
     followers, node = followed(tmp_path, [], seen)
     with caplog.at_level(logging.WARNING):
-        followers.nodes["a-1"].feed(node.says("events", b"what?\nrank 1 pid 7 start 8\n"))
+        node.on_bytes(node.says("events", b"what?\nrank 1 pid 7 start 8\n"))
     followers.close()
     assert seen == [NodeEvent("a-1", RankStarted(1, 7, 8))]
     assert [record.getMessage() for record in caplog.records] == [
@@ -106,7 +105,7 @@ def test_a_copy_that_cannot_be_written_does_not_stop_the_screen(tmp_path: Path) 
     (tmp_path / "rank.0.log").symlink_to("/dev/full")
     shown: list[bytes] = []
     followers, node = followed(tmp_path, shown, [])
-    followers.nodes["a-1"].feed(node.says("rank.0.log", b"a\n"))
+    node.on_bytes(node.says("rank.0.log", b"a\n"))
     followers.close()
     assert shown == [b"a-1:0 | a\n"]
     assert followers.nodes["a-1"].problems == (
@@ -144,15 +143,14 @@ def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Pat
     transports = {node: Streaming(node) for node in PLAN.nodes}
     followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
     node = transports["a-1"]
-    feed = followers.nodes["a-1"].feed
+    feed = node.on_bytes
     feed(node.says("rank.1.log", b"one\n"))
-    feed(f"\n==> {node.nonce}/beat <==\n\nsam".encode())
+    feed(b"beat\nsam")
     assert told == []
-    feed(b"ple 7.50 1:R:1500:4")  # its newline is held back: a header may follow
-    feed(b"\n")
-    feed(b"\n\nsample 8.00\nple 9.00\n")
-    feed(b"\n" + node.says("launcher.log", b"not of a rank\n"))
-    feed(f"\n==> {node.nonce}/beat <==\nsample 9.50\n".encode())
+    feed(b"ple 7.50 1:R:1500:4\n")
+    feed(b"beat\nsample 8.00\n")
+    feed(node.says("launcher.log", b"not of a rank\n"))
+    feed(b"sample 9.50\n")
     followers.close()
     use = RankUse(rank=1, state="R", cpu_s=1.5, memory_bytes=4096)
     assert told == [

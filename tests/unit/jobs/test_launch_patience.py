@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import UnreachableError
-from ascendboot.jobs.follow import NodeFollower, Reconnector
+from ascendboot.jobs.follow import Reconnector
+from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.output import LogCopy, RankOutput
 from ascendboot.launch.build import plan
 from tests.unit.launch.request import REQUEST
@@ -19,26 +20,26 @@ if TYPE_CHECKING:
 
     from ascendboot.transport.api import Command, Result
 
-NONCE = "n"
-
 
 def says(name: str, data: bytes) -> bytes:
-    return f"\n==> {NONCE}/../{name} <==\n".encode() + data
+    return f"bytes {len(data)} {name}\n".encode() + data
 
 
-def follower_of(folder: Path, *names: str) -> NodeFollower:
+def follower_of(folder: Path, *names: str) -> NodeLogs:
     screen = RankOutput(lambda _: None)
     files = {name: LogCopy(folder / name, None, screen) for name in names}
-    return NodeFollower("a-1", files, NONCE, lambda _: None)
+    return NodeLogs("a-1", files, on_event=lambda _: None)
 
 
-def feeding(follower: NodeFollower, *blocks: bytes, until: threading.Event) -> threading.Thread:
+def feeding(follower: NodeLogs, *blocks: bytes, until: threading.Event) -> threading.Thread:
     """Says `blocks` every 50 ms, from the first to the last and the last again, until told."""
+
+    feed = follower.reader()
 
     def work() -> None:
         rest = list(blocks)
         while not until.wait(0.05):
-            follower.feed(rest.pop(0) if len(rest) > 1 else rest[0])
+            feed(rest.pop(0) if len(rest) > 1 else rest[0])
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -47,7 +48,7 @@ def feeding(follower: NodeFollower, *blocks: bytes, until: threading.Event) -> t
 
 def test_signs_of_life_do_not_make_a_lost_log_come(tmp_path: Path) -> None:
     follower, over = follower_of(tmp_path, "rank.0.log"), threading.Event()
-    thread = feeding(follower, says("beat", b"\n"), until=over)
+    thread = feeding(follower, b"beat\n", until=over)
     began = time.monotonic()
     # Ends the beats if the wait does not end by itself.
     timer = threading.Timer(5.0, over.set)
@@ -65,7 +66,7 @@ def test_signs_of_life_do_not_make_a_lost_log_come(tmp_path: Path) -> None:
 
 def test_a_log_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
     follower, over = follower_of(tmp_path, "rank.0.log"), threading.Event()
-    blocks = [says("rank.0.log", b"x"), *[b"x"] * 19, says("beat", b"\n")]
+    blocks = [*[says("rank.0.log", b"x")] * 20, b"beat\n"]
     thread = feeding(follower, *blocks, until=over)
 
     assert follower.short_of({"rank.0.log": 20}, patience_s=0.5) == {}

@@ -19,16 +19,6 @@ def test_pieces_of_any_size(size: int) -> None:
     assert (seen, reader.size) == (EVENTS, len(SAID))
 
 
-def test_an_event_counts_before_the_end_of_its_line_has_come() -> None:
-    seen: list[Event] = []
-    reader = EventReader("a-1", seen.append)
-    reader.feed(SAID.rstrip(b"\n"))
-    assert seen == EVENTS[:2]
-    reader.end_line()
-    reader.feed(b"\n")
-    assert seen == EVENTS
-
-
 def test_what_is_not_understood_is_told_with_its_node_and_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

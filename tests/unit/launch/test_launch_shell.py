@@ -84,13 +84,13 @@ def test_a_clock_that_is_set_ends_no_torchrun(tmp_path: Path) -> None:
 
 def test_a_clock_that_is_set_back_puts_off_no_sample(tmp_path: Path) -> None:
     (tmp_path / "events").touch()
-    beat = tmp_path / "nonce/beat"
+    beat = tmp_path / "beat"
 
     def samples() -> int:
         return beat.read_text().count("sample")
 
-    script = f"step=-100000\n{CLOCK_SET}{shell_script('jobs-follow.sh')}"
-    words = (str(tmp_path), "nonce", "0.2", "1", "events")
+    script = f"step=-100000\n{CLOCK_SET}exec >{beat}\n{shell_script('jobs-logs.sh')}"
+    words = (str(tmp_path), "follow", "1", "1", "events", "0")
     with running(script, *words, folder=tmp_path) as follower:
         wait_until(lambda: beat.exists() and samples() > 0)
         follower.send_signal(signal.SIGUSR1)

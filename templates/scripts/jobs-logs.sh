@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Sends what is missing of files in a job's folder, and, to follow them, all that is added until
+# stdin closes.
+#
+#   JOB_FOLDER MODE BEAT SAMPLE_EVERY [NAME SIZE]...
+#
+# MODE is `once`, `follow`, or `record`: as `follow`, and records in the events a launcher that is
+# gone without a recorded end. BEAT: after how many polls a sign of life comes. Every SAMPLE_EVERY
+# whole seconds (0: never) it holds what the ranks use. SIZE: bytes that you already have.
+# Prints `bytes COUNT NAME` before so many bytes of a file; `gap COUNT NAME` in place of bytes that
+# the node has dropped; `absent` without such a folder; `beat` or `sample …` (rank-usage.sh) as
+# signs of life; `lost` when a launcher is gone without a recorded end; `end`.
+# shellcheck source=templates/scripts/launcher-lost.sh
+. launcher-lost.sh
+# shellcheck source=templates/scripts/rank-usage.sh
+. rank-usage.sh
+job=$1 mode=$2 beat=$3 every=$4; shift 4
+cd -- "$job" 2>/dev/null || { echo absent; echo end; exit 0; }
+declare -A at
+while [ "$#" -gt 0 ]; do at[$1]=$2; shift 2; done
+
+send() {
+  local size name
+  while read -r size name; do
+    [ $((size - at[$name])) -lt 4194304 ] || send_gap "$name"
+    send_bytes "$name" "$size"
+  done < <(stat -c '%s %n' -- "${!at[@]}" 2>/dev/null)
+}
+
+# send_bytes NAME END
+send_bytes() {
+  local more=$(($2 - at[$1]))
+  [ "$more" -gt 0 ] || return
+  printf 'bytes %s %s\n' "$more" "$1"
+  tail -c +$((at[$1] + 1)) -- "$1" | head -c "$more"
+  at[$1]=$2
+}
+
+send_gap() {
+  local line from=0 to=0
+  while IFS= read -r line; do  # a line without its end is not whole: a full disk, or not yet
+    [[ "$line" =~ ^[^\ ]+\ [0-9]+\ ([0-9]+)\ ([0-9]+)$ ]] || continue
+    from=${BASH_REMATCH[1]} to=${BASH_REMATCH[2]}
+  done < <(tail -n 2 -- "${1%.log}.marks" 2>/dev/null)
+  if [ "$to" -lt "$from" ] || [ "$to" -le "${at[$1]}" ]; then return; fi
+  send_bytes "$1" "$from"
+  printf 'gap %s %s\n' $((to - at[$1])) "$1"
+  at[$1]=$to
+}
+
+send_beat() {
+  local up
+  sampled=beat
+  read_uptime
+  if [ "$every" -gt 0 ] && [ "$up" -ge "$next" ]; then
+    sample
+    next=$((up + every))
+  fi
+  printf '%s\n' "$sampled"
+  is_lost || return
+  if [ "$mode" = record ]; then printf '%s lost\n' "$lost" >>events; else echo lost; fi
+}
+
+send
+polls=0 next=0
+while [ "$mode" != once ]; do
+  if [ $((polls++ % beat)) = 0 ]; then send_beat; fi
+  # One stat for each poll: 0.5 % of a processor. inotify would wake up, and delay the rank, at each
+  # write. A job is over for you only when this has seen it.
+  IFS= read -r -t 0.2 _
+  [ "$?" -gt 128 ] || break
+  send
+done
+echo end
