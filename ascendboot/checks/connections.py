@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ascendboot.checks.finding import Finding, devices, in_order
+from ascendboot.checks.finding import Finding, devices, error, in_order, warning
 from ascendboot.checks.probes import TCP_TIMEOUT_S
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answered, Unanswered
 from ascendboot.model.names import fold
@@ -53,7 +53,7 @@ def _not_tried(name: str, probes: NodeProbes, found: ProbeResults) -> Iterator[F
         remedy = "Look at the failures of those that were made, then check again"
     else:
         return
-    yield Finding(id="mesh-untested", level="error", nodes=(name,), text=text, remedy=remedy)
+    yield error("mesh-untested", (name,), text, remedy)
 
 
 def _inconclusive(name: str, found: ProbeResults) -> Iterator[Finding]:
@@ -142,13 +142,12 @@ class _Mesh:
     def _all_dead(self) -> Finding:
         nodes = tuple(dict.fromkeys(n for p in self.bad for n in (p.source.node, p.target.node)))
         ping, seen = next(iter(self.bad.items()))
-        return Finding(
-            id="mesh-down",
-            level="error",
-            nodes=nodes,
-            text=f"no NPU reaches one of another node: {len(self.bad)} pings failed, the first "
+        return error(
+            "mesh-down",
+            nodes,
+            f"no NPU reaches one of another node: {len(self.bad)} pings failed, the first "
             f"from {ping.source} to {ping.target}: {seen}",
-            remedy="Look at the switch between the NPUs, their VLAN and their gateways: "
+            "Look at the switch between the NPUs, their VLAN and their gateways: "
             f"hccn_tool -i {ping.source.device_id} -gateway -g",
         )
 
@@ -193,7 +192,7 @@ class _Mesh:
         for ping in pings:
             del self.failed[ping]
         text = f"{text}: {len(pings)} ping{'s' * (len(pings) > 1)} failed, {reason}"
-        return Finding(id=id_, level="error", nodes=nodes, text=text, remedy=remedy)
+        return error(id_, nodes, text, remedy)
 
     def _pairs(self) -> Iterator[Finding]:
         """What is left: each failure with both ends, or the first of many between two nodes."""
@@ -208,12 +207,11 @@ class _Mesh:
                     if len(shown) > 1 or len(pings) == 1
                     else (f"; {len(pings) - 1} more pings from {nodes[0]} to {nodes[1]} failed")
                 )
-                yield Finding(
-                    id="mesh-ping-failed",
-                    level="error",
-                    nodes=nodes,
-                    text=f"{ping.source} cannot reach {ping.target}: {self.failed[ping]}{more}",
-                    remedy=_LOOK.format(ping.source.device_id) + " at both ends",
+                yield error(
+                    "mesh-ping-failed",
+                    nodes,
+                    f"{ping.source} cannot reach {ping.target}: {self.failed[ping]}{more}",
+                    _LOOK.format(ping.source.device_id) + " at both ends",
                 )
 
 
@@ -301,12 +299,11 @@ def _everywhere(silent: _Silent, results: Mapping[str, ProbeResults]) -> list[Fi
         return []
     [reason] = reasons
     return [
-        Finding(
-            id="tcp-blocked",
-            level="error",
-            nodes=tuple(dict.fromkeys(name for pair in sorted(pairs) for name in pair)),
-            text=f"no node reaches another over TCP on {_ports(ports)}: {reason}",
-            remedy=_LOOK_AT_LINKS,
+        error(
+            "tcp-blocked",
+            tuple(dict.fromkeys(name for pair in sorted(pairs) for name in pair)),
+            f"no node reaches another over TCP on {_ports(ports)}: {reason}",
+            _LOOK_AT_LINKS,
         )
     ]
 
@@ -338,13 +335,11 @@ def _as_seen_from_anywhere(probe: TcpProbe) -> TcpProbe:
 
 def _blocked(target: str, tcp: tuple[TcpProbe, ...], reason: str, sources: list[str]) -> Finding:
     ports = _ports([(probe.port, probe.use) for probe in tcp])
-    return Finding(
-        id="tcp-blocked",
-        level="error",
-        nodes=(*sources, target),
-        text=f"{fold(sources)} cannot reach {target} ({tcp[0].address}) over TCP on "
-        f"{ports}: {reason}",
-        remedy=_LOOK_AT_LINKS,
+    return error(
+        "tcp-blocked",
+        (*sources, target),
+        f"{fold(sources)} cannot reach {target} ({tcp[0].address}) over TCP on {ports}: {reason}",
+        _LOOK_AT_LINKS,
     )
 
 
@@ -354,23 +349,21 @@ def _ports(ports: Sequence[tuple[int, str]]) -> str:
 
 
 def _refused(target: str, place: str, sources: list[str]) -> Finding:
-    return Finding(
-        id="tcp-refused",
-        level="error",
-        nodes=(*sources, target),
-        text=f"{fold(sources)} cannot reach the cluster's sshd of {target} at {place}, which runs: "
+    return error(
+        "tcp-refused",
+        (*sources, target),
+        f"{fold(sources)} cannot reach the cluster's sshd of {target} at {place}, which runs: "
         f"{_REFUSED}",
-        remedy="Look for a firewall that refuses: `nft list ruleset`, `iptables -S`",
+        "Look for a firewall that refuses: `nft list ruleset`, `iptables -S`",
     )
 
 
 def _untested(source: str) -> Finding:
-    return Finding(
-        id="tcp-untested",
-        level="warning",
-        nodes=(source,),
-        text="could not try TCP connections: this bash has no /dev/tcp",
-        remedy="Try by hand that the nodes reach each other on all ports",
+    return warning(
+        "tcp-untested",
+        (source,),
+        "could not try TCP connections: this bash has no /dev/tcp",
+        "Try by hand that the nodes reach each other on all ports",
     )
 
 

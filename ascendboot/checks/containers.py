@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.finding import Finding, answered_nodes, unanswered
+from ascendboot.checks.finding import Finding, answered_nodes, error, unanswered, warning
 from ascendboot.facts.container import ENGINES, PROGRAMS
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import OWN_ONLY, ContainerExec
@@ -54,7 +54,9 @@ def obstacles(node: Node, answer: Answer[Engines]) -> Iterator[Finding]:
     elif engines.refused:
         for engine, words in engines.refused.items():
             remedy = _sentence(ContainerExec(engine, name).remedy(words))
-            yield _error("engine-refused", node, f"{_called(engine)} refused: {words}", remedy)
+            yield error(
+                "engine-refused", (node.name,), f"{_called(engine)} refused: {words}", remedy
+            )
     else:
         yield _absent(node, name, engines.names)
 
@@ -63,20 +65,20 @@ def _unusable(node: Node, name: str, found: Container) -> Iterator[Finding]:
     way, engine = ContainerExec(found.engine, name), _called(found.engine)
     if found.status == "paused":
         text, remedy = f"the container {name} is paused", f"{engine} unpause {name}"
-        yield _error("container-stopped", node, text, f"Let it go on: {remedy}")
+        yield error("container-stopped", (node.name,), text, f"Let it go on: {remedy}")
     elif found.status != "running":
         text, remedy = f"the container {name} is {found.status}", f"{engine} start {name}"
-        yield _error("container-stopped", node, text, f"Start it: {remedy}")
+        yield error("container-stopped", (node.name,), text, f"Start it: {remedy}")
     elif found.obstacle:
         text = f"could not run bash in the container {name}: {found.obstacle}"
         remedy = _sentence(way.remedy(found.obstacle))
-        yield _error("container-without-bash", node, text, remedy)
+        yield error("container-without-bash", (node.name,), text, remedy)
 
     elif found.lacks:
         packages = (p for p, names in PROGRAMS.items() if not {*names}.isdisjoint(found.lacks))
         text = f"the container {name} has no {', '.join(found.lacks)}, which our scripts need"
         remedy = f"Install {', '.join(packages)} in its image"
-        yield _error("container-without-programs", node, text, remedy)
+        yield error("container-without-programs", (node.name,), text, remedy)
 
 
 def _capabilities(node: Node, answer: Answer[Engines]) -> Iterator[Finding]:
@@ -89,7 +91,7 @@ def _capabilities(node: Node, answer: Answer[Engines]) -> Iterator[Finding]:
         remedy = (
             "Start it anew with --cap-add SETUID,SETGID,SYS_CHROOT, or state `ssh: {via: engine}`"
         )
-        yield _error("container-capabilities", node, text, remedy)
+        yield error("container-capabilities", (node.name,), text, remedy)
 
 
 def _absent(node: Node, name: str, others: tuple[str, ...]) -> Finding:
@@ -100,7 +102,7 @@ def _absent(node: Node, name: str, others: tuple[str, ...]) -> Finding:
     remedy = "Start it, or correct `container`"
     if node.ssh.user != "root" and node.engine != "docker":
         remedy += f", or log in as the user who started it: {OWN_ONLY}"
-    return _error("container-absent", node, text, remedy)
+    return error("container-absent", (node.name,), text, remedy)
 
 
 def _network(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
@@ -110,7 +112,7 @@ def _network(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     if host is not None and inside is not None and host != inside:
         text = f"the container {node.container} has a network of its own: the other nodes do "
         text += "not reach its ranks at the cluster address"
-        yield _error("container-network", node, text, "Start it anew with --network host")
+        yield error("container-network", (node.name,), text, "Start it anew with --network host")
 
 
 def _environment(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
@@ -123,10 +125,6 @@ def _environment(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         "container-environment", node, node_facts.first_process, level="warning"
     ):
         yield replace(finding, remedy=remedy)
-
-
-def _error(id_: str, node: Node, text: str, remedy: str) -> Finding:
-    return Finding(id=id_, level="error", nodes=(node.name,), text=text, remedy=remedy)
 
 
 def _called(engine: str) -> str:
@@ -182,12 +180,11 @@ def _there(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Find
     if is_sent and not code.exists:
         return
     problem = "cannot be read" if code.exists else "does not exist"
-    yield Finding(
-        id="code-missing",
-        level="error",
-        nodes=(node.name,),
-        text=f"the code path {code.path} {problem}",
-        remedy="Put the code there on every node, have setup send it (`code.source`), or leave "
+    yield error(
+        "code-missing",
+        (node.name,),
+        f"the code path {code.path} {problem}",
+        "Put the code there on every node, have setup send it (`code.source`), or leave "
         "`code` out of the inventory",
     )
 
@@ -197,12 +194,11 @@ def _not_sent(cluster: Cluster, tree: CodeTree) -> Iterator[Finding]:
     refused = [f"{ascii(path)[1:-1]} {why}" for path, why in reasons.items() if why]
     if refused:
         more = f"; {len(refused) - 2} more" if len(refused) > 2 else ""  # noqa: PLR2004
-        yield Finding(
-            id="code-not-sent",
-            level="error",
-            nodes=(cluster.primary_name,),
-            text=f"{', '.join(refused[:2])}{more}",
-            remedy="Remove it, or leave it out with `code.exclude`",
+        yield error(
+            "code-not-sent",
+            (cluster.primary_name,),
+            f"{', '.join(refused[:2])}{more}",
+            "Remove it, or leave it out with `code.exclude`",
         )
 
 
@@ -223,19 +219,11 @@ def _different(primary: str, name: str, reference: CodeTree, tree: CodeTree) -> 
     code = [difference for difference in found if difference.is_code]
     rest = [difference for difference in found if not difference.is_code]
     if code:
-        yield Finding(
-            id="code-differs",
-            level="error",
-            nodes=(name,),
-            text=differences_text(code, primary),
-            remedy=_EQUAL,
-        )
+        yield error("code-differs", (name,), differences_text(code, primary), _EQUAL)
     if rest:
-        yield Finding(
-            id="code-others-differ",
-            level="warning",
-            nodes=(name,),
-            text=differences_text(rest, primary),
-            remedy="If jobs read it, make it equal; if a job left it, leave it out with "
-            "`code.exclude`",
+        yield warning(
+            "code-others-differ",
+            (name,),
+            differences_text(rest, primary),
+            "If jobs read it, make it equal; if a job left it, leave it out with `code.exclude`",
         )

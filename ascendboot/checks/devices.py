@@ -11,8 +11,10 @@ from ascendboot.checks.finding import (
     answered_nodes,
     devices,
     differences,
+    error,
     numbers,
     unanswered,
+    warning,
 )
 from ascendboot.errors import RankTableError
 from ascendboot.facts.npus import ROOT_INFO
@@ -42,13 +44,12 @@ def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
     for node, node_facts in answered_nodes(cluster, facts):
         shown, stated = product_of(node_facts), cluster.product
         if stated != "auto" and shown not in (None, stated):
-            yield Finding(
-                id="product-contradicts",
-                level="warning",
-                nodes=(node.name,),
-                text=f"the inventory states product {stated}, and the chips are called as those of"
+            yield warning(
+                "product-contradicts",
+                (node.name,),
+                f"the inventory states product {stated}, and the chips are called as those of"
                 f" {shown}: rank table and HCCL's variables are checked for {stated}",
-                remedy="Correct `product`, or leave it out",
+                "Correct `product`, or leave it out",
             )
 
 
@@ -104,13 +105,12 @@ def not_understood(
     words = {i: health[i] for i in sorted(used) if health.get(i, _WELL) not in known}
     if words:
         said = " and ".join(f'"{word}"' for word in dict.fromkeys(words.values()))
-        yield Finding(
-            id=id_,
-            level="warning",
-            nodes=(node,),
-            text=f"could not see how {devices(tuple(words))} {'is' if len(words) == 1 else 'are'}: "
+        yield warning(
+            id_,
+            (node,),
+            f"could not see how {devices(tuple(words))} {'is' if len(words) == 1 else 'are'}: "
             f"npu-smi info says {said}, none of {', '.join(known)}",
-            remedy=remedy,
+            remedy,
         )
 
 
@@ -216,24 +216,21 @@ def _tools(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     lines = value_of(node_facts.unknown_lines) or ()
     if lines:
         more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
-        yield Finding(
-            id="tool-lines-unknown",
-            level="warning",
-            nodes=(node.name,),
-            text=f"vendor tools print more than their answers: {', '.join(lines[:_MOST_LINES])}"
-            f"{more}",
-            remedy="Read what they warn of",
+        yield warning(
+            "tool-lines-unknown",
+            (node.name,),
+            f"vendor tools print more than their answers: {', '.join(lines[:_MOST_LINES])}{more}",
+            "Read what they warn of",
         )
     if node_facts.stated:
-        yield Finding(
-            id="facts-stated",
-            level="warning",
-            nodes=(node.name,),
-            text=f"{devices(device_ids(node, node_facts))} and their addresses are what the "
+        yield warning(
+            "facts-stated",
+            (node.name,),
+            f"{devices(device_ids(node, node_facts))} and their addresses are what the "
             "inventory states (`facts: stated`), not what the node tells: "
             f"{'; '.join(node_facts.stated)}. Health, links, TLS switches and pings of these "
             "devices are not checked",
-            remedy="Mend the tool, then remove `facts: stated`",
+            "Mend the tool, then remove `facts: stated`",
         )
 
 
@@ -251,12 +248,11 @@ def _unusable(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     npus = value_of(node_facts.npus)
     if npus is not None and npus.unusable:
         count = "1 NPU" if npus.unusable == 1 else f"{npus.unusable} NPUs"
-        yield Finding(
-            id="npu-unusable",
-            level="error",
-            nodes=(node.name,),
-            text=f"npu-smi info -m lists {count} as not usable (NPU ID -1)",
-            remedy="Look at npu-smi info and dmesg; reset or replace it",
+        yield error(
+            "npu-unusable",
+            (node.name,),
+            f"npu-smi info -m lists {count} as not usable (NPU ID -1)",
+            "Look at npu-smi info and dmesg; reset or replace it",
         )
 
 
@@ -268,23 +264,16 @@ def _stated(node: Node, node_facts: NodeFacts, usual: tuple[int, ...]) -> Iterat
         missing = [d.device_id for d in node.devices if d.device_id not in present]
         if missing:
             verb = "is" if len(missing) == 1 else "are"
-            yield Finding(
-                id="device-missing",
-                level="error",
-                nodes=(node.name,),
-                text=f"{devices(sorted(missing))} {verb} missing from npu-smi info -m, "
+            yield error(
+                "device-missing",
+                (node.name,),
+                f"{devices(sorted(missing))} {verb} missing from npu-smi info -m, "
                 f"which lists {numbers(present) or 'none'}. "
                 f"The inventory names {numbers(device_ids(node, node_facts))}",
-                remedy="Look at npu-smi info and dmesg, or correct `devices`",
+                "Look at npu-smi info and dmesg, or correct `devices`",
             )
     elif not present:
-        yield Finding(
-            id="npus-none",
-            level="error",
-            nodes=(node.name,),
-            text="npu-smi info -m lists no NPU",
-            remedy=DRIVER,
-        )
+        yield error("npus-none", (node.name,), "npu-smi info -m lists no NPU", DRIVER)
     elif stated is not None and stated != len(present):
         yield _wrong_count(node, present, stated, usual)
 
@@ -293,24 +282,21 @@ def _wrong_count(
     node: Node, present: tuple[int, ...], stated: int, usual: tuple[int, ...]
 ) -> Finding:
     if len(present) > stated:
-        return Finding(
-            id="device-count",
-            level="error",
-            nodes=(node.name,),
-            text=f"{len(present)} devices answer ({numbers(present)}). "
-            f"The inventory states {stated}",
-            remedy="State the ids to use as `devices`, or correct their number",
+        return error(
+            "device-count",
+            (node.name,),
+            f"{len(present)} devices answer ({numbers(present)}). The inventory states {stated}",
+            "State the ids to use as `devices`, or correct their number",
         )
     expected = usual if len(usual) == stated else tuple(range(stated))
     missing = [device_id for device_id in expected if device_id not in present]
     verb = "is" if len(missing) == 1 else "are"
-    return Finding(
-        id="device-count",
-        level="error",
-        nodes=(node.name,),
-        text=f"{len(present)} of {stated} devices answer; "
+    return error(
+        "device-count",
+        (node.name,),
+        f"{len(present)} of {stated} devices answer; "
         f"{devices(missing)} {verb} missing from npu-smi info -m. The inventory states {stated}",
-        remedy="Look at npu-smi info and dmesg, or correct `devices`",
+        "Look at npu-smi info and dmesg, or correct `devices`",
     )
 
 
@@ -326,12 +312,11 @@ def _counted(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         else (len({npu.npu_id for npu in npus.npus}), len(listed.npu_ids), "cards")
     )
     if counts[0] != counts[1]:
-        yield Finding(
-            id="npu-counts-contradict",
-            level="error",
-            nodes=(node.name,),
-            text=f"npu-smi info -m lists {counts[0]} {counts[2]}, npu-smi info -l {counts[1]}",
-            remedy="Look at npu-smi info and dmesg",
+        yield error(
+            "npu-counts-contradict",
+            (node.name,),
+            f"npu-smi info -m lists {counts[0]} {counts[2]}, npu-smi info -l {counts[1]}",
+            "Look at npu-smi info and dmesg",
         )
 
 
@@ -343,12 +328,11 @@ def _mixed(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     npus = value_of(node_facts.npus)
     kinds = dict.fromkeys(npu.chip_name for npu in npus.npus) if npus else {}
     if len(kinds) > 1:
-        yield Finding(
-            id="chips-mixed",
-            level="warning",
-            nodes=(node.name,),
-            text=f"the node has NPUs of {len(kinds)} kinds: {', '.join(kinds)}",
-            remedy="Name the devices of one kind as `devices`",
+        yield warning(
+            "chips-mixed",
+            (node.name,),
+            f"the node has NPUs of {len(kinds)} kinds: {', '.join(kinds)}",
+            "Name the devices of one kind as `devices`",
         )
 
 
@@ -367,31 +351,27 @@ def root_info_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterato
             yield from _understood(node, node_facts, info)
             yield from _topology(node, info)
         elif isinstance(node_facts.root_info, Answered) or node_facts.root_info == NOT_ASKED:
-            yield Finding(
-                id="root-info-missing",
-                level="error",
-                nodes=(node.name,),
-                text=f"{ROOT_INFO} was not read: npu-smi calls no chip Ascend950",
-                remedy="Correct `product`, or name a rank table of yours as `resources: {file: …}`",
+            yield error(
+                "root-info-missing",
+                (node.name,),
+                f"{ROOT_INFO} was not read: npu-smi calls no chip Ascend950",
+                "Correct `product`, or name a rank table of yours as `resources: {file: …}`",
             )
 
 
 def _understood(node: Node, node_facts: NodeFacts, info: RootInfo) -> Iterator[Finding]:
     try:
         places = device_places(info.text, ROOT_INFO)
-    except RankTableError as error:
-        yield Finding(
-            id="root-info-unfit", level="error", nodes=(node.name,), text=str(error), remedy=_MAKE
-        )
+    except RankTableError as problem:
+        yield error("root-info-unfit", (node.name,), str(problem), _MAKE)
         return
     lacking = [i for i in device_ids(node, node_facts) if i not in places]
     if lacking:
-        yield Finding(
-            id="root-info-unfit",
-            level="error",
-            nodes=(node.name,),
-            text=f"{ROOT_INFO} says nothing of {devices(sorted(lacking))}",
-            remedy=_MAKE,
+        yield error(
+            "root-info-unfit",
+            (node.name,),
+            f"{ROOT_INFO} says nothing of {devices(sorted(lacking))}",
+            _MAKE,
         )
 
 
@@ -448,13 +428,11 @@ def _unknown(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         if isinstance(answer, Unanswered) and device_id in used:
             reasons.setdefault(answer.why, []).append(device_id)
     for reason, ids in reasons.items():
-        yield Finding(
-            id="super-pod-unknown",
-            level="error",
-            nodes=(node.name,),
-            text=f"could not tell the super pod of {devices(ids)}: {reason}",
-            remedy="Without it the rank table cannot be made; `resources: {file: …}` takes one of "
-            "yours",
+        yield error(
+            "super-pod-unknown",
+            (node.name,),
+            f"could not tell the super pod of {devices(ids)}: {reason}",
+            "Without it the rank table cannot be made; `resources: {file: …}` takes one of yours",
         )
 
 
@@ -466,12 +444,11 @@ def _split(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
             pods.setdefault(places[device_id].super_pod_id, []).append(device_id)
     if len(pods) > 1:
         where = ", ".join(f"{devices(sorted(ids))} in {pod}" for pod, ids in pods.items())
-        yield Finding(
-            id="super-pods-several",
-            level="error",
-            nodes=(node.name,),
-            text=f"the devices of one server are in several super pods: {where} ({_LOOK})",
-            remedy="Ask who set up the super pods",
+        yield error(
+            "super-pods-several",
+            (node.name,),
+            f"the devices of one server are in several super pods: {where} ({_LOOK})",
+            "Ask who set up the super pods",
         )
 
 
@@ -485,12 +462,11 @@ def _outside(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         if device_id not in shown and not isinstance(answers.get(device_id), Unanswered)
     ]
     if outside and value_of(node_facts.super_pods) is not None:
-        yield Finding(
-            id="super-pods-mixed",
-            level="error",
-            nodes=(node.name,),
-            text=f"{devices(sorted(outside))} {'is' if len(outside) == 1 else 'are'} in no super "
+        yield error(
+            "super-pods-mixed",
+            (node.name,),
+            f"{devices(sorted(outside))} {'is' if len(outside) == 1 else 'are'} in no super "
             f"pod, other devices of the cluster are ({_LOOK})",
-            remedy="Make the super pods whole, or leave the node out; `resources: {file: …}` takes "
+            "Make the super pods whole, or leave the node out; `resources: {file: …}` takes "
             "a rank table of yours",
         )

@@ -39,6 +39,16 @@ class Finding:
         return f"{fold(self.nodes)}: " + " ".join(_ended(sentence) for sentence in sentences)
 
 
+def error(id_: str, nodes: tuple[str, ...], text: str, remedy: str = "") -> Finding:
+    """A finding that blocks."""
+    return Finding(id=id_, level="error", nodes=nodes, text=text, remedy=remedy)
+
+
+def warning(id_: str, nodes: tuple[str, ...], text: str, remedy: str = "") -> Finding:
+    """A finding that does not block."""
+    return Finding(id=id_, level="warning", nodes=nodes, text=text, remedy=remedy)
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The same thing found at several nodes once; errors first, then the order of the rules.
 
@@ -111,13 +121,11 @@ def too_old(
         if release(tool.version) < (major, minor)
     ]
     if unknown:
-        yield Finding(
-            id=id_,
-            level="error",
-            nodes=(node.name,),
-            text=f"{tool.path} is of OpenSSH {tool.version}, which does not know "
-            f"{', '.join(unknown)}",
-            remedy=remedy,
+        yield error(
+            id_,
+            (node.name,),
+            f"{tool.path} is of OpenSSH {tool.version}, which does not know {', '.join(unknown)}",
+            remedy,
         )
 
 

@@ -10,10 +10,12 @@ from ascendboot.checks.finding import (
     answered_nodes,
     devices,
     differences,
+    error,
     known,
     numbers,
     too_old,
     unanswered,
+    warning,
 )
 from ascendboot.checks.launchers import (
     LEAST_FREE_BYTES,
@@ -29,7 +31,6 @@ from ascendboot.model.names import fold
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.checks.finding import Level
     from ascendboot.facts.environment import Confinement, NodeEnvironment
     from ascendboot.facts.installed import Installed
     from ascendboot.facts.node import NodeFacts
@@ -61,20 +62,18 @@ def elsewhere_findings(
         nodes = tuple(node for node, other in elsewhere.items() if other == words)
         node_facts = f"another control folder set up the cluster here: {words}; this is {here}"
         if take_over:
-            yield Finding(
-                id="set-up-elsewhere",
-                level="warning",
-                nodes=nodes,
-                text=f"{node_facts}. --take-over replaces its keys",
-                remedy="Copy this folder's clusters/CLUSTER there if both are to be used",
+            yield warning(
+                "set-up-elsewhere",
+                nodes,
+                f"{node_facts}. --take-over replaces its keys",
+                "Copy this folder's clusters/CLUSTER there if both are to be used",
             )
         else:
-            yield Finding(
-                id="set-up-elsewhere",
-                level="error",
-                nodes=nodes,
-                text=node_facts,
-                remedy="Copy clusters/CLUSTER from that folder into this one and run setup again; "
+            yield error(
+                "set-up-elsewhere",
+                nodes,
+                node_facts,
+                "Copy clusters/CLUSTER from that folder into this one and run setup again; "
                 "only if that folder is not to be used any more, run setup --take-over",
             )
 
@@ -82,25 +81,23 @@ def elsewhere_findings(
 def left_findings(left: Iterable[Node]) -> Iterable[Finding]:
     """Nodes that were set up from here and are not in the inventory any more."""
     for node in left:
-        yield Finding(
-            id="node-left",
-            level="warning",
-            nodes=(node.name,),
-            text=f"this node ({node.address}) left the inventory, but the cluster's sshd, its keys "
+        yield warning(
+            "node-left",
+            (node.name,),
+            f"this node ({node.address}) left the inventory, but the cluster's sshd, its keys "
             "and its login are still there, and the other nodes trust its keys",
-            remedy=f"Run reset --node {node.name}; if the server is gone for good, with --forget",
+            f"Run reset --node {node.name}; if the server is gone for good, with --forget",
         )
 
 
 def job_findings(jobs: Mapping[str, Collection[str]], why: str) -> Iterable[Finding]:
     """Jobs, with the nodes where they run, that do not survive new keys."""
     for job_id, nodes in jobs.items():
-        yield Finding(
-            id="job-needs-keys",
-            level="error",
-            nodes=tuple(nodes),
-            text=f"job {job_id} runs, and {why}",
-            remedy=f"Wait for its end, or end it where it was started: stop --job {job_id}",
+        yield error(
+            "job-needs-keys",
+            tuple(nodes),
+            f"job {job_id} runs, and {why}",
+            f"Wait for its end, or end it where it was started: stop --job {job_id}",
         )
 
 
@@ -112,13 +109,12 @@ def open_above(node_facts: Iterable[tuple[str, Installed]]) -> Iterator[Finding]
     for node, own in node_facts:
         for path, there in own.open_above.items():
             remedy = f"chmod go-w {path}" if there.owner is None else f"chown root {path}"
-            yield Finding(
-                id="open-folders",
-                level="error",
-                nodes=(node,),
-                text=f"{path} {there.why}: others could replace {own.base}, which lies below it "
+            yield error(
+                "open-folders",
+                (node,),
+                f"{path} {there.why}: others could replace {own.base}, which lies below it "
                 "and from which programs are run",
-                remedy=f"`{remedy}` closes it",
+                f"`{remedy}` closes it",
             )
 
 
@@ -129,9 +125,7 @@ def open_to_others(node_facts: Mapping[str, Iterable[Installed]]) -> Iterator[Fi
             yield from open_above([(node, own)])
             if own.open:
                 text = f"others could change what runs there: {own.open_words}"
-                yield Finding(
-                    id="open-folders", level="error", nodes=(node,), text=text, remedy="run setup"
-                )
+                yield error("open-folders", (node,), text, "run setup")
 
 
 LEAST_MEMLOCK_KIB = 8 << 10
@@ -181,7 +175,7 @@ def device_node_findings(
             shown = given.visible[:MOST_SHOWN]
             text = f'ASCEND_VISIBLE_DEVICES of {place} is "{shown}", which its runtime cannot read'
             remedy = "State ids and ranges, as 0-3,6, and create the container again"
-            yield _finding(id_ or "device-not-granted", "warning", node, text, remedy)
+            yield warning(id_ or "device-not-granted", (node,), text, remedy)
     refused = [device_id for device_id in lacks if granted is not None and device_id not in granted]
     if refused:
         verb = "is" if len(refused) == 1 else "are"
@@ -190,7 +184,7 @@ def device_node_findings(
         text += f"={given.visible[:MOST_SHOWN] if given.visible else ''} grants {grants}"
         remedy = f"Create it again with ASCEND_VISIBLE_DEVICES={numbers(sorted(used))}, or state "
         remedy += "the granted ones under `devices`"
-        yield _finding(id_ or "device-not-granted", "error", node, text, remedy)
+        yield error(id_ or "device-not-granted", (node,), text, remedy)
     absent = [f"davinci{device_id}" for device_id in lacks if device_id not in refused]
     if used and not refused:  # else their reason is the same
         needed = set(MANAGERS) - (_NOT_ON_950 if is_950 else set())
@@ -202,7 +196,7 @@ def device_node_findings(
         if granted:
             remedy = "Create it again with --runtime=ascend, which adds what "
             remedy += f"ASCEND_VISIBLE_DEVICES={given.visible} grants"
-        yield _finding(id_ or "device-node-missing", "error", node, text, remedy)
+        yield error(id_ or "device-node-missing", (node,), text, remedy)
 
 
 def _memlock(node: Node, given: NodeEnvironment) -> Iterator[Finding]:
@@ -214,7 +208,7 @@ def _memlock(node: Node, given: NodeEnvironment) -> Iterator[Finding]:
         remedy = "Create the container again with --ulimit memlock=-1:-1"
     text = f"ranks may lock {given.memlock_kib} KiB of memory{place} (ulimit -l), too little for "
     text += "RDMA and pinned buffers"
-    yield _finding("memlock-small", "warning", node.name, text, remedy)
+    yield warning("memlock-small", (node.name,), text, remedy)
 
 
 def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> Iterator[Finding]:
@@ -227,7 +221,7 @@ def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> I
         text += _last(denials, f"scontext={given.label}")
         remedy = "Mount with :z, allow devices with setsebool container_use_devices on, or create "
         remedy += "it again with --security-opt label=disable"
-        yield _finding("selinux-confines", "warning", node.name, text, remedy)
+        yield warning("selinux-confines", (node.name,), text, remedy)
     profile, _, mode = given.label.partition(" (")
     refused = _last(denials, f'profile="{profile}"') if mode == "enforce)" else ""
     if refused:
@@ -235,16 +229,12 @@ def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> I
         text += f"{node.container} has{refused}"
         remedy = "If ranks need it, create the container again with --security-opt "
         remedy += "apparmor=unconfined, or permit it in the profile"
-        yield _finding("apparmor-denies", "warning", node.name, text, remedy)
+        yield warning("apparmor-denies", (node.name,), text, remedy)
 
 
 def _last(denials: Sequence[str], mark: str) -> str:
     of_it = [line for line in denials if mark in line]
     return f'; its last denial: "{of_it[-1].strip()[:MOST_SHOWN]}"' if of_it else ""
-
-
-def _finding(id_: str, level: Level, node: str, text: str, remedy: str) -> Finding:
-    return Finding(id=id_, level=level, nodes=(node,), text=text, remedy=remedy)
 
 
 CLOCK_TOLERANCE_S = 30.0
@@ -298,13 +288,12 @@ def _account(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Fi
     if in_container:
         place = f" in the container {node.container}"
         remedy += ", in the image; or state `ssh: {via: engine}`"
-    yield Finding(
-        id="account-locked",
-        level="error",
-        nodes=(node.name,),
-        text=f"the account {user}{place} is locked (its password in /etc/shadow begins with !): "
+    yield error(
+        "account-locked",
+        (node.name,),
+        f"the account {user}{place} is locked (its password in /etc/shadow begins with !): "
         "the cluster's sshd would let nobody in",
-        remedy=remedy,
+        remedy,
     )
 
 
@@ -313,12 +302,11 @@ def _openmpi(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     yield from unanswered("openmpi-missing", node, node_facts.openmpi, remedy)
     openmpi = value_of(node_facts.openmpi)
     if openmpi is not None and openmpi.major >= FIRST_UNSUPPORTED_OPEN_MPI:
-        yield Finding(
-            id="openmpi-unsupported",
-            level="error",
-            nodes=(node.name,),
-            text=f"Open MPI {openmpi.version} is not supported yet by this version",
-            remedy="Install Open MPI 4.1",
+        yield error(
+            "openmpi-unsupported",
+            (node.name,),
+            f"Open MPI {openmpi.version} is not supported yet by this version",
+            "Install Open MPI 4.1",
         )
 
 
@@ -333,23 +321,21 @@ def _disk(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         if system.free_inodes is not None and system.free_inodes < LEAST_FREE_INODES:
             lacks.append(f"{system.free_inodes} inodes")
         if lacks:
-            yield Finding(
-                id="disk-full",
-                level="error",
-                nodes=(node.name,),
-                text=f"only {' and '.join(lacks)} are free on {system.mount_point}",
-                remedy=f"Free {LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes",
+            yield error(
+                "disk-full",
+                (node.name,),
+                f"only {' and '.join(lacks)} are free on {system.mount_point}",
+                f"Free {LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes",
             )
 
 
 def _one_machine(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
     for names in same_machines(cluster, facts):
-        yield Finding(
-            id="same-machine",
-            level="error",
-            nodes=names,
-            text=f"{fold(names)} are one and the same machine",
-            remedy="Correct the addresses in the inventory",
+        yield error(
+            "same-machine",
+            names,
+            f"{fold(names)} are one and the same machine",
+            "Correct the addresses in the inventory",
         )
 
 
@@ -404,12 +390,11 @@ def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding
     for names in _equal({name: found.hostname for name, found in systems.items()}):
         if any(set(names) <= set(same) for same in one_machine):
             continue
-        yield Finding(
-            id="hostname-twice",
-            level="warning",
-            nodes=names,
-            text=f'{len(names)} nodes have the same hostname "{systems[names[0]].hostname}"',
-            remedy="Give each its own: hostnamectl set-hostname NAME",
+        yield warning(
+            "hostname-twice",
+            names,
+            f'{len(names)} nodes have the same hostname "{systems[names[0]].hostname}"',
+            "Give each its own: hostnamectl set-hostname NAME",
         )
 
 
@@ -423,13 +408,12 @@ def _clocks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Findin
     for name, clock in clocks.items():
         away = clock.offset_s - usual
         if abs(away) - clock.uncertainty_s > CLOCK_TOLERANCE_S:
-            yield Finding(
-                id="clock-off",
-                level="warning",
-                nodes=(name,),
-                text=f"the clock is {abs(away):.0f} s {'ahead of' if away > 0 else 'behind'} "
+            yield warning(
+                "clock-off",
+                (name,),
+                f"the clock is {abs(away):.0f} s {'ahead of' if away > 0 else 'behind'} "
                 "the other nodes",
-                remedy="Set the time on all nodes from one source (chrony, ntpd)",
+                "Set the time on all nodes from one source (chrony, ntpd)",
             )
 
 

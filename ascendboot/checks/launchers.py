@@ -12,10 +12,12 @@ from ascendboot.checks.finding import (
     answered_nodes,
     devices,
     differences,
+    error,
     known,
     numbers,
     too_old,
     unanswered,
+    warning,
 )
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
@@ -110,12 +112,11 @@ def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator
         yield from unanswered("horovod-missing", node, node_facts.horovod, _INSTALL)
         horovod = value_of(node_facts.horovod)
         if horovod is not None and horovod.has_mpi is False:
-            yield Finding(
-                id="horovod-without-mpi",
-                level="error",
-                nodes=(node.name,),
-                text=f"Horovod {horovod.version} was built without MPI",
-                remedy=_INSTALL,
+            yield error(
+                "horovod-without-mpi",
+                (node.name,),
+                f"Horovod {horovod.version} was built without MPI",
+                _INSTALL,
             )
 
 
@@ -176,13 +177,12 @@ def _size(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]
     rec_sdk = cluster.profile == "rec-sdk-tf"
     most = MOST_RANKS_OF_REC_SDK if rec_sdk else MOST_RANKS
     if size > most:
-        yield Finding(
-            id="worker-size",
-            level="error",
-            nodes=(cluster.primary_name,),
-            text=f"the job has {size} ranks, and {'Rec SDK' if rec_sdk else 'HCCL'} takes {most} "
+        yield error(
+            "worker-size",
+            (cluster.primary_name,),
+            f"the job has {size} ranks, and {'Rec SDK' if rec_sdk else 'HCCL'} takes {most} "
             "without a rank table (CM_WORKER_SIZE)",
-            remedy="State `resources: {mode: rank-table}`, or use fewer devices",
+            "State `resources: {mode: rank-table}`, or use fewer devices",
         )
 
 
@@ -190,39 +190,36 @@ def _order(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     """PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending."""
     ids = logic_ids(node, node_facts)
     if list(ids) != sorted(ids):
-        yield Finding(
-            id="device-order",
-            level="error",
-            nodes=(node.name,),
-            text=f"PyTorch takes devices in the order of their logic ids, but those of "
+        yield error(
+            "device-order",
+            (node.name,),
+            f"PyTorch takes devices in the order of their logic ids, but those of "
             f"{devices(device_ids(node, node_facts))} are {numbers(ids)}",
-            remedy="State `devices` in that order",
+            "State `devices` in that order",
         )
 
 
 def _product(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     product = product_of(node_facts)
     if product in WITHOUT_CM:
-        yield Finding(
-            id="no-rank-table-unsupported",
-            level="error",
-            nodes=(node.name,),
-            text=f"the NPUs are of the {WITHOUT_CM[product]}, and HCCL reads CM_ variables on 910 "
+        yield error(
+            "no-rank-table-unsupported",
+            (node.name,),
+            f"the NPUs are of the {WITHOUT_CM[product]}, and HCCL reads CM_ variables on 910 "
             "and A2 only",
-            remedy="State `resources: {mode: rank-table}`",
+            "State `resources: {mode: rank-table}`",
         )
 
 
 def _taken(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
     for listener in value_of(node_facts.listeners) or ():
         if listener.port == cluster.chief_port:
-            yield Finding(
-                id="chief-port-taken",
-                level="error",
-                nodes=(cluster.primary_name,),
-                text=f"port {cluster.chief_port}, where the ranks are to meet, is taken by "
+            yield error(
+                "chief-port-taken",
+                (cluster.primary_name,),
+                f"port {cluster.chief_port}, where the ranks are to meet, is taken by "
                 f"{listener.holder}",
-                remedy="State another `resources.chief_port`",
+                "State another `resources.chief_port`",
             )
             return
 
@@ -233,13 +230,12 @@ def _ephemeral(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
     )
     ports = value_of(node_facts.kernel_ports)
     if ports is not None and ports.may_take(cluster.chief_port):
-        yield Finding(
-            id="chief-port-ephemeral",
-            level="warning",
-            nodes=(cluster.primary_name,),
-            text=f"any outgoing connection may take port {cluster.chief_port}: Linux gives "
+        yield warning(
+            "chief-port-ephemeral",
+            (cluster.primary_name,),
+            f"any outgoing connection may take port {cluster.chief_port}: Linux gives "
             f"{ports.first}-{ports.last} to them",
-            remedy=f"State a `resources.chief_port` outside, such as {CHIEF_PORT}, or add it to "
+            f"State a `resources.chief_port` outside, such as {CHIEF_PORT}, or add it to "
             "net.ipv4.ip_local_reserved_ports",
         )
 
@@ -250,13 +246,12 @@ def _chief_device(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
         return
     ids = sorted(logic_ids(cluster.primary, node_facts))
     if cluster.chief_device not in ids:
-        yield Finding(
-            id="chief-device-missing",
-            level="error",
-            nodes=(cluster.primary_name,),
-            text=f"no device of the job has the logic id {cluster.chief_device} that "
+        yield error(
+            "chief-device-missing",
+            (cluster.primary_name,),
+            f"no device of the job has the logic id {cluster.chief_device} that "
             f"`resources.chief_device` states; they have {numbers(ids) or 'none'}",
-            remedy="State one of these",
+            "State one of these",
         )
 
 
@@ -299,13 +294,12 @@ def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Ite
         return
     ids = [int(word) for word in stated.split(",")]
     if ids[: len(used)] != list(used):
-        yield Finding(
-            id="hccl-setting",
-            level="error",
-            nodes=(node.name,),
-            text=f"{_VISIBLE} shows {numbers(ids)}, and the ranks of this node have the devices "
+        yield error(
+            "hccl-setting",
+            (node.name,),
+            f"{_VISIBLE} shows {numbers(ids)}, and the ranks of this node have the devices "
             f"with the logic ids {numbers(used)}",
-            remedy="Leave it out, and state the ones to use as `devices`",
+            "Leave it out, and state the ones to use as `devices`",
         )
 
 
@@ -316,13 +310,12 @@ def _retry(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Find
     if product != "a3" or cluster.resource_mode != "rank-table" or not is_on:
         return
     if cluster.own_table is None or not _has_hosts(cluster.own_table):
-        yield Finding(
-            id="hccl-setting",
-            level="warning",
-            nodes=(node.name,),
-            text=f"{_RETRY}: nothing is repeated, because the rank table does not state a host_ip "
+        yield warning(
+            "hccl-setting",
+            (node.name,),
+            f"{_RETRY}: nothing is repeated, because the rank table does not state a host_ip "
             "for every server",
-            remedy="Give a table that does as `resources.file`, or switch it off",
+            "Give a table that does as `resources.file`, or switch it off",
         )
 
 
@@ -360,13 +353,12 @@ def _taken_ports(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Fi
             holders.setdefault(listener.holder, set()).add(listener.port)
     for holder, taken in holders.items():
         many = "ports" if len(taken) > 1 else "port"
-        yield Finding(
-            id="hccl-port-taken",
-            level="warning",
-            nodes=(node.name,),
-            text=f"{many} {numbers(sorted(taken))} of HCCL's {numbers(ports)} "
+        yield warning(
+            "hccl-port-taken",
+            (node.name,),
+            f"{many} {numbers(sorted(taken))} of HCCL's {numbers(ports)} "
             f"{'are' if len(taken) > 1 else 'is'} taken by {holder}",
-            remedy="Unless that is a job which runs now, end it, or move HCCL: "
+            "Unless that is a job which runs now, end it, or move HCCL: "
             "HCCL_IF_BASE_PORT under `env`",
         )
 
@@ -374,11 +366,10 @@ def _taken_ports(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Fi
 def _given_away(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     kernel = value_of(node_facts.kernel_ports)
     if kernel is not None and any(kernel.may_take(port) for port in ports):
-        yield Finding(
-            id="hccl-ports-ephemeral",
-            level="warning",
-            nodes=(node.name,),
-            text=f"any outgoing connection may take a port of HCCL's {numbers(ports)}: "
+        yield warning(
+            "hccl-ports-ephemeral",
+            (node.name,),
+            f"any outgoing connection may take a port of HCCL's {numbers(ports)}: "
             f"Linux gives {kernel.first}-{kernel.last} to them",
-            remedy="Add the range to net.ipv4.ip_local_reserved_ports, behind what is there",
+            "Add the range to net.ipv4.ip_local_reserved_ports, behind what is there",
         )

@@ -6,7 +6,15 @@ import ipaddress
 from typing import TYPE_CHECKING, TypeVar
 
 from ascendboot.checks.devices import DRIVER, device_ids, pods_of, product_of
-from ascendboot.checks.finding import Finding, answered_nodes, devices, differences, unanswered
+from ascendboot.checks.finding import (
+    Finding,
+    answered_nodes,
+    devices,
+    differences,
+    error,
+    unanswered,
+    warning,
+)
 from ascendboot.checks.hosts import same_machines
 from ascendboot.facts.query import Answered, Unanswered, value_of
 from ascendboot.hccl.variables import INTRA_ROCE
@@ -103,12 +111,11 @@ def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> Iterator[Findin
     for network in used:
         wish, ip = wishes.get(network.device_id), network.device_ip
         if wish and ip and _addresses(wish) != _addresses(ip):
-            yield Finding(
-                id="device-ip-differs",
-                level="error",
-                nodes=(node.name,),
-                text=f"device {network.device_id} has the IP {ip}; the inventory states {wish}",
-                remedy="Correct the inventory, or set the IP of the device with hccn_tool",
+            yield error(
+                "device-ip-differs",
+                (node.name,),
+                f"device {network.device_id} has the IP {ip}; the inventory states {wish}",
+                "Correct the inventory, or set the IP of the device with hccn_tool",
             )
 
 
@@ -136,13 +143,12 @@ def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -
         ip = network.device_ip
         written = conf.addresses.get(network.device_id) if conf else None
         if written and ip and not _addresses(written) <= _addresses(ip):
-            yield Finding(
-                id="hccn-conf-differs",
-                level="warning",
-                nodes=(node.name,),
-                text=f"/etc/hccn.conf gives device {network.device_id} the IP {written}, "
+            yield warning(
+                "hccn-conf-differs",
+                (node.name,),
+                f"/etc/hccn.conf gives device {network.device_id} the IP {written}, "
                 f"but the device has {ip}",
-                remedy="Find out which is right and set it: "
+                "Find out which is right and set it: "
                 f"hccn_tool -i {network.device_id} -ip -s address ADDRESS netmask MASK",
             )
 
@@ -170,12 +176,11 @@ def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Findi
             continue
         names = " and ".join(f"{name} {device}".strip() for name, device in who)
         times = "twice" if len(who) == 2 else f"{len(who)} times"  # noqa: PLR2004
-        yield Finding(
-            id="device-ip-twice",
-            level="error",
-            nodes=tuple(dict.fromkeys(name for name, _ in who)),
-            text=f"device IP {address} is used {times}: {names}",
-            remedy="Give each device an IP of its own with hccn_tool",
+        yield error(
+            "device-ip-twice",
+            tuple(dict.fromkeys(name for name, _ in who)),
+            f"device IP {address} is used {times}: {names}",
+            "Give each device an IP of its own with hccn_tool",
         )
 
 
@@ -284,24 +289,22 @@ def _device_address(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         if _same(address.address, node.cluster_address)
     ]
     if not carriers:
-        yield Finding(
-            id="address-missing",
-            level="error",
-            nodes=(node.name,),
-            text=f"no interface carries the cluster address {node.cluster_address}; "
+        yield error(
+            "address-missing",
+            (node.name,),
+            f"no interface carries the cluster address {node.cluster_address}; "
             f"the node has {has or 'no address'}",
-            remedy="Correct `cluster_address`",
+            "Correct `cluster_address`",
         )
         return
     yield from _down(node, interfaces, carriers[0])
     if node.interface is not None and node.interface not in carriers:
-        yield Finding(
-            id="interface-differs",
-            level="error",
-            nodes=(node.name,),
-            text=f"the inventory states interface {node.interface}, but {carriers[0]} carries "
+        yield error(
+            "interface-differs",
+            (node.name,),
+            f"the inventory states interface {node.interface}, but {carriers[0]} carries "
             f"the cluster address {node.cluster_address}",
-            remedy="Correct `interface` or `cluster_address`",
+            "Correct `interface` or `cluster_address`",
         )
 
 

@@ -13,7 +13,7 @@ from ascendboot.checks.devices import (
     root_info_rules,
     super_pod_rules,
 )
-from ascendboot.checks.finding import Finding, answered_nodes
+from ascendboot.checks.finding import Finding, answered_nodes, error, warning
 from ascendboot.errors import RankTableError
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
@@ -142,13 +142,12 @@ def _unmade(
 ) -> Iterator[Finding]:
     """What keeps a table from being made for the products of the nodes."""
     if not any(readers >= set(known) for readers in map(set, PRODUCTS_OF.values())):
-        yield Finding(
-            id="products-differ",
-            level="error",
-            nodes=tuple(node.name for node, _ in answered_nodes(cluster, facts)),
-            text=f"the NPUs are of {' and '.join(CALLED[product] for product in known)}, and no "
+        yield error(
+            "products-differ",
+            tuple(node.name for node, _ in answered_nodes(cluster, facts)),
+            f"the NPUs are of {' and '.join(CALLED[product] for product in known)}, and no "
             "rank table is for all of them",
-            remedy="Use nodes of one product in a cluster",
+            "Use nodes of one product in a cluster",
         )
     elif known == ["a3"]:
         yield from super_pod_rules(cluster, facts)
@@ -162,13 +161,12 @@ def _generation(own: OwnTable, name: str, product: Product | None) -> Iterator[F
     stated = own.generation
     if not any(stated == g and product in readers for g, readers in PRODUCTS_OF.items()):
         wanted = " or ".join(g for g, readers in PRODUCTS_OF.items() if product in readers)
-        yield Finding(
-            id="rank-table-generation",
-            level="error",
-            nodes=(name,),
-            text=f"the NPUs are of {CALLED[product]}, whose HCCL reads rank tables of {wanted}, "
+        yield error(
+            "rank-table-generation",
+            (name,),
+            f"the NPUs are of {CALLED[product]}, whose HCCL reads rank tables of {wanted}, "
             f"and this one is of {stated}",
-            remedy="Leave `resources.file` out, or make another: ranktable.write",
+            "Leave `resources.file` out, or make another: ranktable.write",
         )
 
 
@@ -177,12 +175,11 @@ def _without_pods(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
         return
     for name, pods in pods_of(cluster, facts).items():
         if pods:
-            yield Finding(
-                id="rank-table-without-pods",
-                level="warning",
-                nodes=(name,),
-                text="the NPUs are in a super pod, and the rank table says nothing of it",
-                remedy="Leave `resources.file` out, or make another: ranktable.write",
+            yield warning(
+                "rank-table-without-pods",
+                (name,),
+                "the NPUs are in a super pod, and the rank table says nothing of it",
+                "Leave `resources.file` out, or make another: ranktable.write",
             )
 
 
@@ -199,18 +196,15 @@ def _refused(
     for problem in validate_table(source, product=product):
         name = _node(cluster, facts, source, problem).name
         if problem.level == "error" and (problem.id in BY_PRODUCT or is_of_files):
-            yield Finding(
-                id="rank-table-refused",
-                level="error",
-                nodes=(name,),
-                text=f"HCCL would refuse the rank table: {problem.text}",
-                remedy=problem.remedy,
+            yield error(
+                "rank-table-refused",
+                (name,),
+                f"HCCL would refuse the rank table: {problem.text}",
+                problem.remedy,
             )
         elif problem.id in _DOUBTS and cluster.own_table is None:
             id_, remedy = _DOUBTS[problem.id]
-            finding = Finding(
-                id=id_, level="warning", nodes=(name,), text=problem.text, remedy=remedy
-            )
+            finding = warning(id_, (name,), problem.text, remedy)
             doubts.setdefault((id_, name), finding)
     yield from doubts.values()
 

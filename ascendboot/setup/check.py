@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.finding import Finding
+from ascendboot.checks.finding import warning
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import probes_of
 from ascendboot.facts.query import value_of
@@ -68,13 +68,7 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
     if not any(there.files or there.daemon for there in installed):
         names = tuple(node.name for node in cluster.nodes)
-        nothing = Finding(
-            id="not-set-up",
-            level="warning",
-            nodes=names,
-            text="nothing is set up yet",
-            remedy=_SETTLE,
-        )
+        nothing = warning("not-set-up", names, "nothing is set up yet", _SETTLE)
         return found("compare", "files", {}, [nothing])
     context = surveyed.context
     if context is None:
@@ -98,12 +92,11 @@ def _code(sender: CodeSender, facts: ClusterFacts) -> Iterator[StepResult]:
         if result.outcome is not Outcome.WOULD_CHANGE:
             yield result
             continue
-        difference = Finding(
-            id="not-as-setup-wishes",
-            level="warning",
-            nodes=(result.node,),
-            text=f"the code is not that of the source: setup {result.detail}",
-            remedy=_SETTLE,
+        difference = warning(
+            "not-as-setup-wishes",
+            (result.node,),
+            f"the code is not that of the source: setup {result.detail}",
+            _SETTLE,
         )
         [found_] = found(result.phase, result.step, {}, [difference])
         yield replace(found_, step=result.step)
@@ -116,12 +109,11 @@ def _differences(context: Context, node: Node, sides: Sides) -> Iterator[StepRes
         if not isinstance(state, Change):
             yield checked(phase, node, step, state)
             continue
-        difference = Finding(
-            id="not-as-setup-wishes",
-            level="warning",
-            nodes=(node.name,),
-            text=f"not in the desired state: {state.summary}",
-            remedy=_SETTLE,
+        difference = warning(
+            "not-as-setup-wishes",
+            (node.name,),
+            f"not in the desired state: {state.summary}",
+            _SETTLE,
         )
         [result] = found(phase.name, step.name, {}, [difference])
         yield replace(result, step=step.name)

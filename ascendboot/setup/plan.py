@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.devices import devices_of
-from ascendboot.checks.finding import Finding, in_order
+from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.checks.hosts import open_above
 from ascendboot.checks.launchers import choose_launcher
 from ascendboot.checks.network import common_networks
@@ -137,13 +137,12 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
         nodes = tuple(name for name, holder in holders.items() if holder is not None)
         if not nodes:
             return cluster.ssh_port
-        return Finding(
-            id="ssh-port-taken",
-            level="error",
-            nodes=nodes,
-            text=f"could not use port {cluster.ssh_port} for the cluster's sshd: "
+        return error(
+            "ssh-port-taken",
+            nodes,
+            f"could not use port {cluster.ssh_port} for the cluster's sshd: "
             f"it is taken by {', '.join(sorted({str(holders[n]) for n in nodes}))}",
-            remedy="State another ssh.port, or `auto`",
+            "State another ssh.port, or `auto`",
         )
     ours: Counter[int] = Counter(
         port for node in cluster.nodes for port in _last_ports(node, facts)
@@ -152,13 +151,12 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
     for port in candidates:
         if not any(port in ports for ports in taken.values()):
             return port
-    return Finding(
-        id="ssh-port-taken",
-        level="error",
-        nodes=tuple(taken),
-        text=f"could not find a port for the cluster's sshd: none of {CANDIDATE_PORTS.start} to "
+    return error(
+        "ssh-port-taken",
+        tuple(taken),
+        f"could not find a port for the cluster's sshd: none of {CANDIDATE_PORTS.start} to "
         f"{CANDIDATE_PORTS.stop - 1} is free on all nodes",
-        remedy="State a free one as ssh.port",
+        "State a free one as ssh.port",
     )
 
 
@@ -207,12 +205,11 @@ def _left_servers(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
     was = "sshd" if cluster.ssh_via == "engine" else "engine"
     where = "in the container" if was == "sshd" else "on the host side"
     return [
-        Finding(
-            id="ssh-via-changed",
-            level="error",
-            nodes=tuple(nodes),
-            text=f"the cluster's sshd {where} is left from `ssh.via: {was}`",
-            remedy="Run reset, then setup",
+        error(
+            "ssh-via-changed",
+            tuple(nodes),
+            f"the cluster's sshd {where} is left from `ssh.via: {was}`",
+            "Run reset, then setup",
         )
     ]
 
@@ -223,13 +220,12 @@ def _left_in_containers(facts: ClusterFacts) -> list[Finding]:
     for node, container in facts.old_containers.items():
         nodes_of.setdefault(container, []).append(node)
     return [
-        Finding(
-            id="container-left",
-            level="error",
-            nodes=tuple(nodes),
-            text=f"the cluster's sshd still runs in the container {container}, which the inventory "
+        error(
+            "container-left",
+            tuple(nodes),
+            f"the cluster's sshd still runs in the container {container}, which the inventory "
             "no longer names",
-            remedy="Run reset, then setup; or remove that container",
+            "Run reset, then setup; or remove that container",
         )
         for container, nodes in nodes_of.items()
     ]
@@ -240,12 +236,11 @@ def _different_bases(cluster: Cluster, facts: ClusterFacts) -> Finding:
     for node in cluster.nodes:
         nodes_of.setdefault(facts.installed[node.name].base, []).append(node.name)
     words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
-    return Finding(
-        id="base-differs",
-        level="error",
-        nodes=tuple(node.name for node in cluster.nodes),
-        text=f"the cluster's folder must lie at one path on all nodes, but is {words}",
-        remedy="Use the same user on all nodes",
+    return error(
+        "base-differs",
+        tuple(node.name for node in cluster.nodes),
+        f"the cluster's folder must lie at one path on all nodes, but is {words}",
+        "Use the same user on all nodes",
     )
 
 
@@ -254,13 +249,12 @@ def _linked_bases(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
     if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
         return []
     return [
-        Finding(
-            id="base-linked",
-            level="error",
-            nodes=(node.name,),
-            text=f"the cluster's folder {installed.base} leads through a symbolic link to "
+        error(
+            "base-linked",
+            (node.name,),
+            f"the cluster's folder {installed.base} leads through a symbolic link to "
             f"{installed.leads_to}, and mx_rec takes no rank table that lies behind one",
-            remedy="Mount the place there (`mount --bind`) instead of linking to it",
+            "Mount the place there (`mount --bind`) instead of linking to it",
         )
         for node in cluster.nodes
         if (installed := facts.installed[node.name]).leads_to

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.checks.collective.progress import nodes_of, ranks_shown
 from ascendboot.checks.collective.rank import is_compared, shown
-from ascendboot.checks.finding import Finding
+from ascendboot.checks.finding import Finding, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -259,12 +259,11 @@ def _clocks(places: Sequence[Place], said: Mapping[int, RankNotes]) -> Iterator[
     for node, clock in of_node.items():
         if abs(off := clock - middle) > CLOCK_S:
             how = f"{abs(off):.0f} s {'ahead' if off > 0 else 'behind'}"
-            yield Finding(
-                id="preflight-clock",
-                level="warning",
-                nodes=(node,),
-                text=f"the clock of its ranks is {how}, when all nodes have the sum",
-                remedy="Set the time from one source",
+            yield warning(
+                "preflight-clock",
+                (node,),
+                f"the clock of its ranks is {how}, when all nodes have the sum",
+                "Set the time from one source",
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ascendboot.checks.collective import rank as rank_module
 from ascendboot.checks.collective.rank import COME_S, HEAR_S, MARK
-from ascendboot.checks.finding import Finding
+from ascendboot.checks.finding import Finding, error
 from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.jobs.start import not_started_anywhere
 from ascendboot.launch.launchers.registry import traits_of
@@ -250,12 +250,11 @@ def no_library(way: str, python: str, lacking: Mapping[str, Collection[str]]) ->
         return None
     # What only some lack is what the others have: they would not meet by anything else.
     other = " (or torch, for gloo)" if way == "mpi" and len(nodes) == len(lacking) else ""
-    return Finding(
-        id="preflight-not-run",
-        level="error",
-        nodes=nodes,
-        text=f"the preflight could not be run: no module {MODULES[way]} for {python}",
-        remedy=f"It needs {NEEDED[way]}{other}; install it there, or state another code.python",
+    return error(
+        "preflight-not-run",
+        nodes,
+        f"the preflight could not be run: no module {MODULES[way]} for {python}",
+        f"It needs {NEEDED[way]}{other}; install it there, or state another code.python",
     )
 
 
@@ -302,11 +301,10 @@ def _not_started(places: Sequence[Place], report: JobReport) -> Finding:
     lines = [
         line for line in report.message.splitlines() if line != not_started_anywhere(report.job_id)
     ]
-    return Finding(
-        id="preflight-not-run",
-        level="error",
-        nodes=nodes_of(range(len(places)), places),
-        text="the preflight could not be run: " + "; ".join(lines),
+    return error(
+        "preflight-not-run",
+        nodes_of(range(len(places)), places),
+        "the preflight could not be run: " + "; ".join(lines),
     )
 
 
@@ -316,12 +314,11 @@ def _silences(places: Sequence[Place], said: Mapping[int, RankNotes]) -> Iterato
             here, there = places[rank].node, places[one.silent].node
             who = f"{ranks_shown([rank], places)} of {here}"
             whom = f"{ranks_shown([one.silent], places)} of {there}"
-            yield Finding(
-                id="preflight-silent",
-                level="error",
-                nodes=tuple(dict.fromkeys((here, there))),
-                text=f"{who}: heard nothing from {whom} within {HEAR_S:g} s",
-                remedy=_CONNECT,
+            yield error(
+                "preflight-silent",
+                tuple(dict.fromkeys((here, there))),
+                f"{who}: heard nothing from {whom} within {HEAR_S:g} s",
+                _CONNECT,
             )
 
 
@@ -414,12 +411,11 @@ def _sums(places: Sequence[Place], said: Mapping[int, RankNotes]) -> Iterator[Fi
             groups.setdefault(one.wrong, []).append(rank)
     for (place, value, right), ranks in groups.items():
         words = f"got a wrong sum: number {place:.0f} is {value:g} and should be {right:g}"
-        yield Finding(
-            id="preflight-sum",
-            level="error",
-            nodes=nodes_of(ranks, places),
-            text=f"{ranks_shown(ranks, places)}: {words}",
-            remedy="Memory or network of these nodes alter data: take them out and test them",
+        yield error(
+            "preflight-sum",
+            nodes_of(ranks, places),
+            f"{ranks_shown(ranks, places)}: {words}",
+            "Memory or network of these nodes alter data: take them out and test them",
         )
 
 
