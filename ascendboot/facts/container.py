@@ -32,7 +32,7 @@ ENGINES: Final[Mapping[Engine, tuple[str, ...]]] = {
     "docker": ("docker",),
     "podman": ("podman",),
 }
-"""Programs to ask, in this order, by what the inventory says."""
+"""Engines to try, in this order, by the key of the inventory."""
 
 PROGRAMS: Final = {
     "coreutils": (
@@ -44,17 +44,17 @@ PROGRAMS: Final = {
     "grep": ("grep",),
     "util-linux": ("flock", "setsid"),
 }
-"""What our own scripts need where ranks run, by the package of most systems."""
+"""Programs that our scripts need where ranks run, by the package of most systems."""
 
 _INSIDE: Final = script("facts-container-inside.sh")
 CONTAINER: Final = script("facts-container.sh", limit_s=_LIMIT_S)
 
 _OF_SSHD: Final = sum(1 << number for number in (6, 7, 18))
-"""CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: without one of them an sshd of root lets nobody in."""
+"""CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: an sshd of root needs them for any login."""
 
 
 def container_query(node: Node) -> dict[str, Fact[Engines]]:
-    """The question about the node's container, if it has one, under the name of its fact."""
+    """The query about the node's container, if it has one, by the name of its fact."""
     if node.container is None:
         return {}
     engines = ENGINES[node.engine]
@@ -79,7 +79,7 @@ def container_query(node: Node) -> dict[str, Fact[Engines]]:
 
 
 def container_exec(node: Node, answer: Answer[Engines]) -> ContainerExec | None:
-    """The way into the node's container; None where nothing can be run in it."""
+    """How to run commands in the node's container; None if that is not possible."""
     engines = value_of(answer)
     container = engines.container if engines else None
     if node.container is None or container is None or not container.is_ready:
@@ -127,7 +127,7 @@ def _container(path: str, reply: str, inside: Section | None) -> Container:
 
 
 def _words(reply: Section) -> str:
-    """What an engine said when it failed, on one line."""
+    """The error message of an engine, on one line."""
     words = " ".join(reply.text.split())
     if reply.exit_code in ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"
@@ -138,9 +138,9 @@ _TOOL = "the script that looks at the code"
 _TIMEOUT_S = 120.0
 _MOST_ANSWER = 16 << 20
 _MOST_RECORDS = 250_000
-"""With these the answer takes some 100 MB here: names of files that are no code are many."""
+"""With so many the answer takes some 100 MB of memory on the control machine."""
 LARGE_BYTES = 32 * 1024**2
-"""Larger files are data: checkpoints that a job left, say."""
+"""Larger files are data, such as checkpoints of a job."""
 
 _CODE_SCRIPT = script(
     "facts-code.sh", large_bytes=LARGE_BYTES, most_files=MOST_FILES, most_bytes=MOST_BYTES
@@ -148,7 +148,7 @@ _CODE_SCRIPT = script(
 
 
 def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
-    """What lies below the code's path, unless this side knows what should."""
+    """The query for all files below the code's path, unless the control machine sends them."""
     if cluster.code_path is None or cluster.code_folder is not None:
         return {}
     is_light = cluster.code_source is None
@@ -156,15 +156,15 @@ def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
 
 
 def code_query(path: str, exclude: Sequence[str], *, light: bool) -> Fact[CodeTree]:
-    """Asks for the whole tree at `path`; `light` tells large files, unless programs, by size."""
+    """Queries the whole tree at `path`; `light` reads only the size of large data files."""
     return _fact("light" if light else "all", path, exclude, b"")
 
 
 def files_query(
-    path: str, exclude: Sequence[str], wished: Iterable[str], *, with_others: bool
+    path: str, exclude: Sequence[str], paths: Iterable[str], *, with_others: bool
 ) -> Fact[CodeTree]:
-    """Asks for the wished files alone; `with_others` for the names of all others as well."""
-    stdin = "".join(f"{name}\n" for name in wished).encode()
+    """Queries only the files of `paths`; `with_others` adds the names of all others."""
+    stdin = "".join(f"{name}\n" for name in paths).encode()
     return _fact("names" if with_others else "listed", path, exclude, stdin)
 
 
@@ -182,7 +182,7 @@ def _fact(ways: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[Co
 
 
 def parse_code(result: Result) -> CodeTree:
-    """What the question found.
+    """Parses the files of a tree.
 
     Raises:
         ToolError: the script itself failed.

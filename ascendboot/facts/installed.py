@@ -1,4 +1,4 @@
-"""What of ours is on a node: our files, our keys and our sshd."""
+"""Queries what ascendboot has installed on a node: files, keys and its sshd."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class Open:
-    """A folder or file that somebody else could change."""
+    """A folder or file that another user could change."""
 
     mode: int
     owner: int | None = None
-    """The user id of its owner, where that is the trouble; None: it is ours, or root's."""
+    """The user id of a foreign owner; None: it belongs to us or to root."""
     kind: str = "d"
-    """As `find` says it: d, f, l."""
+    """The type letter of `find`: d, f, l."""
 
     @property
     def why(self) -> str:
@@ -69,23 +69,22 @@ class Installed:
     cluster_key: str | None = None
     """Public key of the cluster, on the primary only; None: absent or unusable."""
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
-    """What our certificates say, by path; one that cannot be read is not among them."""
+    """Our certificates by path, without those that cannot be read."""
     daemon: Daemon | None = None
     """Our sshd if it runs (recorded pid and start time both match); None: it does not."""
     strays: tuple[int, ...] = ()
-    """Pids of sshds of ours without a record: it was lost, or a start was cut off."""
+    """Pids of our sshds without a record: it was lost, or the start was interrupted."""
     port: int | None = None
     """The port in our sshd's configuration, whether it runs or not."""
     leads_to: str | None = None
-    """Where `base` really lies, when there is a symbolic link on the way; None: where it says."""
+    """The real path of `base` if it contains a symbolic link, else None."""
     owner: Owner | None = None
     """The control folder that set this up; None: no record, or one that cannot be read."""
     open: Mapping[str, Open] = field(default_factory=dict)
-    """What of ours others could change, by path in `base`; `.` is `base`, `..` the folder above,
-    which is ours, too. From the top down; of `jobs` only the folder itself, for those of jobs are
-    closed."""
+    """Our files that others could change, by path in `base`, from the top down. `.` is `base`, `..`
+    our folder above it; of `jobs` only the folder itself, because the folders in it are closed."""
     open_above: Mapping[str, Open] = field(default_factory=dict)
-    """Folders further up, which are not ours, and in which others could replace ours."""
+    """Folders further up, not ours, in which others could replace ours."""
 
     def place(self, path: str) -> PurePosixPath:
         """The absolute path of one in `open`."""
@@ -93,7 +92,7 @@ class Installed:
 
     @property
     def open_words(self) -> str:
-        """What of ours others could change, and why, from the top down; the first few."""
+        """The first few of our files that others could change, with the reason."""
         listed = [f"{self.place(path)} {there.why}" for path, there in self.open.items()]
         more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
         return f"{', '.join(listed[:_NAMED])}{more}"
@@ -117,10 +116,10 @@ def base_script(cluster: str) -> str:
 def installed_query(
     cluster: str, *, with_public_keys: bool = True, with_certificates: bool = True
 ) -> Command:
-    """Asks for everything of ours that belongs to `cluster`; `parse_own` reads the answer.
+    """Queries all that ascendboot has installed for `cluster`; `parse_installed` reads the answer.
 
-    Who only wants to know whether all is as it was needs no public keys, and no certificates if he
-    remembers when they run out: ssh-keygen has to be called for each.
+    A query for changes needs no public keys, and no certificates if their expiry is known: each
+    takes a call of ssh-keygen.
     """
     keys = _PRIVATE_KEYS if with_public_keys else ""
     certificates = _CERTIFICATES if with_certificates else ""
@@ -142,10 +141,10 @@ def _script(cluster: str, private_keys: str, certificates: str) -> str:
 
 
 def parse_installed(result: Result) -> Installed:
-    """What `own_question` found.
+    """Parses the answer to `installed_query`.
 
     Raises:
-        ToolError: the question itself failed on the node.
+        ToolError: the script failed on the node.
         NotUnderstoodError: a line of the answer has an unknown form, or its end is missing.
     """
     if not result.as_expected:
@@ -166,7 +165,7 @@ def parse_installed(result: Result) -> Installed:
 
 @dataclass
 class _Reader:
-    """What was read so far of an answer, kind by kind."""
+    """Collects the lines of an answer by kind."""
 
     modes: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -182,7 +181,7 @@ class _Reader:
     private: set[str] = field(default_factory=set)
 
     def takes(self, line: str) -> bool:
-        """Read one line; False when it is of no known kind."""
+        """Reads one line; False if its kind is unknown."""
         match line.split(" ", 2):
             case ["mode", mode, path]:
                 self.modes[path.removeprefix("./")] = int(mode, 8)
@@ -214,9 +213,9 @@ class _Reader:
             self.owner = Owner.parse(words)
 
     def _takes_open(self, where: str, mode: int, owner: str, more: str, path: str) -> None:
-        """`more` is the kind of what is ours, user and group of a folder above.
+        """`more`: the type of our file, or user and group of a folder above.
 
-        A group that has the number of its user is taken for that user's alone, as on Debian.
+        A group with the number of its user counts as private to that user, as on Debian.
         """
         whose = None if owner == "-" else int(owner)
         if where == "open":

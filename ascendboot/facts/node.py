@@ -78,7 +78,7 @@ LAUNCHERS = script("facts-launchers.sh")
 
 
 def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """The questions about launchers, by name; they share one run of one script.
+    """The queries about launchers, by name; they share one run of one script.
 
     It runs with the environment of the inventory and the profile: Horovod may need their
     LD_LIBRARY_PATH to load.
@@ -86,7 +86,7 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
     queries_torch = cluster.is_for_torch
     env = cluster.env_of(node)
-    # Whoever is on the node sees these words; no launcher needs a secret to be found.
+    # Every user of the node can see these arguments; finding a launcher needs no secret.
     stated = (f"{n}={value}" for n, value in env.items() if not cluster.is_secret(n, value))
     paths = profile_paths(cluster.profile, "{packages}").items()
     of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
@@ -167,14 +167,14 @@ class Code:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """The answers of one node; a question that was not put is `NOT_ASKED`."""
+    """The answers of one node; `NOT_ASKED` if there was no query."""
 
     node: str
     host: Answer[System] = NOT_ASKED
-    """The host side and our login there."""
+    """The host side and our login on it."""
     container: Answer[Engines] = NOT_ASKED
     system: Answer[System] = NOT_ASKED
-    """The workload side and as whom we are there."""
+    """The workload side and our user on it."""
     machine: Answer[str] = NOT_ASKED
     """Boot id and network namespace: equal only where two names lead to one machine."""
     work_machine: Answer[str] = NOT_ASKED
@@ -189,15 +189,15 @@ class NodeFacts:
     npus: Answer[NpuMap] = NOT_ASKED
     npu_list: Answer[NpuList] = NOT_ASKED
     health: Answer[Mapping[int, str]] = NOT_ASKED
-    """The word of npu-smi by physical id; empty where the tool's ids are no devices'."""
+    """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
     unknown_lines: Answer[tuple[str, ...]] = NOT_ASKED
-    """What the vendor's tools printed around their answers, by tool."""
+    """Lines that the vendor's tools printed around their answers, by tool."""
     stated: tuple[str, ...] = ()
-    """Why the inventory stands in for the vendor's tools (`facts: stated`), where it does."""
+    """Why the inventory replaces answers of the vendor's tools (`facts: stated`), if it does."""
     super_pods: Answer[Mapping[int, Answer[SuperPodPlace | None]]] = NOT_ASKED
     """By physical id where each chip of an A3 server is, None: in no super pod; empty elsewhere."""
     root_info: Answer[RootInfo | None] = NOT_ASKED
-    """None: it is no 950."""
+    """None: the server is not a 950."""
     device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
     hccn_conf: Answer[HccnConf] = NOT_ASKED
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
@@ -210,26 +210,26 @@ class NodeFacts:
     torch: Answer[Torch] = NOT_ASKED
     disk: Answer[Disk] = NOT_ASKED
     place: Answer[str] = NOT_ASKED
-    """The cluster's folder, or the first one above it that is there: we can write in it."""
+    """The cluster's folder, or the nearest existing one above it: we can write in it."""
     code: Answer[Code] = NOT_ASKED
     code_tree: Answer[CodeTree] = NOT_ASKED
-    """The files below the code's path; where this side sends them, those of the source alone."""
+    """The files below the code's path; with `code.source`, only those of the source."""
 
     @classmethod
     def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
-        """The facts in what `ask` returned; names that are no facts of a node are left out."""
+        """Takes the answers that are fields of this class."""
         names = {field.name for field in fields(cls)} - {"node", "stated"}
         known: dict[str, Any] = {name: answers[name] for name in names if name in answers}
         return cls(node=node, **known)
 
 
 def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """Everything that setup wants to know of a node whose ranks run on the host itself."""
+    """All queries of setup for a node whose ranks run on the host itself."""
     return {**host_queries(cluster, node), **work_queries(cluster, node)}
 
 
 def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """What is asked of the host side, by the names of NodeFacts' fields."""
+    """The queries for the host side, by the names of NodeFacts' fields."""
     sshd = Fact("sshd", _SERVICES, _sshd, "find the OpenSSH server")
     return {
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
@@ -246,7 +246,7 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 
 
 def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """What is asked of the workload side, by the names of NodeFacts' fields."""
+    """The queries for the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
     query = base_script(cluster.name) + script("facts-work.sh")
     work = Command(
@@ -378,9 +378,9 @@ _UNKNOWN_MASK = ""
 
 
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
-    """The facts, in which what the inventory states stands for what the tools do not tell.
+    """Fills facts that the tools did not report from the inventory (`facts: stated`).
 
-    What a tool does tell counts: it is compared with the inventory as ever.
+    Reported facts stay: checks compare them with the inventory as usual.
     """
     if cluster.facts != "stated" or not node.devices:
         return facts

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import ContainerExec
 
 MOST_OF_ERRORS = 1 << 16
-"""So many bytes of a command's standard error are taken."""
+"""How many bytes of a command's standard error are kept."""
 
 
 HANGS = "is the node overloaded, or does it hang? Run it there by hand"
-"""What is to be done about a program of the node that gave no answer."""
+"""The remedy for a program on the node that gave no answer."""
 
 
 class Effect(Enum):
@@ -43,11 +43,11 @@ class Command:
     expect: frozenset[int] = frozenset({0})
     stdin: bytes = b""
     most_bytes: int = 4 << 20
-    """What prints more on standard output is ended on the node, and was not as expected."""
+    """A command that prints more on standard output is ended on the node and counts as failed."""
     secrets: tuple[str, ...] = ()
     aside: bool = False
-    """It runs from the beginning of its execution on, beside the others. For what is slow; to be
-    asked last, because what comes after it waits for its end."""
+    """It starts with the execution and runs beside the other commands. For slow commands; put it
+    last, because the commands after it wait for its end."""
 
     def shown(self) -> str:
         """The command as a person would read it: a script by its kind, secrets masked."""
@@ -59,14 +59,14 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a command on a node gave back."""
+    """The result of a command on a node."""
 
     node: str
     command: Command
     exit_code: int
     stdout: bytes
     stderr: bytes
-    """Words for people: bash keeps them on their way here, without the NUL bytes."""
+    """For people to read: bash carries it, without NUL bytes."""
     duration_s: float
 
     @property
@@ -122,7 +122,7 @@ class Result:
 
 
 def flood(command: Command) -> str:
-    """What is said of a command that printed more than it may."""
+    """The message about a command that printed more than it may."""
     most = amount(command.most_bytes)
     return f"{command.shown()} printed more than {most}; run it on the node to see what it prints"
 
@@ -133,7 +133,7 @@ def amount(size: int) -> str:
 
 
 class Stream(Protocol):
-    """A running command whose output is taken as it comes and whose end we decide."""
+    """A running command whose output arrives as it comes; `close` ends it."""
 
     def close(self) -> None:
         """End the command (its stdin closes) and wait for the reader; never raises."""
@@ -141,7 +141,7 @@ class Stream(Protocol):
 
 
 class RunsAll(Protocol):
-    """What can be asked: one side of a node, however it is reached."""
+    """One side of a node that can run commands."""
 
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
         """As `Transport.run_all`."""
@@ -180,7 +180,7 @@ class Transport(Protocol):
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
         """Start one command and hand its output to `on_bytes` (another thread) as it comes.
 
-        No bytes at all mean that the output has ended, whoever or whatever ended it.
+        Empty bytes mean that the output has ended, for any reason.
         The command sees the end of its stdin when the stream or the connection closes.
         """
         ...

@@ -59,10 +59,10 @@ class Channel(Protocol):
         """Whether no more output comes."""
 
     def recv_exit_status(self) -> int:
-        """The exit code; -1 when the server tells none."""
+        """The exit code; -1 if the server sends none."""
 
     def close(self) -> None:
-        """End the channel; whoever waits on it is woken."""
+        """End the channel and wake its readers."""
 
 
 class Limit:
@@ -109,7 +109,7 @@ class Raw:
     stdout: bytes
     stderr: bytes
     exit_code: int
-    """-1 when the server told none."""
+    """-1 if the server sent none."""
 
 
 class FloodError(Exception):
@@ -131,7 +131,7 @@ class Reading:
         self.stderr = b""
 
     def some(self) -> bytes:
-        """Some bytes of stdout; none at its end, whoever or whatever ended it."""
+        """Some bytes of stdout; empty at its end, for any reason."""
         while True:
             # Where much comes on stderr, more is on its way.
             self._channel.settimeout(_SOON_S if self.drain() else _DRAIN_EVERY_S)

@@ -302,7 +302,7 @@ def _split_port(place: str) -> tuple[str, int]:
 
 
 class Closes(Protocol):
-    """Something that is closed when nobody uses it any more."""
+    """Something that closes after its last use."""
 
     def close(self) -> None:
         """End it; never raises."""
@@ -313,7 +313,7 @@ C = TypeVar("C", bound=Closes)
 
 @dataclass
 class Shared(Generic[C]):
-    """One connection per jump host: opened by whoever comes first, closed after the last.
+    """One connection per jump host: opened by its first user, closed after the last.
 
     A jump host that could not be reached is not tried again for every node behind it.
     """
@@ -361,7 +361,7 @@ DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 K = TypeVar("K")
 
 Ask: TypeAlias = Callable[[str], "str | None"]
-"""Asks the operator for the passphrase of a file; None: there is nobody to ask."""
+"""Prompts for the passphrase of a file; None: there is no terminal."""
 
 
 class IdentityError(Exception):
@@ -387,7 +387,7 @@ def ask_nobody(_file: str) -> str | None:
 
 @dataclass
 class Identities(Generic[K]):
-    """The private keys of one run: each file is read, and its passphrase asked for, once."""
+    """The private keys of one run; reads each file and prompts for its passphrase once."""
 
     load: Load[K]
     ask: Ask = ask_nobody

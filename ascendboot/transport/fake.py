@@ -1,4 +1,4 @@
-"""A transport without a machine, for tests: it answers by rule and remembers what it was asked."""
+"""A transport without a machine, for tests: it answers by rule and records the commands."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class FakeTransport:
         """Run all commands in one execution.
 
         Raises:
-            UnreachableError: as told by `unreachable`.
-            CommandError: as told by `cut_after`.
+            UnreachableError: as set by `unreachable`.
+            CommandError: as set by `cut_after`.
         """
         if not commands:
             return ()

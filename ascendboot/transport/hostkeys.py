@@ -65,7 +65,7 @@ class KnownKey:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A key that was unknown and taken on trust, because the operator said so."""
+    """An unknown key that was accepted because the operator permits it."""
 
     node: str
     fingerprint: str
@@ -88,7 +88,7 @@ class KnownHosts:
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> KnownHosts:
-        """Read all `files`; those that are absent or unreadable know nobody."""
+        """Read all `files`; absent and unreadable ones count as empty."""
         known = cls()
         for file in files:
             path = file.expanduser()
@@ -162,7 +162,7 @@ def _like(pattern: str, name: str) -> bool:
 class HostKeys:
     """What one run trusts: the project's own file, then what the operator's ssh trusts.
 
-    Files are read once, when first asked; every method may be called from any thread.
+    Files are read once, on first use; every method may be called from any thread.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class HostKeys:
         return project.lookup(name) or user.lookup(name)
 
     def is_revoked(self, key: HostKey) -> bool:
-        """Whether any file says `@revoked` of this key."""
+        """Whether any file marks this key as `@revoked`."""
         return any(key.blob in store.revoked for store in self._loaded())
 
     def accept(self, node: str, name: str, key: HostKey) -> None:
@@ -251,7 +251,7 @@ class PublicKey(Protocol):
 class HostKeyCheck:
     """The check of one server's key, in the form of a policy for keys that are not known yet.
 
-    The SSH library is told of no known key at all, so every key comes here.
+    The SSH library gets no known keys, so every key comes here.
     """
 
     def __init__(self, node: Node, host_keys: HostKeys) -> None:
@@ -283,7 +283,7 @@ class HostKeyCheck:
 
     @property
     def rounds(self) -> int:
-        """How many keys the server has been asked for, each over a connection of its own."""
+        """How many keys were requested from the server, each over a connection of its own."""
         return len(self._shown)
 
     def missing_host_key(self, _client: object, _hostname: str, key: PublicKey) -> None:

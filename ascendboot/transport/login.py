@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 
 from ascendboot.transport import connect
 from ascendboot.transport.connect import (
@@ -62,9 +64,6 @@ def _load_as(kind: type[paramiko.PKey], text: io.StringIO, passphrase: str | Non
 
 def _rewritten(content: bytes, passphrase: str | None) -> io.StringIO:
     """A PKCS8 key, which OpenSSH reads and Paramiko does not, in OpenSSH's own format."""
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only if needed
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
     try:
         key = serialization.load_pem_private_key(
             content, passphrase.encode() if passphrase else None
@@ -87,9 +86,6 @@ def certified(key: paramiko.PKey, file: str) -> tuple[str, paramiko.PKey] | None
     Raises:
         IdentityError: there is one, and it is not of this key.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only if needed
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
     path = Path(file).expanduser()
     try:
         found = serialization.load_ssh_public_identity(path.read_bytes())

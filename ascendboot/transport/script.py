@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import HostSide
 
 KILL_AFTER_S = 5.0
-"""How long a command that ignores SIGTERM lives on after its timeout."""
+"""How long after its timeout a command that ignores SIGTERM gets SIGKILL."""
 
 _NOT_BASH = "ascendboot: this is not bash but"
 _REFUSE = f"sh -c 'echo \"{_NOT_BASH} $(readlink /proc/$PPID/exe)\"; kill -KILL $PPID'"
@@ -69,26 +69,25 @@ class Script:
 
     @property
     def most_bytes(self) -> int:
-        """How much the reply can be before each output has been cut."""
+        """The largest size of the reply."""
         return MOST_NOISE + sum(c.most_bytes + _LONGEST_MARK for c in self.commands)
 
     def purpose_after(self, results: int) -> str:
-        """What was going on when so many results had come; the last command, when all had."""
+        """The purpose of the command that was running after so many results."""
         return self.commands[min(results, len(self.commands) - 1)].purpose
 
 
 def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
-    """What to execute on the host side so that `program`, sent over stdin, runs, and nothing else.
+    """The shell line that runs `program` from stdin, on the host or in a container.
 
-    It runs there, or in a container. Exactly the program is read: what follows on stdin belongs to
-    the commands.
+    It reads exactly the program: the rest of stdin belongs to the commands.
     """
     shell = ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
     return f"exec {shlex.join(inside.argv(*shell) if inside else shell)}"
 
 
 def compile_script(commands: Sequence[Command]) -> Script:
-    """One script that runs all `commands` in order and frames what each gives back."""
+    """Compiles one script that runs all `commands` in order and frames their results."""
     nonce = secrets.token_hex(12)
     begin, mark, end = (f"ascendboot-{word}-{nonce}" for word in ("begin", "mark", "end"))
     lines = [_head(begin)]
@@ -129,7 +128,7 @@ def _compiled(mark: str, index: int, command: Command) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the results that are whole, and what was said around them."""
+    """The complete results of a reply, and the output around them."""
 
     results: tuple[Result, ...]
     noise: bytes
@@ -139,13 +138,13 @@ class Reply:
 
     @property
     def left_running(self) -> str:
-        """What a start-up file has left running, so that the script did not begin."""
+        """The process that a start-up file left running, so that the script did not begin."""
         _, _, left = self.noise.decode(errors="replace").partition(_LEFT_RUNNING)
         return "" if self.began else left.partition("\n")[0].strip()
 
 
 class ReplyReader:
-    """Takes the reply to `script` as it comes, and keeps no more of it than may be of use."""
+    """Parses the reply to `script` as it arrives and keeps only what it needs."""
 
     def __init__(self, node: str, script: Script) -> None:
         self._node = node
@@ -288,7 +287,7 @@ def _result(node: str, script: Script, index: int, stdout: bytes, line: bytes) -
 
 
 def noisy(first: str) -> str:
-    """What is said of a login that prints without end; `first` is how it begins."""
+    """The message about a login that prints without end; `first` is the beginning."""
     return (
         f"the login printed more than {amount(MOST_NOISE)} before anything of ours began: "
         f'"{excerpt(first)}"; make ~/.bashrc, or whatever it calls, print nothing for '
@@ -332,7 +331,7 @@ def not_whole(
 
 
 def _why_nothing_ran(said: str, user: str) -> str:
-    """Cause and remedy where the server says it, and else all that it can be."""
+    """The cause and its remedy if the output shows it, else all possible causes."""
     if "This account is currently not available" in said:
         return (
             f"the account {user} may not log in (its shell is nologin): give it a shell, "
@@ -374,11 +373,11 @@ def not_whole_inside(
 
 
 class HostAndContainer:
-    """The workload side behind `way`; what is asked of it takes the host's `commands` along."""
+    """The workload side behind `way`; each execution on it also runs the host's `commands`."""
 
     def __init__(self, host: HostSide, way: ContainerExec, commands: Sequence[Command]) -> None:
         self.on_host: tuple[Result, ...] = ()
-        """What the host side said, once the workload side was asked."""
+        """The results of the host side, after `run_all`."""
         self._host = host
         self._way = way
         self._commands = tuple(commands)
