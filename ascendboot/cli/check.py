@@ -1,4 +1,4 @@
-"""`check`: one report of everything that setup would judge or prove; changes nothing."""
+"""`check`: report everything that setup checks or verifies, without changes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @cluster_verb(
     help={
-        "collective": "Then start a rank per device, let all meet, and name those that differ",
-        "all-pairs": "Let every NPU ping every NPU of the other nodes, and every node every node",
+        "collective": "Also start one rank per device, and check that all ranks can communicate",
+        "all-pairs": "Test every pair of NPUs and every pair of nodes",
     }
 )
 def check(
@@ -33,21 +33,21 @@ def check(
     all_pairs: bool = False,
     collective: bool = False,
 ) -> None:
-    """Look at everything that setup would judge or prove, and change nothing.
+    """Check nodes, NPUs, network and cluster files. Read-only.
 
-    --collective alone writes on the nodes, and takes it back: all ranks start as for a job, meet,
-    compare what they see, and add up a known sum.
+    One report contains all problems: differences between nodes and inventory, changes that setup
+    would make, logins from the primary, pings between NPUs, and TCP connections.
 
-    Goes on after findings, so that all problems come in one report: the nodes against the inventory
-    and each other, what setup would change, logins from the primary, pings between NPUs, and TCP.
+    Only --collective writes on the nodes, into a folder that it removes: all ranks start as for a
+    job, connect, compare their environment, and compute a known sum.
 
     Examples:
-      invoke check --inventory two-node.yaml      is this cluster fit for a job?
-      invoke check --all-pairs                    the whole mesh of NPUs, before acceptance
-      invoke check --collective                   and will a job's ranks meet and agree?
+      invoke check --inventory two-node.yaml      check a cluster
+      invoke check --all-pairs                    test all pairs of NPUs
+      invoke check --collective                   also check that ranks can communicate
       invoke check --json | jq '.results[] | select(.level == "error")'
 
-    Exit codes: 0 no error found (warnings allowed), 1 an error, 2 wrong inventory, 4 a node is
+    Exit codes: 0 no errors (warnings allowed), 1 errors found, 2 invalid inventory, 4 a node is
     unreachable, 130 interrupted.
     """
     screen = call.screen
@@ -63,14 +63,14 @@ def check(
 def _with_collective(session: Session, screen: Screen, report: Report) -> Report:
     results, interrupted = check_collective(session, screen)
     if results:
-        screen.phase("Let all ranks meet", results)
+        screen.phase("Check communication between ranks", results)
     whole = (*report.results, *results)
     return replace(report, results=whole, interrupted=interrupted)
 
 
 def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
     interrupted = threading.Event()
-    promise = "what was found so far is reported; press Ctrl-C again to stop at once"
+    promise = "reporting the results so far; press Ctrl-C again to abort"
     with on_interrupt(interrupted.set, screen, promise):
         survey = survey_of(
             session,

@@ -46,13 +46,13 @@ _PROMISES = (
 
 
 def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
-    """Have the ranks of a job meet before it.
+    """Check before a job that its ranks can communicate.
 
     Raises:
-        LaunchError: something stands in the job's way; all of it is named.
-        InterruptedRunError: by the operator.
+        LaunchError: the job cannot start; the message lists all reasons.
+        InterruptedRunError: the operator pressed Ctrl-C.
     """
-    screen.say(f"preflight: {len(request.placement.slots)} ranks are to meet before the job")
+    screen.say(f"preflight: {len(request.placement.slots)} ranks connect before the job starts")
     try:
         ended = _meet(session, request, session.transports, screen)
     except UnreachableError as error:
@@ -69,13 +69,13 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
 
 
 def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult], bool]:
-    """The results of a preflight without a job, and whether it was interrupted.
+    """Run a preflight without a job; return its results and whether it was interrupted.
 
-    The connections of the session are there; this writes on the nodes and takes it all back.
+    It uses the open connections of the session. It writes on the nodes and removes everything.
     """
     cluster = session.cluster
     names = tuple(node.name for node in cluster.nodes)
-    screen.working("Let all ranks meet")
+    screen.working("Check communication between ranks")
     try:
         transports = _sides(session)
         ended = _meet(session, _request(session, transports), transports, screen)
@@ -86,7 +86,7 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
     screen.rest()
     if ended.is_interrupted:
         return [], True
-    well = dict.fromkeys(names, ended.words if ended.passed else "nothing is found against it")
+    well = dict.fromkeys(names, ended.words if ended.passed else "no findings")
     return found(PHASE, "allreduce", well, ended.findings), False
 
 
@@ -120,7 +120,7 @@ def _meet(
 
 
 def _keep_record(folder: Path, plan: LaunchPlan) -> None:
-    """Whatever becomes of us meanwhile: `status` and `stop` find the preflight by its record."""
+    """Record the preflight, so that `status` and `stop` find it if this process is killed."""
     started = now().isoformat(timespec="milliseconds")
     record = record_of(plan, started=started, clocks=NodeClocks())
     write_text(folder / PLAN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
@@ -137,11 +137,11 @@ def _finding_json(finding: Finding) -> dict[str, object]:
 
 
 def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchRequest:
-    """What `train` would ask for, with any script.
+    """Build the request of `train` for the preflight script.
 
     Raises:
-        LaunchError: the nodes are not as setup left them, or it was not run from here.
-        InventoryError: the code of this side cannot be read.
+        LaunchError: the nodes have changed since setup, or setup was not run from here.
+        InventoryError: the code on the control machine cannot be read.
     """
     cluster, document = session.cluster, session.state.applied(session.cluster.name)
     if document is None:
@@ -170,15 +170,15 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
 
 
 def _sides(session: Session) -> dict[str, Transport]:
-    """The workload sides of all nodes, over the connections that there are.
+    """Return the workload sides of all nodes, over the open connections.
 
     Raises:
-        NodeError: there is none to a node, or no way into its container.
+        NodeError: a node is not connected, or its container cannot be entered.
     """
     cluster = session.cluster
     lost = [node.name for node in cluster.nodes if node.name not in session.hosts]
     if lost:
-        raise LaunchError(f"not all nodes are reached: {', '.join(lost)}")
+        raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
     found_ = for_each(
         cluster.nodes,
         lambda node: work_side(node, session.hosts[node.name]),
@@ -194,9 +194,7 @@ def _sides(session: Session) -> dict[str, Transport]:
 
 def _lost(session: Session, error: UnreachableError) -> str:
     words = f"stop --job {preflight_id(session.run.run_id)} ends them at once"
-    return (
-        f"{error.node}: lost in the preflight; its ranks end by themselves within minutes; {words}"
-    )
+    return f"{error.node}: lost in the preflight; its ranks end within minutes; {words}"
 
 
 def _not_run(names: tuple[str, ...], words: str) -> Finding:

@@ -1,4 +1,4 @@
-"""What all verbs share: flags, errors, exit codes, Ctrl-C."""
+"""Parses flag values, ends verbs with exit codes, and handles Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 def allow_open_files() -> None:
-    """Let this process open as many files as it may: a job has one log per rank open here."""
+    """Raise the limit of open files to its maximum: a job has one open log per rank."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Where the hard limit is none at all, the kernel may have one of its own.
+    # Without a hard limit, the kernel may still enforce its own.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 W = TypeVar("W", bound=str)
 
-PRODUCT_HELP: Final = f"The product that is to read it: {', '.join(PRODUCTS)}; a5 is 950"
-ANSWER_HELP: Final = "Print the answer as JSON on standard output"
+PRODUCT_HELP: Final = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
+ANSWER_HELP: Final = "Print the result as JSON on standard output"
 
 GENERATIONS: dict[str, Generation] = {
     "1.0": "1.0",
@@ -47,28 +47,28 @@ GENERATIONS: dict[str, Generation] = {
     "2.0": "2.0",
     "group-list": "group list",
 }
-"""What --to calls a generation."""
+"""The generations by their value of --to."""
 
 
 def among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
-    """The value of a flag that takes one of some words.
+    """Return the value of a flag with a fixed set of values.
 
     Raises:
-        UsageError: it is another.
+        UsageError: the value is not one of them.
     """
     if word is None:
         return None
     for name in known:
         if word == name:
             return name
-    raise UsageError(f'{flag}: "{word}" is none of {", ".join(known)}')
+    raise UsageError(f'{flag}: "{word}" is not one of {", ".join(known)}')
 
 
 def end(screen: Screen, code: int, document: Mapping[str, object] | None) -> None:
-    """End a verb that has said what it had to; `document` is None without --json.
+    """End a verb after its output; `document` is None without --json.
 
     Raises:
-        Exit: it does not end with 0: its own code comes first, then that of an answer lost.
+        Exit: the code is not 0, or the output could not be written and the code would be 0.
     """
     if document is not None:
         try:
@@ -85,9 +85,9 @@ def exit_with(
     flags: Mapping[str, object],
     besides: Mapping[str, object] | None = None,
 ) -> Exit:
-    """What ends a verb that was called with `flags` and could not do what was asked.
+    """Return the exception that ends a failed verb; with --json print a document as well.
 
-    With --json there is a document, too; `besides` is what else such a document of this verb has.
+    `besides` holds further keys of that document.
     """
     if flags.get("json"):
         with suppress(OutputError):  # standard error says the same
@@ -99,26 +99,26 @@ INTERRUPTED = 130
 
 
 def end_at_ctrl_c() -> None:
-    """From now on Ctrl-C ends this process at once, where no verb is at work that tidies up.
+    """Make Ctrl-C end this process at once, outside of verbs that clean up.
 
-    Python's own way would be a traceback, another exit code, or the end by the signal itself.
+    By default Python prints a traceback, exits with another code, or ends by the signal.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # it is ignored, as of a job in a shell's background
+        return  # it is ignored, as for a background job of a shell
     signal.signal(signal.SIGINT, partial(_end, INTERRUPTED))
-    # Python gives up its handlers as it ends, and would end by the signal.
+    # Python removes its handlers at exit and would then end by the signal.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def end_at_ctrl_c_with(code: int) -> None:
-    """As `end_at_ctrl_c`, once the verb has ended with `code`: what is left to do can be left."""
+    """Make Ctrl-C exit with `code`, after the verb has ended with it."""
     if _is_ours():
         signal.signal(signal.SIGINT, partial(_end, code))
 
 
 @contextmanager
 def ctrl_c_raised() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt in here; enter it where one is caught."""
+    """Make Ctrl-C raise KeyboardInterrupt inside the block, for callers that catch it."""
     if not _is_ours():
         yield
         return
@@ -141,16 +141,16 @@ def _end(code: int, _signal: int, _frame: FrameType | None) -> None:
 
 _LONGEST_S = 86400.0
 _MOST_DIGITS = 18
-"""More are a mistake, and of some thousands Python makes no number."""
+"""Python refuses to convert numbers with thousands of digits."""
 
 INVENTORY_HELP = (
-    "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY, else the"
-    " cluster that was set up last"
+    "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY,"
+    " otherwise the cluster that you set up last"
 )
 JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
 FORKS = "32"
-"""As a word: an `int` here would have Invoke refuse other words with a traceback."""
-FORKS_HELP = f"How many nodes to work on at the same time. Default: {FORKS}"
+"""A string: with an `int`, Invoke would refuse other values with a traceback."""
+FORKS_HELP = f"Number of nodes to work on in parallel. Default: {FORKS}"
 
 
 def control_machine_problem(error: OSError) -> str:
@@ -162,10 +162,10 @@ def control_machine_problem(error: OSError) -> str:
 
 
 def whole_number(flag: str, text: str, *, at_least: int) -> int:
-    """The value of a flag.
+    """Return the value of a flag as a whole number.
 
     Raises:
-        UsageError: it is no number, or too small.
+        UsageError: it is not a number, or too small.
     """
     is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     if not is_number or int(text) < at_least:
@@ -175,19 +175,19 @@ def whole_number(flag: str, text: str, *, at_least: int) -> int:
 
 
 def forks_of(forks: str) -> int:
-    """On how many nodes to work at the same time, by the value of `--forks`.
+    """Return the value of `--forks`.
 
     Raises:
-        UsageError: it is no number, or none at all.
+        UsageError: it is not a number of at least 1.
     """
     return whole_number("--forks", forks, at_least=1)
 
 
 def seconds(flag: str, text: str) -> float:
-    """The value of a flag that is a time in seconds.
+    """Return the value of a flag in seconds.
 
     Raises:
-        UsageError: it is no number, or less than nothing.
+        UsageError: it is not a number, or negative.
     """
     try:
         value = float(text)
@@ -199,10 +199,10 @@ def seconds(flag: str, text: str) -> float:
 
 
 def duration(flag: str, text: str) -> float:
-    """The value of a flag that is a time such as `90s` or `10m`, in seconds.
+    """Return the value of a flag such as `90s` or `10m`, in seconds.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a duration.
     """
     try:
         return parse_span(text)
@@ -211,29 +211,26 @@ def duration(flag: str, text: str) -> float:
 
 
 def chosen_inventory(inventory: str | None) -> Path:
-    """The inventory file that a verb works with."""
+    """Find the inventory file of a verb."""
     return locate(inventory, cwd=Path.cwd(), environ=os.environ)
 
 
 def chosen_cluster(inventory: str | None, *, with_own_table: bool = True) -> tuple[Path, Cluster]:
-    """The inventory file that a verb works with, and the cluster in it."""
+    """Find and read the inventory of a verb."""
     path = chosen_inventory(inventory)
     return path, load(path, with_own_table=with_own_table)
 
 
 @contextmanager
 def on_interrupt(press: Callable[[], None], screen: Screen, *promises: str) -> Iterator[None]:
-    """Call `press` at each Ctrl-C and say what follows from it; one more than promised ends us.
-
-    `promises` says it in words: for the first Ctrl-C, for the second, and so on.
-    """
+    """Call `press` at each Ctrl-C and print the next of `promises`; one more Ctrl-C aborts."""
     words = iter(promises)
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         promise = next(words, None)
         if promise is None:
             raise KeyboardInterrupt
-        press()  # first: the screen may be one that takes nothing
+        press()  # first, because the screen may block
         screen.error(f"interrupted: {promise}")
 
     before = signal.signal(signal.SIGINT, handle)

@@ -1,4 +1,4 @@
-"""Finds jobs of this control machine and on the nodes."""
+"""Finds jobs that were started from this control folder, and their state on the nodes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ascendboot.state import State
     from ascendboot.transport.api import Transport
 
-JOB_HELP = "The job's id, as train printed it. Default: the one that runs, else the last one"
+JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
 REPORT_FILE = "job.json"
 _ASKED_AT_MOST = 8
-"""Of the jobs that are not known to be over, so many of the newest are asked about."""
+"""Number of newest unfinished jobs to query."""
 _NAMED_AT_MOST = 3
 
 
@@ -47,11 +47,11 @@ class KnownJob:
 
     record: JobRecord
     folder: Path
-    """Of its run: plan, logs and, once it is over, its report."""
+    """The folder of its run, with plan, logs and, when it is over, its report."""
 
     @property
     def final(self) -> JobReport | None:
-        """The report that was written when it was over; None before."""
+        """The final report; None while the job is not over."""
         path = self.folder / REPORT_FILE
         try:
             return JobReport.from_json(json.loads(path.read_bytes()))
@@ -59,29 +59,29 @@ class KnownJob:
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise AscendbootError(
-                f"{path}: could not be read ({error!r}); move it away, and logs makes it again"
+                f"{path}: could not be read ({error!r}); move it away; logs writes it again"
             ) from error
 
 
 @dataclass(frozen=True)
 class FoundJob:
-    """The job that a verb is about, how it stands, and the way to its nodes."""
+    """The job of a verb, its state, and the connections to its nodes."""
 
     job: KnownJob
     status: JobStatus
     transports: Mapping[str, Transport]
     errors: Mapping[str, NodeError]
-    """Nodes of the job that could not be asked."""
+    """By node of the job that could not be queried."""
     looks: Mapping[str, JobProbe | NodeError]
-    """What each node said."""
+    """The answer of each node."""
     forks: int
-    """How many nodes to work on at once."""
+    """Number of nodes to work on in parallel."""
     secrets: tuple[str, ...]
-    """What stands in no report of it."""
+    """Values that no report may contain."""
 
 
 def find_job(session: Session, job_id: str | None, *, details: bool = False) -> FoundJob:
-    """The job with this id, or the one that runs, or the last one; one execution per node.
+    """Find the job with this id, or the running one, or the last one; one execution per node.
 
     Raises:
         UsageError: there is no such job.
@@ -98,7 +98,7 @@ def find_job(session: Session, job_id: str | None, *, details: bool = False) -> 
 
 
 def found_again(session: Session, found: FoundJob) -> FoundJob:
-    """How the job stands by now; one execution per node."""
+    """Query the state of the job again; one execution per node."""
     record = found.job.record
     jobs_folder = record.job_folder.parent
     answers = probe_jobs(found.transports, jobs_folder, [record.job_id], forks=found.forks)
@@ -106,13 +106,13 @@ def found_again(session: Session, found: FoundJob) -> FoundJob:
 
 
 def connected(session: Session, found: FoundJob) -> dict[str, Transport]:
-    """The same connections, for a verb that writes."""
+    """Return the same connections, writable."""
     return {name: session.transports[name] for name in found.transports}
 
 
 @contextmanager
 def folder_held(folder: Path) -> Iterator[bool]:
-    """Hold the folder of a run, in which one process at a time may write; False: another does."""
+    """Lock the folder of a run for writing; False if another process holds the lock."""
     with (folder / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,12 +123,12 @@ def folder_held(folder: Path) -> Iterator[bool]:
 
 
 def now() -> datetime:
-    """The time by the operator's clock."""
+    """Return the time of the control machine."""
     return datetime.now(timezone.utc)
 
 
 def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[KnownJob]:
-    """Newest first; never none."""
+    """Return the jobs to query, newest first; at least one."""
     if job_id is not None:
         return [_job_called(state, cluster, job_id)]
     last: KnownJob | None = None
@@ -174,7 +174,7 @@ def _job_called(state: State, cluster: Cluster, job_id: str) -> KnownJob:
 
 
 def _others(state: State) -> str:
-    """The jobs that can be named instead; those of other clusters, too."""
+    """List other jobs that could be named, including those of other clusters."""
     known = [folder.name for folder in _folders(state) if folder.parent == state.runs]
     more = f" and {len(known) - _NAMED_AT_MOST} before" if len(known) > _NAMED_AT_MOST else ""
     return f"; the last were {', '.join(known[:_NAMED_AT_MOST])}{more}" if known else ""
@@ -210,24 +210,24 @@ def _found(
 
 
 def status_with_cause(found: FoundJob) -> JobStatus:
-    """How the job stands, with the cause that `logs` would find, too: by the ends of its logs.
+    """Return the state of the job, with the cause from the ends of its logs.
 
-    Asks only where that is not known yet; a node that cannot give them changes nothing.
+    Queries the nodes only if the cause is unknown; without an answer the status stays as it is.
     """
     report = found.status.report
-    by_itself = report.state in (JobState.FAILED, JobState.NOT_STARTED)
-    failed = by_itself and found.status.is_over
+    is_own_end = report.state in (JobState.FAILED, JobState.NOT_STARTED)
+    failed = is_own_end and found.status.is_over
     if found.job.final is not None or not failed:
         return found.status
     with TemporaryDirectory(prefix="ascendboot-") as place:
         if fetch_tails(found.job.record, found.transports, Path(place), forks=found.forks):
             return found.status
-        anew = status_of(found.job.record, found.looks, folder=Path(place), final=None, now=now())
-    return replace(anew, report=_at_home(anew.report, found.job.folder)).without(found.secrets)
+        again = status_of(found.job.record, found.looks, folder=Path(place), final=None, now=now())
+    return replace(again, report=_at_home(again.report, found.job.folder)).without(found.secrets)
 
 
 def _at_home(report: JobReport, folder: Path) -> JobReport:
-    """The report, its paths where the logs will be."""
+    """Return the report with the paths of the copied logs."""
     failure = report.first_failure
     if failure is not None:
         failure = replace(failure, log=str(folder / rank_log(failure.end.rank)))
@@ -238,10 +238,10 @@ _NOT_KNOWN = (JobState.NOT_STARTED, JobState.LOST)
 
 
 def keep_report(session: Session, found: FoundJob) -> None:
-    """Keep how the job ended: `reset`, or a node that is taken away, would make it a lost one.
+    """Write the job's report before `reset` or the loss of a node makes the job a lost one.
 
-    Nothing is kept where that is not known of all its nodes, and nothing where there is a report,
-    or whoever follows the job will write it.
+    Writes nothing if a node did not answer, if there is a report, or if another process follows
+    the job and will write it.
     """
     with folder_held(found.job.folder) as may_write:
         if not may_write or found.job.final is not None:

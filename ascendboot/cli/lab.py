@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 def lines_of_up(reply: dict[str, Any]) -> Iterator[str]:
-    """What is there now, and what to do with it."""
+    """Lines that describe the new cluster and the next command."""
     inside = f"  container {NAME}" if reply["containers"] else ""
     for node in reply["nodes"]:
         yield f"{node['name']}  {node['address']}  {reply['device_count']} NPUs{inside}"
     if reply["note"]:
         yield reply["note"]
-    words = "runs already" if reply["already_running"] else "is up"
+    words = "already runs" if reply["already_running"] else "is up"
     inventory = _short(reply["inventory"])
     yield f"The practice cluster {words}. Next: invoke setup --inventory {inventory}"
 
 
 def lines_of_down(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
-    """What was taken down, and what runs elsewhere."""
+    """Lines about the removed cluster and other ones."""
     yield "The practice cluster is down." if reply["lab"] else _none_runs(lab)
     yield from _others(reply)
 
 
 def lines_of_status(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
-    """A line for each node, and what runs elsewhere."""
+    """One line per node, and lines about other clusters."""
     for node in reply["nodes"]:
         yield _node_line(node)
     if reply["lab"] is None:
@@ -52,7 +52,7 @@ def lines_of_status(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
 
 
 def lines_of_fault(reply: dict[str, Any], node: str, *, undone: str | None) -> Iterator[str]:
-    """What is broken now; `undone` is the kind that no longer is."""
+    """Lines about the fault; `undone` is the kind that was removed."""
     where = node if reply["device"] is None else f"{node} device {reply['device']}"
     yield f"{where}: {f'no more {undone}' if undone else _fault_words(reply | {'device': None})}"
     if reply["note"]:
@@ -101,20 +101,20 @@ def _others(reply: dict[str, Any]) -> Iterator[str]:
 
 
 _MOST_DIGITS = 18
-_LAB_HELP = "The lab's id, for one of another working directory; lab.status lists them"
+_LAB_HELP = "The id of a lab of another working directory; lab.status lists them"
 
 
 @verb(
     help={
-        "nodes": "How many servers, lab-1, lab-2 and so on. Default: 2",
-        "devices": "How many NPUs each has. Default: 8",
-        "containers": f"A podman container {NAME} in each node, where ranks run; refused where"
-        " that cannot be. Default: where it can",
-        "no-containers": "No containers: ranks run on the nodes themselves",
-        "product": f"What the NPUs say that they are: {', '.join(PRODUCTS)} (a5 is 950). Default:"
+        "nodes": "Number of servers, named lab-1, lab-2 and so on. Default: 2",
+        "devices": "Number of NPUs per server. Default: 8",
+        "containers": f"Run ranks in a podman container {NAME} on each node; refused if not"
+        " possible. Default: if possible",
+        "no-containers": "Run ranks on the nodes, without containers",
+        "product": f"The product that the NPUs report: {', '.join(PRODUCTS)} (a5 is 950). Default:"
         " a2",
-        "network": f"Management and NPU network. Default: {DEFAULT_NETWORKS}, or where another"
-        " lab has those a free part of them",
+        "network": f"Management and NPU network. Default: {DEFAULT_NETWORKS}, or a free part of"
+        " them if another lab uses these",
         "json": JSON_HELP,
     }
 )
@@ -129,18 +129,18 @@ def up(
     network: str | None = None,
     json: bool = False,
 ) -> None:
-    """Bring up a practice cluster: real SSH servers and networks, stand-in NPUs; needs root.
+    """Start a practice cluster with real SSH servers and networks and stand-in NPUs. Needs root.
 
-    Writes its inventory to .ascendboot/lab.yaml. Said again, it keeps what runs.
+    Writes its inventory to .ascendboot/lab.yaml. A second call keeps the running cluster.
 
     Examples:
-      invoke lab.up                               two servers of eight NPUs
-      invoke lab.up --nodes 4 --devices 2         four small ones
-      invoke lab.up --no-containers               ranks on the servers themselves
-      invoke lab.up --product a3                  a super pod of A3: a rank table of version 1.2
+      invoke lab.up                               two servers with eight NPUs
+      invoke lab.up --nodes 4 --devices 2         four small servers
+      invoke lab.up --no-containers               ranks run on the servers
+      invoke lab.up --product a3                  an A3 super pod: rank table version 1.2
       invoke setup --inventory .ascendboot/lab.yaml
 
-    Exit codes: 0 it runs, 1 it could not be brought up, 2 wrong use.
+    Exit codes: 0 it runs, 1 it could not be started, 2 wrong usage.
     """
     if containers and no_containers:
         raise UsageError("lab.up: --containers and --no-containers contradict; leave one out")
@@ -155,69 +155,69 @@ def up(
         **_owner(),
     }
     reply = client.send_request("up", request)
-    _tell(reply, lines_of_up(reply), json=json)
+    _print(reply, lines_of_up(reply), json=json)
 
 
 @verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
 def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
-    """Take the practice cluster of this directory down; but for .ascendboot/runs nothing is left.
+    """Remove the practice cluster of this directory; only .ascendboot/runs is kept.
 
     Examples:
-      invoke lab.down                             the lab of this directory; none is fine
-      invoke lab.down --lab c6120000              the one with this id, whole or in parts
+      invoke lab.down                             the lab of this directory, if any
+      invoke lab.down --lab c6120000              the lab with this id, also if incomplete
 
-    Exit codes: 0 none is left, 1 something of it would not go, 2 wrong use.
+    Exit codes: 0 removed, 1 a part could not be removed, 2 wrong usage.
     """
     was_here = INVENTORY.exists()
     reply = client.send_request("down", _who(lab))
     if was_here and not INVENTORY.exists():
         State.here().forget_setup(CLUSTER, INVENTORY)
-    _tell(reply, lines_of_down(reply, lab), json=json)
+    _print(reply, lines_of_down(reply, lab), json=json)
 
 
 @verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
 def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
-    """Show what really answers in the practice cluster, and which faults were made.
+    """Show the state of the practice cluster and its faults.
 
     Examples:
       invoke lab.status
       invoke lab.status --json | jq '.nodes[].state'
 
-    Exit codes: 0 told, 2 wrong use.
+    Exit codes: 0 done, 2 wrong usage.
     """
     reply = client.send_request("status", _who(lab))
-    _tell(reply, lines_of_status(reply, lab), json=json)
+    _print(reply, lines_of_status(reply, lab), json=json)
 
 
 @verb(
     help={
-        "node": "Which node, for example lab-1",
-        "container": "In its container, where ranks run",
+        "node": "The node, for example lab-1",
+        "container": "Open the shell in its container",
         "lab": _LAB_HELP,
     }
 )
 def shell(c: Context, *, node: str, container: bool = False, lab: str | None = None) -> None:
-    """Open a root shell in a node, past its SSH server, or in its container.
+    """Open a root shell on a node or in its container, without SSH.
 
     Examples:
       invoke lab.shell lab-1
       invoke lab.shell lab-1 --container
 
-    Exit codes: the shell's own, 1 there is no way in, 2 no such node.
+    Exit codes: the shell's own, 1 the shell could not be opened, 2 no such node.
     """
     client.enter({**_who(lab), "node": node, "container": container})
 
 
 @verb(
     help={
-        "node": "Which node, for example lab-1",
-        "kind": f"What breaks: {', '.join(KINDS)}",
-        "device": f"Which NPU, for {', '.join(OF_A_DEVICE)}; default: all of the node",
+        "node": "The node, for example lab-1",
+        "kind": f"The fault: {', '.join(KINDS)}",
+        "device": f"The NPU, for {', '.join(OF_A_DEVICE)}; default: all of the node",
         "times": "For busy: refuse only this many calls; default: all",
-        "milliseconds": f"For delay: how long, each way; default {DEFAULT_MILLISECONDS}",
-        "seconds": "For clock: how far ahead, with a minus behind (--seconds=-90);"
+        "milliseconds": f"For delay: in each direction; default {DEFAULT_MILLISECONDS}",
+        "seconds": "For clock: seconds ahead, or behind with a minus (--seconds=-90);"
         f" default {DEFAULT_SECONDS}",
-        "undo": "Take the fault back",
+        "undo": "Remove the fault",
         "lab": _LAB_HELP,
         "json": JSON_HELP,
     }
@@ -235,25 +235,25 @@ def fault(
     lab: str | None = None,
     json: bool = False,
 ) -> None:
-    """Break something in a node, or mend it with --undo.
+    """Cause a fault on a node, or remove it with --undo.
 
     node-down: it loses power. link-down: an NPU's network port is off. npu-missing: an NPU is
-    gone. npu-alarm: npu-smi calls it ill. tls: an NPU's TLS switch is on. stale-hccn-conf:
-    /etc/hccn.conf has another address than the NPU. busy: hccn_tool says that it is. no-sshd:
-    nothing answers on port 22. disk-full: nothing more fits on the node's disk and into /tmp.
-    delay: all that comes and goes on the management network is late. clock: `date` is off, and
-    so is the node's sshd where libfaketime is installed. container-stopped, container-gone: the
-    node's container, which starts again, or is made anew, with --undo. no-container-sshd: the
-    container has no OpenSSH server, as official images.
+    gone. npu-alarm: npu-smi reports an alarm. tls: an NPU's TLS switch is on. stale-hccn-conf:
+    /etc/hccn.conf has another address than the NPU. busy: hccn_tool reports that it is busy.
+    no-sshd: nothing answers on port 22. disk-full: the node's disk and /tmp are full. delay:
+    packets on the management network are delayed. clock: `date` is wrong, and so is the node's
+    sshd if libfaketime is installed. container-stopped, container-gone: the node's container;
+    --undo starts or re-creates it. no-container-sshd: the container has no OpenSSH server, like
+    official images.
 
     Examples:
       invoke lab.fault lab-2 node-down
-      invoke lab.fault lab-2 node-down --undo     it boots again, with its files and host keys
+      invoke lab.fault lab-2 node-down --undo     it boots with the same files and host keys
       invoke lab.fault lab-1 link-down --device 3
       invoke lab.fault lab-1 busy --times 2       the next two calls are refused
       invoke lab.fault lab-2 delay --milliseconds 100
 
-    Exit codes: 0 done, 1 this machine cannot do it, 2 wrong use.
+    Exit codes: 0 done, 1 not possible on this machine, 2 wrong usage.
     """
     request = {
         **_who(lab),
@@ -266,13 +266,13 @@ def fault(
         "undo": undo,
     }
     reply = client.send_request("fault", request)
-    _tell(reply, lines_of_fault(reply, node, undone=kind if undo else None), json=json)
+    _print(reply, lines_of_fault(reply, node, undone=kind if undo else None), json=json)
 
 
 collection = Collection("lab", up, down, status, shell, fault)
 
 
-def _tell(reply: dict[str, Any], lines: Iterable[str], *, json: bool) -> None:
+def _print(reply: dict[str, Any], lines: Iterable[str], *, json: bool) -> None:
     screen = Screen(json_mode=json)
     for line in lines:
         screen.say(line)
@@ -284,7 +284,7 @@ def _who(lab: str | None) -> dict[str, Any]:
 
 
 def _owner() -> dict[str, int]:
-    """Whose the files in the working directory are to be: those of who said sudo."""
+    """Return the owner of files in the working directory: the user who called sudo."""
     behind = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
     if os.geteuid() == 0 and all(word.isdecimal() for word in behind):
         return {"uid": int(behind[0]), "gid": int(behind[1])}
@@ -292,7 +292,7 @@ def _owner() -> dict[str, int]:
 
 
 def _project(directory: Path) -> dict[str, str | None]:
-    """The checkout that `directory` lies in."""
+    """Return the checkout that contains `directory`."""
     for place in (directory, *directory.parents):
         if (place / "pyproject.toml").is_file() and (place / DEMO).is_dir():
             return {"project": str(place)}

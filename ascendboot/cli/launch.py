@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """One job, and how it is to be started."""
+    """A job to start, with the flags of `train`."""
 
     script: str
     grace_s: float
     min_nodes: int | None
-    """With fewer nodes an elastic job ends; None: it needs all of them."""
+    """An elastic job ends with fewer nodes; None: the job needs all nodes."""
     hangs: HangOptions
     rules: StartRules
     plan: bool
@@ -60,11 +60,11 @@ class Order:
 
 
 HANG_TIMEOUT_HELP: Final = (
-    "A job hangs when no rank has put out anything or used its processor for so long (10m, 2h; 0:"
+    "A job hangs if no rank prints anything or uses its processor for this time (10m, 2h; 0:"
     " never). Default: 30m"
 )
 ON_HANG_HELP: Final = (
-    "What is done about a job that hangs: tell (the default), or stop (exit code 124)"
+    "What to do if the job hangs: tell (print a message, the default) or stop (exit code 124)"
 )
 _USUAL: Final = "30m"
 _LEAST_S: Final = 2.0
@@ -72,68 +72,65 @@ _LEAST_S: Final = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class HangOptions:
-    """What is to be done about a job that stands still."""
+    """When a job counts as hanging, and what to do then."""
 
     timeout_s: float
-    """0: nothing, whatever it does."""
+    """0: no check."""
     stops: bool
-    """It is stopped then; otherwise it is only told."""
+    """Whether to stop the job; otherwise only a message is printed."""
 
 
 def hang_options(timeout: str | None, on_hang: str, *, detach: bool) -> HangOptions:
-    """What the two flags stand for; `timeout` is None where it is not stated.
+    """Combine --hang-timeout and --on-hang; `timeout` is None without the flag.
 
     Raises:
-        UsageError: a flag has a value that it does not take, or promises what nobody would do.
+        UsageError: a value is invalid, or does not work with --detach.
     """
     timeout_s = duration("--hang-timeout", _USUAL if timeout is None else timeout)
     if 0 < timeout_s < _LEAST_S:
         raise UsageError(
-            f'--hang-timeout: "{timeout}" is less than {_LEAST_S:g} s; every rank waits so long now'
-            " and then"
+            f'--hang-timeout: "{timeout}" is less than {_LEAST_S:g} s, a usual wait of a rank'
         )
     if on_hang not in ("tell", "stop"):
         raise UsageError(f'--on-hang: "{on_hang}" is neither tell nor stop')
     if detach and (on_hang == "stop" or (timeout is not None and timeout_s)):
         stated = "--on-hang stop" if on_hang == "stop" else f"--hang-timeout {timeout}"
         raise UsageError(
-            f"{stated}: nobody looks for hangs of a job that is started with --detach; leave one of"
-            " the two away. status says when such a job seems to stand still"
+            f"{stated}: a job that is started with --detach is not checked for hangs; leave out one"
+            " of the two flags. status shows when such a job seems to hang"
         )
     return HangOptions(timeout_s=timeout_s, stops=on_hang == "stop")
 
 
 SKIP_CHECKS_HELP: Final = (
-    f"Checks not to make before the start, by their ids: {','.join(SKIPPABLE)}; alone it skips all"
-    " of these. To be said behind the script"
+    f"Checks to skip before the start: {','.join(SKIPPABLE)}; without a value all of these. Put it"
+    " after the script"
 )
-STOP_LEFTOVERS_HELP: Final = (
-    "End what is left on the nodes of earlier jobs whose launcher is gone; without it you are asked"
-)
+STOP_LEFTOVERS_HELP: Final = "End processes of earlier jobs whose launcher is gone. Default: ask"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartRules:
-    """What is not looked at, and what becomes of what is left of earlier jobs."""
+    """The checks to skip, and what to do with leftovers of earlier jobs."""
 
     skipped: tuple[str, ...]
-    """Ids of checks that are not made."""
+    """Ids of checks to skip."""
     ends_leftovers: bool
-    """Nobody is asked before they are ended."""
+    """Whether to end them without asking."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not checked, in words."""
+        """Notes about skipped checks."""
         if not self.skipped:
             return ()
         return (f"not checked before the start: {', '.join(self.skipped)}",)
 
 
 def start_rules(skip_checks: str | Literal[True] | None, *, stop_leftovers: bool) -> StartRules:
-    """The rules by the values of the flags.
+    """Build the rules from the values of the flags.
 
     Raises:
-        UsageError: a check that is to be skipped does not exist, or has to be made.
+        UsageError: a check to skip does not exist or is mandatory.
     """
     return StartRules(skipped=skipped_checks(skip_checks), ends_leftovers=stop_leftovers)
 
@@ -148,10 +145,10 @@ def free_nodes(
     grace_s: float,
     forks: int,
 ) -> None:
-    """Say what was found, and make the nodes free of what is left of earlier jobs.
+    """Print warnings, and end leftover processes of earlier jobs.
 
     Raises:
-        LaunchError: something stands in the way of the job.
+        LaunchError: the job cannot start.
     """
     for note in (*rules.notes, *(f"warning: {warning}" for warning in ready.warnings)):
         screen.say(note, "yellow")
@@ -173,14 +170,14 @@ def free_nodes(
 
 
 def refused(*problems: str) -> LaunchError:
-    """The error that says why nothing is started."""
-    # What a node says may have several lines: none of them shall look like one of ours.
-    told = (problem.replace("\n", "\n      ") for problem in problems)
-    return LaunchError("\n".join((*told, "The job was not started.")))
+    """Build the error that lists why the job is not started."""
+    # Output of a node may have several lines; they must not look like messages of ascendboot.
+    lines = (problem.replace("\n", "\n      ") for problem in problems)
+    return LaunchError("\n".join((*lines, "The job was not started.")))
 
 
 def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
-    """What the operator answers, where there is a terminal to ask on."""
+    """Ask the operator, if there is a terminal."""
     if not sys.stdin.isatty():
         return False
     for line in left:
@@ -191,15 +188,15 @@ def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
 def _ended(
     leftover: Leftover, answers: Mapping[str, Terminated | NodeError], screen: Screen
 ) -> list[str]:
-    """Say what was ended of one job; what could not be."""
+    """Print the processes of one job that were ended; return those that were not."""
     problems = []
     for node, swept in answers.items():
         if isinstance(swept, NodeError):
             problems.append(str(swept))
             continue
         problems += [
-            f"{node}: could not end process {process.pid} of job {leftover.job_id}: it lives on "
-            f"after SIGKILL ({process.command}); it may wait for the NPU driver: look at dmesg"
+            f"{node}: could not end process {process.pid} of job {leftover.job_id}: it survived "
+            f"SIGKILL ({process.command}); it may wait for the NPU driver: see dmesg"
             for process in swept.left
         ]
         count = len(swept.ended)
@@ -230,11 +227,11 @@ def check_ready(
 
 
 def launch(session: Session, applied: SetupRecord, ready: Readiness, order: Order) -> None:
-    """Plan the job, then show the plan, or start the job and leave or follow it.
+    """Plan the job, then show the plan, or start the job and detach or follow it.
 
     Raises:
-        LaunchError: it cannot be, or nothing of it was started.
-        Exit: it was not to end with 0.
+        LaunchError: the job was not started.
+        Exit: the exit code is not 0.
     """
     screen, run = Screen(json_mode=True), session.run
     free_nodes(
@@ -262,7 +259,7 @@ def launch(session: Session, applied: SetupRecord, ready: Readiness, order: Orde
     if order.plan:
         _show(screen, plan, as_json=order.json)
         if order.preflight:
-            screen.say("before it, started in the same way: the collective preflight")
+            screen.say("before the job, started in the same way: the collective preflight")
         return
     if order.preflight:
         pass_preflight(session, request, screen)
@@ -288,14 +285,14 @@ def _show(screen: Screen, launch: LaunchPlan, *, as_json: bool) -> None:
 def _detach(
     session: Session, launch: LaunchPlan, screen: Screen, *, started: str, as_json: bool
 ) -> None:
-    """Start the job, or nothing of it, and say how to go on."""
+    """Start the job completely or not at all, and print the next commands."""
     try:
         start_detached(launch, session.transports, forks=session.forks)
     except LaunchError:
         (session.run.folder / PLAN_FILE).unlink()
         raise
     job = launch.job_id
-    screen.say(f"job {job}: started. It goes on without you:")
+    screen.say(f"job {job}: started. It runs independently of this machine:")
     screen.say(f"  {launch.script_words}")
     for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
         screen.say(f"  invoke {verb}")
@@ -312,7 +309,7 @@ def _run(
     screen: Screen,
     order: Order,
 ) -> JobReport:
-    """Start the job and follow it to its end."""
+    """Start the job and follow it until it ends."""
     ranks, nodes = counted(len(launch.ranks), "rank"), counted(len(launch.nodes), "node")
     screen.say(f"job {launch.job_id}: starting {ranks} on {nodes}")
     screen.say(launch.script_words)
@@ -338,13 +335,13 @@ def _run(
                     timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
                 ),
             )
-        except UnreachableError as error:  # the job was started and goes on without us
+        except UnreachableError as error:  # the job was started and continues
             job = {"job_id": launch.job_id, "folder": str(session.run.folder)}
             raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error
 
 
 def _keep_report(session: Session, report: JobReport, screen: Screen) -> None:
-    """The job is over: what cannot be kept of it here changes nothing of its exit code."""
+    """Keep the report; a failure does not change the exit code of the job."""
     try:
         session.run.write_json(REPORT_FILE, report.to_json())
     except OSError as error:

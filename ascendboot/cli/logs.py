@@ -1,4 +1,4 @@
-"""Shows and gathers the logs of a job: `logs`."""
+"""`logs`: copy and show the logs of a job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Which lines of a rank's log are printed; all where nothing is said."""
+    """Selects the lines of a rank's log to print; all by default."""
 
     pattern: re.Pattern[str] | None
     since: datetime | None
@@ -52,18 +52,18 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class LogSelection:
-    """What is to be printed, to whom."""
+    """The ranks and lines to print, and where."""
 
     ranks: tuple[int, ...]
     cut: Cut
     output: RankOutput
     coloured: bool
-    """What is found is shown in red."""
+    """Whether matches are shown in red."""
     prefix: Callable[[str, int], bytes]
-    """Of a node and a rank; stands before each line."""
+    """The prefix of each line, by node and rank."""
 
     def view(self, node: str, rank: int) -> LineView:
-        """Turns a log into what is printed of it."""
+        """Return the view that selects and formats the lines of a rank."""
         prefix = self.prefix(node, rank)
         if self.cut.pattern is None:
             return LogLines(prefix)
@@ -72,15 +72,15 @@ class LogSelection:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What is to be told of the gathering, once all is printed."""
+    """Errors and notes of the copying, to print after the lines."""
 
     errors: Mapping[str, NodeError]
-    """Nodes that did not give what they have."""
+    """By node whose logs could not be read."""
     notes: list[str]
 
 
 def gather(found: FoundJob, wanted: LogSelection, *, follow: bool) -> Gathered:
-    """Complete the logs of a job here and print what is wanted of them."""
+    """Complete the copies of a job's logs and print the selected lines."""
     with folder_held(found.job.folder) as may_write:
         if not may_write:
             return Gathered(found.errors, _show_only(found, wanted, follow=follow))
@@ -88,7 +88,7 @@ def gather(found: FoundJob, wanted: LogSelection, *, follow: bool) -> Gathered:
 
 
 def _follow(found: FoundJob, wanted: LogSelection) -> Gathered:
-    """Print what is here and what comes, until the job ends."""
+    """Print existing lines and new ones, until the job ends."""
     record = found.job.record
     if wanted.cut.since is not None or wanted.cut.tail is not None:
         _gathering(found, wanted, {}, follow=False)
@@ -101,7 +101,7 @@ def _follow(found: FoundJob, wanted: LogSelection) -> Gathered:
 
 
 def _complete(found: FoundJob, wanted: LogSelection) -> Gathered:
-    """Print what is here, once it is all that there is so far."""
+    """Complete the copies, then print them."""
     gathering = _gathering(found, wanted, {}, follow=False)
     return _ended(found, gathering, _show_copies(found, wanted))
 
@@ -111,7 +111,7 @@ def _ended(found: FoundJob, gathering: LogGatherer, notes: list[str]) -> Gathere
     errors = {**found.errors, **gathering.errors}
     notes = [*notes, *gathering.problems]
     if gathering.is_gone and found.job.final is None:
-        notes.append(f"{record.primary}: has nothing of job {record.job_id} (any more)")
+        notes.append(f"{record.primary}: has no files of job {record.job_id} (any more)")
     if not errors and not gathering.is_gone:
         _write_report(found, gathering)
     return Gathered(errors, notes)
@@ -138,14 +138,14 @@ def _gathering(
 
 
 def _show_only(found: FoundJob, wanted: LogSelection, *, follow: bool) -> list[str]:
-    """Another process gathers these logs right now: nothing is written, so nothing is doubled."""
+    """Print the copies only, because another process is writing them."""
     notes = _show_copies(found, wanted)
-    words = "another ascendboot follows this job and gathers its logs: shown is what is there"
-    return [*notes, f"{words}; to follow it, look there" if follow else words]
+    words = "another ascendboot follows this job and copies its logs; only existing lines are shown"
+    return [*notes, f"{words}; to follow the job, use that one" if follow else words]
 
 
 def _show_copies(found: FoundJob, wanted: LogSelection) -> list[str]:
-    """Print what is here; what is not as it was asked for."""
+    """Print the copies; return notes about lines that could not be selected."""
     starts, notes = _starts(found, wanted)
     for rank in wanted.ranks:
         view = wanted.view(found.job.record.ranks[rank].node, rank)
@@ -155,7 +155,7 @@ def _show_copies(found: FoundJob, wanted: LogSelection) -> list[str]:
 
 
 def _starts(found: FoundJob, wanted: LogSelection) -> tuple[dict[int, int], list[str]]:
-    """From where on each rank's copy is to be shown; and of which ranks that is not known."""
+    """Return where to start in each rank's copy, and notes about ranks without times."""
     job, folder = found.job.record, found.job.folder
     starts = dict.fromkeys(wanted.ranks, 0)
     unknown: list[int] = []
@@ -172,7 +172,7 @@ def _starts(found: FoundJob, wanted: LogSelection) -> tuple[dict[int, int], list
     if not unknown:
         return starts, []
     who = f"{fold(job.ranks[r].node for r in unknown)}: {ranks_named(unknown)}"
-    return starts, [f"{who}: nothing here says when its lines came, so --since leaves none out"]
+    return starts, [f"{who}: the times of its lines are unknown, so --since shows all of them"]
 
 
 def _read(path: Path) -> bytes:
@@ -183,7 +183,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write_report(found: FoundJob, gathering: LogGatherer) -> None:
-    """What the operator that was lost would have written at the end."""
+    """Write the report that the lost `train` would have written."""
     over = found.status.is_over or gathering.progress.launcher_over
     if found.job.final is not None or not over:
         return
@@ -208,10 +208,10 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> None:
         "job": JOB_HELP,
         "rank": "Only these ranks, for example 3,8-15",
         "node": "Only the ranks of these nodes, for example atlas-[01-03]",
-        "follow": "Go on until the job ends; Ctrl-C only ends the viewing",
-        "since": "Only what came since then, up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00",
-        "tail": "Only the last so many lines of each rank",
-        "grep": "Of these, only lines with a match of this regular expression; (?i) ignores case",
+        "follow": "Continue until the job ends; Ctrl-C ends only the viewing",
+        "since": "Only newer lines, with up to 5 s more: 30s, 10m, 2h, 1d, or 2026-01-31T08:00",
+        "tail": "Only the last N lines of each rank",
+        "grep": "Only lines that match this regular expression; (?i) ignores case",
     },
 )
 def logs(
@@ -225,15 +225,15 @@ def logs(
     tail: str | None = None,
     grep: str | None = None,
 ) -> None:
-    """Gather what is missing of a job's logs from its nodes, and print them as `NODE:RANK | line`.
+    """Copy the logs of a job from its nodes, and print them as `NODE:RANK | line`.
 
-    All logs are completed in the folder of the job's run, whichever ranks are printed. Once the job
-    is over its report is written there, too, if that is still missing. Nothing is written on nodes.
+    Completes all logs in the job's folder, whichever ranks are printed. When the job is over, also
+    writes its report there if it is missing. Writes nothing on the nodes.
 
     Examples:
-      invoke logs                             all ranks of the job that runs, or of the last one
-      invoke logs --rank 0,8-15               these ranks alone
-      invoke logs --node atlas-2 --follow     what is written there, as it comes
+      invoke logs                             all ranks of the running job, or of the last one
+      invoke logs --rank 0,8-15               only these ranks
+      invoke logs --node atlas-2 --follow     live output of a node
       invoke logs --since 10m --grep '(?i)error|nan'
       invoke logs --tail 20                   the last lines of every rank
 

@@ -1,4 +1,4 @@
-"""All verbs in one program; each is imported when it is called."""
+"""The program: finds and runs verbs, each imported only when it is called."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from invoke.parser.context import ParserContext
 
 _UNKNOWN: Final = re.compile(r"No idea what '(.+)' is!")
-_NO_COMMANDS: Final = "it is for commands that Invoke runs, and here it runs none"
+_NO_COMMANDS: Final = "it applies to commands that Invoke runs, and ascendboot runs none with it"
 _REFUSED: Final = {
-    "dry": "the verb would be run all the same; what it would change is shown by --plan behind a "
-    "verb that has it: setup --plan",
-    "pty": f"{_NO_COMMANDS}; if -p was to be --plan, it comes behind a verb that has it: setup -p",
+    "dry": "the verb would still run; to preview changes, put --plan after a verb that has it: "
+    "setup --plan",
+    "pty": f"{_NO_COMMANDS}; for --plan, put -p after a verb that has it: setup -p",
 } | dict.fromkeys(
     ("command-timeout", "config", "echo", "hide", "prompt-for-sudo-password", "warn-only"),
     f"{_NO_COMMANDS}; leave it out",
 )
-"""Without effect wherever they stand."""
+"""Flags of Invoke without effect, before or after a verb."""
 _INSTEAD_OF_A_VERB: Final = dict.fromkeys(
     (
         *("complete", "list", "list-depth", "list-format"),
         *("print-completion-script", "version"),
     ),
-    "the verb would be run all the same; leave out the flag or the verb",
+    "the verb would still run; leave out the flag or the verb",
 )
 _ONLY_BEFORE: Final = dict.fromkeys(
     ("collection", "debug", "search-root", "write-pyc"),
-    "Invoke reads it only before the verb; put it there, or leave it out",
+    "Invoke reads it only before the verb; move it there, or leave it out",
 )
 _FORMATS: Final = ("flat", "nested", "json")
 
 
 class CarefulExecutor(Executor):
-    """Runs verbs whose last words reach the reader, or are lost without changing the exit code."""
+    """Runs verbs; an error while their last message is printed does not change the exit code."""
 
     def execute(self, *tasks: Any) -> Any:  # noqa: ANN401 - Invoke's
         """Run them.
@@ -70,7 +70,7 @@ class CarefulExecutor(Executor):
         except Exit as end:
             code = end.code
             raise
-        except KeyboardInterrupt as error:  # while a verb said how it ended
+        except KeyboardInterrupt as error:  # while a verb printed its result
             raise Exit(code=INTERRUPTED) from error
         finally:
             end_at_ctrl_c_with(code)
@@ -78,42 +78,42 @@ class CarefulExecutor(Executor):
 
 
 class CarefulProgram(Program):
-    """A program that runs no verb beside a flag of Invoke that the verb cannot honour."""
+    """Refuses flags of Invoke that a verb cannot honour."""
 
     def parse_core_args(self) -> None:
-        """Read Invoke's flags before the verb."""
+        """Parse Invoke's flags before the verb."""
         with _numbers():
             super().parse_core_args()
 
     def parse_tasks(self) -> None:
-        """Read the verbs with their flags.
+        """Parse the verbs with their flags.
 
         Raises:
-            Exit: a flag, or an argument behind `--`, would be ignored.
+            Exit: a flag, or an argument after `--`, would be ignored.
         """
         with _numbers(), self._remedies():
             super().parse_tasks()
         if not self.tasks:
             return
         behind = {name for name, arg in self.core_via_tasks.args.items() if arg.got_value}
-        # What Invoke has obeyed by now, because the flag stood before the verb as well.
+        # Invoke has already applied it if it was also given before the verb.
         if logging.getLogger("invoke").isEnabledFor(logging.DEBUG):
             behind.discard("debug")
         given = {name for name, arg in self.args.items() if arg.got_value}
         useless = {"list-depth", "list-format"} & given if not self.args["list"].value else set()
         for name, why in (_REFUSED | _INSTEAD_OF_A_VERB | _ONLY_BEFORE).items():
             if name in behind | useless or (name in _REFUSED and name in given):
-                _refuse(f"--{name}: could not be taken: {why}", self.tasks)
+                _refuse(f"--{name}: not accepted: {why}", self.tasks)
         if self.core.remainder and not any(verb.name == "train" for verb in self.tasks):
             _refuse(
-                f"-- {self.core.remainder}: could not be taken: only train has a script that gets "
-                "these words; leave -- out",
+                f"-- {self.core.remainder}: not accepted: only train passes words after -- to a "
+                "script; leave out --",
                 self.tasks,
             )
 
     @contextmanager
     def _remedies(self) -> Iterator[None]:
-        """Invoke says what it does not know, or misses, and not what to do."""
+        """Add a remedy to Invoke's messages about unknown or missing words."""
         try:
             yield
         except ParseError as error:
@@ -121,30 +121,30 @@ class CarefulProgram(Program):
             word = _UNKNOWN.fullmatch(str(error))
             known = error.context.flags if error.context and verb else self.collection.task_names
             near = get_close_matches(word[1], known, 1) if word else []
-            remedy = f"{self.called_as} {verb} --help shows what it takes"
+            remedy = f"{self.called_as} {verb} --help shows its flags"
             if near:
                 remedy = f"did you mean {near[0]}?"
-            elif word and verb == "train":  # that its script's words stand elsewhere is said
+            elif word and verb == "train":  # `say_where_dashes_lack` prints the remedy
                 raise
             elif not verb:
                 remedy = f"{self.called_as} --list shows the verbs"
             raise ParseError(f"{str(error).rstrip('!')}; {remedy}", error.context) from error
 
     def parse_core(self, argv: list[str] | None) -> None:
-        """Read Invoke's flags; some of them are answered at once."""
+        """Parse Invoke's flags; some of them, such as --help, are handled at once."""
         with _written():
             super().parse_core(argv)
 
     def parse_cleanup(self) -> None:
-        """Answer what is not for a verb."""
+        """Handle flags without a verb, such as --list."""
         with _written():
             super().parse_cleanup()
 
     def list_tasks(self) -> None:
-        """Show the verbs.
+        """List the verbs.
 
         Raises:
-            ParseError: there is no such form.
+            ParseError: there is no such format.
         """
         if self.list_format not in _FORMATS:
             raise ParseError(
@@ -153,7 +153,7 @@ class CarefulProgram(Program):
         super().list_tasks()
 
     def print_columns(self, tuples: Iterable[tuple[str, str | None]]) -> None:
-        """Print flags, or verbs, beside their help."""
+        """Print flags or verbs with their help, without refused flags."""
         super().print_columns([(flag, words) for flag, words in tuples if not _is_refused(flag)])
 
 
@@ -167,7 +167,7 @@ def _refuse(words: str, verbs: Sequence[ParserContext]) -> None:
 
 @contextmanager
 def _numbers() -> Iterator[None]:
-    """Invoke turns some values into numbers, and has no words for one that is none."""
+    """Replace Invoke's traceback for a value that is not a number by a message."""
     try:
         yield
     except ValueError as error:
@@ -178,7 +178,7 @@ def _numbers() -> Iterator[None]:
 
 @contextmanager
 def _written() -> Iterator[None]:
-    """What Invoke prints is an answer, too: without it the exit code is not 0."""
+    """Exit with another code than 0 if Invoke's output cannot be written."""
     code = 0
     with _plain_errors():
         try:
@@ -204,7 +204,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _say(words: str | None) -> None:
-    """On standard error; where Invoke could not, it would end with another code than the verb's."""
+    """Print on standard error, without changing the exit code if this fails."""
     if words:
         write_plainly(sys.stderr, words)
 
@@ -221,15 +221,15 @@ _ONLY_TELL = {
 }
 _TRAIN_SCRIPT = ("train", "main.py")
 _UNKNOWN_WORD = "No idea what "
-AFTER_DASHES = "train: arguments of the script come after --: train main.py -- --steps 100\n"
+AFTER_DASHES = "train: put arguments of the script after --: train main.py -- --steps 100\n"
 
 
 def prepare(words: Sequence[str]) -> None:
-    """Make the streams of this process, and Ctrl-C, fit for `words`, its command line.
+    """Prepare the standard streams and Ctrl-C for the command line `words`.
 
-    What only tells something ends with its reader, in silence, as `ls | head -1` does. A verb goes
-    on without one, and without a stream that was closed: else the next file would take its place.
-    An answer that is written to a closed standard output is lost, and that is an error.
+    A call that only prints, such as --help, ends silently when its reader exits, like
+    `ls | head -1`. A verb continues. Closed streams are opened on /dev/null, so that no other file
+    takes their place; output to a closed standard output is an error.
     """
     end_at_ctrl_c()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -241,10 +241,9 @@ def prepare(words: Sequence[str]) -> None:
 
 
 def namespace(words: Sequence[str] = ()) -> Collection:
-    """Every verb under the name by which the operator calls it.
+    """Return all verbs, or only those in `words` if that command line begins with a verb.
 
-    Where `words`, a command line, begins with a verb, only those verbs that it names: to import
-    the others takes longer than to reach a node.
+    Importing all verbs takes longer than connecting to a node.
     """
     wanted = _named(words)
     collection = Collection()
@@ -258,21 +257,18 @@ def namespace(words: Sequence[str] = ()) -> Collection:
 
 
 def with_help_first(argv: Sequence[str]) -> list[str]:
-    """`VERB … --help` as `--help VERB`, which Invoke understands for every verb.
+    """Rewrite `VERB … --help` as `--help VERB`.
 
-    As it stands it would take `--help` for the value of a verb's first argument.
+    Otherwise Invoke would use `--help` as the value of the verb's first argument.
     """
-    ours = list(argv[1 : argv.index("--")] if "--" in argv else argv[1:])
-    if not ours or ours[0].startswith("-") or not {"--help", "-h"} & set(ours[1:]):
+    own = list(argv[1 : argv.index("--")] if "--" in argv else argv[1:])
+    if not own or own[0].startswith("-") or not {"--help", "-h"} & set(own[1:]):
         return list(argv)
-    return [argv[0], "--help", ours[0]]
+    return [argv[0], "--help", own[0]]
 
 
 def say_where_dashes_lack(words: Sequence[str], program: Program, verbs: Collection) -> None:
-    """Say that a script's arguments come after `--`, where Invoke is about to refuse one.
-
-    Its own words, which follow, do not say what to do.
-    """
+    """Print that script arguments come after `--`, before Invoke refuses one without a remedy."""
     if words[:1] != ["train"] or "--" in words or len(words) <= len(_TRAIN_SCRIPT):
         return
     contexts = verbs.to_contexts(ignore_unknown_help=True)
@@ -284,7 +280,7 @@ def say_where_dashes_lack(words: Sequence[str], program: Program, verbs: Collect
 
 
 def main() -> None:
-    """Run `ascendboot VERB …`; the same program as `invoke VERB …` in a checkout."""
+    """Run `ascendboot VERB …`, the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
     prepare(argv[1:])
     verbs = namespace(sys.argv[1:])

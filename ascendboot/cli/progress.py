@@ -1,4 +1,4 @@
-"""Shows the progress of walks over all nodes."""
+"""Builds surveys of all nodes, and shows their progress."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _ASKED = ("npus", "npu_list", "device_networks", "super_pods", "root_info", "hcc
 
 
 def query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]:
-    """The NPUs of all nodes, asked on their host sides at the same time.
+    """Query the NPUs of all nodes in parallel, on their host sides.
 
     Raises:
         UnreachableError: some nodes do not answer.
-        AscendbootError: some nodes cannot tell.
+        AscendbootError: some nodes could not be queried.
     """
     hosts, errors = session.connect_hosts_to_look(nodes)
     _raise_any(errors)
@@ -59,10 +59,10 @@ def query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFact
 
 
 def queried_cluster(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
-    """The cluster of an inventory and the NPUs of its nodes, in a session of its own.
+    """Read an inventory and query the NPUs of its nodes, in a separate session.
 
     Raises:
-        AscendbootError: there is no such cluster, or some nodes do not answer or cannot tell.
+        AscendbootError: there is no such cluster, or some nodes could not be queried.
     """
     _, cluster = chosen_cluster(inventory, with_own_table=False)
     state = State.here()
@@ -72,7 +72,7 @@ def queried_cluster(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
 
 
 def product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product | None:
-    """The product that the inventory states, or else all NPUs; None where it cannot be told.
+    """Return the product from the inventory, otherwise from the NPUs; None if unknown.
 
     Raises:
         AscendbootError: nodes have NPUs of different products.
@@ -81,13 +81,13 @@ def product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product |
     if len(known) > 1:
         raise AscendbootError(
             f"the nodes have NPUs of different products: {' and '.join(known)}; a rank table is "
-            "for one, name its nodes with --nodes"
+            "for one product; select its nodes with --nodes"
         )
     return known[0] if known else None
 
 
 def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, ServerState]:
-    """What the nodes say, by the ids under which rank tables have them."""
+    """Return the queried devices by the server id that rank tables use."""
     return {
         node.server_id: ServerState(
             node.name, dict(_devices(found[node.name])), level_places(found[node.name])
@@ -135,12 +135,12 @@ class _NodesUnreachableError(AscendbootError):
 
 
 BREAK_LOCK_HELP = (
-    "End the setup or reset that holds the cluster's lock, say whose it was, and go on"
+    "Take the cluster's lock from the setup or reset that holds it, and show its holder"
 )
 
 
 def locks_of(session: Session, *, breaks: bool) -> Locks:
-    """The cluster's lock for this run; from now on the session writes only while it has it."""
+    """Create the cluster's lock for this run; the session then writes only while it holds it."""
     found = locks(session.cluster.name, f"run {session.run.run_id} of {whoami()}", breaks=breaks)
     session.fence = Fence(found.on_host.command, found.still_held, LEASE_S)
     return found
@@ -153,7 +153,7 @@ class OnScreen:
     screen: Screen
 
     def phase_begins(self, title: str) -> None:
-        """Tell a person what is going on."""
+        """Show which phase is running."""
         self.screen.working(title)
 
     def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
@@ -171,7 +171,7 @@ def survey_of(
     take_over: bool = False,
     rekeys: bool = False,
 ) -> Survey:
-    """How all nodes of a session's cluster are looked at; without locks nothing may be written."""
+    """Build the survey of a session's cluster; without locks it is read-only."""
     keys = keys_of(session)
 
     def before_writing(facts: ClusterFacts) -> tuple[Authority | None, Control]:
@@ -196,9 +196,9 @@ def survey_of(
 
 
 def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
-    """The nodes that were set up from here and that the inventory names no more.
+    """Return nodes that were set up from here and removed from the inventory.
 
-    One that has another name now has not left.
+    A renamed node does not count as removed.
     """
     names = {node.name for node in cluster.nodes}
     places = {(node.address, node.ssh.port) for node in cluster.nodes}
@@ -217,9 +217,9 @@ def _remember_nodes(session: Session) -> None:
 
 
 def _retire(session: Session, keys: CaKeys | None, cluster_key: str | None) -> None:
-    """Replace the CA, and have the cluster's key replaced: noted first, for a run that is cut off.
+    """Replace the CA and the cluster's key; record the old ones first, in case the run is aborted.
 
-    What was signed before, or lets that key in, then opens nothing.
+    Old certificates and the old key are then invalid.
     """
     state, name = session.state, session.cluster.name
     if cluster_key is not None:
@@ -231,7 +231,7 @@ def _retire(session: Session, keys: CaKeys | None, cluster_key: str | None) -> N
 
 
 def _control_of(session: Session, *, makes: bool) -> Control:
-    """This control folder as nodes record it; `makes` its id where it has none and needs one."""
+    """Return this control folder as nodes record it; `makes` creates its id if necessary."""
     state, cluster = session.state, session.cluster
     known = state.control_keys(cluster.name)
     own = next((key for key in known if key.startswith("id:")), "")
@@ -248,7 +248,7 @@ def _control_of(session: Session, *, makes: bool) -> Control:
 
 
 def keys_of(session: Session) -> CaKeys | None:
-    """Where the keys of the cluster's authority lie, made or not; None where trust needs none."""
+    """Return the CA keys of the cluster, existing or not; None if its trust needs no CA."""
     return _keys(session) if session.cluster.trust == "ca" else None
 
 

@@ -68,19 +68,17 @@ def deliver(
     force: bool = False,
     left_out: Sequence[str] = (),
 ) -> None:
-    """Write the table, or print it; what is worth knowing goes to standard error.
+    """Write or print the table; problems go to standard error.
 
     Raises:
         AscendbootError: HCCL would refuse it; nothing is written.
-        UsageError: the file is there and holds something else.
+        UsageError: the file exists with other contents.
     """
     try:
         text = table.to_json()
         source = from_text("the new table", text)
     except RecursionError:
-        raise UsageError(
-            "the table: a member that HCCL does not know is nested too deeply"
-        ) from None
+        raise UsageError("the table: an unknown member is nested too deeply") from None
     if output is not None:
         source = replace(source, absolute=str(Path(output).absolute()))
     problems = validate_table(source, product=product, job=job)
@@ -89,7 +87,7 @@ def deliver(
     if any(problem.level == "error" for problem in problems):
         raise AscendbootError("the new table is refused and was not written")
     if left_out:
-        screen.error(f"left out, because the new generation has no room: {', '.join(left_out)}")
+        screen.error(f"left out, because the new generation cannot hold it: {', '.join(left_out)}")
     if output is not None:
         _write(Path(output), text, force=force)
     if screen.json_mode:
@@ -106,8 +104,8 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     if path.exists() and not force:
         if not path.is_file() or path.read_bytes() != text.encode():
             raise UsageError(
-                f"{path}: could not be written: it is there and holds something else; choose "
-                "another name, or say --force"
+                f"{path}: could not be written: it exists with other contents; choose another "
+                "name, or use --force"
             )
         return
     write_text(path, text)
@@ -115,22 +113,22 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 
 _ALLOWED = {"devices-differ", "device-ip-missing"}
-"""Errors for `setup`, which the rules of rank tables weigh by product and job."""
+"""Errors of `setup` that the rules of rank tables check by product and job."""
 
 
 @cluster_verb(
     help={
-        "output": "Where to write it; default: standard output",
+        "output": "Output file; default: standard output",
         "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
         "order": f"{ORDERS[0]} (the default): primary first, then as in the inventory or in "
-        f"--nodes; {ORDERS[1]}: by server_id as text, as MindSpore numbers",
+        f"--nodes; {ORDERS[1]}: by server_id as text, as in MindSpore",
         "nodes": "Only these nodes, in this order: atlas-[01-04],atlas-09",
         "devices": "Only these devices of each node, in this order: 0-3 or 0,2",
-        "offline": "Ask nobody: the inventory states every device with its address, as devices:"
+        "offline": "Connect to no node: the inventory states devices with addresses, as devices:"
         " [{device_id: 0, device_ip: ADDRESS}]",
-        "product": f"With --offline, or against what the NPUs say: {', '.join(PRODUCTS)}",
-        "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
-        "force": "Overwrite a file that holds something else",
+        "product": f"With --offline, or to check the product of the NPUs: {', '.join(PRODUCTS)}",
+        "job": f"Also check the rules of a training stack: {', '.join(JOBS)}",
+        "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     }
 )
@@ -147,10 +145,11 @@ def write(
     job: str | None = None,
     force: bool = False,
 ) -> None:
-    """Write the rank table of a cluster, from what its devices say now; nodes are only read.
+    """Write the rank table of a cluster from its devices. Nodes are only read.
 
-    Product and generation follow from the NPUs: super pods of A3 from npu-smi, the level lists of
-    950 from /etc/hccl_rootinfo.json of each server. A table that HCCL would refuse is not written.
+    The NPUs determine product and generation: super pods of A3 come from npu-smi, the level lists
+    of 950 from /etc/hccl_rootinfo.json of each server. Does not write a table that HCCL would
+    refuse.
 
     Examples:
       invoke ranktable.write --output hccl_json_16p_2_host.json
@@ -158,7 +157,7 @@ def write(
       invoke ranktable.write --order server-id --job mindspore
       invoke ranktable.write --inventory devices.yaml --offline --product a2
 
-    Exit codes: 0 done, 1 HCCL would refuse it or a node cannot tell, 2 wrong use, or the product
+    Exit codes: 0 done, 1 HCCL would refuse it or a query failed, 2 wrong usage, or the product
     reads another generation, 4 a node is unreachable.
     """
     wanted_order = among("--order", order, ORDERS) or "given"
@@ -211,12 +210,12 @@ def _chosen(cluster: Cluster, names: str | None) -> tuple[Node, ...]:
                 raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
             chosen.append(known[name])
     if len({node.name for node in chosen}) != len(chosen):
-        raise UsageError("--nodes: a node is there twice")
+        raise UsageError("--nodes: a node is named twice")
     return tuple(chosen)
 
 
 def _parts(text: str) -> list[str]:
-    """The patterns between commas, of which brackets may have some of their own."""
+    """Split at commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character == "[") - (character == "]")
@@ -266,15 +265,15 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
 @verb(
     help={
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
-        "file": "One more table, whose servers come after those before; may be said again",
-        "to": f"The generation wanted: {', '.join(GENERATIONS)}; default: the one it has",
-        "order": f"How servers are numbered: {ORDERS[0]} (the default), or {ORDERS[1]}, as"
-        " MindSpore numbers",
-        "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; may be said again",
-        "inventory": "The hostfile's hosts are nodes of this cluster, which are asked",
-        "product": f"{PRODUCT_HELP}; the result must be right for it",
-        "output": "Where to write it; default: standard output",
-        "force": "Overwrite a file that holds something else",
+        "file": "Another table, whose servers are appended; can be repeated",
+        "to": f"The new generation: {', '.join(GENERATIONS)}; default: unchanged",
+        "order": f"The order of servers: {ORDERS[0]} (the default), or {ORDERS[1]}, as"
+        " in MindSpore",
+        "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; can be repeated",
+        "inventory": "The hostfile's hosts are nodes of this cluster, which are queried",
+        "product": f"{PRODUCT_HELP}; the result must be valid for it",
+        "output": "Output file; default: standard output",
+        "force": "Overwrite a file with other contents",
         "json": ANSWER_HELP,
     },
     iterable=["file", "hccn_conf"],
@@ -293,20 +292,19 @@ def convert(
     force: bool = False,
     json: bool = False,
 ) -> None:
-    """Make a rank table of another generation, one of several, or one from a hostfile.
+    """Convert a rank table, merge several, or create one from a hostfile.
 
-    Nothing is made up: what the other generation must say and the table does not is named. Also
-    repairs numbers that should be strings (merge_hccl.py). A result that HCCL would refuse is not
-    written.
+    Never guesses missing values; names them. Also repairs numbers that should be strings
+    (merge_hccl.py). Does not write a result that HCCL would refuse.
 
     Examples:
       invoke ranktable.convert node-1.json --file node-2.json --output hccl_json_16p_2_host.json
       invoke ranktable.convert super-pod.json --to 1.0
-      invoke ranktable.convert hccl.json --order server-id          as MindSpore numbers
+      invoke ranktable.convert hccl.json --order server-id          in MindSpore's order
       invoke ranktable.convert hostfile --hccn-conf n1=n1.conf --hccn-conf n2=n2.conf
       invoke ranktable.convert hostfile --inventory two-node.yaml
 
-    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or something is missing, 4 a
+    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values are missing, 4 a
     node of --inventory is unreachable.
     """
     wanted_order = among("--order", order, ORDERS) or "given"
@@ -328,21 +326,21 @@ def convert(
 
 
 def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
-    """The tables as one; with `hosts` a hostfile as a table."""
+    """Merge the tables; with `hosts`, convert a hostfile."""
     if hosts:
         if len(names) > 1:
-            raise UsageError("--file: names a table, and a hostfile is wanted with hosts")
+            raise UsageError("--file: cannot be used with a hostfile; leave it out")
         return from_hostfile(text_of(names[0]), names[0], hosts)
     for name in names:
         if is_hostfile(text_of(name)):
             wanted = "--inventory FILE, or --hccn-conf HOST=FILE for each"
-            raise UsageError(f"{name}: is a hostfile; say what devices its hosts have: {wanted}")
+            raise UsageError(f"{name}: is a hostfile; state the devices of its hosts: {wanted}")
     tables = [table_of(read(name)) for name in names]
     return tables[0] if len(tables) == 1 else merge(tables)
 
 
 def _hosts_in(words: Sequence[str]) -> dict[str, Host]:
-    """The hosts whose hccn.conf is there."""
+    """Read the hosts from --hccn-conf."""
     hosts = {}
     for word in words:
         host, equals, path = word.partition("=")
@@ -357,7 +355,7 @@ def _hosts_in(words: Sequence[str]) -> dict[str, Host]:
 
 
 def _hosts_of(inventory: str) -> dict[str, Host]:
-    """The nodes of a cluster by name, addresses and server id."""
+    """Return the nodes of a cluster by name, addresses and server id."""
     cluster, found = queried_cluster(inventory)
     hosts: dict[str, Host] = {}
     for node in cluster.nodes:
@@ -370,11 +368,10 @@ def _hosts_of(inventory: str) -> dict[str, Host]:
 @verb(
     help={
         "table": "The file",
-        "file": "One more file; may be said again",
-        "product": f"{PRODUCT_HELP}. Without it, rules of one product only are warnings",
-        "inventory": "Also against the devices of this cluster: its nodes are asked, nothing is "
-        "changed",
-        "job": f"Also what a training stack wants of its table: {', '.join(JOBS)}",
+        "file": "Another file; can be repeated",
+        "product": f"{PRODUCT_HELP}. Without it, rules for one product are warnings",
+        "inventory": "Also compare with the devices of this cluster. Read-only",
+        "job": f"Also check the rules of a training stack: {', '.join(JOBS)}",
         "intra-roce": "The job sets HCCL_INTRA_ROCE_ENABLE to 1: every device needs an address",
         "json": ANSWER_HELP,
     },
@@ -391,19 +388,19 @@ def validate(
     intra_roce: bool = False,
     json: bool = False,
 ) -> None:
-    """Name everything for which HCCL, or a training stack, would refuse a rank table.
+    """Report everything for which HCCL, or a training stack, would refuse a rank table.
 
-    All problems at once, each with its rule, its place, HCCL's own words and what to do. The
-    rules are in docs/reference/rank-table-rules.md.
+    Reports all problems with rule, place, HCCL's own message and remedy. The rules are in
+    docs/reference/rank-table-rules.md.
 
     Examples:
       invoke ranktable.validate hccl_json_16p_2_host.json --product a2
-      invoke ranktable.validate hccl.json --inventory two-node.yaml     is it stale?
+      invoke ranktable.validate hccl.json --inventory two-node.yaml     compare with the nodes
       invoke ranktable.validate node-1.json --file node-2.json
       invoke ranktable.validate hccl.json --job rec-sdk-tf --json | jq '.files[].problems[].id'
 
-    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or no rank table, 4 a
-    node of the inventory is unreachable.
+    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or not a rank table,
+    4 a node of the inventory is unreachable.
     """
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
@@ -438,14 +435,14 @@ def validate(
     }
 )
 def show(c: Context, *, table: str, server: str | None = None, json: bool = False) -> None:
-    """Show who has which rank: servers, devices and addresses.
+    """Show the ranks of a rank table with servers, devices and addresses.
 
     Examples:
       invoke ranktable.show hccl_json_16p_2_host.json
       invoke ranktable.show hccl.json --server node_1
       invoke ranktable.show hccl.json --json | jq '.ranks[] | select(.rank == 17)'
 
-    Exit codes: 0 shown, 2 unreadable, not JSON or no rank table.
+    Exit codes: 0 shown, 2 unreadable, not JSON or not a rank table.
     """
     found = table_of(read(table))
     rows = [row for row in rows_of(found) if server in (None, row.server)]
@@ -461,13 +458,13 @@ def show(c: Context, *, table: str, server: str | None = None, json: bool = Fals
 
 @verb(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
 def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
-    """Name what two rank tables mean differently; order, spaces and quotes do not count.
+    """Show how two rank tables differ in meaning; ignores order, spaces and quotes.
 
     Examples:
       invoke ranktable.diff ours.json theirs.json
       invoke ranktable.diff ours.json theirs.json --json | jq '.differences[].where'
 
-    Exit codes: 0 they mean the same, 1 they differ, 2 one is unreadable or no rank table.
+    Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank table.
     """
     found = differences(table_of(read(first)), table_of(read(second)))
     screen, code = Screen(json_mode=json), int(bool(found))
@@ -485,6 +482,6 @@ collection = Collection("ranktable", validate, write, convert, diff, show)
 def _cluster_of(
     inventory: str, product: Product | None
 ) -> tuple[Product | None, Mapping[str, ServerState]]:
-    """The product of a cluster's NPUs, unless another is to be judged for, and its devices."""
+    """Return the product, by default that of the cluster's NPUs, and the cluster's devices."""
     cluster, found = queried_cluster(inventory)
     return product or product_among(cluster, found), servers_seen(cluster, found)

@@ -1,4 +1,4 @@
-"""`reset`: take back what setup did."""
+"""`reset`: remove what setup wrote."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _OR_FORGET = (
 
 @cluster_verb(
     help={
-        "node": "Take back this node alone, also one that is no longer in the inventory",
-        "forget": "With --node: do not reach the node, and only make the others distrust it",
-        "plan": "Show what would be taken back, and change nothing",
-        "yes": "Do not ask; needed with --json, and where there is no terminal to ask on",
+        "node": "Reset only this node, also one that was removed from the inventory",
+        "forget": "With --node: do not connect to the node, only replace the keys of the others",
+        "plan": "Show what would be removed; change nothing",
+        "yes": "Do not ask; required with --json and without a terminal",
         "break-lock": BREAK_LOCK_HELP,
     }
 )
@@ -55,22 +55,22 @@ def reset(
     yes: bool = False,
     break_lock: bool = False,
 ) -> None:
-    """Remove what setup installed on the nodes and here, and nothing else.
+    """Remove everything that setup wrote on the nodes and on the control machine.
 
-    Ends the cluster's own sshd and removes the cluster's folder on every node, logs of jobs there
-    included. Files that ascendboot did not make, such as checkpoints, are left and named. The runs
-    kept here stay, and so do the host keys that were accepted. Refused while a job runs.
+    Ends the cluster's own sshd and removes the cluster's folder on every node, including logs of
+    jobs. Keeps and names other files, such as checkpoints. Keeps the runs on the control machine
+    and the accepted host keys. Refused while a job runs.
 
-    Nodes that left the inventory are taken back, too. --node takes back one node alone: of one that
-    left, the other nodes then get new keys, as by setup, so that neither side opens the other; one
-    that is still in the inventory is set up again by the next setup.
+    Nodes that were removed from the inventory are reset, too. --node resets only one node. If it
+    was removed from the inventory, the other nodes then get new keys, so that neither side can log
+    in to the other. If it is still in the inventory, the next setup sets it up again.
 
     Examples:
-      invoke reset --plan                     what would be taken back; changes nothing
+      invoke reset --plan                     preview; changes nothing
       invoke reset --inventory two-node.yaml --yes
       invoke reset --node atlas-3             a node that was removed from the inventory
 
-    Exit codes: 0 done, 1 a job runs or something could not be taken back, 2 wrong use, 4 a node is
+    Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong usage, 4 a node is
     unreachable, 130 interrupted.
     """
     path, cluster = call.path, call.cluster()
@@ -86,12 +86,12 @@ def reset(
     if not forget:
         here = () if node else state.setup_left_here(cluster.name, path)
         guard = nullcontext() if plan else state.locked(cluster.name, run.run_id)
-        # A jump host may be another node that left.
+        # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
             report = _take_back(session, target, here, ask, planning=plan, break_lock=break_lock)
     elif not plan:
-        ask.agreed(f"Forget {node}, without taking back what is on it, and replace the keys?", ())
+        ask.agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and _is_well(report) and not plan:
         with opened(load(path)) as session:
             report = _distrust(session, screen, path, node, report, break_lock=break_lock)
@@ -109,7 +109,7 @@ def _is_well(report: Report) -> bool:
 def _distrust(
     session: Session, screen: Screen, path: Path, left: str, report: Report, *, break_lock: bool
 ) -> Report:
-    """Replace the keys of the nodes that stay, then forget the one that left."""
+    """Replace the keys of the remaining nodes, then forget the removed node."""
     rekeyed = walk_setup(
         session,
         screen,
@@ -127,10 +127,10 @@ def _distrust(
 
 
 def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:
-    """The nodes to take back: all of the inventory and those that left it, or one.
+    """Select the nodes to reset: all of the inventory and removed ones, or one.
 
     Raises:
-        UsageError: there is no such node, or it is not one to forget.
+        UsageError: there is no such node, or it cannot be forgotten.
     """
     cluster = replace(cluster, own_table=None, nodes=(*cluster.nodes, *left))
     if forget and name not in {node.name for node in left}:
@@ -161,7 +161,7 @@ def _take_back(
 ) -> Report:
     screen = ask.screen
     interrupted = threading.Event()
-    promise = "what runs on the nodes is let finish; press Ctrl-C again to stop at once"
+    promise = "waiting for running commands; press Ctrl-C again to abort"
     with on_interrupt(interrupted.set, screen, promise):
         walk = Reset(
             Progress(target, OnScreen(screen), interrupted, session.forks),
@@ -181,7 +181,7 @@ def _take_back(
 
 
 def _removal_lines(walk: Reset) -> list[str]:
-    """What would be taken back, line by line."""
+    """Describe what would be removed, line by line."""
     lines = [
         f"  {node}  {result.detail}"
         for node, found in walk.found.items()
@@ -192,17 +192,17 @@ def _removal_lines(walk: Reset) -> list[str]:
 
 @dataclass(frozen=True)
 class _Ask:
-    """The question before anything is changed."""
+    """Asks before anything is changed."""
 
     screen: Screen
     yes: bool
     is_possible: bool
 
     def agreed(self, question: str, lines: Sequence[str]) -> None:
-        """Show the lines and ask, unless --yes was said.
+        """Show the lines and ask, unless --yes is set.
 
         Raises:
-            UsageError: nobody can be asked.
+            UsageError: there is no terminal to ask on.
             Exit: the answer is no.
         """
         if self.yes:

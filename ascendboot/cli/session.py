@@ -40,28 +40,28 @@ if TYPE_CHECKING:
     from ascendboot.transport.hostkeys import Accepted
 
 
-def way_in(node: Node, host: HostSide) -> ContainerExec:
-    """What reaches into the container of a node that has one.
+def container_of(node: Node, host: HostSide) -> ContainerExec:
+    """Return how to enter the container of a node.
 
     Raises:
-        NodeError: nothing does.
+        NodeError: the container cannot be entered.
     """
     answer = query(host, dict(container_query(node)))["container"]
-    way = container_exec(node, answer)
-    if way is None:
+    entry = container_exec(node, answer)
+    if entry is None:
         found = next(iter(obstacles(node, answer)))
         raise CommandError(node.name, f"{found.text}; {found.remedy}")
-    return way
+    return entry
 
 
 def code_sender(
     cluster: Cluster, interrupted: threading.Event, *, deletes: bool = False
 ) -> CodeSender | None:
-    """The code that setup sends to the nodes, as far as it is known; None where it sends none.
+    """Return the sender of the training code; None if the inventory states no source.
 
     Raises:
-        InventoryError: it cannot be read or sent.
-        UsageError: something is to be deleted although nothing is sent.
+        InventoryError: the code cannot be read or sent.
+        UsageError: --delete-code without a source.
     """
     source = read_source(cluster)
     if source is None and deletes:
@@ -79,7 +79,7 @@ _MOST_KEPT = 1 << 16
 
 @dataclass
 class Session:
-    """What a verb needs to talk to the nodes of a cluster."""
+    """The connections of one verb to the nodes of a cluster, and its run."""
 
     cluster: Cluster
     state: State
@@ -91,9 +91,9 @@ class Session:
     """The workload sides."""
     waits: Waits = field(default_factory=Waits)
     fence: Fence | None = None
-    """Lets write only while the cluster's lock is ours; None where none is taken."""
+    """Allows writes only while this run holds the cluster's lock; None without a lock."""
     problem: str = ""
-    """Why the run's folder is not complete."""
+    """Why the run's folder is incomplete."""
     _numbers: dict[str, Iterator[int]] = field(
         default_factory=lambda: defaultdict(lambda: itertools.count(1))
     )
@@ -110,13 +110,13 @@ class Session:
         forks: int,
         screen: Screen | None = None,
     ) -> Iterator[Session]:
-        """A session whose connections end with the block; what is waited for long is said."""
+        """Open a session that closes its connections at the end, and reports long waits."""
         host_keys = HostKeys(state.known_hosts(cluster.name), accept_new=accept_new)
         session = cls(cluster, state, run, forks, host_keys)
         handler = _log_to(run)
         over = threading.Event()
-        telling = (session.waits, screen, over)
-        threading.Thread(target=_tell_of, args=telling, name="waits", daemon=True).start()
+        arguments = (session.waits, screen, over)
+        threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
         try:
             yield session
         except AscendbootError as error:
@@ -145,7 +145,7 @@ class Session:
         return self.fenced(hosts), errors
 
     def fenced(self, hosts: Mapping[str, HostSide]) -> Mapping[str, HostSide]:
-        """The same, for writes under the cluster's lock where one is taken."""
+        """Guard writes with the cluster's lock, if there is one."""
         fence = self.fence
         if fence is None:
             return hosts
@@ -154,7 +154,7 @@ class Session:
     def connect_hosts_to_look(
         self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
-        """As `connect_hosts`, but nothing that writes gets through."""
+        """Connect as `connect_hosts`, read-only."""
         hosts, errors = self.connect_hosts(nodes)
         return {name: ReadOnlyHost(host) for name, host in hosts.items()}, errors
 
@@ -180,13 +180,13 @@ class Session:
     def connect_to_look(
         self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
-        """As `connect`, but nothing that writes gets through."""
+        """Connect as `connect`, read-only."""
         transports, errors = self.connect(nodes)
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
 
     @cached_property
     def _opener(self) -> SshOpener:
-        """One for the whole run: no passphrase is asked for twice."""
+        """One opener per run, so that it prompts only once for a passphrase."""
         return SshOpener(
             self.host_keys,
             nodes=self.cluster.nodes,
@@ -210,19 +210,19 @@ class Session:
 
     @property
     def former(self) -> Mapping[str, Node]:
-        """Nodes that had another container at the last setup, as they were then."""
+        """Nodes that had another container at the last setup, as recorded then."""
         applied = _applied(self.state, self.cluster)
         return applied.in_former_containers(self.cluster) if applied else {}
 
     @property
     def accepted(self) -> tuple[Accepted, ...]:
-        """Host keys that were new and are accepted from now on."""
+        """New host keys that were accepted."""
         return self.host_keys.accepted
 
     def keep(self, result: Result) -> None:
-        """Keep a command and its answer in the run's folder; where that fails, `problem` says it.
+        """Keep a command and its result in the run's folder; a failure is kept in `problem`.
 
-        Never raises: it is called while commands run, and a full disk here must end none of them.
+        Never raises, because a full disk on the control machine must not end a command.
         """
         if self.fence is not None:
             self.fence.answered(result)
@@ -240,90 +240,90 @@ class Session:
                 _LOG.warning("%s", self.problem)
 
 
-def _tell_of(waits: Waits, screen: Screen | None, over: threading.Event) -> None:
-    """Say for what the nodes are waited for that have made no progress for a while."""
+def _report_waits(waits: Waits, screen: Screen | None, over: threading.Event) -> None:
+    """Print which nodes make no progress, and the purpose of their commands."""
     while not over.wait(1.0):
         if late := waits.late():
             screen = screen or _new_screen()
             for purpose, nodes in late.items():
                 screen.say(
                     f"{fold(nodes)}: still waiting to {purpose}: no progress for "
-                    f"{TOLD_AFTER_S:g} s; every wait has an end, Ctrl-C is a sooner one",
+                    f"{TOLD_AFTER_S:g} s; every wait has a timeout; Ctrl-C interrupts it now",
                     "yellow",
                 )
 
 
 def _new_screen() -> Screen:
-    """One that takes nothing away from standard output."""
+    """Return a screen on standard error."""
     return Screen(json_mode=True)
 
 
 def _truncated(output: bytes) -> str:
-    """So much of an output as the run's folder keeps: its beginning."""
+    """Cut an output to the size that the run's folder keeps."""
     text = output[:_MOST_KEPT].decode(errors="replace")
     more = len(output) - _MOST_KEPT
     return text if more <= 0 else f"{text}\n--- {more} bytes more are not kept"
 
 
 def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
-    """The folder of a call that only looks: also where the working directory takes none."""
+    """Create the folder of a read-only run, elsewhere if the working directory is read-only."""
     try:
         return state.new_run(verb, hidden=hidden)
     except OSError as error:
         run = state.new_run_elsewhere(verb, hidden=hidden)
         _new_screen().say(
-            f"{state.runs}: could not be written: {error.strerror or error}; what the nodes answer "
-            f"is kept in {run.folder}",
+            f"{state.runs}: could not be written: {error.strerror or error}; the "
+            f"answers of the nodes are kept in {run.folder}",
             "yellow",
         )
         return run
 
 
 def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
-    """The workload side of a node; without `engine` the host side is asked for the way.
+    """Return the workload side of a node; without `engine` the host side is queried for it.
 
     Raises:
-        NodeError: there is no way into the node's container.
+        NodeError: the node's container cannot be entered.
     """
     if node.container is None:
         return host
     if engine:
         return host.inside(ContainerExec(engine, node.container))
-    return host.inside(way_in(node, host))
+    return host.inside(container_of(node, host))
 
 
 def _engines(state: State, cluster: Cluster) -> dict[str, str]:
-    """What reaches into each node's container, as far as the last setup remembers."""
+    """Return the container engine of each node, as recorded by the last setup."""
     applied = _applied(state, cluster)
     return {name: node.engine for name, node in applied.nodes.items()} if applied else {}
 
 
 def _applied(state: State, cluster: Cluster) -> SetupRecord | None:
-    """What the last setup remembers; nothing also where another version wrote it."""
+    """Return the record of the last setup; None if it is missing or of another version."""
     try:
         document = state.applied(cluster.name)
         return SetupRecord.from_json(document) if document is not None else None
     except AscendbootError:
-        return None  # then the nodes tell
+        return None  # then the nodes are queried
 
 
 def _close(transports: Mapping[str, HostSide], nodes: Sequence[Node], *, forks: int) -> None:
-    """End all connections at once: one to a node that is gone takes its time."""
+    """Close all connections in parallel, because a lost one takes long."""
     opened = [node for node in nodes if node.name in transports]
     for_each(opened, lambda node: transports[node.name].close(), forks=forks)
 
 
 class _RunLog(logging.FileHandler):
-    """A log that loses lines rather than spilling tracebacks when its disk is full."""
+    """A log that drops lines instead of printing tracebacks when its disk is full."""
 
     secrets: Sequence[str] = ()
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line, or several, without secrets."""
+        """Format a record without secrets."""
         return masked(super().format(record), self.secrets)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Say nothing of it."""
+        """Ignore the error."""
 
 
 def _log_to(run: Run) -> logging.Handler:

@@ -1,4 +1,4 @@
-"""`setup`: servers in, training cluster out."""
+"""`setup`: turn servers into a training cluster."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CHANGES_WAIT = 3
 
 @cluster_verb(
     help={
-        "plan": "Show what would change, with diffs, and write nothing on any node",
-        "exit-code": "With --plan: exit 3 when changes wait",
-        "delete-code": "Also delete from code.path what code.source has not; see --plan first",
+        "plan": "Show what would change, with diffs; write nothing on the nodes",
+        "exit-code": "With --plan: exit with 3 if there are changes",
+        "delete-code": "Also delete files from code.path that code.source lacks; see --plan first",
         "take-over": "Take over a cluster that another control folder set up, and replace its keys",
         "break-lock": BREAK_LOCK_HELP,
-        "accept-new": "Accept host keys that are not known yet, say which, and remember them",
+        "accept-new": "Accept and remember unknown host keys, and print them",
     }
 )
 def setup(
@@ -46,19 +46,19 @@ def setup(
     break_lock: bool = False,
     accept_new: bool = False,
 ) -> None:
-    """Turn the servers of an inventory into a training cluster; a second run changes nothing.
+    """Turn the servers of an inventory into a training cluster. A second run changes nothing.
 
-    Reaches every node, asks what is there, judges it, runs the cluster's own sshd, lets the
-    primary in everywhere, writes environment, rank table and hostfile, sends the code where the
-    inventory says so, and proves it by logging in.
+    Connects to every node, queries and checks it, starts the cluster's own sshd, lets the primary
+    log in everywhere, writes environment, rank table and hostfile, sends the code if the inventory
+    states a source, and verifies the result with real logins.
 
     Examples:
-      invoke setup --inventory two-node.yaml --plan     what would change; writes nothing
-      invoke setup --inventory two-node.yaml            do it
-      invoke setup --json | jq .exit_code               again, for the cluster set up last
+      invoke setup --inventory two-node.yaml --plan     preview; writes nothing
+      invoke setup --inventory two-node.yaml            set it up
+      invoke setup --json | jq .exit_code               again, for the last cluster
 
-    Exit codes: 0 done, 1 a step failed or is blocked, 2 wrong inventory, 3 changes wait (with
-    --plan --exit-code), 4 a node is unreachable, 130 interrupted.
+    Exit codes: 0 done, 1 a step failed or is blocked, 2 invalid inventory, 3 there are changes
+    (with --plan --exit-code), 4 a node is unreachable, 130 interrupted.
     """
     screen, cluster = call.screen, call.cluster(with_own_table=True)
     verb = "plan" if plan else "setup"
@@ -92,10 +92,10 @@ def walk_setup(
 ) -> Report:
     """Set up the cluster of a session.
 
-    `rekeys` replaces its keys, so that a node that left opens none of the others.
+    `rekeys` replaces its keys, so that a removed node cannot log in to the others.
     """
     cluster, state, run = session.cluster, session.state, session.run
-    promise = "what runs on the nodes is let finish; press Ctrl-C again to stop at once"
+    promise = "waiting for running commands; press Ctrl-C again to abort"
     interrupted = threading.Event()
     guard = nullcontext() if planning else state.locked(cluster.name, run.run_id)
     with on_interrupt(interrupted.set, screen, promise), guard:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def where_ranks_are(found: FoundJob, python: str) -> RankStacks | None:
-    """Asked from the nodes and kept in the folder of the job's run; None: no rank runs."""
+    """Query where the ranks are, and keep the result in the job's folder; None: no rank runs."""
     if not any(node.alive for node in found.status.nodes):
         return None
     record = found.job.record
@@ -111,7 +111,7 @@ def rank_rows(nodes: Iterable[NodeStatus], *, every: bool) -> list[str]:
 
 
 def standstill(nodes: Iterable[NodeStatus]) -> str:
-    """That the job seems to stand still; empty when it does not."""
+    """A line that reports a job without progress; empty if it makes progress."""
     rows = [row for node in nodes for row in _rows(node, every=False)]
     known = [(row.silent_s, row.load) for row in rows]
     silent = [seconds for seconds, _ in known if seconds is not None]
@@ -195,15 +195,15 @@ def _name(rows: Sequence[_Row]) -> str:
 
 
 def _plain(line: str) -> str:
-    """Without colours, and without what a terminal would obey."""
+    """Remove colours and control characters."""
     return "".join(c if c.isprintable() else "?" for c in _COLOURS.sub("", line).replace("\t", " "))
 
 
 @cluster_verb(
     help={
         "job": JOB_HELP,
-        "lines": "A row for every rank, however many there are, with its whole last line",
-        "stacks": "Also see where the ranks are: py-spy where it is found, else /proc",
+        "lines": "Show one row per rank, with its complete last line",
+        "stacks": "Also show where the ranks are: from py-spy if available, otherwise /proc",
     },
 )
 def status(
@@ -213,20 +213,20 @@ def status(
     lines: bool = False,
     stacks: bool = False,
 ) -> None:
-    """Show how a job stands, asked from its nodes; nothing is written there.
+    """Show the state of a job. Read-only.
 
-    Of each rank that runs: since when it has put out nothing, its share of one processor, its
-    memory, and its last line. With more than 16 ranks those that do alike are one row.
+    For each running rank: the time since its last output, its share of one processor, its memory,
+    and its last line. With more than 16 ranks, similar ranks share one row.
 
-    Without an id: the job that runs, else the last one that was started from this folder.
+    Without an id: the running job, otherwise the last one that was started from this folder.
 
     Examples:
-      invoke status                           the job that runs, or the last one
-      invoke status --stacks                  where its ranks wait, the odd ones first
+      invoke status                           the running job, or the last one
+      invoke status --stacks                  where its ranks wait, smallest groups first
       invoke status --lines --job 20260102-030405-train-ab12
       invoke status --json | jq .state
 
-    Exit codes: 0 told, 2 no such job, 4 a node of it is unreachable.
+    Exit codes: 0 done, 2 no such job, 4 a node of the job is unreachable.
     """
     screen, cluster = call.screen, call.cluster()
     with call.session("status", cluster, reads=True) as session:
@@ -266,7 +266,7 @@ def _show(screen: Screen, found: JobStatus, *, every: bool) -> None:
 
 
 def how_it_ended(report: JobReport) -> list[str]:
-    """The message, and the cause or else the first failure; what both say is said once."""
+    """Lines with the message, and the cause or the first failure, without repetitions."""
     cause = [] if report.cause is None else list(report.cause.lines())
     lines = [report.beside_cause] if report.beside_cause else []
     if not cause and (failure := report.first_failure):
@@ -275,7 +275,7 @@ def how_it_ended(report: JobReport) -> list[str]:
 
 
 def _node_rows(nodes: Sequence[NodeStatus], ends: dict[int, RankEnd]) -> list[tuple[str, str]]:
-    """A row for each node; many nodes that are alike share one, few first."""
+    """One row per node; with many nodes, equal ones share a row, smallest groups first."""
     if len(nodes) <= SINGLE_ROWS:
         return [(node.node, _node_words(node, ends, counted=False)) for node in nodes]
     groups: dict[str, list[str]] = {}

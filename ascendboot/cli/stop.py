@@ -1,4 +1,4 @@
-"""`stop`: end a job everywhere."""
+"""`stop`: end a job on all nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LEFT = 1
 @cluster_verb(
     help={
         "job": JOB_HELP,
-        "grace": "Seconds between SIGTERM and SIGKILL. Default, and the most that ranks get whose "
-        "launcher runs: what train was told",
+        "grace": "Seconds between SIGTERM and SIGKILL. Default: the value of train, which "
+        "cannot be extended while the launcher runs",
     },
 )
 def stop(
@@ -35,16 +35,17 @@ def stop(
     job: str | None = None,
     grace: str | None = None,
 ) -> None:
-    """End a job on all nodes, this one and no other, and see that nothing of it is left.
+    """End one job on all nodes, and check that none of its processes are left.
 
-    The launcher is asked to end it; what does not end gets SIGTERM, and after the grace SIGKILL.
+    Requests the end from the launcher. Remaining processes get SIGTERM, and SIGKILL after the grace
+    period.
 
     Examples:
-      invoke stop                             the job that runs
+      invoke stop                             the running job
       invoke stop --grace 30 --job 20260102-030405-train-ab12
 
-    Exit codes: 0 nothing of it is left, also when it had ended before, 1 something is left, 2 no
-    such job, 4 a node could not be asked.
+    Exit codes: 0 no process is left, also if the job was over, 1 processes are left, 2 no such job,
+    4 a node is unreachable.
     """
     grace_s = None if grace is None else seconds("stop: --grace", grace)
     screen = call.screen
@@ -73,7 +74,7 @@ def stop(
 
 
 def _keep_report(session: Session, found: FoundJob, screen: Screen) -> None:
-    """What cannot be kept here changes nothing of what was ended there."""
+    """Keep the job's report; a failure does not change the result of `stop`."""
     try:
         keep_report(session, found)
     except OSError as error:
@@ -81,23 +82,20 @@ def _keep_report(session: Session, found: FoundJob, screen: Screen) -> None:
 
 
 def _less_than_asked(found: FoundJob, grace_s: float) -> list[str]:
-    """That ranks get less grace than they should: how much a launcher gives is fixed at its start.
-
-    What is left of a job whose launcher is gone gets all of it.
-    """
+    """Note that ranks get less grace than requested: a running launcher has it from its start."""
     job, told_s = found.job.record.job_id, found.job.record.grace_s
     if grace_s <= told_s or found.status.report.state is not JobState.RUNNING:
         return []
     words = (
-        f"job {job}: its ranks get {told_s:g} s between SIGTERM and SIGKILL, not {grace_s:g}: what "
-        f"train was told when the job was started; for more start it with train --grace {grace_s:g}"
+        f"job {job}: its ranks get {told_s:g} s between SIGTERM and SIGKILL, not {grace_s:g}: the "
+        f"grace period is fixed at start; for more, start the job with train --grace {grace_s:g}"
     )
     return [words]
 
 
 def _words_before(before: Mapping[str, int]) -> str:
     if not any(before.values()):
-        return "nothing of it was seen running; making sure"
+        return "no running processes found; checking again"
     return "stopping " + ", ".join(f"{n} processes on {node}" for node, n in before.items() if n)
 
 
@@ -122,7 +120,7 @@ def _show(
             screen.error(f"{node}: process {left.pid} could not be ended: {left.command}")
         if not answer.left:
             count = max(before[node], len(answer.ended))
-            ended = f"{count} processes ended, {len(answer.ended)} of them by the sweep; "
+            ended = f"{count} processes ended, {len(answer.ended)} of them by stop; "
             screen.say(f"  {node}  {ended if count else ''}nothing is left")
 
 

@@ -1,4 +1,4 @@
-"""`train`: start a job on the cluster that was set up."""
+"""`train`: run a job on a cluster that is set up."""
 
 from __future__ import annotations
 
@@ -54,14 +54,13 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
     unstarted=no_job,
     optional=["skip_checks"],
     help={
-        "script": "The training script: looked up under code.path on the nodes, then here; with"
-        " ./, ../ or / before it a file of this machine, which is copied to the nodes",
-        "plan": "Show command, environment and files, and start nothing",
-        "preflight": "Let all ranks meet before the job: it starts only if they agree",
-        "detach": "Start the job and return at once; status, logs and stop go on with it",
-        "grace": "Seconds that ranks get between SIGTERM and SIGKILL when the job is stopped."
-        " Default: 3",
-        "elastic": "Go on without nodes that are lost while this many are left (torchrun alone)",
+        "script": "The training script: searched under code.path on the nodes, then on the control"
+        " machine; with ./, ../ or / a file of the control machine, which is copied",
+        "plan": "Show command, environment and files; start nothing",
+        "preflight": "First check that all ranks can communicate; start the job only if they can",
+        "detach": "Start the job and return; use status, logs and stop afterwards",
+        "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
+        "elastic": "Continue without lost nodes while this many are left (torchrun only)",
         "hang-timeout": HANG_TIMEOUT_HELP,
         "on-hang": ON_HANG_HELP,
         "skip-checks": SKIP_CHECKS_HELP,
@@ -82,24 +81,24 @@ def train(
     skip_checks: str | None = None,
     stop_leftovers: bool = False,
 ) -> None:
-    """Run a script on all devices of the cluster, by mpirun, horovodrun or torchrun.
+    """Run a script on all devices of the cluster, with mpirun, horovodrun or torchrun.
 
-    Every line comes as `NODE:RANK | text`; each rank's log is gathered in the run's folder. When
-    a rank fails, the first one is named and all others are stopped. Ctrl-C stops the job; a reader
-    that goes away (`| head -1`) does not: the logs have it all.
+    Prints every line as `NODE:RANK | text`, and copies the log of each rank to the run's folder. If
+    a rank fails, names the first one and stops all others. Ctrl-C stops the job. A reader that
+    exits (`| head -1`) does not stop it: the logs are complete.
 
     Examples:
-      invoke train main.py                    the cluster that was set up last
+      invoke train main.py                    run it on the cluster that you set up last
       invoke train main.py -- --steps 100     arguments of the script come after --
-      invoke train ./main.py                  this file, not that of the same name on the nodes
-      invoke train main.py --plan             the exact mpirun command, and what it would run with
-      invoke train main.py --preflight        start it only if all ranks meet and agree
-      invoke train main.py --elastic 3        torchrun: go on while three nodes are left
-      invoke train main.py --detach           start it and come back later: status, logs, stop
+      invoke train ./main.py                  use the file of the control machine
+      invoke train main.py --plan             show the exact command and environment
+      invoke train main.py --preflight        first check that ranks can communicate
+      invoke train main.py --elastic 3        torchrun: continue while three nodes are left
+      invoke train main.py --detach           start it and return: status, logs, stop
 
-    Exit codes: the job's own, 128+n when signal n ended it, 124 when it hung and was stopped, 125
-    when it was not started, 4 when the primary was lost and the job goes on without us, 130 after
-    Ctrl-C; with --detach 0.
+    Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and was stopped, 125 if it
+    was not started, 4 if the primary was lost and the job continues, 130 after Ctrl-C; with
+    --detach 0.
     """
     order = Order(
         grace_s=seconds("--grace", grace),

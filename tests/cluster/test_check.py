@@ -90,7 +90,8 @@ def test_all_pairs_are_tried_on_request(operator: Operator) -> None:
     assert ended.code == 0, ended.out
     assert "4 pings between NPUs and 4 TCP connections" in ended.out
     assert re.search(
-        r"Let all ranks meet\n  lab-\[1-2\]  ok +4 ranks met by Open MPI v4\.1\S+ \(mpi4py \S+\), "
+        r"Check communication between ranks\n"
+        r"  lab-\[1-2\]  ok +4 ranks met by Open MPI v4\.1\S+ \(mpi4py \S+\), "
         r"agree, and have the right sum, after \S+ s\n",
         ended.out,
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-ONCE = "press Ctrl-C again to stop at once"
+ONCE = "press Ctrl-C again to abort"
 PATIENT = """\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in background

@@ -21,9 +21,21 @@ def test_the_flags_stand_for_a_wish() -> None:
         ("soon", "tell", '--hang-timeout: "soon" is not a time such as 90s, 10m, 2h or 1d'),
         ("1.9", "tell", '--hang-timeout: "1.9" is less than 2 s'),
         ("1m", "cry", '--on-hang: "cry" is neither tell nor stop'),
-        ("1m", "stop", "--on-hang stop: nobody looks for hangs of a job that is started with --de"),
-        (None, "stop", "--on-hang stop: nobody looks for hangs of a job that is started with --de"),
-        ("1m", "tell", "--hang-timeout 1m: nobody looks for hangs of a job that is started with -"),
+        (
+            "1m",
+            "stop",
+            "--on-hang stop: a job that is started with --detach is not checked for han",
+        ),
+        (
+            None,
+            "stop",
+            "--on-hang stop: a job that is started with --detach is not checked for han",
+        ),
+        (
+            "1m",
+            "tell",
+            "--hang-timeout 1m: a job that is started with --detach is not checked for ",
+        ),
         ("", "tell", '--hang-timeout: "" is not a time'),
     ],
 )

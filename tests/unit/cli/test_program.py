@@ -345,7 +345,7 @@ def test_a_flag_of_invoke_that_would_lie_is_refused(flag: str, line: str, tmp_pa
     done = called(line.format(flag), tmp_path)
     said = json.loads(done.stdout)
     assert (done.returncode, said["exit_code"]) == (2, 2)
-    assert re.match("--[a-z-]+: could not be taken: ", said["message"])
+    assert re.match("--[a-z-]+: not accepted: ", said["message"])
     assert done.stderr == f"{said['message']}\n"
 
 
@@ -369,7 +369,7 @@ def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
         words = [f"--{name}" if len(name) > 1 else f"-{name}", *(["3"] if flag.takes_value else [])]
         with pytest.raises(SystemExit, match=r"^2$"):
             program.run(["invoke", "spoil", *words])
-        assert capsys.readouterr().err.startswith(f"--{flag.name}: could not be taken: ")
+        assert capsys.readouterr().err.startswith(f"--{flag.name}: not accepted: ")
     assert ran == []
 
 
@@ -384,13 +384,13 @@ def test_reset_does_not_run_where_it_was_asked_something_else(program: str, word
     argv = [sys.executable, "-c", program, "reset", "--yes", "--inventory", "none", *words.split()]
     done = subprocess.run(argv, capture_output=True, check=False, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert ": could not be taken: " in done.stderr
+    assert ": not accepted: " in done.stderr
 
 
 def test_before_a_job_too(tmp_path: Path) -> None:
     done = called("--dry train main.py", tmp_path)
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.startswith("--dry: could not be taken: the verb would be run all the same;")
+    assert done.stderr.startswith("--dry: not accepted: the verb would still run;")
 
 
 @pytest.mark.parametrize("line", ["status", "setup -p", "-d status", "train main.py -- --dry -e"])
@@ -441,7 +441,7 @@ def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
             ("--elastic",),
             (
                 "Flag <Argument: elastic> needed value and was not given one; -c train --help "
-                "shows what it takes\n"
+                "shows its flags\n"
             ),
         ),
     ],
@@ -461,12 +461,12 @@ def test_arguments_of_a_script_without_dashes_are_told_apart(
         ("lab.upp", "No idea what 'lab.upp' is; did you mean lab.up?"),
         ("nothing-like-it", "No idea what 'nothing-like-it' is; {} --list shows the verbs"),
         ("setup --invenotry x", "No idea what '--invenotry' is; did you mean --inventory?"),
-        ("check lab-2", "No idea what 'lab-2' is; {} check --help shows what it takes"),
+        ("check lab-2", "No idea what 'lab-2' is; {} check --help shows its flags"),
         (
             "train",
             (
                 "'train' did not receive required positional arguments: 'script'; {} train --help "
-                "shows what it takes"
+                "shows its flags"
             ),
         ),
     ],

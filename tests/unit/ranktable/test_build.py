@@ -182,7 +182,7 @@ def test_offline_the_inventory_s_devices_are_written_in_its_order(
     ("flags", "code", "problem"),
     [
         ({"nodes": "n7"}, 2, '--nodes: "n7" is not in '),
-        ({"nodes": "n9,n9"}, 2, "--nodes: a node is there twice"),
+        ({"nodes": "n9,n9"}, 2, "--nodes: a node is named twice"),
         ({"nodes": "n[9"}, 2, "--nodes: "),
         ({"devices": "5"}, 2, "--devices: n10 has no 5; it has 0,1"),
         ({"devices": "a"}, 2, '--devices: "a" is not a device id or a range'),

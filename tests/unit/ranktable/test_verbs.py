@@ -117,7 +117,7 @@ def test_convert_writes_whole_files_and_overwrites_nothing(
     text = path.read_text(encoding="utf-8")
     call(convert, str(path), output=str(path))
     assert path.read_text(encoding="utf-8") == text
-    with pytest.raises(Exit, match="it is there and holds something else") as caught:
+    with pytest.raises(Exit, match="it exists with other contents") as caught:
         call(convert, GOOD, output=str(path))
     assert (caught.value.code, path.read_text(encoding="utf-8")) == (2, text)
     call(convert, GOOD, output=str(path), force=True)
@@ -131,7 +131,7 @@ def test_convert_prints_the_table_and_says_elsewhere_what_was_left_out(
     out, err = capfd.readouterr()
     assert json.loads(out)["version"] == "1.0"
     assert err == (
-        "left out, because the new generation has no room: super_device_id, super_pod_list\n"
+        "left out, because the new generation cannot hold it: super_device_id, super_pod_list\n"
     )
     call(convert, GOOD, to="group-list", json=True)
     document = json.loads(capfd.readouterr().out)
@@ -190,12 +190,12 @@ def test_a_hostfile_and_the_hccn_conf_of_its_hosts_make_a_table(
         call(convert, str(hostfile), hccn_conf=words)
     with pytest.raises(Exit, match='"n1" is not HOST=FILE'):
         call(convert, str(hostfile), hccn_conf=["n1"])
-    with pytest.raises(Exit, match=r"hostfile: is a hostfile; say what .* --hccn-conf HOST=FILE"):
+    with pytest.raises(Exit, match=r"hostfile: is a hostfile; state the .* --hccn-conf HOST=FILE"):
         call(convert, str(hostfile))
 
 
 @pytest.mark.parametrize("flag", ["product", "job"])
 def test_unknown_words_are_wrong_use(flag: str) -> None:
-    with pytest.raises(Exit, match=f'--{flag}: "x" is none of ') as caught:
+    with pytest.raises(Exit, match=f'--{flag}: "x" is not one of ') as caught:
         call(ranktable.validate, GOOD, **{flag: "x"})
     assert caught.value.code == 2

@@ -81,8 +81,8 @@ def test_with_the_flag_they_are_ended(capsys: pytest.CaptureFixture[str]) -> Non
     said = "warning: lab-1: it is late\nlab-2: 1 process of job old ended\n"
     assert capsys.readouterr().err == said
     assert refusal(END, node("left 5 python3 main.py\n")) == (
-        "lab-2: could not end process 5 of job old: it lives on after SIGKILL (python3 main.py); "
-        "it may wait for the NPU driver: look at dmesg\nThe job was not started."
+        "lab-2: could not end process 5 of job old: it survived SIGKILL (python3 main.py); "
+        "it may wait for the NPU driver: see dmesg\nThe job was not started."
     )
 
 
