@@ -258,7 +258,7 @@ def test_a_verb_that_looks_needs_no_working_directory_that_it_may_write(
     inventory.write_text(f"cluster: x\nnodes:\n  a1: {node}\ndefaults: {{user: root}}\n")
     unwritable = Path("/sys")  # for root, too
     done = called(f"{verb} --inventory {inventory}", unwritable)
-    said = f"/sys/.ascendboot/runs: could not be written: .* is kept in {tmp_path}/ascendboot-"
+    said = f"/sys/.ascendboot/runs: could not be written: .* are kept in {tmp_path}/ascendboot-"
     assert re.match(said, done.stderr)
     # `status` has no job to ask about.
     assert done.returncode == (2 if verb == "status" else 4)
