@@ -1,4 +1,4 @@
-"""Every error that ascendboot raises on purpose, and the exit code it stands for."""
+"""Defines the errors that ascendboot raises, with their exit codes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 _EXCERPT = 200
 _LINE_ENDS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
-_MOST_TOLD = 200
-_LONGEST_TOLD = 600
+_MOST_PROBLEMS = 200
+_LONGEST_PROBLEM = 600
 
 
 def excerpt(text: str) -> str:
-    """So much of what a node or a file says as belongs into a message: its beginning, on one line.
+    """Shorten a text for a message: its beginning, on one line.
 
-    Whatever ends a line is shown by its number: what follows would look like a message of ours.
+    Line ends are escaped, so that quoted text cannot look like another message.
     """
     text = _LINE_ENDS.sub(_by_number, text[: _EXCERPT + 1])
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
@@ -28,47 +28,47 @@ def _by_number(found: re.Match[str]) -> str:
 
 
 class AscendbootError(Exception):
-    """Something went wrong that the operator can act on; its text is the whole message."""
+    """An error that the operator can act on; its text is the complete message."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UsageError(AscendbootError):
-    """The command line asks for something that does not exist or does not fit together."""
+    """The command line names something that does not exist, or is contradictory."""
 
     exit_code = 2
 
 
 class OutputError(AscendbootError):
-    """What was asked for was done, and could not be written to standard output."""
+    """The work was done, but the result could not be written to standard output."""
 
 
 class InventoryError(AscendbootError):
-    """The inventory cannot be used; carries every problem found, each as `file:line: key: what`.
+    """The inventory is invalid; holds every problem as `file:line: key: what`.
 
-    Its text has the first of them, and of a long one both ends: a file of 1 MiB has room for more
-    problems, and longer words, than anybody reads.
+    The text has the first problems and shortens long ones, because a hostile file could have
+    too many.
     """
 
     exit_code = 2
 
     def __init__(self, problems: Sequence[str]) -> None:
-        more = len(problems) - _MOST_TOLD
+        more = len(problems) - _MOST_PROBLEMS
         rest = [f"and {more} more problems; correct these first"] if more > 0 else []
-        super().__init__("\n".join([*map(_both_ends, problems[:_MOST_TOLD]), *rest]))
+        super().__init__("\n".join([*map(_both_ends, problems[:_MOST_PROBLEMS]), *rest]))
         self.problems = tuple(problems)
 
 
 def _both_ends(words: str) -> str:
-    """Where it is and what to do stand at the ends of a message."""
-    if len(words) <= _LONGEST_TOLD:
+    """Shorten a message in the middle: place and remedy are at its ends."""
+    if len(words) <= _LONGEST_PROBLEM:
         return words
-    half = _LONGEST_TOLD // 2
+    half = _LONGEST_PROBLEM // 2
     return f"{words[:half]} … {words[-half:]}"
 
 
 class NotUnderstoodError(AscendbootError):
-    """A tool answered in a form that its parser does not know; nothing was guessed."""
+    """The output of a tool has an unknown form; parsers never guess."""
 
     def __init__(self, tool: str, line_number: int, line: str, expected: str) -> None:
         super().__init__(
@@ -80,11 +80,11 @@ class NotUnderstoodError(AscendbootError):
 
 
 class ToolError(AscendbootError):
-    """A tool answered, in a known form, that it could not do what was asked."""
+    """A tool reported an error in a known form."""
 
 
 class NodeError(AscendbootError):
-    """Something went wrong on one node; the text begins with the node's name."""
+    """An error on one node; the text begins with the node's name."""
 
     def __init__(self, node: str, message: str) -> None:
         super().__init__(f"{node}: {message}")
@@ -93,32 +93,32 @@ class NodeError(AscendbootError):
 
 
 class UnreachableError(NodeError):
-    """The node could not be reached or would not let us in."""
+    """The node is unreachable, or refused the login."""
 
     exit_code = 4
 
 
 class CommandError(NodeError):
-    """A command on a node ended in a way its caller did not expect."""
+    """A command on a node ended with an unexpected result."""
 
 
 class PlanViolationError(NodeError):
-    """A step tried to write while it was only allowed to look: a bug in the step."""
+    """A step tried to write during a read-only phase: a bug in the step."""
 
 
 class LaunchError(AscendbootError):
-    """The job was not started; nothing of it runs."""
+    """The job was not started."""
 
     exit_code = 125
 
 
 class InterruptedRunError(AscendbootError):
-    """The operator pressed Ctrl-C; what was running on the nodes was let finish."""
+    """The operator pressed Ctrl-C; running commands on the nodes completed."""
 
     exit_code = 130
 
 
 class RankTableError(AscendbootError):
-    """A rank table could not be read, or what is asked of it cannot be made from it."""
+    """A rank table could not be read or converted."""
 
     exit_code = 2

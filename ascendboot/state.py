@@ -1,4 +1,4 @@
-"""The `.ascendboot` folder on the operator's side: current cluster, runs, what was applied."""
+"""The `.ascendboot` folder on the control machine: current cluster, runs, setup records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class State:
         return self.root / "runs"
 
     def cluster(self, name: str) -> Path:
-        """What is kept of one cluster between runs."""
+        """The folder of one cluster."""
         return self.root / "clusters" / name
 
     def known_hosts(self, cluster: str) -> Path:
@@ -54,14 +54,14 @@ class State:
         return self.cluster(cluster) / "known_hosts"
 
     def authority(self, cluster: str) -> Path:
-        """The folder of a cluster's CA keys; nobody else may read it."""
+        """The folder of a cluster's CA keys; only its owner may read it."""
         return self.cluster(cluster) / "ca"
 
     def nodes(self, cluster: str) -> dict[str, Any]:
-        """How each node was reached that was set up from here, by name.
+        """Read how each node that was set up from here was reached, by name.
 
         Raises:
-            AscendbootError: the file holds something else.
+            AscendbootError: the file has other contents.
         """
         path = self.cluster(cluster) / "nodes.json"
         if not path.is_file():
@@ -75,16 +75,16 @@ class State:
         return found
 
     def remember_nodes(self, cluster: str, nodes: Mapping[str, object]) -> None:
-        """Keep how each node was reached."""
+        """Record how each node was reached."""
         write_text(self.cluster(cluster) / "nodes.json", json.dumps(nodes, indent=2) + "\n")
 
     def control_keys(self, cluster: str) -> tuple[str, ...]:
-        """The keys under which this folder has set up a cluster, but for that of its CA."""
+        """The keys with which this folder set up a cluster, without the CA key."""
         path = self._control(cluster)
         return tuple(path.read_text().split()) if path.is_file() else ()
 
     def add_control_key(self, cluster: str, key: str) -> None:
-        """From now on what was set up under this key counts as set up from this folder."""
+        """Record a key: nodes that were set up with it belong to this folder."""
         keys = dict.fromkeys((*self.control_keys(cluster), key))
         write_text(self._control(cluster), "".join(f"{each}\n" for each in keys))
 
@@ -92,16 +92,16 @@ class State:
         return self.cluster(cluster) / "control"
 
     def remember_current(self, inventory: Path) -> None:
-        """Make `inventory` the one that verbs use when they are given none."""
+        """Make `inventory` the default of all verbs."""
         named = os.path.relpath(inventory, self.root.parent)
         _write(self.current, os.fsencode(f"{named}\n"))
 
     def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
-        """Keep what a setup left on the nodes, for `train` to hold the nodes against."""
+        """Write the record of a setup, which `train` compares with the nodes."""
         write_text(self.cluster(cluster) / "applied.json", json.dumps(applied, indent=2) + "\n")
 
     def applied(self, cluster: str) -> dict[str, object] | None:
-        """What the last setup left; None when there was none from this folder."""
+        """Read the record of the last setup; None without a setup from this folder."""
         path = self.cluster(cluster) / "applied.json"
         if not path.exists():
             return None
@@ -114,7 +114,7 @@ class State:
         return document
 
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
-        """The files that `setup` made here for `cluster`, but for the host keys it accepted."""
+        """The files that `setup` created here for `cluster`, without the accepted host keys."""
         folder = self.cluster(cluster)
         found = [
             folder / name for name in ("applied.json", "nodes.json", "control", "ca/.gitignore")
@@ -127,18 +127,18 @@ class State:
         return [path for path in found if path.is_file()]
 
     def forget_setup(self, cluster: str, inventory: Path) -> None:
-        """Remove what `setup` keeps here of a cluster whose nodes are no more, but for the runs."""
+        """Remove all files of a cluster without nodes, except the runs."""
         folder = self.cluster(cluster)
         for path in (*self.setup_left_here(cluster, inventory), folder / "lock"):
             path.unlink(missing_ok=True)
         for empty in (folder / "ca", folder, folder.parent, self.root):
-            with suppress(OSError):  # not there, or not empty: what else is there is not ours
+            with suppress(OSError):  # missing, or not empty: other files stay
                 empty.rmdir()
 
     def new_run(self, verb: str, *, hidden: Sequence[str] = ()) -> Run:
-        """A new folder for one call of ascendboot, which nobody else can read.
+        """Create the folder of one call of ascendboot, readable only by its owner.
 
-        The secrets in `hidden` stand in nothing that is kept there, but for what ranks print.
+        The secrets in `hidden` are masked in everything that is kept there, except rank logs.
         """
         run_id = _run_id(verb)
         folder = self.runs / run_id
@@ -148,14 +148,14 @@ class State:
 
     @staticmethod
     def new_run_elsewhere(verb: str, *, hidden: Sequence[str] = ()) -> Run:
-        """The same where the working directory takes nothing; nobody else may read it."""
+        """Create the folder elsewhere, for a read-only working directory."""
         run_id = _run_id(verb)
         folder = Path(tempfile.mkdtemp(prefix=f"ascendboot-{run_id}-"))
         return Run(run_id, folder, tuple(hidden))
 
     @contextmanager
     def locked(self, cluster: str, run_id: str) -> Iterator[None]:
-        """Hold this folder's lock of `cluster`, so that two setups do not write at once.
+        """Hold the local lock of `cluster`, so that two setups do not write at once.
 
         Raises:
             AscendbootError: another process holds it.
@@ -168,7 +168,7 @@ class State:
             except BlockingIOError as error:
                 lock.seek(0)
                 raise AscendbootError(
-                    f"{cluster}: could not start: another setup or reset is at work "
+                    f"{cluster}: could not start: another setup or reset runs "
                     f"({lock.read().strip()}); wait until it has ended, or end that process"
                 ) from error
             with _named(path):
@@ -187,18 +187,18 @@ class Run:
 
     @property
     def shown(self) -> str:
-        """The folder as messages name it: relative to the working directory where possible."""
+        """The folder for messages: relative to the working directory if possible."""
         here = os.path.relpath(self.folder)
         return str(self.folder) if here.startswith("..") else here
 
     def log_command(self, node: str, number: int, text: str) -> None:
-        """Keep one command of one node with its answer, without secrets."""
+        """Write one command of a node with its result, without secrets."""
         path = self.folder / node / f"{number:02}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(_encoded(masked(text, self.secrets)))
 
     def write_json(self, name: str, document: Mapping[str, object]) -> None:
-        """Keep a report in the run's folder, without secrets."""
+        """Write a report into the run's folder, without secrets."""
         document = masked_json(document, self.secrets)
         write_text(self.folder / name, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
@@ -209,12 +209,12 @@ def _run_id(verb: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put a file in place as a whole: written beside, then renamed; in UTF-8 in every locale."""
+    """Write a file atomically, in UTF-8 in every locale."""
     _write(path, _encoded(text))
 
 
 def _encoded(text: str) -> bytes:
-    # A name or an argument that is no text holds lone surrogates; in JSON this is what they are.
+    # Names and arguments that are not valid UTF-8 contain lone surrogates.
     return text.encode(errors="backslashreplace")
 
 
@@ -232,7 +232,7 @@ def _write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """An error in here names the file: a disk that is full does not say of which."""
+    """Add the file name to an OSError, which lacks it when a disk is full."""
     try:
         yield
     except OSError as error:

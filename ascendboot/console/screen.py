@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ascendboot.model.job import FirstFailure, JobReport
     from ascendboot.model.report import Report, StepResult
 
-_TOLD_BY_DETAIL = {
+_SHOWN_BY_DETAIL = {
     "reach",
     "ask",
     "judge",
@@ -39,11 +39,11 @@ _TOLD_BY_DETAIL = {
     "reset",
     "collective",
 }
-"""Phases without wishes: what was seen says more than the name of a step."""
+"""Phases without desired state, where the detail is clearer than the step's name."""
 
 
 def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
-    """Equal outcomes under one name for their nodes; problems first, the majority last."""
+    """Group equal outcomes of several nodes; problems first, the majority last."""
     groups: dict[tuple[Outcome, str, str, str], list[StepResult]] = defaultdict(list)
     for result in _satisfied_together(results):
         step = "" if result.outcome is Outcome.OK else result.step
@@ -66,29 +66,29 @@ def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
 
 
 def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
-    """The wishes of a phase that were true already, as one result per node that names them."""
-    told: list[StepResult] = []
-    wishes: dict[tuple[str, str], list[StepResult]] = defaultdict(list)
+    """Merge the satisfied steps of a phase into one result per node."""
+    others: list[StepResult] = []
+    satisfied: dict[tuple[str, str], list[StepResult]] = defaultdict(list)
     for result in results:
-        is_wish = result.phase not in _TOLD_BY_DETAIL and result.cause is None
-        if result.outcome is Outcome.OK and is_wish:
-            wishes[result.node, result.phase].append(result)
+        is_step = result.phase not in _SHOWN_BY_DETAIL and result.cause is None
+        if result.outcome is Outcome.OK and is_step:
+            satisfied[result.node, result.phase].append(result)
         else:
-            told.append(result)
-    return told + [
+            others.append(result)
+    return others + [
         replace(group[0], detail=", ".join(_satisfied(result) for result in group))
-        for group in wishes.values()
+        for group in satisfied.values()
     ]
 
 
 def _satisfied(result: StepResult) -> str:
-    """A wish that was true already; with the detail where its truth comes to an end."""
+    """Return the name of a satisfied step, with its detail if it expires."""
     ends = result.detail.startswith("expires in ")
     return f"{result.step} ({result.detail})" if ends else result.step
 
 
 def _own_words(result: StepResult, who: str = "") -> str:
-    """The detail without what stands before it on the line: node or nodes, and outcome."""
+    """Remove nodes and outcome from the detail, because the line already shows them."""
     words = result.detail
     if result.is_warning:
         words = words.removeprefix("warning: ")
@@ -108,7 +108,7 @@ _STYLE = {
 
 
 class Screen:
-    """Progress and results for a person; with `json_mode` everything goes to standard error."""
+    """Prints progress and results; with `json_mode` on standard error."""
 
     def __init__(self, *, json_mode: bool = False) -> None:
         self.json_mode = json_mode
@@ -117,27 +117,27 @@ class Screen:
 
     @property
     def lost_answer(self) -> bool:
-        """Whether lines of the answer, which without --json is what is said, were not written."""
+        """Whether lines of the result were lost; with --json the result is the document."""
         return self._out.lost and not self.json_mode
 
     def say(self, text: str, style: str = "") -> None:
-        """One line of progress."""
+        """Print one line."""
         self._out.line((text, style))
 
     def working(self, title: str) -> None:
-        """Say what is going on until the next phase is shown, to a person at a terminal."""
+        """Show the running phase at a terminal."""
         self._out.work(title)
 
     def rest(self) -> None:
-        """Nothing is going on any more."""
+        """Stop showing a running phase."""
         self._out.rest()
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
-        """One phase: its title, then one line per distinct outcome, exceptions first."""
+        """Print a phase: its title, then one line per distinct outcome, exceptions first."""
         self.rest()
         self._out.line((title, "bold"))
         for nodes, sample in folded(results):
-            # What a node says may have several lines: none of them shall look like one of ours.
+            # Output of a node may have several lines; they must not look like messages.
             words = (sample.detail or sample.step).replace("\n", "\n      ")
             label = (f"{_label(sample):<12}", _style(sample))
             self._out.line(f"  {nodes}  ", label, f" {words}")
@@ -145,13 +145,13 @@ class Screen:
                 self._out.line((_indented(sample.diff), "dim"))
 
     def json(self, document: Mapping[str, object]) -> None:
-        """The document on standard output, and nothing else; OutputError where that cannot be."""
+        """Print a document on standard output; OutputError if it cannot be written."""
         text = json.dumps(document, indent=2, ensure_ascii=not has_every_character(sys.stdout))
         self.text(escaped_json(text))
 
     @staticmethod
     def text(words: str) -> None:
-        """Lines on standard output: as they are for another program, legible for a person.
+        """Print lines on standard output, escaped only at a terminal.
 
         Raises:
             OutputError: not all of it could be written.
@@ -160,12 +160,12 @@ class Screen:
 
     @staticmethod
     def raw(*, to_stderr: bool) -> Callable[[bytes], None]:
-        """Where blocks of whole lines of a job go; raises OSError when nobody reads any more.
+        """Return a writer for blocks of a job's lines; it raises OSError without a reader.
 
-        A terminal gets them legible, anything else as they are.
+        Control characters are escaped only at a terminal.
         """
         stream = sys.stderr if to_stderr else sys.stdout
-        # Asked now: one that has hung up says that it is none.
+        # Checked now, because a terminal that hung up no longer counts as one.
         if not stream.isatty():
             return partial(pass_on, stream.fileno())
         descriptor, encoding = stream.fileno(), stream.encoding
@@ -173,20 +173,20 @@ class Screen:
 
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:
-        """Whether a person at a terminal reads these lines, and wants colours."""
+        """Return whether colours are on."""
         return writer_to(sys.stderr if to_stderr else sys.stdout).shows_colours
 
     def error(self, text: str) -> None:
-        """A failure, on standard error."""
+        """Print a failure on standard error."""
         self._err.line((text, "red"))
 
     def agrees(self, question: str) -> bool:
-        """What the person at the terminal answers; who answers nothing at all does not agree."""
+        """Ask a question at the terminal; no answer means no."""
         self.say(f"{question} [y/N]")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     def job(self, report: JobReport, folder: str) -> None:
-        """How a job ended: the first failing rank with its last words, or that all went well."""
+        """Print the end of a job: the cause or the first failing rank, and the exit code."""
         for note in report.notes:
             self.say(note, "yellow")
         if cause := report.cause:
@@ -221,7 +221,7 @@ class Screen:
         self.say(_indented(failure.message))
 
     def summary(self, report: Report, folder: str, *, planned: bool) -> None:
-        """The last line of a run: what was done, or what to read."""
+        """Print the last line of a run: changes, problems and the folder."""
         changes = report.count(Outcome.CHANGED, Outcome.WOULD_CHANGE)
         bad = report.count(Outcome.BLOCKED, Outcome.FAILED, Outcome.UNREACHABLE)
         words = "would change" if planned else "changed"
@@ -233,7 +233,7 @@ class Screen:
         self.say(f"{text}. Kept in {folder}", "red" if bad else "green")
 
     def verdict(self, report: Report, folder: str) -> None:
-        """The last line of a check: how much was found, of which kind."""
+        """Print the last line of a check: errors, warnings and the folder."""
         errors, warnings = report.problems, report.findings("warning")
         text = f"{report.cluster}: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
         if report.interrupted:
@@ -243,7 +243,7 @@ class Screen:
 
 
 def _label(result: StepResult) -> str:
-    """The word before a detail: the outcome, or `warning` where all is well but for that."""
+    """Return the label of a detail: the outcome, or `warning`."""
     return "warning" if result.is_warning else result.outcome.value.replace("_", " ")
 
 

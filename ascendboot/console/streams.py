@@ -1,4 +1,4 @@
-"""Writes the output of ranks to the terminal and to files without blocking the job."""
+"""Writes to terminals, pipes and files; unsafe characters are escaped."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 _C0: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
-"""But for the tab, the newline and the carriage return."""
+"""C0 without tab, newline and carriage return."""
 _NOT_ASCII: Final = "\x80-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-"""C1, where a terminal may take one character for `ESC [`, and what reorders or ends a line."""
+"""C1, which terminals may read as `ESC [`, and characters that reorder or end a line."""
 _COLOUR: Final = r"\x1b\[[0-9;:]{0,32}m"
-"""SGR alone; behind `[>` or `[?` the same letter sets modes of the terminal."""
+"""SGR only; after `[>` or `[?` the same letter sets terminal modes."""
 _RESET: Final = ("\x1b[0m", "\x1b[m")
 
 _IN_WORDS: Final = re.compile(rf"{_COLOUR}|(?P<shown>[{_C0}\r{_NOT_ASCII}]+)")
-# Keras goes back over its bar before it returns to the start of the line.
+# Keras prints backspaces before the carriage return of its progress bar.
 _IN_LINES: Final = re.compile(
     rf"(?P<colour>{_COLOUR})|(?P<end>\n)|\x08+(?=\r)|(?P<shown>[{_C0}{_NOT_ASCII}]+)"
 )
@@ -34,14 +34,14 @@ _NOT_PLAIN: Final = re.compile(rb"[^\t\n\r -~]")
 
 
 def legible(words: str) -> str:
-    """Words for a person: colours go, any other control character is shown by its number."""
+    """Remove colours from a text, and escape all other control characters."""
     return _IN_WORDS.sub(_number, words)
 
 
 def legible_lines(block: bytes, encoding: str) -> bytes:
-    """Whole lines of ranks for a terminal: colours stay, and end with their line.
+    """Prepare whole lines of ranks for a terminal: colours stay, and end with their line.
 
-    The way back to the start of a line stays, too: progress bars need it.
+    Carriage returns stay, because progress bars need them.
     """
     if _NOT_PLAIN.search(block) is None:
         return block
@@ -53,7 +53,7 @@ def legible_lines(block: bytes, encoding: str) -> bytes:
             colour = match[0]
             return colour
         if match["end"]:
-            # A colour, or words made invisible, would go on in what others say next.
+            # Otherwise a colour would continue in the next lines.
             reset = "" if not colour or colour in _RESET else _RESET[0]
             colour = ""
             return f"{reset}\n"
@@ -64,7 +64,7 @@ def legible_lines(block: bytes, encoding: str) -> bytes:
 
 
 def escaped_json(document: str) -> str:
-    """A JSON document, which means the same, without the characters that JSON need not escape."""
+    """Escape further characters of a JSON document without changing its meaning."""
     return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 
@@ -73,21 +73,21 @@ def _number(match: re.Match[str]) -> str:
 
 
 _REFUSING = {"strict", "surrogateescape"}
-"""What Python does by itself about a character that the encoding has not."""
+"""Error handlers of Python that refuse characters outside of the encoding."""
 
 
 class BestEffortStream:
-    """A stream for a person: what does not get through to the reader is lost, and ends nothing."""
+    """A stream for a person; lost output does not end the program."""
 
     def __init__(self, stream: TextIO) -> None:
         _take_every_character(stream)
         self._stream = stream
         self.lost = False
-        """Whether words are missing for another reason than that the reader has read enough."""
+        """Whether output was lost although the reader did not close the pipe."""
 
     @property
     def encoding(self) -> str:
-        """How characters become bytes."""
+        """The encoding of the stream."""
         return self._stream.encoding
 
     def isatty(self) -> bool:
@@ -95,7 +95,7 @@ class BestEffortStream:
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """The descriptor below."""
+        """The file descriptor."""
         return self._stream.fileno()
 
     def write(self, words: str) -> int:
@@ -109,17 +109,17 @@ class BestEffortStream:
         return len(words)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every write is flushed."""
 
 
 def write_document(stream: TextIO, words: str) -> None:
-    """Write what another program is to read; that it has read enough (`| head -1`) ends nothing.
+    """Write a document for another program; a closed pipe (`| head -1`) is not an error.
 
     Raises:
         OutputError: not all of it could be written.
     """
     try:
-        _take_every_character(stream)  # which writes what is held back
+        _take_every_character(stream)  # this also flushes the buffer
         _write(stream, words)
     except BrokenPipeError:
         _lead_nowhere(stream)
@@ -128,13 +128,13 @@ def write_document(stream: TextIO, words: str) -> None:
 
 
 def lost_document(stream: TextIO, error: OSError) -> OutputError:
-    """What ends a verb whose answer could not be written."""
-    _lead_nowhere(stream)  # or Python tries again at its end
+    """Return the error for a result that could not be written."""
+    _lead_nowhere(stream)  # otherwise Python tries again at exit
     return OutputError(f"standard output: could not be written: {error.strerror or error}")
 
 
 def pass_on(descriptor: int, block: bytes) -> None:
-    """Write all of a block, also where the descriptor is one that does not wait for its reader."""
+    """Write all of a block, also to a non-blocking descriptor."""
     rest = memoryview(block)
     while rest:
         select.select([], [descriptor], [])
@@ -143,7 +143,7 @@ def pass_on(descriptor: int, block: bytes) -> None:
 
 
 def pass_on_to_terminal(descriptor: int, block: bytes) -> None:
-    """As `pass_on`; a terminal that hung up is a reader who is gone."""
+    """Write as `pass_on`; a terminal that hung up counts as a closed pipe."""
     try:
         pass_on(descriptor, block)
     except OSError as error:
@@ -153,13 +153,13 @@ def pass_on_to_terminal(descriptor: int, block: bytes) -> None:
 
 
 def _take_every_character(stream: TextIO) -> None:
-    """Words of jobs and nodes may hold what the encoding has not: it is shown by its number."""
+    """Escape characters that the encoding lacks, for output of jobs and nodes."""
     if isinstance(stream, TextIOWrapper) and stream.errors in _REFUSING:
         stream.reconfigure(errors="backslashreplace")
 
 
 def _write(stream: TextIO, words: str) -> None:
-    """Write at once, past Python's buffer: what it holds may be lost, or spoil the end."""
+    """Write without Python's buffer, which could be lost at exit."""
     stream.flush()
     descriptor = _descriptor(stream)
     if descriptor is None:
@@ -171,19 +171,19 @@ def _write(stream: TextIO, words: str) -> None:
 def _descriptor(stream: TextIO) -> int | None:
     try:
         return stream.fileno()
-    except UnsupportedOperation:  # it is in memory
+    except UnsupportedOperation:  # a stream in memory
         return None
 
 
 def _lead_nowhere(stream: TextIO) -> None:
-    """What is done on the nodes is not for the reader alone: it goes on without one."""
+    """Redirect a broken stream to /dev/null, so that the work on the nodes continues."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _tell_on(stream: TextIO, error: OSError) -> None:
-    """Somebody may read standard error, and take the end of the other for the end of the work."""
+    """Report on standard error that standard output is broken, while the work continues."""
     if isinstance(error, BrokenPipeError) or stream is not sys.stdout:
         return
     why = error.strerror or error
@@ -191,53 +191,53 @@ def _tell_on(stream: TextIO, error: OSError) -> None:
 
 
 Part: TypeAlias = "str | tuple[str, str]"
-"""Some text of a line, or text and style, in rich's words: ("failed", "red")."""
+"""A part of a line, or a part with a style of rich: ("failed", "red")."""
 
-_WISHES = ("FORCE_COLOR", "TTY_COMPATIBLE")
-"""With these a reader that is no terminal asks for colours; rich understands them."""
+_COLOUR_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables that turn colours on without a terminal, as in rich."""
 
 
 class Writer(Protocol):
-    """Where lines go."""
+    """Writes lines."""
 
     @property
     def shows_colours(self) -> bool:
-        """Whether the reader sees colours, and wants them."""
+        """Whether colours are on."""
         ...
 
     @property
     def lost(self) -> bool:
-        """Whether not all lines could be written, though the reader is there."""
+        """Whether lines were lost although the reader did not close the pipe."""
         ...
 
     def line(self, *parts: Part) -> None:
-        """Write one line, or several where there are line ends in it."""
+        """Write one line, or several if the text has line ends."""
         ...
 
     def work(self, title: str) -> None:
-        """Say what is going on until `rest`, to a person at a terminal alone."""
+        """Show a spinner with this title until `rest`, only at a terminal."""
         ...
 
     def rest(self) -> None:
-        """Nothing is going on any more."""
+        """Remove the spinner."""
         ...
 
 
 def writer_to(stream: TextIO) -> Writer:
-    """What suits the stream; rich takes longer to import than most nodes take to answer."""
+    """Return a writer that suits the stream; rich is slow to import."""
     lasting = BestEffortStream(stream)
-    if stream.isatty() or any(os.environ.get(wish) for wish in _WISHES):
+    if stream.isatty() or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
         return _Coloured(lasting)
     return _Plain(lasting)
 
 
 def write_plainly(stream: TextIO, words: str) -> None:
-    """Say why a verb ends, plainly: nothing is loaded for it."""
+    """Write a message without colours."""
     _Plain(BestEffortStream(stream)).line(words)
 
 
 def has_every_character(stream: TextIO) -> bool:
-    """Whether its encoding is one of Unicode's; one that encodes nothing has them all, too."""
+    """Return whether the stream can encode every character."""
     return (stream.encoding or "utf").lower().startswith("utf")
 
 

@@ -69,7 +69,7 @@ def test_a_broken_record_is_named_with_what_to_do(tmp_path: Path) -> None:
 
 def test_a_second_setup_is_told_who_is_at_work(tmp_path: Path) -> None:
     state = State(tmp_path)
-    message = r"lab: could not start: another setup or reset is at work \(run one, .*\)"
+    message = r"lab: could not start: another setup or reset runs \(run one, .*\)"
     with (
         state.locked("lab", "one"),
         pytest.raises(AscendbootError, match=message),
