@@ -286,16 +286,16 @@ def _everywhere(silent: _Silent, results: Mapping[str, ProbeResults]) -> list[Fi
     count = sum(len(sources) for groups in silent.values() for sources in groups.values())
     if len(reasons) != 1 or count != len(pairs) or count <= _MOST_PAIRS_SINGLY:
         return []
-    asked = Counter((probe.port, probe.use) for found in results.values() for probe in found.tcp)
-    unheard = Counter(
+    tried = Counter((probe.port, probe.use) for found in results.values() for probe in found.tcp)
+    failed = Counter(
         (probe.port, probe.use)
         for groups in silent.values()
         for (tcp, _), sources in groups.items()
         for probe in tcp
         for _ in sources
     )
-    ports = sorted(unheard)
-    if any(unheard[port] != asked[port] for port in ports):
+    ports = sorted(failed)
+    if any(failed[port] != tried[port] for port in ports):
         return []
     [reason] = reasons
     return [

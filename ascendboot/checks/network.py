@@ -107,14 +107,14 @@ def _without_ip(node: Node, used: Sequence[DeviceNetwork], *, is_needed: bool) -
 
 
 def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
-    wishes = {device.device_id: device.device_ip for device in node.devices if device.device_ip}
+    stated = {device.device_id: device.device_ip for device in node.devices if device.device_ip}
     for network in used:
-        wish, ip = wishes.get(network.device_id), network.device_ip
-        if wish and ip and _addresses(wish) != _addresses(ip):
+        wanted, ip = stated.get(network.device_id), network.device_ip
+        if wanted and ip and _addresses(wanted) != _addresses(ip):
             yield error(
                 "device-ip-differs",
                 (node.name,),
-                f"device {network.device_id} has the IP {ip}; the inventory states {wish}",
+                f"device {network.device_id} has the IP {ip}; the inventory states {wanted}",
                 "Correct the inventory, or set the IP of the device with hccn_tool",
             )
 

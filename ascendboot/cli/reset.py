@@ -173,7 +173,7 @@ def _take_back(
             if planning:
                 walk.plan()
             elif not walk.has_work:
-                walk.say_nothing()
+                walk.report_nothing()
             else:
                 ask.agreed(f"Take back the setup of {walk.cluster.name}?", _removal_lines(walk))
                 walk.apply(session.fenced(session.hosts))

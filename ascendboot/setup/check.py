@@ -13,7 +13,7 @@ from ascendboot.facts.query import value_of
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.apply import code_planned, sides_of
 from ascendboot.setup.phases import COMPARE, SETUP
-from ascendboot.setup.plan import our_ports
+from ascendboot.setup.plan import sshd_ports
 from ascendboot.setup.results import checked, found
 from ascendboot.setup.steps import Change
 from ascendboot.setup.verify import (
@@ -56,7 +56,7 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     if survey.sender is not None:
         compared += _code(survey.sender, facts)
     survey.progress.end(COMPARE, compared)
-    ports = {node.name: port for node in known for port in our_ports(node, facts)[:1]}
+    ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
     logins = _logins(cluster, facts, surveyed.context)
     verification = Verification(cluster.primary_name, logins, probes)

@@ -144,10 +144,10 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
             f"it is taken by {', '.join(sorted({str(holders[n]) for n in nodes}))}",
             "State another ssh.port, or `auto`",
         )
-    ours: Counter[int] = Counter(
+    used: Counter[int] = Counter(
         port for node in cluster.nodes for port in _last_ports(node, facts)
     )
-    candidates: list[int] = [*(port for port, _ in ours.most_common()), *CANDIDATE_PORTS]
+    candidates: list[int] = [*(port for port, _ in used.most_common()), *CANDIDATE_PORTS]
     for port in candidates:
         if not any(port in ports for ports in taken.values()):
             return port
@@ -167,11 +167,11 @@ def _taken_ports(cluster: Cluster, node: Node, facts: ClusterFacts) -> dict[int,
     return kept | {
         listener.port: listener.holder
         for listener in value_of(facts.nodes[node.name].listeners) or ()
-        if not _is_ours(node, listener, facts)
+        if not _is_cluster_sshd(node, listener, facts)
     }
 
 
-def _is_ours(node: Node, listener: Listener, facts: ClusterFacts) -> bool:
+def _is_cluster_sshd(node: Node, listener: Listener, facts: ClusterFacts) -> bool:
     """Whether the cluster's own sshd listens there."""
     installed = facts.sshd_side(node.name)
     if node.container is None or node.name in facts.sshd_sides:
@@ -180,16 +180,16 @@ def _is_ours(node: Node, listener: Listener, facts: ClusterFacts) -> bool:
     return bool(installed.sshd_pids) and listener.port == installed.port
 
 
-def our_ports(node: Node, facts: ClusterFacts) -> list[int]:
+def sshd_ports(node: Node, facts: ClusterFacts) -> list[int]:
     """The ports on which the cluster's own sshd listens on a node; none where it does not run."""
     listeners = value_of(facts.nodes[node.name].listeners) or ()
-    return [item.port for item in listeners if _is_ours(node, item, facts)]
+    return [item.port for item in listeners if _is_cluster_sshd(node, item, facts)]
 
 
 def _last_ports(node: Node, facts: ClusterFacts) -> list[int]:
     """Where the cluster's sshd listens on a node, or did before it ended."""
     configured = facts.sshd_side(node.name).port
-    return our_ports(node, facts) or ([] if configured is None else [configured])
+    return sshd_ports(node, facts) or ([] if configured is None else [configured])
 
 
 def _left_servers(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:

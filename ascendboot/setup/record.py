@@ -52,13 +52,13 @@ class NodeRecord:
         self, installed: Installed, host: Installed | None = None, *, now: float
     ) -> tuple[str, ...]:
         """What is no longer as setup left it, or has run out by the time `now`."""
-        told = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
+        problems = [] if host is None else _problems(self.host_files, self.host_sshd, host, now)
         kept = (self.expires or {}).items()
-        told += [f"{path} has expired" for path, end in kept if end < now]
+        problems += [f"{path} has expired" for path, end in kept if end < now]
         if self.engine and not installed.files:
-            return ("nothing that setup left is in the container: it is a new one", *told)
+            return ("nothing that setup left is in the container: it is a new one", *problems)
         sshd = None if self.host_sshd else self.sshd
-        return (*_problems(self.files, sshd, installed, now), *told)
+        return (*_problems(self.files, sshd, installed, now), *problems)
 
 
 def _problems(

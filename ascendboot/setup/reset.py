@@ -50,7 +50,7 @@ class Leftovers:
     """What could not be removed."""
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
         return not self.files and self.sshd is None and not self.has_empty
 
@@ -100,34 +100,34 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Part:
+class SideLeftovers:
     """What is left on one side of a node."""
 
-    way: ContainerExec | None
+    container: ContainerExec | None
     """How to run commands in the container; None: the host side."""
     left: Leftovers
     code: SentCode
 
     @classmethod
-    def read(cls, way: ContainerExec | None, left: Result, code: Result) -> Part:
+    def read(cls, container: ContainerExec | None, left: Result, code: Result) -> SideLeftovers:
         """Parses the output of both queries, or both removals."""
-        return cls(way, parse_leftovers(left), parse_sent_code(code))
+        return cls(container, parse_leftovers(left), parse_sent_code(code))
 
 
 @dataclass(frozen=True)
-class Found:
+class NodeLeftovers:
     """What is left on a node, the workload side first, and its jobs."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SideLeftovers, ...]
     jobs: dict[str, JobProbe]
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return all(part.left.is_nothing and not part.code.files for part in self.parts)
+        return all(part.left.is_empty and not part.code.files for part in self.parts)
 
 
-def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = None) -> Found:
+def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = None) -> NodeLeftovers:
     """Query a node, in one execution per side; a removed container left nothing.
 
     `former`: the node as it was at the last setup, where that knew it by another container.
@@ -139,36 +139,38 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     if former is None:
         return found
     before = _find(cluster, former, host)
-    inside = tuple(part for part in before.parts if part.way is not None)
-    return Found((*inside, *found.parts), {**before.jobs, **found.jobs})
+    inside = tuple(part for part in before.parts if part.container is not None)
+    return NodeLeftovers((*inside, *found.parts), {**before.jobs, **found.jobs})
 
 
-def _find(cluster: Cluster, node: Node, host: HostSide) -> Found:
-    asked = [
+def _find(cluster: Cluster, node: Node, host: HostSide) -> NodeLeftovers:
+    queries = [
         sent_code_query(cluster.name),
         leftovers_query(cluster.name),
         probe_below(base_script(cluster.name)),
     ]
     fact = container_query(node).get("container")
     if fact is None:
-        code, left, jobs = host.run_all(asked)
-        return Found((Part.read(None, left, code),), probe_result(jobs))
-    code, left, said = host.run_all([*asked[:2], fact.command])
-    on_host = Part.read(None, left, code)
-    answer = answer_to(fact, said)
-    way = container_exec(node, answer)
-    if way is not None:
-        code, left, jobs = host.inside(way).run_all(asked)
-        return Found((Part.read(way, left, code), on_host), probe_result(jobs))
+        code, left, jobs = host.run_all(queries)
+        return NodeLeftovers((SideLeftovers.read(None, left, code),), probe_result(jobs))
+    code, left, engines_result = host.run_all([*queries[:2], fact.command])
+    on_host = SideLeftovers.read(None, left, code)
+    answer = answer_to(fact, engines_result)
+    container = container_exec(node, answer)
+    if container is not None:
+        code, left, jobs = host.inside(container).run_all(queries)
+        return NodeLeftovers(
+            (SideLeftovers.read(container, left, code), on_host), probe_result(jobs)
+        )
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
-        return Found((on_host,), {})
+        return NodeLeftovers((on_host,), {})
     why = next(iter(obstacles(node, answer)))
     what = f"could not look at what setup left in the container {node.container}"
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
 
 
-def remove_found(cluster: Cluster, found: Found, host: HostSide) -> Found:
+def remove_found(cluster: Cluster, found: NodeLeftovers, host: HostSide) -> NodeLeftovers:
     """Remove everything, the host side last. Returns what was there, with problems.
 
     Raises:
@@ -177,34 +179,38 @@ def remove_found(cluster: Cluster, found: Found, host: HostSide) -> Found:
     work = (sent_code_removal(cluster.name), removal(cluster.name))
     parts = []
     for part in found.parts:
-        side = host.inside(part.way) if part.way else host
+        side = host.inside(part.container) if part.container else host
         code, left = side.run_all(work)
-        parts.append(Part.read(part.way, left, code))
+        parts.append(SideLeftovers.read(part.container, left, code))
     return replace(found, parts=tuple(parts))
 
 
-def results(node: str, found: Found, done: Outcome, duration_s: float = 0.0) -> list[StepResult]:
+def results(
+    node: str, found: NodeLeftovers, done: Outcome, duration_s: float = 0.0
+) -> list[StepResult]:
     """What was or would be removed on one node."""
-    told = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
-    if not any(result.step in {"sshd", "files", "code"} for result in told):
+    step_results = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
+    if not any(result.step in {"sshd", "files", "code"} for result in step_results):
         words = "nothing of ascendboot is here"
-        told.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
-    return told
+        step_results.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
+    return step_results
 
 
-def _of_part(node: str, part: Part, done: Outcome, duration_s: float) -> Sequence[StepResult]:
-    left, told = part.left, []
-    place = f" in the container {part.way.container}" if part.way else ""
+def _of_part(
+    node: str, part: SideLeftovers, done: Outcome, duration_s: float
+) -> Sequence[StepResult]:
+    left, step_results = part.left, []
+    place = f" in the container {part.container.container}" if part.container else ""
     would = "would be " if done is Outcome.WOULD_CHANGE else ""
     if part.code.files:
         words = f"{would}removed{place}, {part.code.files} files of the code that setup sent"
-        told.append(_result(node, "code", done, words, duration_s))
+        step_results.append(_result(node, "code", done, words, duration_s))
     if left.sshd is not None:
         words = f"the cluster's sshd{place} {would}stopped"
-        told.append(_result(node, "sshd", done, words, duration_s))
+        step_results.append(_result(node, "sshd", done, words, duration_s))
     if left.files or left.has_empty:
         words = f"{left.base}{place} {would}removed, {left.files} files of ascendboot"
-        told.append(_result(node, "files", done, words, duration_s))
+        step_results.append(_result(node, "files", done, words, duration_s))
     remedy = "keep what is wanted and remove the rest by hand"
     cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
     for step, paths, where in (
@@ -215,9 +221,9 @@ def _of_part(node: str, part: Part, done: Outcome, duration_s: float) -> Sequenc
             names = ", ".join(paths[:_SHOWN]) + (", …" if len(paths) > _SHOWN else "")
             words = f"left alone {where}: {names}"
             found = _result(node, step, Outcome.OK, words, duration_s)
-            told.append(replace(found, cause=cause))
+            step_results.append(replace(found, cause=cause))
     return [
-        *told,
+        *step_results,
         *(
             _result(node, "files", Outcome.FAILED, f"{node}: {words}{place}", duration_s)
             for words in (*left.problems, *part.code.problems)
@@ -239,7 +245,7 @@ def _result(node: str, step: str, outcome: Outcome, detail: str, duration_s: flo
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
 
-_ASK = "Query every node"
+_QUERY = "Query every node"
 
 
 @dataclass
@@ -253,7 +259,7 @@ class Reset:
     """Taken on the primary before anything is removed."""
     former: Mapping[str, Node]
     """Nodes that had another container at the last setup, as they were then."""
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
     def cluster(self) -> Cluster:
@@ -263,34 +269,34 @@ class Reset:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to remove."""
-        return bool(self.here) or any(not found.is_nothing for found in self.found.values())
+        return bool(self.here) or any(not found.is_empty for found in self.found.values())
 
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
-        told = self._ask(*connect(self.cluster.nodes))
-        self.progress.end(_ASK, told)
-        return _is_well(told)
+        step_results = self._query(*connect(self.cluster.nodes))
+        self.progress.end(_QUERY, step_results)
+        return _all_ok(step_results)
 
     def plan(self) -> None:
         """Report what would be removed."""
-        told = [
+        step_results = [
             result
             for node, found in self.found.items()
             for result in results(node, found, Outcome.WOULD_CHANGE)
         ]
-        told += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
-        self.progress.end("What reset would remove", told or [_nothing_here()])
+        step_results += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
+        self.progress.end("What reset would remove", step_results or [_nothing_to_remove()])
 
-    def say_nothing(self) -> None:
+    def report_nothing(self) -> None:
         """Report that there was nothing to remove."""
-        told = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
-        self.progress.end("Remove what setup installed", [*told, _nothing_here()])
+        step_results = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
+        self.progress.end("Remove what setup installed", [*step_results, _nothing_to_remove()])
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Remove everything under the cluster's lock, in one execution per node."""
         if self.progress.interrupted.is_set():
             return
-        if any(not found.is_nothing for found in self.found.values()):
+        if any(not found.is_empty for found in self.found.values()):
             try:
                 lock = self._locked(hosts[self.cluster.primary_name])
             except NodeError as error:
@@ -298,29 +304,29 @@ class Reset:
                 return
             if lock.broke:
                 words = f"broke the lock of {lock.broke}"
-                told = [ok(self.cluster.primary_name, "ask", "lock", words, 0.0)]
-                self.progress.end("Lock the cluster", told)
+                step_results = [ok(self.cluster.primary_name, "ask", "lock", words, 0.0)]
+                self.progress.end("Lock the cluster", step_results)
             # A job may have started since the operator was asked.
-            told = self._ask(hosts, {})
-            if not _is_well(told):
-                self.progress.end(_ASK, told)
+            step_results = self._query(hosts, {})
+            if not _all_ok(step_results):
+                self.progress.end(_QUERY, step_results)
                 return
         began = time.monotonic()
         answers = self.progress.for_each(
             hosts, lambda node: remove_found(self.cluster, self.found[node.name], hosts[node.name])
         )
         took = time.monotonic() - began
-        told = []
+        step_results = []
         for node, answer in answers.items():
             if isinstance(answer, NodeError):
-                told.append(failed("reset", "files", answer, took))
+                step_results.append(failed("reset", "files", answer, took))
             else:
-                told += results(node, answer, Outcome.CHANGED, took)
-        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in told):
-            told += self._clear_here()
-        self.progress.end("Remove what setup installed", told)
+                step_results += results(node, answer, Outcome.CHANGED, took)
+        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in step_results):
+            step_results += self._clear_here()
+        self.progress.end("Remove what setup installed", step_results)
 
-    def _ask(
+    def _query(
         self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
     ) -> list[StepResult]:
         """Queries the nodes that were reached, and lists jobs that block reset."""
@@ -330,15 +336,15 @@ class Reset:
             lambda node: find(self.cluster, node, hosts[node.name], self.former.get(node.name)),
         )
         took = time.monotonic() - began
-        told: list[StepResult] = []
+        step_results: list[StepResult] = []
         for node in self.cluster.nodes:
             answer = errors.get(node.name) or answers[node.name]
             if isinstance(answer, NodeError):
-                told.append(failed("ask", "questions", answer, took))
+                step_results.append(failed("ask", "questions", answer, took))
             else:
                 self.found[node.name] = answer
-                told.append(ok(node.name, "ask", "questions", "answered", took))
-        return told + _of_running({name: found.jobs for name, found in self.found.items()})
+                step_results.append(ok(node.name, "ask", "questions", "answered", took))
+        return step_results + _of_running({name: found.jobs for name, found in self.found.items()})
 
     def _locked(self, host: HostSide) -> Lock:
         """Take the lock through the primary.
@@ -348,8 +354,10 @@ class Reset:
         """
         primary, inside = self.cluster.primary_name, self.locks.inside
         lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
-        for way in (part.way for part in self.found[primary].parts if part.way is not None):
-            answer = answer_to(inside, host.inside(way).hold(inside.command))
+        for container in (
+            part.container for part in self.found[primary].parts if part.container is not None
+        ):
+            answer = answer_to(inside, host.inside(container).hold(inside.command))
             lock = lock.and_then(held_lock(primary, answer))
         return lock
 
@@ -361,7 +369,7 @@ class Reset:
             if path.parent.name == "ca":
                 with suppress(OSError):  # not empty: other files stay
                     path.parent.rmdir()
-        return results or [_nothing_here()]
+        return results or [_nothing_to_remove()]
 
     @staticmethod
     def _of_file(path: Path, outcome: Outcome) -> StepResult:
@@ -370,8 +378,8 @@ class Reset:
         return StepResult(node=HERE, phase="reset", step="files", outcome=outcome, detail=detail)
 
 
-def _is_well(told: Sequence[StepResult]) -> bool:
-    return all(result.outcome is Outcome.OK for result in told)
+def _all_ok(step_results: Sequence[StepResult]) -> bool:
+    return all(result.outcome is Outcome.OK for result in step_results)
 
 
 def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
@@ -389,6 +397,6 @@ def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
     ]
 
 
-def _nothing_here() -> StepResult:
+def _nothing_to_remove() -> StepResult:
     detail = "nothing to remove on the control machine"
     return StepResult(node=HERE, phase="reset", step="files", outcome=Outcome.OK, detail=detail)

@@ -211,22 +211,26 @@ class Survey:
             Stopped: the operator interrupted.
         """
         hosts = self._reach(connect)
-        asked = self._ask(hosts)
+        answered = self._query(hosts)
         facts = ClusterFacts(
             nodes={
-                node.name: with_stated(self.cluster, node, asked[node.name].facts)
+                node.name: with_stated(self.cluster, node, answered[node.name].facts)
                 for node in self.cluster.nodes
-                if node.name in asked
+                if node.name in answered
             },
-            installed={name: answer.installed for name, answer in asked.items()},
-            sshd_sides={name: a.sshd_side for name, a in asked.items() if a.sshd_side is not None},
+            installed={name: answer.installed for name, answer in answered.items()},
+            sshd_sides={
+                name: a.sshd_side for name, a in answered.items() if a.sshd_side is not None
+            },
             unused_hosts={
-                name: a.unused_host for name, a in asked.items() if a.unused_host is not None
+                name: a.unused_host for name, a in answered.items() if a.unused_host is not None
             },
-            old_containers={name: a.old_container for name, a in asked.items() if a.old_container},
+            old_containers={
+                name: a.old_container for name, a in answered.items() if a.old_container
+            },
         )
         sides = {name: Sides(host, host) for name, host in hosts.items()}
-        sides |= {name: answer.sides for name, answer in asked.items()}
+        sides |= {name: answer.sides for name, answer in answered.items()}
         return Surveyed(facts, sides, self._check(facts, self._of_control(facts, sides)))
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
@@ -246,44 +250,44 @@ class Survey:
         )
         return hosts
 
-    def _ask(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
+    def _query(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers]:
         """Query every node that was reached; one node's error does not stop the others."""
         self.progress.begin(QUERY)
         began = time.monotonic()
         answers = self._answers(hosts)
         took = time.monotonic() - began
-        asked: dict[str, NodeAnswers] = {}
+        answered: dict[str, NodeAnswers] = {}
         results: list[StepResult] = []
         for node in self.cluster.nodes:
             answer = answers.get(node.name)
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             elif answer is not None:
-                asked[node.name] = answer
+                answered[node.name] = answer
                 results.append(ok(node.name, "ask", "questions", "answered", took))
                 if answer.broke:
                     words = f"broke the lock of {answer.broke}"
                     results.append(ok(node.name, "ask", "lock", words, took))
         self.progress.end(QUERY, results)
-        return asked
+        return answered
 
     def _answers(self, hosts: Mapping[str, HostSide]) -> dict[str, NodeAnswers | NodeError]:
         """All answers; queried again where another run held the lock meanwhile."""
         outdated = threading.Event()
 
         def work(node: Node) -> NodeAnswers:
-            asked = self._ask_node(node, hosts[node.name])
-            if asked.was_locked:
+            answered = self._query_node(node, hosts[node.name])
+            if answered.was_locked:
                 outdated.set()
-            return asked
+            return answered
 
         answers = self.progress.for_each(hosts, work)
         if outdated.is_set():
             answers |= self.progress.for_each({*hosts} - {self.cluster.primary_name}, work)
         return answers
 
-    def _ask_node(self, node: Node, host: HostSide) -> NodeAnswers:
-        asked = query_node(
+    def _query_node(self, node: Node, host: HostSide) -> NodeAnswers:
+        answered = query_node(
             self.cluster,
             node,
             host,
@@ -293,9 +297,9 @@ class Survey:
         )
         if node.name in self.former:
             return replace(
-                asked, old_container=left_behind(self.cluster, self.former[node.name], host)
+                answered, old_container=left_behind(self.cluster, self.former[node.name], host)
             )
-        return asked
+        return answered
 
     def _of_control(self, facts: ClusterFacts, sides: Mapping[str, Sides]) -> list[Finding]:
         """Nodes that another control folder set up; to take them over, no job may run there."""

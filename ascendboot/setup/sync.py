@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PIECE = 2 * 1024**2
 """So many bytes are in memory at once, for each node that is sent to."""
 _READ = 1 << 18
-_MOST_TOLD = 10
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,11 @@ def read_source(cluster: Cluster) -> Source | OnPrimary | None:
     reader = _Reader(folder, cluster.code_exclude)
     entries = dict(sorted(reader.entries("")))
     if reader.problems:
-        told = [f"{shown}/{problem}" for problem in sorted(reader.problems)[:_MOST_TOLD]]
-        more = len(reader.problems) - len(told)
-        raise InventoryError([*told, *([f"{shown}: {more} more like these"] if more > 0 else [])])
+        shown_problems = [f"{shown}/{problem}" for problem in sorted(reader.problems)[:_MOST_SHOWN]]
+        more = len(reader.problems) - len(shown_problems)
+        raise InventoryError(
+            [*shown_problems, *([f"{shown}: {more} more like these"] if more > 0 else [])]
+        )
     _refuse_too_much(shown, entries)
     return Source(folder, shown, CodeTree(entries=entries))
 

@@ -414,8 +414,8 @@ class Verification:
             if isinstance(part, NodeVerification) and part.results is not None
         }
         findings = probe_findings(self.probes, results)
-        told = {name: _probes_text(part) for name, part in results.items()}
-        return [*lost, *found("network", "attempts", told, findings)]
+        texts = {name: _probes_text(part) for name, part in results.items()}
+        return [*lost, *found("network", "attempts", texts, findings)]
 
 
 def _run(sides: Sides, at_work: list[Command], on_host: list[Command]) -> list[Result]:
