@@ -1,4 +1,4 @@
-"""One job's clues, collected and merged: its cause, and the rank that is called first."""
+"""Finds the cause of a job's failure, and the rank that failed first."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _MAKE_ROOM: Final = "make room there: df -h"
 
 @dataclass(frozen=True)
 class Failure:
-    """The rank that is called first, and the code that the whole job ends with."""
+    """The rank that failed first, and the exit code of the whole job."""
 
     end: RankEnd
     job_exit_code: int
     is_certain: bool = True
-    """Whether it may be called the first: not where the cause is one of several ranks."""
+    """False where the cause is one of several ranks."""
 
 
 class Diagnosis:
-    """What is known of one job, on all nodes together."""
+    """Diagnoses one job from the evidence of all nodes."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class Diagnosis:
         cause = first_cause(
             self._plan.ranks,
             self._collector.evidence(tuple(self._ends.values())),
-            uncertainty_s=2 * self._clocks.uncertainty_s,  # two nodes against each other
+            uncertainty_s=2 * self._clocks.uncertainty_s,  # between two nodes
         )
         if cause is None:
             return self._of_launcher(launcher_words)
         return None if self._went_with_launcher(cause) else cause
 
     def first_failure(self, cause: JobCause | None) -> Failure | None:
-        """The rank of the cause; where it ended well, or there is none, the first to fail."""
+        """The rank of the cause; without one, or where it ended well, the first to fail."""
         ends = [self._ends[rank] for rank in cause.ranks] if cause else []
         earliest = self._first([end for end in self._ends.values() if not self._followed(end)])
         if cause is not None and cause.kind in (CauseKind.NODE, CauseKind.ONE_OF):
@@ -97,7 +97,7 @@ class Diagnosis:
         return Failure(first, own.exit_code or 1, is_certain)
 
     def _with_full_disks(self, cause: JobCause) -> JobCause:
-        """A node without room is lost for that, and its ranks may not even say why they fail."""
+        """Name full disks: such a node may be lost, and its ranks may not log why they fail."""
         full = [node for node in cause.nodes if node in self._progress.full_disks]
         if not full or (cause.meaning and cause.kind is not CauseKind.NODE):
             return cause
@@ -111,7 +111,7 @@ class Diagnosis:
         return min(failed, key=self._ended_at, default=None)
 
     def _ended_at(self, end: RankEnd) -> tuple[float, int]:
-        # Without a record of its end the launcher named this rank: then it was the first.
+        # Without a recorded end the launcher named this rank: then it was the first.
         seen = self._progress.ended.get(end.rank)
         at = 0.0 if seen is None else self._clocks.here(end.node, seen.at)
         return (at, end.rank)
@@ -120,13 +120,13 @@ class Diagnosis:
         return self._progress.was_ended(end.rank, self._plan.nodes.index(end.node))
 
     def _went_with_launcher(self, cause: JobCause) -> bool:
-        """Whether its rank only went with a launcher that is gone, and says nothing itself."""
+        """Whether its rank was only ended with a launcher that is gone, and logged no error."""
         gone = self._progress.launcher_over and self._progress.launcher_code is None
         signals = {self._ends[rank].signal for rank in cause.ranks}
         return gone and not cause.words and signals <= OF_A_LOST_LAUNCHER
 
     def _of_launcher(self, words: tuple[str, ...]) -> JobCause | None:
-        """Where no rank failed: what the launcher says, if that is known."""
+        """Where no rank failed: a known error of the launcher."""
         code = self._progress.launcher_code
         known = known_of_launcher(words) if self._progress.launcher_over and code else None
         if known is None:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Known:
-    """What something means."""
+    """The meaning of an error, and what to do."""
 
     meaning: str
     remedy: str
     of_a_peer: bool = False
-    """It mostly says that another rank is gone or slow: look there first."""
+    """It mostly means that another rank is gone or slow: look there first."""
 
 
 CODES: Final = {

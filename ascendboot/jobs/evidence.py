@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a clue tells about its rank."""
+    """What a piece of evidence says about its rank."""
 
     ENDED = "ended"
-    """It ended with `exit_code`, and nobody had begun to end it."""
+    """It ended with `exit_code` before it was being ended."""
     ENDED_BY_US = "ended by us"
     """It ended with `exit_code` after the ranks of its node were being ended on purpose."""
     KILLED = "killed"
-    """The launcher saw a signal end it, together with what would have recorded its end."""
+    """The launcher recorded that a signal ended it; its own record is missing."""
     OWN = "own"
-    """It wrote of an error that is not one of another rank."""
+    """It logged an error of its own."""
     LATE = "late"
-    """It wrote of an error when it was being ended on purpose already."""
+    """It logged an error when it was already being ended."""
     PEER = "peer"
-    """It wrote that another rank is gone or does not answer."""
+    """It logged that another rank is gone or does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One thing that was seen of one rank."""
+    """One observation of one rank."""
 
     kind: Kind
     rank: int
     at: float | None = None
     """Seconds since 1970 by the operator's clock; None where the time is not known."""
     precision_s: float = 0.0
-    """It may have been earlier by so much."""
+    """It may have happened so much earlier."""
     exit_code: int | None = None
     words: str = ""
     source: str = ""
@@ -64,7 +64,7 @@ class Evidence:
 
 
 _LOOKED_AT: Final = 120
-"""A time stands at the beginning of a line; later ones are part of what it says."""
+"""A time stands at the beginning of a line; later ones are part of the text."""
 _SLACK_S: Final = 5.0
 _OLDEST_S: Final = 400 * 86400.0
 
@@ -176,7 +176,7 @@ _PEER_FORMS: Final = tuple(
         rf"Ranks? (?P<ranks>{_RANKS}) failed to pass monitoredBarrier",
     )
 )
-"""What is only written about a peer that is missed."""
+"""Messages about a missing peer."""
 _PLACES: Final = tuple(
     re.compile(form)
     for form in (
@@ -189,13 +189,13 @@ _PLACES: Final = tuple(
         ),
     )
 )
-"""Who is at the other end, of whatever a line is about."""
+"""The other end of a connection."""
 _OWN: Final = re.compile(
     r"(?:[Ll]ocal_?[Uu]serrank|local rank|rankId)\[(\d{1,7})\]"
     r"|\|\s{0,40}[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,40})?\((\d{1,7})\)\s{0,40}\|"
     r"\s{0,40}(?:\d{1,20}\s{0,40}\|)?\s{0,40}(?:server|client)"
 )
-"""By which number the rank goes that writes."""
+"""The number of the rank that writes."""
 _SIZE: Final = re.compile(r"(?:rankSize|rankNum|rankNum is|rank num) ?\[(\d{1,7})\]")
 _GROUP: Final = re.compile(r"\bgroup_name_\d")
 _CONNECTED: Final = re.compile(r"connected rankinfo\[LINE \d{1,5}\]: ([\[\]\d, ]{1,8000})")
@@ -204,7 +204,7 @@ _WHOLE: Final = re.compile(r"[\[ ,](\d{1,16})(?=[\], ])")
 
 @dataclass(frozen=True)
 class Named:
-    """Whom one output names as missing; only what belongs to the job."""
+    """The ranks and nodes of the job that an output names as missing."""
 
     ranks: tuple[int, ...] = ()
     nodes: tuple[str, ...] = ()
@@ -212,12 +212,12 @@ class Named:
 
 
 def names_a_peer(text: str) -> bool:
-    """Whether something in these words is only written about a peer that is missed."""
+    """Whether the text is a message about a missing peer."""
     return any(form.search(text) for form in _PEER_FORMS)
 
 
 class Peers:
-    """The ranks and nodes of one job, by what outputs call them."""
+    """Finds ranks and nodes of one job by the names that outputs use."""
 
     def __init__(self, plan: LaunchPlan | JobRecord) -> None:
         self._size = len(plan.ranks)
@@ -231,7 +231,7 @@ class Peers:
         }
 
     def named_in(self, text: str, rank: PlannedRank) -> Named:
-        """Whom the output of `rank` names as missing.
+        """The ranks and nodes that the output of `rank` names as missing.
 
         An address of a device decides before a number: numbers are those of one communicator.
         They count only where nothing shows that it is another than that of all ranks.
@@ -272,7 +272,7 @@ class Peers:
         return {n for part in numbers if part.isdigit() and (n := int(part[-9:])) < self._size}
 
     def _not_connected(self, text: str) -> set[int]:
-        """The others than those that came to the root, where it says how many should have."""
+        """The ranks that did not connect to the root, where it logs how many should have."""
         lines = _CONNECTED.findall(text)
         if not lines or not _SIZE.search(text):
             return set()
@@ -308,7 +308,7 @@ _WEAK: Final = re.compile(
     r"\[ERROR\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
 )
 _ENDED: Final = re.compile(r"KeyboardInterrupt|SignalException|\bSIGTERM\b|got signal: 15")
-"""What ranks say when they are ended."""
+"""What ranks log when they are ended."""
 
 
 @dataclass(frozen=True)
@@ -440,12 +440,12 @@ def _error_of(text: str, line: str, offset: int) -> ErrorInLog:
 
 
 TAIL_BYTES: Final = 65_536
-"""Of each log so much of its end is read: wherever a job is judged, it is the same."""
+"""Only so much of the end of each log is read, so that every diagnosis sees the same."""
 _SECOND: Final = 1.0
 
 
 class Collector:
-    """What is known of one job, as evidence."""
+    """Collects the evidence of one job."""
 
     def __init__(
         self,
@@ -518,7 +518,7 @@ class Collector:
     def _time(
         self, rank: PlannedRank, seen: RankEnded | None, said: ErrorInLog
     ) -> tuple[float | None, float]:
-        """When it was said, and by how much that may be too late."""
+        """When it was logged, and by how much that may be too late."""
         ended = None if seen is None else self._on_our_clock(rank, seen.at)
         zone_s = self._zones.get(rank.node)
         written = time_in(said.line, zone_s=zone_s, until=None if seen is None else seen.at)
@@ -554,7 +554,7 @@ class Collector:
         return {"blames": named.ranks, "blamed_nodes": named.nodes}
 
     def _ending_started(self, rank: PlannedRank) -> float:
-        """When it was ended on purpose: what it says from then on is no cause."""
+        """When it was being ended: errors from then on are no cause."""
         node_rank = self._plan.nodes.index(rank.node)
         return self._on_our_clock(rank, self._progress.ending_started(rank.rank, node_rank))
 

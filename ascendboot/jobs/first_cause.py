@@ -30,13 +30,13 @@ class RankEvidence:
     node: str
     device: int
     end: Evidence | None
-    """None: nobody saw its end."""
+    """None: its end was not recorded."""
     own: Evidence | None
-    """Its first words about an error of its own."""
+    """Its first error of its own."""
     late: Evidence | None
-    """What it wrote when it was being ended already: no cause, but maybe the same error."""
+    """An error while it was being ended: no cause, but maybe the same error."""
     peer: Evidence | None
-    """Its first words about another rank, where it says nothing of its own before."""
+    """Its first error about another rank, where it had no own error before."""
 
     @property
     def exit_code(self) -> int | None:
@@ -63,17 +63,17 @@ class RankEvidence:
 
     @property
     def is_killed_unseen(self) -> bool:
-        """Whether only the launcher saw its end."""
+        """Whether only the launcher recorded its end."""
         return self.end is not None and self.end.kind is Kind.KILLED
 
     @property
     def is_ended_by_others(self) -> bool:
-        """Whether its end says nothing of when it failed: it had an error, and was ended later."""
+        """Whether it had an error and was ended later: then its end does not date the failure."""
         return self.is_ended_by_us or (self.own is not None and self.signal == SIGTERM)
 
     @property
     def ended_well(self) -> bool:
-        """Whether it did all that it was to do."""
+        """Whether it ended with exit code 0."""
         return self.exit_code == 0
 
     @property
@@ -88,7 +88,7 @@ class RankEvidence:
 
     @property
     def failed_at(self) -> float | None:
-        """When it failed: its first words or its end, whichever came first; None: not known."""
+        """When it failed: its first error or its end, whichever came first; None: unknown."""
         said = [clue.at for clue in (self.own, self.peer) if clue is not None]
         its_own = self.end is not None and self.exit_code and not self.is_ended_by_others
         times = [
@@ -104,13 +104,13 @@ class RankEvidence:
 
     @property
     def words(self) -> str:
-        """The words that count."""
+        """The text of its error."""
         clue = self.own or self.peer
         return "" if clue is None else clue.words
 
     @property
     def source(self) -> str:
-        """Where they stand."""
+        """Where the error stands."""
         clue = self.own or self.peer or self.end
         return "" if clue is None else clue.source
 
@@ -126,12 +126,12 @@ class RankEvidence:
 
 
 def evidence_by_rank(
-    ranks: Sequence[PlannedRank], clues: Iterable[Evidence]
+    ranks: Sequence[PlannedRank], evidence: Iterable[Evidence]
 ) -> dict[int, RankEvidence]:
-    """The clues by rank, in rank order, whatever order they came in."""
+    """The evidence by rank, in rank order; the order of `evidence` does not matter."""
     by_rank: dict[int, list[Evidence]] = {rank.rank: [] for rank in ranks}
-    for clue in clues:
-        by_rank[clue.rank].append(clue)
+    for item in evidence:
+        by_rank[item.rank].append(item)
     return {
         rank.rank: RankEvidence(
             rank=rank.rank,
@@ -166,10 +166,10 @@ class MissingRanks:
 
 
 def missing_ranks(views: Mapping[int, RankEvidence]) -> MissingRanks | None:
-    """Whom the ranks that lost a peer miss; None where no rank failed for that.
+    """The ranks that others miss; None where no rank failed because it lost a peer.
 
-    A rank that is named and says nothing itself counts first, then one that ended well too early,
-    then the only one that says nothing.
+    In this order: a rank that others name and that has no error; one that ended well too early;
+    the only one without an error.
     """
     losers = [view for view in views.values() if view.peer is not None and view.own is None]
     quiet = [view for view in views.values() if view.peer is None and view.own is None]
@@ -188,7 +188,7 @@ def missing_ranks(views: Mapping[int, RankEvidence]) -> MissingRanks | None:
 
 
 def _named(losers: list[RankEvidence], quiet: list[RankEvidence]) -> MissingRanks | None:
-    """Those that are named and say nothing; by number or device before by node."""
+    """Ranks that others name and that have no error; by number or device before by node."""
     by_rank = {v.rank: {q.rank for q in quiet if q.rank in v.blames} for v in losers}
     by_node = {v.rank: {q.rank for q in quiet if q.node in v.blamed_nodes} for v in losers}
     for names, are_all_meant in ((by_rank, True), (by_node, False)):
@@ -209,7 +209,7 @@ def _named(losers: list[RankEvidence], quiet: list[RankEvidence]) -> MissingRank
 def _left(
     views: Mapping[int, RankEvidence], losers: list[RankEvidence], quiet: list[RankEvidence]
 ) -> MissingRanks | None:
-    """Those that ended well before anybody failed for missing somebody."""
+    """Ranks that ended well before any other rank failed as it lost a peer."""
     failed_at = (view.failed_at for view in views.values())
     before = min((at for at in failed_at if at is not None), default=None)
     left = frozenset(
@@ -272,7 +272,7 @@ def _how(view: RankEvidence) -> str:
 
 
 _TOGETHER_S: Final = 2.0
-"""Ranks that end without a word, with one code, within so long, end alike."""
+"""Ranks that end without an error, with one exit code, within so long, failed alike."""
 _MISSED: Final = {
     "meaning": "",
     "remedy": "see the end of their logs, invoke check for the links between their devices, and"
@@ -283,7 +283,7 @@ _FIRST_KILL_S: Final = 1.0
 
 
 class _Blame(IntEnum):
-    """How much points to a rank; the lower the more."""
+    """How likely a rank is the cause; lower is likelier."""
 
     OWN = 0
     """It failed, and not by another rank's failure as far as it says."""
@@ -315,13 +315,13 @@ class _Suspect:
 
 
 def first_cause(
-    ranks: Sequence[PlannedRank], clues: Iterable[Evidence], *, uncertainty_s: float = 0.0
+    ranks: Sequence[PlannedRank], evidence: Iterable[Evidence], *, uncertainty_s: float = 0.0
 ) -> JobCause | None:
     """Why a job with these ranks failed; None when no rank failed before it was ended.
 
     `uncertainty_s`: by so much the times of two nodes may be wrong against each other.
     """
-    views = evidence_by_rank(ranks, clues)
+    views = evidence_by_rank(ranks, evidence)
     suspects = sorted(
         (_Suspect(view, _blame(view, views)) for view in views.values()), key=lambda s: s.order
     )
@@ -357,7 +357,7 @@ def first_cause(
 
 
 def _named_besides(missed: MissingRanks | None, chosen: set[int]) -> str:
-    """That others name a rank which says nothing, and not one of those that were chosen."""
+    """Others name a rank without an error that is not one of the chosen ranks."""
     if missed is None or missed.unsure or not missed.is_named or missed.ranks & chosen:
         return ""
     return f"{ranks_named(missed.ranks)} may have been first: {missed.why}"
@@ -375,7 +375,7 @@ def _blame(view: RankEvidence, views: dict[int, RankEvidence]) -> _Blame:
 
 
 def _blame_of_silent(view: RankEvidence, before: float | None) -> _Blame:
-    """Of a rank that failed without a word: launchers end the others by signals, not at once."""
+    """Of a rank that failed without an error: launchers end others by signals, not at once."""
     ended = None if view.end is None else view.end.at
     by_itself = view.signal not in BY_LAUNCHER
     if by_itself or before is None or ended is None or ended < before:

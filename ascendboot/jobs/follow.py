@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """An event as it came from a node; None: nothing will come from there any more."""
+    """An event of a node; None: its stream has ended."""
 
     node: str
     event: Event | None
@@ -39,7 +39,7 @@ class NodeEvent:
 
 @dataclass(frozen=True)
 class Reconnected:
-    """A node whose stream had ended is followed again; or why it is not."""
+    """A node is followed again after its stream had ended; or why it is not."""
 
     node: str
     error: NodeError | None
@@ -62,7 +62,7 @@ class Followers:
     ) -> None:
         """`prefix` of a node and a rank stands before each line that goes to `sink`.
 
-        `on_sample` is told what the ranks of a node use, every `sample_s` seconds or so.
+        `on_sample` gets what the ranks of a node use, about every `sample_s` seconds.
         """
         self._plan = plan
         self._folder = folder
@@ -79,7 +79,7 @@ class Followers:
 
     @property
     def arrivals(self) -> Mapping[str, Arrivals]:
-        """When which part of which log came in; live, also for nodes not followed yet."""
+        """When which part of which log arrived; live, also for nodes not followed yet."""
         return self._arrivals
 
     def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
@@ -127,7 +127,7 @@ class Followers:
         return {node: files for node, files in short.items() if not isinstance(files, NodeError)}
 
     def close(self) -> None:
-        """End all streams and write out what was held back."""
+        """End all streams and close the copies."""
         on_each(self._streams, self._close, forks=self._forks)
         for follower in self.nodes.values():
             follower.close()
@@ -169,27 +169,27 @@ class Followers:
 
 if TYPE_CHECKING:
     Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
-    """What comes to whoever follows a job; None wakes it."""
+    """Messages to the thread that follows a job; None only wakes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """How long what may be waited for, in seconds."""
+    """Timeouts in seconds."""
 
     start_s: float = 120.0
-    """From the start until every rank has begun."""
+    """From the start until every rank has started."""
     beat_s: float = 10.0
-    """Between two signs of life of a node's follower."""
+    """Between two signs of life of a node."""
     silence_s: float = 60.0
-    """Without any sign from the primary until it counts as lost."""
+    """The primary counts as lost after so long without a sign of life."""
     reconnect_s: float = 60.0
-    """Until a connection that was lost has to be back."""
+    """For reopening a lost connection."""
     drain_s: float = 10.0
-    """Without any byte of a log that is known to be longer."""
+    """For the next byte of a log that is known to be longer."""
 
 
 class Interrupts:
-    """Ctrl-C, counted: once ends the job as usual, twice kills it. For a signal handler."""
+    """Counts Ctrl-C: once ends the job as usual, twice kills it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -208,21 +208,21 @@ class Interrupts:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What it is, where it runs, and what is seen of it."""
+    """A running job: its plan, its connections and its progress."""
 
     plan: LaunchPlan
     transports: dict[str, Transport]
-    """Of its nodes; another one where a connection was lost and came back."""
+    """By node; replaced when a connection was reopened."""
     progress: Progress
     interrupts: Interrupts
     inbox: Inbox
-    """What comes of it to whoever follows it."""
+    """Messages to the thread that follows it."""
     forks: int
     """On how many nodes to work at once."""
 
 
-# The job needs none of our connections. So one that is lost is opened again, its node's logs and
-# events are read from where they end here, and the job is judged by what it did meanwhile.
+# The job does not need our connections. A lost one is opened again, and its node's logs and events
+# are read from where the copies end.
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
@@ -230,7 +230,7 @@ _PAUSE_S: Final = 1.0
 
 
 class Reconnector:
-    """The connections to the nodes of one job, each brought back in a thread of its own."""
+    """Reopens lost connections to the nodes of one job, each in a thread of its own."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Reconnector:
         tell: Callable[[str], None],
         within_s: float,
     ) -> None:
-        """`connect` opens a node's connection again; None: one that is lost stays so."""
+        """`connect` opens a node's connection again; None: it stays lost."""
         self._job = job
         self._followers = followers
         self._connect = connect
@@ -252,11 +252,11 @@ class Reconnector:
         self._over = threading.Event()
 
     def is_reconnecting(self, node: str) -> bool:
-        """Whether its connection is being brought back."""
+        """Whether its connection is being reopened."""
         return node in self._reconnecting
 
     def reconnect(self, node: str) -> None:
-        """Begin to, unless that goes on already; a `Back` comes to the job's box."""
+        """Start to reopen a connection; `Reconnected` is put into the job's inbox at the end."""
         if not self.is_reconnecting(node):
             self._reconnecting.add(node)
             thread = threading.Thread(
@@ -266,7 +266,7 @@ class Reconnector:
             thread.start()
 
     def wait(self, nodes: Iterable[str], *, at_most_s: float) -> None:
-        """Bring all of them back, or find out that they cannot be; any Ctrl-C ends the waiting."""
+        """Reconnect all of them and wait for the results; any Ctrl-C ends the waiting."""
         waited = tuple(nodes)
         until = time.monotonic() + at_most_s
         for node in waited:
@@ -278,7 +278,7 @@ class Reconnector:
                 self._threads[node].join(0.2)
 
     def close(self) -> None:
-        """No attempt begins from here on."""
+        """Start no further attempt."""
         self._over.set()
 
     def _work(self, node: str) -> None:
@@ -287,34 +287,34 @@ class Reconnector:
             self._resume(node)
         except NodeError as error:
             why = error
-        finally:  # before the word of it: whoever reads that waits for no more of them
+        finally:  # before the message: its reader does not wait for more of them
             self._reconnecting.discard(node)
             self._job.inbox.put(Reconnected(node, why))
 
     def _resume(self, node: str) -> None:
-        """Follow a node again; where its connection is as it was, over that one.
+        """Follow a node again, over its old connection where that still works.
 
         Raises:
-            NodeError: why it cannot be; an UnreachableError when it had time enough.
+            NodeError: it failed; an UnreachableError when the time is over.
         """
         lost_at = time.monotonic()
         transport = self._job.transports[node]
         try:
-            self._look(transport)
+            self._check_folder(transport)
         except UnreachableError as error:
             if self._connect is None:
                 raise
             self._tell(f"{error}; connecting again, while the job goes on")
-            transport = self._reached(node, self._connect, until=lost_at + self._within_s)
+            transport = self._connected(node, self._connect, until=lost_at + self._within_s)
             self._job.transports[node] = transport
             away_s = time.monotonic() - lost_at
             words = f"{node}: its connection was lost, and is back after {away_s:.0f} s"
             self._tell(words)
             self._job.progress.notes += (f"{words}; the job went on meanwhile",)
-            self._look(transport)
+            self._check_folder(transport)
         self._followers.follow(node, transport)
 
-    def _look(self, transport: Transport) -> None:
+    def _check_folder(self, transport: Transport) -> None:
         folder = str(self._job.plan.job_folder)
         look = Command(
             argv=("test", "-d", folder),
@@ -327,7 +327,7 @@ class Reconnector:
             seen = f"its folder {folder} is gone; was its container, or the node, re-created?"
             raise NodeError(transport.node, seen)
 
-    def _reached(
+    def _connected(
         self, node: str, connect: Callable[[str], Transport], *, until: float
     ) -> Transport:
         while True:

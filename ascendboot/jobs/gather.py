@@ -194,7 +194,7 @@ def logs_command(
 
 
 SILENCE_S = 60.0
-"""Without a sign of life from a node until it counts as lost."""
+"""A node counts as lost after so long without a sign of life."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Selection:
 
 
 class LogGatherer:
-    """The logs of one job in the folder of its run, completed from its nodes."""
+    """Completes the logs of one job in the folder of its run from its nodes."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class LogGatherer:
         shown: Mapping[int, Selection] | None = None,
         forks: int,
     ) -> None:
-        """`shown`: what goes to `output` of which ranks, that which is here already first."""
+        """`shown`: what goes to `output`, by rank; what is here already comes first."""
         self._job = job
         self._transports = transports
         self._forks = forks
@@ -248,7 +248,7 @@ class LogGatherer:
         }
 
     def follow(self) -> None:
-        """Gather all that is added until the job's launcher has ended, or the primary is lost."""
+        """Gather logs until the job's launcher has ended, or the primary is lost."""
         streams = self._open(follow=True)
         try:
             while self._goes_on():
@@ -257,7 +257,7 @@ class LogGatherer:
             self._close(streams)
 
     def complete(self) -> None:
-        """Gather what there is now; who did not give all is in `errors`."""
+        """Gather what there is now; nodes that failed are in `errors`."""
         self._see_the_last()
         streams = self._open(follow=False)
         try:
@@ -267,7 +267,7 @@ class LogGatherer:
             self._close(streams)
 
     def close(self) -> None:
-        """Let go of the copies."""
+        """Close the copies."""
         for node in self.nodes.values():
             node.close()
 
@@ -278,12 +278,12 @@ class LogGatherer:
 
     @property
     def primary_node(self) -> NodeLogs | None:
-        """What came from the primary; None when it was not reached."""
+        """The logs of the primary; None when it was not reached."""
         return self.nodes.get(self._job.primary)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why copies here are not whole."""
+        """Why copies are incomplete."""
         return tuple(p for node in self.nodes.values() for p in node.problems)
 
     def _goes_on(self) -> bool:
@@ -295,7 +295,7 @@ class LogGatherer:
         return not (self.progress.launcher_over or primary.is_absent)
 
     def _see_the_last(self) -> None:
-        """Wait for what is still taken in of closed streams: new ones begin where these end."""
+        """Wait for the rest of closed streams: new ones begin where these end."""
         while any(node.is_read for node in self._asked()):
             self._sleep(1.0)
             for name, node in self.nodes.items():
@@ -316,7 +316,7 @@ class LogGatherer:
         for name, node in self.nodes.items():
             if name in self.errors:
                 continue
-            is_over = not node.is_read  # asked first: all may be said, and over, meanwhile
+            is_over = not node.is_read  # read first: the stream may complete and end meanwhile
             if node.problem:
                 self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
             elif node.ended.is_set():
@@ -355,7 +355,7 @@ class LogGatherer:
 
 
 def _views(job: JobRecord, node: str, shown: Mapping[int, Selection]) -> dict[str, Selection]:
-    """What is shown of each file that is gathered from a node."""
+    """What to show of each file of a node."""
     views = dict.fromkeys(job.logs_on(node), Selection())
     for rank in job.ranks_on(node):
         views[rank_log(rank.rank)] = shown.get(rank.rank, Selection())

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ascendboot.jobs.stacks import read_stacks
 from ascendboot.model.names import span
 
 if TYPE_CHECKING:
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Transport
 
 IDLE: Final = 0.05
-"""Of one processor: a rank that uses less does nothing but wait and look at its clock."""
+"""Of one processor: a rank that uses less only waits and polls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standstill:
-    """No rank has put out anything for as long as was agreed."""
+    """No rank has written output for the whole timeout."""
 
     silent_s: float
-    """For how long no rank has put out anything."""
+    """For how long no rank has written output."""
     idle_s: float
     """For how long no rank has used its processors either."""
     is_hang: bool
-    """Whether that, too, has been so for as long as was agreed."""
+    """Whether no rank has used its processors for the whole timeout either."""
 
 
 @dataclass
 class _NodeView:
-    """What was seen of one node: times by its own clock."""
+    """The state of one node; times by its own clock."""
 
     last: NodeSample
     wrote_at_s: float
@@ -50,11 +51,10 @@ class _NodeView:
 
 
 class Detector:
-    """Takes the samples of all nodes, each node's in order, and says when the job stands still.
+    """Detects from the samples of all nodes, each node's in order, that a job makes no progress.
 
-    Time is counted by the clocks of the nodes, only from sample to sample, and judged when all of
-    them have given a new one: who hears nothing of a node, or was stopped in the meantime, takes no
-    job for hanging.
+    Time is counted by the clocks of the nodes, from sample to sample, and checked when all nodes
+    have sent a new one: a lost connection, or a stopped control machine, is no hang.
     """
 
     def __init__(self, nodes: Iterable[str], timeout_s: float) -> None:
@@ -65,10 +65,10 @@ class Detector:
         self._reported_silence = False
 
     def take(self, node: str, sample: NodeSample) -> Standstill | None:
-        """What is to be told now, if anything.
+        """What to report now, if anything.
 
-        A hang is told once until a rank does something again; silence alone once per job, since a
-        program may have nothing to say while it works.
+        A hang is reported once until a rank does something again; silence alone once per job, since
+        a program may work without output.
         """
         if node not in self._views:
             return None
@@ -88,7 +88,7 @@ class Detector:
         return self._checked()
 
     def forget(self, node: str) -> None:
-        """The job goes on without this node: what it says, or does not say, counts no longer."""
+        """Ignore this node from now on: the job goes on without it."""
         self._views.pop(node, None)
         self._due.discard(node)
 
@@ -109,7 +109,7 @@ class Detector:
 
 
 def _has_begun(before: NodeSample, after: NodeSample) -> bool:
-    """Whether a rank is new."""
+    """Whether a rank has started between two samples."""
     return not {use.rank for use in after.ranks} <= {use.rank for use in before.ranks}
 
 
@@ -118,48 +118,48 @@ def _was_busy(before: NodeSample, after: NodeSample) -> bool:
     span_s = after.at_s - before.at_s
     was = {use.rank: use.cpu_s for use in before.ranks}
     used = [use.cpu_s - was[use.rank] for use in after.ranks if use.rank in was]
-    # Less than before: a process of the rank has gone, and what it had used with it.
+    # Less than before: a process of the rank has ended, and its CPU time no longer counts.
     return any(seconds < 0 or seconds > IDLE * span_s for seconds in used)
 
 
 _SAMPLES: Final = 10
-"""In the time after which a job counts as hanging."""
+"""Samples within the timeout."""
 _MOST_SELDOM_S: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class HangRules:
-    """What is done about a job that stands still."""
+    """What to do about a job that makes no progress."""
 
     timeout_s: float = 0.0
-    """Without output and work for so long it hangs; 0: nobody looks."""
+    """A job hangs after so long without output and work; 0: no detection."""
     stops: bool = False
-    """It is stopped then; otherwise it is only told."""
+    """Whether to stop a job that hangs; otherwise only report it."""
     tell: Callable[[str], None] = lambda _words: None
-    """Tells the operator at once."""
+    """Shows a message to the operator at once."""
 
     @property
     def sample_s(self) -> int:
-        """How often the nodes say what their ranks use; 0: never."""
+        """How often nodes send what their ranks use; 0: never."""
         if not self.timeout_s:
             return 0
         return max(1, min(_MOST_SELDOM_S, int(self.timeout_s / _SAMPLES)))
 
     def beat_s(self, usual_s: float) -> float:
-        """How often a follower gives a sign of life, so that it can say so."""
+        """How often a node sends a sign of life, so that samples come in time."""
         return min(usual_s, self.sample_s) if self.sample_s else usual_s
 
 
 @dataclass(frozen=True)
 class HungJob:
-    """A job was found to stand still, and where its ranks are."""
+    """A job that makes no progress, and where its ranks are."""
 
     words: str
     is_hang: bool
 
 
 class HangWatch:
-    """Takes samples from the threads that read them; looks where ranks wait in one of its own."""
+    """Takes samples from reader threads; reads the stacks of a hung job in a thread of its own."""
 
     def __init__(
         self,
@@ -180,21 +180,18 @@ class HangWatch:
         self._detector = Detector(plan.nodes, rules.timeout_s)
 
     def take(self, node: str, sample: NodeSample) -> None:
-        """What a node says of its ranks."""
+        """Add a sample of a node."""
         with self._lock:
             found = self._detector.take(node, sample)
         if found is not None:
             threading.Thread(target=self._look, args=(found,), name="hang", daemon=True).start()
 
     def forget(self, node: str) -> None:
-        """The job goes on without this node."""
+        """Ignore this node from now on."""
         with self._lock:
             self._detector.forget(node)
 
     def _look(self, found: Standstill) -> None:
-        # A job that goes on needs nothing of this.
-        from ascendboot.jobs.stacks import read_stacks  # noqa: PLC0415
-
         plan = self._plan
         seen = read_stacks(
             self._transports,
@@ -211,7 +208,7 @@ class HangWatch:
 
 
 def headline(job_id: str, found: Standstill) -> str:
-    """That the job stands still, and since when."""
+    """Says that the job makes no progress, and since when."""
     if found.is_hang:
         return f"job {job_id} hangs: no rank has put out or computed anything for " + (
             span(found.idle_s)

@@ -1,4 +1,4 @@
-"""Logs of a job: which are shown, their ends, and lines that match."""
+"""Selects logs of a job, reads their ends, and finds lines that match."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SPAN_END = tuple("smhd")
 
 
 def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
-    """The ranks that both texts name; None names all.
+    """The ranks that both selections name; None selects all.
 
     Raises:
-        UsageError: a rank or a node is none of the job's.
+        UsageError: the job has no such rank or node.
     """
     on = None if nodes is None else _nodes(job, nodes)
     wanted = None if ranks is None else _ranks(ranks, len(job.ranks))
@@ -43,10 +43,10 @@ def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[
 
 
 def chosen_pattern(text: str) -> re.Pattern[str]:
-    """What a line must hold to be shown.
+    """The pattern that a shown line must match.
 
     Raises:
-        UsageError: it is no regular expression.
+        UsageError: it is not a regular expression.
     """
     try:
         return re.compile(text)
@@ -59,7 +59,7 @@ def chosen_pattern(text: str) -> re.Pattern[str]:
 
 
 def chosen_time(text: str, now: datetime) -> datetime:
-    """The moment that is meant by `10m`, `2h`, or a date and time; `now` has a time zone.
+    """The time that `10m`, `2h`, or a date and time stand for; `now` has a time zone.
 
     Raises:
         UsageError: it is neither.
@@ -67,7 +67,7 @@ def chosen_time(text: str, now: datetime) -> datetime:
     try:
         if text.endswith(_SPAN_END):
             return now - timedelta(seconds=parse_span(text))
-        # Python reads Z from 3.11 on. Without a zone it is the operator's own time.
+        # Python parses Z from 3.11 on. A time without a zone is local time.
         return datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text)).astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
         raise UsageError(
@@ -172,25 +172,25 @@ _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 
 
 class MatchingLines:
-    """As `Lines`, but only the lines in which a pattern is found."""
+    """Like `Lines`, but only lines that match a pattern."""
 
     def __init__(self, prefix: bytes, pattern: re.Pattern[str], *, coloured: bool) -> None:
-        """`coloured`: what was found is shown in red."""
+        """`coloured`: matches are shown in red."""
         self._lines = Lines(b"")
         self._prefix = prefix
         self._pattern = pattern
         self._coloured = coloured
 
     def feed(self, data: bytes) -> bytes:
-        """All such lines that are complete with `data`."""
+        """The matching lines that are complete with `data`."""
         return self._found(self._lines.feed(data))
 
     def skip(self, count: int) -> bytes:
-        """As that of `Lines`, without the line about the gap."""
+        """Like that of `Lines`, without the line about the gap."""
         return self._found(self._lines.flush())
 
     def finish(self) -> bytes:
-        """As that of `Lines`."""
+        """Like that of `Lines`."""
         return self._found(self._lines.finish())
 
     def _found(self, block: bytes) -> bytes:
@@ -216,10 +216,10 @@ _LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 def fetch_tails(
     job: JobRecord, transports: Mapping[str, Transport], place: Path, *, forks: int
 ) -> dict[str, NodeError]:
-    """Put the ends of the job's logs into a folder here, by their names; who could not give them.
+    """Write the ends of the job's logs into a folder; returns the nodes that failed.
 
-    One byte more than the verdict reads: so it begins with the same whole line as in a whole log.
-    Before them is a hole, for every byte has its place: where a rank began again is known by it.
+    One byte more than the diagnosis reads, so that it begins with the same whole line as in a
+    complete log. A hole stands before them: offsets are those of the whole log.
     """
     answers = on_each(transports, lambda node: _tails(job, transports[node]), forks=forks)
     errors: dict[str, NodeError] = {}
@@ -235,7 +235,7 @@ def fetch_tails(
 
 
 def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]:
-    """By the name of a log: where its end begins, and that end."""
+    """By name of a log: where its end begins, and its bytes."""
     node = transport.node
     words = (str(job.job_folder), str(TAIL_BYTES + 1), *job.logs_on(node))
     command = Command(

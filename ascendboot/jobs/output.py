@@ -147,10 +147,10 @@ class RankOutput:
         self._lock = threading.Lock()
         self.problem: str = ""
         self.lost = False
-        """Whether lines are missing for another reason than that the reader has read enough."""
+        """Whether lines are missing although the reader has not closed the pipe."""
 
     def show(self, block: bytes) -> None:
-        """Hand over some whole lines."""
+        """Write some whole lines."""
         if not block:
             return
         with self._lock:
@@ -162,7 +162,7 @@ class RankOutput:
                 self.lose(error)
 
     def lose(self, error: OSError) -> None:
-        """Nothing is shown from here on, for this reason."""
+        """Stop showing output, for this reason."""
         gone = isinstance(error, BrokenPipeError)
         self.lost = not gone
         why = "its reader is gone" if gone else error.strerror or error
@@ -170,7 +170,7 @@ class RankOutput:
 
 
 class LogCopy:
-    """One file of a node: its copy on the operator's side and its lines.
+    """One file of a node: its copy on the control machine and its lines.
 
     The copy always is the beginning of the file on the node: it can be completed later. What the
     node has dropped of it is a hole here as well, and so is what would take more than `limit`.
@@ -223,7 +223,7 @@ class LogCopy:
             self._output.show(self._lines.skip(count))
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """The file is complete."""
         if self._lines is not None:
             self._output.show(self._lines.finish())
         with suppress(OSError):
@@ -260,7 +260,7 @@ class LogCopy:
 
 
 def show_copy(path: Path, lines: LineView, output: RankOutput, *, start: int = 0) -> None:
-    """All lines of a copy that is here, or those from `start` on."""
+    """Show all lines of a copy, or those from `start` on."""
     with suppress(FileNotFoundError):
         _show(path, lines, output, start)
     output.show(lines.finish())
@@ -277,12 +277,12 @@ _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
 def plain(node: str, rank: int) -> bytes:
-    """As a file, a pipe and other programs get it."""
+    """The prefix for files, pipes and other programs."""
     return f"{node}:{rank} | ".encode()
 
 
 def by_node(nodes: Sequence[str]) -> Callable[[str, int], bytes]:
-    """The same in a colour for each node; one node of a job has the same colour at any time.
+    """The prefix in a colour for each node of a job.
 
     A colour that a line of another rank left on ends there, and the rank's own words begin plain.
     """
@@ -296,7 +296,7 @@ def by_node(nodes: Sequence[str]) -> Callable[[str, int], bytes]:
 
 
 ROOM: Final = 1 << 20
-"""How many bytes may wait for the reader before the writers wait, too."""
+"""How many bytes may wait for the reader before writers wait."""
 _PATIENCE_S = 1.0
 _LOOK_S = 0.25
 
@@ -304,8 +304,8 @@ _LOOK_S = 0.25
 class OutputWriter:
     """Passes blocks to a sink from a thread of its own, in order.
 
-    A reader has all the time, and writers wait for room, until somebody is in a hurry: then a
-    reader who takes nothing for a second is given up.
+    Writers wait for a slow reader. When `is_hurried`, a reader that takes nothing for a second is
+    given up.
     """
 
     def __init__(self, sink: Callable[[bytes], None], *, is_hurried: Callable[[], bool]) -> None:
@@ -322,10 +322,10 @@ class OutputWriter:
         threading.Thread(target=self._write, name="outlet", daemon=True).start()
 
     def __call__(self, block: bytes) -> None:
-        """Hand over a block.
+        """Write a block.
 
         Raises:
-            OSError: nothing reaches the reader any more.
+            OSError: the sink failed.
         """
         with self._changed:
             while self._error is None and self._size >= ROOM:
@@ -337,7 +337,7 @@ class OutputWriter:
             self._changed.notify_all()
 
     def close(self) -> OSError | None:
-        """Wait until all has been passed on; why not, if it was not."""
+        """Wait until all is written; returns the error if it is not."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -353,7 +353,7 @@ class OutputWriter:
         if self._hurried_at is None:
             self._hurried_at = now
         if self._error is None and now - max(self._hurried_at, self._moved_at) > _PATIENCE_S:
-            self._fail(TimeoutError("nobody reads it"))
+            self._fail(TimeoutError("its reader takes nothing"))
 
     def _write(self) -> None:
         while (block := self._next()) is not None:
@@ -362,7 +362,7 @@ class OutputWriter:
                 self._sink(block)
             except OSError as broken:
                 error = broken
-            except ValueError as closed:  # what a file says that was closed meanwhile
+            except ValueError as closed:  # the file was closed meanwhile
                 error = OSError(str(closed))
             with self._changed:
                 self._size -= len(block)
@@ -397,10 +397,10 @@ class LineView(Protocol):
         """The next bytes."""
 
     def skip(self, count: int) -> bytes:
-        """So many bytes were dropped."""
+        """The node has dropped so many bytes."""
 
     def finish(self) -> bytes:
-        """Nothing more will come."""
+        """The file is complete."""
 
 
 class Lines:

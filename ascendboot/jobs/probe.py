@@ -1,4 +1,4 @@
-"""What is known of jobs on the nodes, asked in one execution per node; nothing is written."""
+"""Reads the state of jobs on the nodes, in one execution per node; writes nothing."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class RankLoad:
-    """What a rank, with all that descends from it, uses at the moment."""
+    """What a rank and its descendants use."""
 
     state: str
-    """Of its own process, one letter as `ps` shows it."""
+    """The state of its own process, one letter as `ps` shows it."""
     cpu_percent: float
     """Of one processor."""
     memory_bytes: int
-    """Resident; what processes of it share counts for each of them."""
+    """Resident; memory that its processes share counts for each of them."""
 
 
 @dataclass
 class JobProbe:
-    """What one node knows of one job."""
+    """The state of one job on one node."""
 
     has_folder: bool = False
     events: list[Event] = field(default_factory=list)
     ranks_alive: set[int] = field(default_factory=set)
     launcher_alive: bool = False
-    """The launcher or its agent on this node, or what records its end."""
+    """The launcher or its agent on this node, or its supervisor."""
     pids: set[int] = field(default_factory=set)
-    """Every process of the job but the one that records the launcher's end."""
+    """Every process of the job but the supervisor."""
     last_lines: dict[int, str] = field(default_factory=dict)
     silent_s: dict[int, float] = field(default_factory=dict)
-    """By rank: for how long it has put out nothing."""
+    """By rank: for how long it has written no output."""
     loads: dict[int, RankLoad] = field(default_factory=dict)
 
     @property
     def is_alive(self) -> bool:
-        """Whether anything of the job runs on this node."""
+        """Whether any process of the job runs on this node."""
         return self.launcher_alive or bool(self.pids)
 
 
@@ -69,10 +69,10 @@ def probe_jobs(
     details: bool = False,
     forks: int,
 ) -> dict[str, dict[str, JobProbe] | NodeError]:
-    """What each node knows of the jobs with these ids, or, without ids, what lives of any job.
+    """The state of the jobs with these ids by node; without ids of all jobs that still run.
 
-    `jobs` is the folder of all jobs of the cluster. A node that could not be asked is given with
-    its error.
+    `jobs` is the folder of all jobs of the cluster. A node that could not be reached has its error
+    instead.
     """
     command = probe_command(jobs, job_ids, details=details)
     return on_each(
@@ -103,22 +103,22 @@ def _command(text: str, *words: str) -> Command:
 def running_nodes(
     answers: Mapping[str, dict[str, JobProbe] | NodeError],
 ) -> dict[str, list[str]]:
-    """By job of which something lives: the nodes where it does; who gave no answer is left out."""
+    """Maps each job id to the nodes where its processes still run, of nodes that answered."""
     found: dict[str, list[str]] = {}
-    for node, looks in answers.items():
-        if isinstance(looks, NodeError):
+    for node, probes in answers.items():
+        if isinstance(probes, NodeError):
             continue
-        for job_id, look in looks.items():
-            if look.is_alive:
+        for job_id, probe in probes.items():
+            if probe.is_alive:
                 found.setdefault(job_id, []).append(node)
     return found
 
 
 def probe_result(result: Result) -> dict[str, JobProbe]:
-    """What a node knows of the jobs that it was asked about, by job id.
+    """The state of the jobs in the answer of a node, by job id.
 
     Raises:
-        CommandError: the question failed, or its answer was not understood.
+        CommandError: the command failed, or its output was not understood.
     """
     job_ids = result.command.argv[6:]
     try:
@@ -161,21 +161,21 @@ def parse_probe(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobProbe]:
     return found
 
 
-def _take(look: JobProbe, kind: str, rest: str, position: int) -> None:
+def _take(probe: JobProbe, kind: str, rest: str, position: int) -> None:
     if kind == "last" and (match := _LAST.fullmatch(rest)):
-        look.last_lines[int(match[1])] = match[2]
+        probe.last_lines[int(match[1])] = match[2]
     elif kind == "silent" and (match := _SILENT.fullmatch(rest)):
-        look.silent_s[int(match[2])] = max(0.0, float(match[1]))
+        probe.silent_s[int(match[2])] = max(0.0, float(match[1]))
     elif kind == "use" and (match := _USE.fullmatch(rest)):
-        look.loads[int(match[1])] = _load(match[2], *map(int, match.groups()[2:]))
+        probe.loads[int(match[1])] = _load(match[2], *map(int, match.groups()[2:]))
     elif kind == "alive" and (match := _ALIVE.fullmatch(rest)):
         who, number, pid = match.groups()
         if who == "rank":
-            look.ranks_alive.add(int(number))
+            probe.ranks_alive.add(int(number))
         else:
-            look.launcher_alive = True
+            probe.launcher_alive = True
         if who != "supervisor":
-            look.pids.add(int(pid))
+            probe.pids.add(int(pid))
     else:
         raise NotUnderstoodError("the jobs", position, f"{kind} {rest}", "a known form")
 

@@ -1,4 +1,4 @@
-"""What has been seen of a job, and what it means for its state."""
+"""The progress of a job by its events, and what it means for its state."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _APART_S = 0.2
 _MOST_MARKS = 600
 PRECISION_S = 0.5
-"""What is followed is looked at ten times a second on its node, and comes in blocks."""
+"""Nodes look for new output five times a second and send it in blocks."""
 
 
 class Arrivals:
-    """The times at which a log had grown to some sizes, by the clock here; old ones get sparse."""
+    """When a log had which size, by the control machine's clock; old entries are thinned out."""
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
@@ -57,21 +57,21 @@ class Arrivals:
             del self._sizes[: _MOST_MARKS // 2 : 2], self._times[: _MOST_MARKS // 2 : 2]
 
     def of(self, offset: int) -> float | None:
-        """When the byte at `offset` was here at the latest; None when it has not come."""
+        """The latest time at which the byte at `offset` arrived; None: it did not."""
         index = bisect_right(self._sizes, offset)
         return self._times[index] if index < len(self._times) else None
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """What has been seen of a job so far."""
+    """What the events of a job say so far."""
 
     started: set[int] = field(default_factory=set)
     ended: dict[int, RankEnded] = field(default_factory=dict)
     error_files: dict[int, bytes] = field(default_factory=dict)
     """The error files that ranks left."""
     arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
-    """When which part of which log came in, where somebody followed."""
+    """When which part of which log arrived, where the job was followed."""
     launcher_over: bool = False
     launcher_code: int | None = None
     launcher_ended_at: float | None = None
@@ -85,29 +85,29 @@ class Progress:
     left: dict[int, NodeLeft] = field(default_factory=dict)
     """The nodes that an elastic job gave up, by node rank."""
     starts: list[RankNumbered] = field(default_factory=list)
-    """Each time that the ranks of an elastic job began: its first rank, which is always there."""
+    """Each start of the ranks of an elastic job, as an event of rank 0."""
     log_begins: dict[int, int] = field(default_factory=dict)
-    """By rank: how long its log was when it began for the last time, where that is not 0."""
+    """By rank: the size of its log at its last start, where that is not 0."""
     is_overdue: bool = False
-    """The launcher did not end within the time that it has, and was ended by us."""
+    """The launcher did not end in time, and ascendboot ended it."""
     overdue: StartOverdue | None = None
-    """Why it was ended before all ranks had begun."""
+    """Why it was ended before all ranks had started."""
     interrupted: bool = False
     stopped: bool = False
-    """Somebody asked for its end with `stop`."""
+    """`stop` ended it."""
     hung: str = ""
-    """Why it was stopped when it stood still; empty when it was not."""
+    """Why it was stopped as hung; empty when it was not."""
     not_started: str = ""
-    """Why the job has to be called not started; empty when it was."""
+    """Why the job was not started; empty when it was."""
     full_disks: dict[str, str] = field(default_factory=dict)
-    """By node on which next to nothing is free: the job's folder there."""
+    """The job's folder by node whose disk is almost full."""
     unsure: tuple[str, ...] = ()
-    """Why it cannot be said that nothing of the job is left."""
+    """Why processes of the job may be left."""
     notes: tuple[str, ...] = ()
 
     @property
     def has_failed(self) -> bool:
-        """Whether anything of it was seen to fail."""
+        """Whether anything of it failed."""
         return bool(
             (self.launcher_over and self.launcher_code != 0)
             or self.endings
@@ -120,12 +120,12 @@ class Progress:
         return seen is not None and seen.at >= self.ending_started(rank, node_rank)
 
     def ending_started(self, rank: int, node_rank: int) -> float:
-        """When, by its node's clock, a rank of that node was ended on purpose; infinite: never."""
+        """When, by its node's clock, it began to be ended on purpose; infinite: never."""
         never = float("inf")
         return min(self.endings.get(node_rank, never), self.rank_endings.get(rank, never))
 
     def note(self, event: Event) -> None:
-        """Take in an event of any node."""
+        """Add an event of any node."""
         match event:
             case RankStarted(rank=rank):
                 self.started.add(rank)
@@ -156,10 +156,10 @@ class Progress:
             case StartOverdue():
                 self.overdue = event if self.overdue is None else self.overdue.and_also(event)
             case _:
-                pass  # who starts something is not looked at here
+                pass  # starts of launchers and agents change nothing here
 
     def _begin(self, numbered: RankNumbered) -> None:
-        """What is known of the life of the rank before counts no longer."""
+        """Drop what is known of the rank before this start."""
         rank = numbered.rank
         for known in (self.ended, self.error_files, self.rank_endings):
             known.pop(rank, None)
@@ -172,13 +172,13 @@ SIGNALLED = 128
 """What a shell adds to the number of the signal that ended a process."""
 _HIGHEST_SIGNAL = 64
 BY_LAUNCHER = frozenset({SIGTERM, SIGKILL})
-"""By which launchers end ranks."""
+"""Signals by which launchers end ranks."""
 OF_A_LOST_LAUNCHER = BY_LAUNCHER | {SIGHUP, SIGPIPE}
-"""What ends ranks whose launcher is gone."""
+"""Signals that end ranks whose launcher is gone."""
 
 
 def ends_of(plan: LaunchPlan | JobRecord, progress: Progress) -> tuple[RankEnd, ...]:
-    """The end of every rank, in rank order; one without an exit code was not seen to end."""
+    """The end of every rank, in rank order; without an exit code where its end was not recorded."""
     ends = []
     for rank in plan.ranks:
         seen = progress.ended.get(rank.rank)
@@ -201,10 +201,10 @@ def signal_of(exit_code: int) -> int | None:
 
 
 def after_restarts(plan: LaunchPlan | JobRecord, progress: Progress) -> Progress:
-    """The course without what the job has got over.
+    """The progress without failures that the job has survived.
 
-    That is what ended on nodes that it gave up and, while it goes on, the ends of ranks that begin
-    again. Of a job that failed everything counts: its end may have begun on such a node.
+    These are the ends on nodes that it gave up and, while it goes on, of ranks that start again.
+    Of a failed job everything counts: its failure may have begun on such a node.
     """
     if progress.launcher_code or 0 in progress.endings:
         return progress
@@ -221,7 +221,7 @@ def after_restarts(plan: LaunchPlan | JobRecord, progress: Progress) -> Progress
 def restart_notes(
     plan: LaunchPlan | JobRecord, progress: Progress, clocks: NodeClocks
 ) -> tuple[str, ...]:
-    """Which node was lost when and why, and each time that the ranks began again, in that order."""
+    """Notes about lost nodes and restarts of ranks, by time."""
 
     def when(at: float) -> str:
         return f"{datetime.fromtimestamp(clocks.here(plan.primary, at), timezone.utc):%H:%M:%S} UTC"
@@ -249,14 +249,14 @@ def _gone(plan: LaunchPlan | JobRecord, progress: Progress) -> frozenset[int]:
 
 
 class Lifecycle(Protocol):
-    """What the events of a job mean for it as a whole."""
+    """Detects from a job's events that it has started or is about to end."""
 
     def has_started(self, progress: Progress) -> bool:
-        """Whether all began that it waits for."""
+        """Whether all ranks that it needs have started."""
         ...
 
     def will_end(self, event: Event, progress: Progress) -> bool:
-        """Whether its launcher ends soon, now that `event` has come."""
+        """Whether its launcher ends soon after `event`."""
         ...
 
 
@@ -271,7 +271,7 @@ class WholeJobLifecycle:
         return len(progress.started) == self._ranks
 
     def will_end(self, event: Event, progress: Progress) -> bool:
-        """A rank failed or is ended, or all are through."""
+        """A rank failed or is being ended, or all have ended."""
         match event:
             case RankEnded(exit_code=code):
                 return bool(code) or len(progress.ended) == self._ranks
@@ -282,17 +282,17 @@ class WholeJobLifecycle:
 
 
 class ElasticLifecycle:
-    """An elastic job: ranks begin again, and nodes may go."""
+    """An elastic job: ranks may restart, and nodes may leave."""
 
     def __init__(self, plan: LaunchPlan) -> None:
         self._node_ranks = {rank.rank: plan.nodes.index(rank.node) for rank in plan.ranks}
 
     def has_started(self, progress: Progress) -> bool:
-        """The first rank has: it waits for as many nodes as are needed."""
+        """The first rank has: it waits for the other nodes that are needed."""
         return 0 in progress.started
 
     def will_end(self, event: Event, progress: Progress) -> bool:
-        """The primary ends it, or all ranks are through on the nodes that are left."""
+        """The primary ends it, or all ranks have ended well on the nodes that are left."""
         match event:
             case StopAsked() | EndingBegan(node_rank=0):
                 return True
@@ -308,5 +308,5 @@ class ElasticLifecycle:
 
 
 def lifecycle_of(plan: LaunchPlan) -> Lifecycle:
-    """Those of the kind of job that it plans."""
+    """The lifecycle of the planned kind of job."""
     return WholeJobLifecycle(len(plan.ranks)) if plan.min_nodes is None else ElasticLifecycle(plan)

@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import excerpt
-from ascendboot.jobs.progress import SIGNALLED, Progress, ends_of
+from ascendboot.jobs.diagnosis import Diagnosis
+from ascendboot.jobs.progress import (
+    SIGNALLED,
+    Progress,
+    after_restarts,
+    ends_of,
+    restart_notes,
+)
 from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import rank_log, start_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
@@ -24,7 +31,7 @@ _LAST_LINES = 5
 _MOST_QUOTED = 20
 _TAIL_BYTES = 16_384
 _LOST = "has lost communication with a remote daemon"
-"""Open MPI 4.1, of a node that went away; a daemon that ends in good order it does not miss."""
+"""What Open MPI 4.1 prints of a node that it lost."""
 
 _KILLED = (
     re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)"),
@@ -34,7 +41,7 @@ _KILLED = (
 
 
 def launcher_output(plan: LaunchPlan | JobRecord, folder: Path) -> dict[str, tuple[str, ...]]:
-    """What was said last by what was started on each node, where something was."""
+    """The last lines of each node's launcher log."""
     logs = {node: start_log(number) for number, node in enumerate(plan.nodes)}
     return {
         node: tuple(_lines(folder / log)) for node, log in logs.items() if log in plan.logs_on(node)
@@ -42,7 +49,7 @@ def launcher_output(plan: LaunchPlan | JobRecord, folder: Path) -> dict[str, tup
 
 
 def with_killed(ends: tuple[RankEnd, ...], said: Iterable[tuple[str, ...]]) -> tuple[RankEnd, ...]:
-    """The ends with what only the launcher saw: a rank killed with what records its end."""
+    """The ends, with ranks of which only the launcher recorded that a signal ended them."""
     texts = [" ".join(lines) for lines in said]
     killed = {
         int(rank): int(signal)
@@ -70,12 +77,12 @@ def words_of_first_to_end(
     said: Mapping[str, tuple[str, ...]],
     clocks: NodeClocks,
 ) -> tuple[str, ...]:
-    """What the launcher said, or the agent that was the first to see that the job must end."""
+    """The output of the launcher, or of the agent that was the first to end the job."""
 
     def began_to_end(number: int) -> float:
         return clocks.here(plan.nodes[number], progress.endings[number])
 
-    # What an elastic job has lost it goes on without, unless the primary says otherwise.
+    # An elastic job goes on without lost nodes.
     standing = [number for number in progress.endings if number not in progress.left]
     node = plan.nodes[min(standing, key=began_to_end, default=0)]
     words = said.get(node, ())
@@ -83,9 +90,9 @@ def words_of_first_to_end(
 
 
 def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes that mpirun lost: none of their ranks was seen to end.
+    """The nodes that mpirun lost: the end of none of their ranks was recorded.
 
-    Then the ranks of other nodes were ended because of that, or failed at talking to it.
+    The ranks of other nodes were ended because of that, or failed as they lost a peer.
     """
     if not any(_LOST in line for line in launcher_words):
         return ()
@@ -94,7 +101,7 @@ def lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tu
 
 
 def launcher_summary(words: tuple[str, ...]) -> str:
-    """The launcher's words: what ssh said comes first, what is made of it last."""
+    """The first and last lines of a launcher's output: the message of ssh comes first."""
     lines = [line for line in words if line.strip("-*")]
     decided = next((number for number, line in enumerate(lines, 1) if ENDING in line), None)
     lines = lines[:decided]
@@ -104,7 +111,7 @@ def launcher_summary(words: tuple[str, ...]) -> str:
 
 
 def quoted_lines(said: Mapping[str, tuple[str, ...]]) -> str:
-    """What was said last, by node, for a message: it is data of the nodes, and may be anything."""
+    """The last lines by node for a message, without control characters."""
     lines = [
         f"  {node} | {excerpt(''.join(c if c.isprintable() else '?' for c in line))}"
         for node, words in said.items()
@@ -148,9 +155,7 @@ def report_on(
     duration_s: float,
     clocks: NodeClocks,
 ) -> JobReport:
-    """The report of a job that is over."""
-    # No start of a job waits for what only its end needs.
-
+    """The report of a job that has ended."""
     said = launcher_output(plan, folder)
     ends = with_killed(ends_of(plan, progress), said.values())
     progress = _final_progress(plan, progress, ends, clocks)
@@ -158,16 +163,13 @@ def report_on(
     lost = lost_nodes(ends, words)
     failure, cause = None, None
     if progress.has_failed and not _was_ended(progress):
-        # Most jobs need none of it.
-        from ascendboot.jobs.diagnosis import Diagnosis  # noqa: PLC0415
-
         merged = Diagnosis(plan, progress, ends, folder=folder, clocks=clocks)
         cause = merged.cause(words, lost)
         failure = None if lost else merged.first_failure(cause)
     gist = cause.title if cause is not None and lost else launcher_summary(words)
     state, exit_code, message = _outcome(progress, failure, gist)
     if state is JobState.NOT_STARTED and (quoted := quoted_lines(said)):
-        message = f"{message}\nwhat was started said last:\n{quoted}"
+        message = f"{message}\nlast output of what was started:\n{quoted}"
     return JobReport(
         job_id=plan.job_id,
         state=state,
@@ -204,13 +206,13 @@ def running_report(plan: LaunchPlan, started: str, folder: str) -> JobReport:
 
 
 def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> JobReport:
-    """The report of a job of which nothing was done on any node."""
+    """The report of a job that was not started on any node."""
     report = running_report(plan, now, folder)
     return replace(report, state=JobState.NOT_STARTED, exit_code=NOT_STARTED, message=why)
 
 
 def _was_ended(progress: Progress) -> bool:
-    """Whether it was ended for a reason that is known."""
+    """Whether it was ended on purpose."""
     return bool(progress.interrupted or progress.not_started or progress.stopped or progress.hung)
 
 
@@ -220,7 +222,7 @@ def _final_progress(
     ends: tuple[RankEnd, ...],
     clocks: NodeClocks,
 ) -> Progress:
-    """What was seen, without what counts for nothing in the end."""
+    """The progress without failures that the job has survived."""
     if progress.is_overdue and _all_went_well(plan, progress, ends):
         late = _OVERDUE.format(left=" that was left" if progress.left else "")
         progress = replace(progress, launcher_code=0, endings={}, notes=(*progress.notes, late))
@@ -228,9 +230,6 @@ def _final_progress(
         progress = replace(progress, not_started=overdue_message(plan, progress.overdue))
     if not (progress.starts or progress.left):
         return progress
-    # Elastic jobs alone need it.
-    from ascendboot.jobs.progress import after_restarts, restart_notes  # noqa: PLC0415
-
     notes = (*progress.notes, *restart_notes(plan, progress, clocks))
     return replace(after_restarts(plan, progress), notes=notes)
 
@@ -238,7 +237,7 @@ def _final_progress(
 def _all_went_well(
     plan: LaunchPlan | JobRecord, progress: Progress, ends: tuple[RankEnd, ...]
 ) -> bool:
-    """Whether no rank failed on the nodes that the job still has."""
+    """Whether all ranks ended well on the nodes that the job still has."""
     lost = {plan.nodes[node_rank] for node_rank in progress.left}
     return all(end.exit_code == 0 for end in ends if end.node not in lost)
 

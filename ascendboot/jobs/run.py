@@ -11,7 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
-from ascendboot.jobs.follow import Followers, Interrupts, NodeEvent, Reconnected, Running, Timeouts
+from ascendboot.jobs.follow import (
+    Followers,
+    Interrupts,
+    NodeEvent,
+    Reconnected,
+    Reconnector,
+    Running,
+    Timeouts,
+)
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.output import OutputWriter, plain
 from ascendboot.jobs.progress import Progress, lifecycle_of
@@ -40,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from ascendboot.jobs.follow import Reconnector
     from ascendboot.jobs.gather import NodeLogs
     from ascendboot.jobs.stop import Survivor
     from ascendboot.launch.events import Event
@@ -53,14 +60,14 @@ _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing;
 
 
 class Cleanup:
-    """Clears up behind a job whose launcher is over, or is not waited for any longer."""
+    """Cleans up after a job whose launcher has ended, or is no longer waited for."""
 
     def __init__(self, job: Running, reconnector: Reconnector) -> None:
         self._job = job
         self._reconnector = reconnector
 
     def run(self, followers: Followers, *, patience_s: float) -> None:
-        """End what is left on any node, and wait for output as long as any comes."""
+        """End what is left on any node, and wait for output while it arrives."""
         found = self._terminate_all()
         found.update(self._terminate_after_reconnect(found, patience_s=patience_s))
         sizes: dict[str, Mapping[str, int]] = {}
@@ -87,14 +94,14 @@ class Cleanup:
             progress.notes += (f"{node}: {_FULL.format(folder=result.full)}",)
 
     def _note_unchecked(self, node: str, words: str) -> None:
-        """Nobody knows what is left on a node; that of a lost one is no failure of the job."""
+        """Note a node that could not be checked; a lost one is no failure of an elastic job."""
         if self._job.plan.nodes.index(node) in self._job.progress.left:
             self._job.progress.notes += (words,)
         else:
             self._job.progress.unsure += (words,)
 
     def _terminate_all(self) -> dict[str, Terminated | NodeError]:
-        """Sweep all nodes; a second Ctrl-C cuts all waiting short."""
+        """End what is left on all nodes; a second Ctrl-C ends all waiting."""
         kill_now = partial(self._terminate, linger_s=0.0, grace_s=0.0)
         if self._job.interrupts.count > 1:
             return kill_now()
@@ -113,9 +120,9 @@ class Cleanup:
     def _terminate_after_reconnect(
         self, found: Mapping[str, Terminated | NodeError], *, patience_s: float
     ) -> dict[str, Terminated | NodeError]:
-        """Sweep those again of which only the connection was lost: their ranks may have gone on.
+        """Try nodes again of which only the connection was lost: their ranks may still run.
 
-        Where the launcher failed, they may be what it lost: then they have only `patience_s`.
+        Where the launcher failed, it may have lost these nodes: then they have only `patience_s`.
         """
         progress, nodes = self._job.progress, self._job.plan.nodes
         gone = [
@@ -145,7 +152,7 @@ class Cleanup:
         )
 
     def _note_next(self) -> None:
-        """Wait for what comes next, and take it in if it is an event."""
+        """Wait for the next message, and note it if it is an event."""
         seen = self._job.inbox.get()
         if isinstance(seen, NodeEvent) and seen.event is not None:
             self._job.progress.note(seen.event)
@@ -159,7 +166,7 @@ def _survivors(node: str, survivors: Sequence[Survivor], what: str) -> list[str]
 
 
 class Following:
-    """What was seen of one job that runs, and until when something has to be seen."""
+    """Follows one job that runs, and its deadlines."""
 
     def __init__(
         self,
@@ -183,7 +190,7 @@ class Following:
         self._over = False
 
     def to_the_end(self, primary: NodeLogs) -> None:
-        """Wait for the end of a job that was just started, and bring it about where it must be.
+        """Wait for the end of a job that was just started; end it where necessary.
 
         Raises:
             UnreachableError: the primary was lost; the job goes on there.
@@ -199,7 +206,7 @@ class Following:
                 self._on_message(seen)
 
     def _timeout_s(self, silent_s: float) -> float | None:
-        """How long to wait for what comes next; while the primary is away its `Back` ends it."""
+        """How long to wait for the next message; no limit while the primary reconnects."""
         if self._reconnector.is_reconnecting(self._job.plan.primary):
             return None
         now = time.monotonic()
@@ -237,7 +244,7 @@ class Following:
 
     def _on_hang(self, seen: HungJob) -> None:
         if self._end_by is not None:
-            return  # it ends already, for a better reason
+            return  # it is ending already
         self._hangs.tell(seen.words)
         if seen.is_hang and self._hangs.stops:
             self._job.progress.hung = seen.words
@@ -268,15 +275,15 @@ class Following:
                 self._stop()
 
     def _on_reconnected(self, back: Reconnected) -> None:
-        """Go on where a node is followed again; without its primary no job can be followed."""
+        """Go on with a node that is followed again; without the primary no job can be followed."""
         if back.node != self._job.plan.primary:
-            return  # what is left there, and what it wrote, is seen once the job is over
+            return  # the cleanup at the end of the job sees that node
         if isinstance(back.error, UnreachableError):
             raise self._lost_primary("its connection has ended")
-        if back.error is not None:  # its container may have ended where it has not itself
+        if back.error is not None:  # its container may have ended, and the node not
             and_so = "the state of the job is unknown"
             raise self._lost_primary(back.error.message, and_so=and_so)
-        # What it did meanwhile is about to come.
+        # Events of the meantime arrive now.
         soon = time.monotonic() + self._limits.drain_s
         self._start_by = None if self._start_by is None else max(self._start_by, soon)
         self._end_by = None if self._end_by is None else max(self._end_by, soon)
@@ -287,7 +294,7 @@ class Following:
         return UnreachableError(self._job.plan.primary, reason)
 
     def _stop(self) -> None:
-        """Have the launcher end the job; when that cannot be, the sweep will."""
+        """End the launcher; where that fails, the cleanup ends the job."""
         self._stopping, self._start_by, self._end_by = True, None, None
         try:
             terminate_launcher(
@@ -299,7 +306,7 @@ class Following:
         self._expect_end()
 
     def _end_ranks(self) -> None:
-        """Have all nodes end the ranks at once; torchrun's are minded where they run."""
+        """End the ranks on all nodes at once; those of torchrun have a supervisor on each node."""
         if self._ranks_ended or traits_of(self._job.plan.launcher).spreads_failure:
             return
         self._ranks_ended = True
@@ -309,7 +316,7 @@ class Following:
         threading.Thread(target=order, name="hasten", daemon=True).start()
 
     def _expect_end(self, *, failed: bool = False) -> None:
-        """From here the launcher ends the job by itself within a known time."""
+        """From now on the launcher ends the job within a known time."""
         self._start_by = None
         if failed:
             self._end_ranks()
@@ -335,13 +342,13 @@ def run(
     connect: Callable[[str], Transport] | None = None,
     forks: int,
 ) -> JobReport:
-    """Start the job, follow it and see that nothing of it is left; one report, however it went.
+    """Start the job, follow it, end what is left of it, and report.
 
-    `folder` on the operator's side gets one log per rank and the launcher's. `sink` gets blocks of
-    whole lines `NODE:RANK | text`, one block at a time, from other threads; of a node and a rank
-    `prefix` gives what stands before the text. `hangs` says what is done about a job that stands
-    still: nothing by default. `connect` opens the connection to a node again that was lost while
-    the job ran; without it one that is lost stays so.
+    `folder` on the control machine gets one log per rank and the launcher's. `sink` gets blocks of
+    whole lines `NODE:RANK | text`, one block at a time, from other threads; `prefix` makes what
+    stands before the text from node and rank. `hangs`: what to do about a job that makes no
+    progress, by default nothing. `connect` opens a lost connection to a node again; without it
+    the node stays lost.
 
     Raises:
         UnreachableError: the primary was lost for good while the job ran; the job goes on there.
@@ -370,7 +377,7 @@ def run(
 
 
 class _Foreground:
-    """The way of one job, from all nodes ready to nothing left."""
+    """One job in the foreground, from the preparation of its nodes to the cleanup."""
 
     def __init__(
         self,
@@ -416,7 +423,7 @@ class _Foreground:
             if started:
                 self._follow(followers)
         except (UnreachableError, KeyboardInterrupt):
-            raise  # the job goes on, as the operator is told
+            raise  # the job goes on, and the message says so
         except BaseException:
             self._stop_after_error()
             raise
@@ -433,10 +440,7 @@ class _Foreground:
         return job.progress
 
     def _follow(self, followers: Followers) -> None:
-        """Follow the job that was started to its end, and clear up behind it."""
-        # No start of a job waits for what comes after it.
-        from ascendboot.jobs.follow import Reconnector  # noqa: PLC0415
-
+        """Follow the started job to its end, and clean up."""
         job, limits, hangs = self._job, self._limits, self._hangs
         reconnector = Reconnector(
             job, followers, connect=self._connect, tell=hangs.tell, within_s=limits.reconnect_s
@@ -449,7 +453,7 @@ class _Foreground:
             reconnector.close()
 
     def _stop_after_error(self) -> None:
-        """Whatever is passed on from here, no job is left to itself without a word."""
+        """End the job after an unexpected error, which is raised next."""
         job, plan = self._job, self._job.plan
         stop_job(
             job.transports,

@@ -29,7 +29,7 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "t": ("is held by a debugger (state t)", "are held by a debugger (state t)"),
     "Z": ("is a zombie (not reaped)", "are zombies (not reaped)"),
 }
-"""By state of the first thread: what one rank does, and what several do."""
+"""By state of the first thread: the verb for one rank, and for several."""
 
 _WITH_FILE: Final = frozenset(
     (
@@ -119,7 +119,7 @@ _REMEDY: Final[Mapping[str, str]] = {
 
 
 def place_lines(views: Sequence[RankView], problems: Iterable[NodeError]) -> list[str]:
-    """A line for each place where ranks are, fewest ranks first; then what is not known and why."""
+    """A line for each place where ranks are, fewest ranks first; then what is unknown and why."""
     places = grouped(views)
     lines = [line for _, line in places[:_SHOWN_PLACES]]
     if more := places[_SHOWN_PLACES:]:
@@ -154,7 +154,7 @@ def place(view: RankView) -> str:
 
 
 def call_words(view: RankView) -> str:
-    """The call in which the first thread of a rank is: `read of /data/x`; empty: not known."""
+    """The system call of the first thread: `read of /data/x`; empty: unknown."""
     first = view.threads[0] if view.threads else None
     number = first.syscall.partition(" ")[0] if first is not None else ""
     if not number.isdigit():
@@ -164,7 +164,7 @@ def call_words(view: RankView) -> str:
 
 
 def whole(views: Iterable[RankView]) -> list[str]:
-    """All that is known of every rank, for a file."""
+    """The details of every rank, for a file."""
     lines: list[str] = []
     for view in views:
         lines += ["", f"== rank {view.rank} on {view.node}, process {view.pid}: {view.command}"]
@@ -199,7 +199,7 @@ def _kernel_words(view: RankView) -> str:
 
 
 def _own(frames: Sequence[Frame]) -> Frame:
-    """The innermost frame in the file of the script, where the stack begins."""
+    """The innermost frame in the file where the stack begins: the script."""
     begin = next((f.file for f in reversed(frames) if "runpy" not in f.file), frames[-1].file)
     return next(frame for frame in frames if frame.file == begin)
 
@@ -238,13 +238,13 @@ _THREAD = re.compile(r'Thread (\d+)(?:/\S+)? \([^()]*\)(?:: ".*")?')
 
 @dataclass
 class ThreadView:
-    """One thread as the kernel sees it; what it does not tell is empty."""
+    """One thread as the kernel shows it; what it does not show is empty."""
 
     tid: int
     state: str
     name: str
     wchan: str = ""
-    """The function of the kernel in which it waits."""
+    """The kernel function in which it waits."""
     syscall: str = ""
     """The number of its call and the arguments, or `running`."""
 
@@ -274,17 +274,17 @@ class RankView:
     """The first one first; at most 65."""
     thread_count: int = 0
     file: str = ""
-    """What the first argument of the first thread's call is, if that is an open file."""
+    """The file of the first thread's call, if its first argument is one."""
     kernel: list[str] = field(default_factory=list)
     command: str = ""
     spy_lines: list[str] = field(default_factory=list)
-    """What py-spy said, line by line."""
+    """The output of py-spy, line by line."""
     spy_code: int | None = None
-    """Its exit code; None: there is no py-spy for this rank."""
+    """Its exit code; None: there is no py-spy."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """The Python stack of the main thread, innermost first; empty when it is not known."""
+        """The Python stack of the main thread, innermost first; empty when unknown."""
         if self.spy_code != 0:
             return ()
         stacks = _stacks(self.spy_lines)
@@ -292,7 +292,7 @@ class RankView:
 
     @property
     def no_stack_reason(self) -> str:
-        """Why its Python lines are not known; empty when they are."""
+        """Why its Python stack is unknown; empty when it is known."""
         if self.spy_code is None:
             return "py-spy is neither beside code.python nor on PATH"
         if self.spy_code == 0:
@@ -313,7 +313,7 @@ def gather(
     *,
     forks: int,
 ) -> dict[str, tuple[RankView, ...] | NodeError]:
-    """Where the ranks of the job in `folder` are, by node; one execution each."""
+    """Read where the ranks of the job in `folder` are, by node; one execution each."""
     command = Command(
         argv=("bash", "-c", script("jobs-stacks.sh"), "stacks", str(folder), python, f"{_ASK_S:g}"),
         purpose=f"see where the ranks of job {folder.name} are",
@@ -406,12 +406,12 @@ def _stacks(lines: list[str]) -> dict[str, tuple[Frame, ...]]:
 
 @dataclass(frozen=True)
 class RankStacks:
-    """Where the ranks of a job were."""
+    """Where the ranks of a job are."""
 
     lines: tuple[str, ...]
-    """A line for each place, the odd ones first, and what could not be learnt."""
+    """A line for each place, rare ones first, and what is unknown."""
     file: Path | None
-    """Where all of it is kept; None when it could not be."""
+    """The file with all details; None when it could not be written."""
 
 
 def read_stacks(
@@ -423,7 +423,7 @@ def read_stacks(
     why: str,
     forks: int,
 ) -> RankStacks:
-    """See where the ranks are; all of it goes to `WHY-TIME.txt` in `folder`, of the job's run."""
+    """Read where the ranks are; details go to `WHY-TIME.txt` in `folder`, that of the run."""
     answers = gather(transports, job_folder, python, forks=forks)
     views: list[RankView] = []
     problems: list[NodeError] = []

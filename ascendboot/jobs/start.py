@@ -23,7 +23,7 @@ _START = 'setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &'
 
 
 def not_started_anywhere(job_id: str) -> str:
-    """That nothing of a job runs; the last line of why it does not."""
+    """The last line of the message about a job that was not started."""
     return f"job {job_id}: not started on any node"
 
 
@@ -31,7 +31,7 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     """Make the job's folder on every node; one execution per node.
 
     Raises:
-        LaunchError: a node cannot take part; no node keeps anything of the job.
+        LaunchError: a node cannot take part; nothing of the job is left on any node.
     """
     found = on_each(plan.nodes, lambda node: _reasons(plan, node, transports[node]), forks=forks)
     reasons: list[str] = []
@@ -50,7 +50,7 @@ def discard(
     *,
     forks: int,
 ) -> None:
-    """Take the folder of a job that was not started off `nodes`, all of the job's by default."""
+    """Remove the folder of a job that was not started from `nodes`, by default all of the job's."""
     command = Command(
         argv=("rm", "-rf", "--", str(plan.job_folder)),
         purpose=f"remove the folder of job {plan.job_id}",
@@ -61,10 +61,10 @@ def discard(
 
 
 def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
-    """Start what the plan starts, detached: it outlives this connection.
+    """Start the launcher or agents, detached from this connection.
 
     Raises:
-        NodeError: it was not started on this node; it may have been on others.
+        NodeError: not started on this node; it may have been on others.
     """
     command = Command(
         argv=("bash", "-c", _START, "start", str(plan.job_folder)),
@@ -79,7 +79,7 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
 
 
 def _reasons(plan: LaunchPlan, node: str, transport: Transport) -> list[str]:
-    """Why the node cannot take part; empty when it is ready."""
+    """Why the node cannot take part; empty when it can."""
     made = transport.run(_prepare_command(plan, node))
     if made.as_expected:
         return []
@@ -121,10 +121,10 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
 
 
 def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
-    """Start the job and leave it to itself.
+    """Start the job in the background.
 
     Raises:
-        LaunchError: it was not started; no node keeps anything of it.
+        LaunchError: it was not started; nothing of it is left on any node.
     """
     prepare(plan, transports, forks=forks)
     try:
@@ -138,18 +138,17 @@ def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, for
 def undo_start(
     plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
 ) -> tuple[str, ...]:
-    """Undo the preparation; which nodes could not be asked whether something is left.
+    """Undo the preparation; returns a message for each node that could not be checked.
 
-    A start whose answer was lost may have been one all the same.
+    A start whose answer was lost may have succeeded.
     """
     terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
-    # Without its folder a start that is still on its way comes to nothing; what was quicker is
-    # found now.
+    # Without the folder a start still in progress fails; one that was quicker is found now.
     discard(plan, transports, forks=forks)
     found = terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
     return tuple(not_checked(f) for f in found.values() if isinstance(f, NodeError))
 
 
 def not_checked(error: NodeError) -> str:
-    """That nobody can say what is left of the job on a node."""
+    """The message about a node that could not be checked."""
     return f"{error}; could not check for remaining processes"

@@ -1,4 +1,4 @@
-"""JobStatus: how a job stands now, from what its nodes said; pure."""
+"""The status of a job from the answers of its nodes; pure."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class NodeStatus:
     node: str
     ranks: tuple[int, ...]
     alive: tuple[int, ...] = ()
-    """The ranks of it that run."""
+    """Its ranks that run."""
     processes: int = 0
     launcher_alive: bool | None = None
-    """Of the launcher's agent on other nodes than the primary; None on nodes that have none."""
+    """On other nodes than the primary: the launcher's agent; None on nodes without one."""
     last_lines: tuple[tuple[int, str], ...] = ()
     silent_s: Mapping[int, float] = field(default_factory=dict)
-    """By rank: for how long it has put out nothing."""
+    """By rank: for how long it has written no output."""
     loads: Mapping[int, RankLoad] = field(default_factory=dict)
-    """By rank that runs: what it uses at the moment."""
+    """By running rank: what it uses."""
     problem: str = ""
-    """Why it could not be asked; then nothing else is known."""
+    """Why it could not be reached; then nothing else is known."""
 
     def to_json(self) -> dict[str, object]:
         """This node as documented in the reference of `status --json`."""
@@ -63,20 +63,20 @@ class NodeStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """A job as it stands: the report so far, and each node's part."""
+    """The status of a job: the report so far, and each node's part."""
 
     report: JobReport
     nodes: tuple[NodeStatus, ...]
 
     @property
     def is_over(self) -> bool:
-        """Whether its launcher has ended and no process of it was seen."""
+        """Whether its launcher has ended and no process of it is left."""
         return self.report.state is not JobState.RUNNING and not any(
             node.processes for node in self.nodes
         )
 
     def without(self, secrets: Sequence[str]) -> JobStatus:
-        """The same with none of these secrets in it."""
+        """A copy with these secrets masked."""
         nodes = (
             replace(
                 node, last_lines=tuple((r, masked(line, secrets)) for r, line in node.last_lines)
@@ -92,27 +92,27 @@ class JobStatus:
 
 def status_of(
     job: JobRecord,
-    looks: Mapping[str, JobProbe | NodeError],
+    probes: Mapping[str, JobProbe | NodeError],
     *,
     folder: Path,
     final: JobReport | None,
     now: datetime,
 ) -> JobStatus:
-    """How the job stands; `final` is the report that was written at its end, if one was."""
-    nodes = tuple(_node_status(job, node, looks[node]) for node in job.nodes)
+    """The status of a job; `final` is the report that was written at its end, if any."""
+    nodes = tuple(_node_status(job, node, probes[node]) for node in job.nodes)
     notes = tuple(
         f"{node.node}: {node.processes} processes of the job are left; stop ends them"
         for node in nodes
         if node.processes
     )
-    primary = looks[job.primary]
+    primary = probes[job.primary]
     launcher_alive = not isinstance(primary, NodeError) and primary.launcher_alive
     if final is not None and not launcher_alive:
         return JobStatus(report=replace(final, notes=(*final.notes, *notes)), nodes=nodes)
     progress = Progress()
-    for look in looks.values():
-        if not isinstance(look, NodeError):
-            for event in look.events:
+    for probe in probes.values():
+        if not isinstance(probe, NodeError):
+            for event in probe.events:
                 progress.note(event)
     report = report_on(
         job,
@@ -131,7 +131,7 @@ def status_of(
 
 
 def duration_of(job: JobRecord, progress: Progress, now: datetime) -> float:
-    """From its start to the end of its launcher as far as it is known, else until now."""
+    """From its start to the end of its launcher where that is known, else until now."""
     began = datetime.fromisoformat(job.started)
     at = progress.launcher_ended_at
     if at is None:
@@ -147,7 +147,7 @@ def _state(
     primary: JobProbe | NodeError,
     nodes: tuple[NodeStatus, ...],
 ) -> tuple[JobState, str]:
-    """The state, and what there is to say about it."""
+    """The state, and a message about it."""
     if isinstance(primary, NodeError):
         alive = any(node.alive for node in nodes)
         what = "but ranks on other nodes run" if alive else "and no rank was seen elsewhere"
@@ -166,24 +166,24 @@ def _state(
 
 
 def _failed_by_itself(report: JobReport) -> bool:
-    """Whether a rank failed, and not because of the launcher's end: that ends ranks by a signal."""
+    """Whether a rank failed, and was not ended by a signal after the launcher."""
     failure, cause = report.first_failure, report.cause
     if failure is None:
         return cause is not None and bool(cause.unsure)
     return failure.end.signal not in OF_A_LOST_LAUNCHER
 
 
-def _node_status(job: JobRecord, node: str, look: JobProbe | NodeError) -> NodeStatus:
+def _node_status(job: JobRecord, node: str, probe: JobProbe | NodeError) -> NodeStatus:
     ranks = tuple(rank.rank for rank in job.ranks_on(node))
-    if isinstance(look, NodeError):
-        return NodeStatus(node=node, ranks=ranks, problem=look.message)
+    if isinstance(probe, NodeError):
+        return NodeStatus(node=node, ranks=ranks, problem=probe.message)
     return NodeStatus(
         node=node,
         ranks=ranks,
-        alive=tuple(rank for rank in ranks if rank in look.ranks_alive),
-        processes=len(look.pids),
-        launcher_alive=look.launcher_alive if node in job.started_on else None,
-        last_lines=tuple(sorted(look.last_lines.items())),
-        silent_s=dict(sorted(look.silent_s.items())),
-        loads=dict(sorted(look.loads.items())),
+        alive=tuple(rank for rank in ranks if rank in probe.ranks_alive),
+        processes=len(probe.pids),
+        launcher_alive=probe.launcher_alive if node in job.started_on else None,
+        last_lines=tuple(sorted(probe.last_lines.items())),
+        silent_s=dict(sorted(probe.silent_s.items())),
+        loads=dict(sorted(probe.loads.items())),
     )

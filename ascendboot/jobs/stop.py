@@ -1,4 +1,4 @@
-"""Ending a job: the launcher is asked, then every node is swept for what still lives."""
+"""Ends a job: its launcher first, then the processes that are left on every node."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")
 LINGER_S = 2.0
-"""How long what ends by itself may take after the launcher is gone."""
+"""How long processes may take to end after the launcher has."""
 _KILL_S = 30.0
 
 
 @dataclass(frozen=True)
 class Survivor:
-    """A process of the job that had not ended by itself."""
+    """A process of the job that had to be ended."""
 
     pid: int
     command: str
@@ -37,16 +37,16 @@ class Survivor:
 
 @dataclass(frozen=True)
 class Terminated:
-    """What was found on one node."""
+    """What ending a job found on one node."""
 
     ended: tuple[Survivor, ...] = ()
-    """What the sweep ended."""
+    """Processes that were ended."""
     left: tuple[Survivor, ...] = ()
-    """What lives on in spite of it."""
+    """Processes that could not be ended."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The files of the job on this node, in bytes."""
     full: str = ""
-    """The folder of the job when next to nothing is free on its disk."""
+    """The folder of the job when its disk is almost full."""
 
 
 _HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
@@ -56,12 +56,12 @@ _HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
 def terminate_launcher(
     transport: Transport, folder: PurePosixPath, *, by_stop: bool = False
 ) -> None:
-    """Ask the job's launcher, known by pid and start time, to end the job.
+    """Send SIGTERM to the job's launcher, known by pid and start time.
 
-    `by_stop` records for whoever follows or asks later that it was `stop` that ended it.
+    `by_stop` records that `stop` ended the job.
 
     Raises:
-        NodeError: the primary did not take the order.
+        NodeError: the primary could not do it.
     """
     command = Command(
         argv=(
@@ -79,10 +79,10 @@ def terminate_launcher(
 
 
 def end_ranks(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks: int) -> None:
-    """Have the ranks of a job that has failed end on all nodes now, each in its grace.
+    """End the ranks of a failed job on all nodes now, each within the grace period.
 
-    Open MPI (4.1) tells the other nodes only once the primary's ranks have ended. A node that
-    cannot be asked hears of it later, by Open MPI.
+    Open MPI (4.1) tells the other nodes only once the primary's ranks have ended. On a node that
+    cannot be reached Open MPI ends them later.
     """
     command = Command(
         argv=("bash", "-c", _HASTEN, "hasten", str(folder)),
@@ -103,9 +103,9 @@ def terminate_processes(
     grace_s: float,
     forks: int,
 ) -> dict[str, Terminated | NodeError]:
-    """End what still lives of the job on each of the nodes: SIGTERM, `grace_s`, SIGKILL.
+    """End the processes of the job that are left on each node: SIGTERM, `grace_s`, SIGKILL.
 
-    A node that could not be asked is given with its error.
+    A node that could not be reached has its error instead.
     """
     words = (str(folder), str(_tenths(linger_s)), str(_tenths(grace_s)))
     command = Command(
@@ -125,10 +125,10 @@ def stop_job(
     grace_s: float,
     forks: int,
 ) -> dict[str, Terminated | NodeError]:
-    """End a job whoever follows it; `folder` is BASE/jobs/JOB_ID.
+    """End a job, followed or not; `folder` is BASE/jobs/JOB_ID.
 
-    The launcher is asked first, so that ranks get their SIGTERM from it as usual. The primary may
-    be missing from `transports`: then the others are swept alone.
+    The launcher gets SIGTERM first, so that ranks get theirs from it as usual. The primary may be
+    missing from `transports`: then only the other nodes are cleaned up.
     """
     linger_s = 0.0
     if primary in transports:
@@ -136,13 +136,13 @@ def stop_job(
             terminate_launcher(transports[primary], folder, by_stop=True)
             linger_s = ends_within_s(grace_s)
     found = terminate_processes(transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks)
-    # A login that was under way when the launcher ended may have begun a daemon since.
+    # A login in progress when the launcher ended may have started a daemon since.
     again = terminate_processes(transports, folder, linger_s=0.0, grace_s=grace_s, forks=forks)
     return {node: _both(found[node], again[node]) for node in transports}
 
 
 def ends_within_s(grace_s: float) -> float:
-    """How long mpirun takes at most to end a job when no wrapper of ours hurries it."""
+    """How long mpirun takes at most to end a job on its own."""
     return 2 * sigkill_timeout_s(grace_s) + 5.0
 
 

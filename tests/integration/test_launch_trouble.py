@@ -139,7 +139,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
     assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
     assert report.duration_s < 30
     assert report.notes == (
-        "could not show the output any longer: nobody reads it; it is in the logs",
+        "could not show the output any longer: its reader takes nothing; it is in the logs",
     )
     for rank in (0, 1):
         name = f"rank.{rank}.log"

@@ -239,7 +239,7 @@ def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) ->
     assert found.state is JobState.NOT_STARTED
     assert found.message.splitlines() == [
         "a-2: could not start ranks 2-3",
-        "what was started said last:",
+        "last output of what was started:",
         "  a-1 | line 6",
         "  a-1 | line 7",
         "  a-1 | line 8",
