@@ -97,7 +97,9 @@ def _program(
     workdir: PurePosixPath,
     ranks: tuple[PlannedRank, ...],
 ) -> tuple[str, ...]:
+    names = launcher.traits.rank_variables
     settings = {
+        "ASCENDBOOT_RANK_VARIABLES": f"{names.rank},{names.local_rank},{names.world_size}",
         **({} if launcher.traits.sets_meeting else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
         "ASCENDBOOT_DEVICES": ",".join(str(rank.device_id) for rank in ranks),

@@ -38,6 +38,7 @@ def test_the_command() -> None:
         *("-x", "ASCENDBOOT_JOB_ID"),
         "/var/lib/ascendboot/two/env/rank-exec",
         "job-1",
+        "ASCENDBOOT_RANK_VARIABLES=OMPI_COMM_WORLD_RANK,OMPI_COMM_WORLD_LOCAL_RANK,OMPI_COMM_WORLD_SIZE",
         "RANK_TABLE_FILE=/var/lib/ascendboot/two/resources/hccl_json_4p_2_host.json",
         "ASCENDBOOT_DEVICES=4,5,0,1",
         "ASCENDBOOT_WORKDIR=/workspace",

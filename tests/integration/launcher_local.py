@@ -1,0 +1,57 @@
+"""A launcher `local`: one node, no MPI, its ranks started by a loop of the shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ascendboot.launch.launchers.protocol import RankVariables, Traits
+from ascendboot.templates import script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from ascendboot.launch.request import LaunchRequest
+    from ascendboot.transport.api import FileWrite
+
+LOOP: Final = """\
+count=$1; shift
+set -m
+for ((number = 0; number < count; number++)); do
+  LOCAL_NUMBER=$number LOCAL_INDEX=$number LOCAL_COUNT=$count "$@" &
+  pids+=("$!")
+done
+trap 'kill -TERM -- "${pids[@]/#/-}"' TERM
+code=0
+for pid in "${pids[@]}"; do
+  while wait "$pid"; one=$?; kill -0 "$pid" 2>/dev/null; do :; done
+  [ "$code" != 0 ] || code=$one
+done
+exit "$code"
+"""
+
+
+class Local:
+    """Starts ranks on the primary."""
+
+    traits: Final = Traits(
+        kind="local",
+        rank_variables=RankVariables("LOCAL_NUMBER", "LOCAL_INDEX", "LOCAL_COUNT"),
+    )
+
+    def command(
+        self, job: LaunchRequest, program: Sequence[str], node_rank: int
+    ) -> tuple[str, ...]:
+        return ("bash", "-c", LOOP, "local", str(job.placement.world_size), *program)
+
+    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
+        return ()
+
+    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
+        return {}
+
+    def functions(self, job: LaunchRequest, node_rank: int) -> str:
+        return script("launch-single.sh")
+
+    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
+        return ()

@@ -1,0 +1,75 @@
+"""A launcher that one module adds: planned, run, failing and stopped as any other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ascendboot.jobs.run import run
+from ascendboot.jobs.start import prepare, start
+from ascendboot.jobs.stop import Terminated, stop_job
+from ascendboot.launch.launchers.registry import LAUNCHERS
+from ascendboot.model.cluster import LauncherChoice
+from ascendboot.model.job import JobReport, JobState
+from tests.integration.launch_cluster import LocalCluster, Screenful
+from tests.integration.launcher_local import Local
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ascendboot.launch.plan import LaunchPlan
+
+pytestmark = pytest.mark.integration
+
+CHOICE = LauncherChoice("local", "the test states it")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+    monkeypatch.setitem(LAUNCHERS, "local", Local())
+    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    yield made
+    made.transport.close()
+
+
+def ran(cluster: LocalCluster, plan: LaunchPlan, screen: Screenful) -> JobReport:
+    folder = cluster.runs / plan.job_id
+    return run(plan, {"lab-1": cluster.transport}, folder=folder, sink=screen, forks=4)
+
+
+def test_it_is_planned_and_runs_every_rank(cluster: LocalCluster) -> None:
+    source = "import os; print(*map(os.environ.get, ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')))"
+    plan = cluster.job(source, launcher=CHOICE)
+    assert plan.mpirun is None
+    assert "launcher: local starts jobs: the test states it" in plan.describe()
+    screen = Screenful()
+    report = ran(cluster, plan, screen)
+    assert (report.state, report.exit_code) == (JobState.SUCCEEDED, 0)
+    assert [screen.of(rank) for rank in (0, 1)] == [[b"0 0 2"], [b"1 1 2"]]
+
+
+def test_a_rank_that_fails_is_named_with_its_exit_code(cluster: LocalCluster) -> None:
+    source = "import os, sys, time\nos.environ['RANK'] == '1' and sys.exit(3)\ntime.sleep(600)"
+    report = ran(cluster, cluster.job(source, launcher=CHOICE), Screenful())
+    assert (report.state, report.exit_code) == (JobState.FAILED, 3)
+    assert report.first_failure is not None
+    assert (report.first_failure.end.rank, report.first_failure.end.exit_code) == (1, 3)
+
+
+def test_it_is_stopped(cluster: LocalCluster) -> None:
+    plan = cluster.job("import time\nprint('ready', flush=True)\ntime.sleep(600)", launcher=CHOICE)
+    transports = {"lab-1": cluster.transport}
+    prepare(plan, transports, forks=4)
+    start(plan, transports, forks=4)
+    logs = [cluster.base / "jobs" / plan.job_id / f"rank.{rank}.log" for rank in (0, 1)]
+    wait_until(lambda: all(log.read_bytes() == b"ready\n" for log in logs))
+    found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
+    assert isinstance(found["lab-1"], Terminated)
+    assert found["lab-1"].left == ()
+    events = (cluster.base / "jobs" / plan.job_id / "events").read_text()
+    assert "rank 0 exit 143 " in events
+    assert "rank 1 exit 143 " in events
+    assert "launcher - exit " in events
