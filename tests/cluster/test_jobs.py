@@ -194,8 +194,8 @@ def test_a_stop_that_cannot_give_the_grace_it_is_asked_for_says_so(operator: Ope
     stopped = operator.call("stop", "--grace", "40")
     assert stopped.code == 0
     assert (
-        f"job {job_id}: its ranks get 3 s between SIGTERM and SIGKILL, not 40: what train was told "
-        "when the job was started; for more start it with train --grace 40\n"
+        f"job {job_id}: its ranks get 3 s between SIGTERM and SIGKILL, not 40: the grace "
+        "period is fixed at start; for more, start the job with train --grace 40\n"
     ) in stopped.out
     again = operator.call("stop", "--grace", "40", "--json", "--job", job_id)
     assert (again.code, again.json["notes"]) == (0, [])
