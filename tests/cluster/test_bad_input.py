@@ -212,8 +212,8 @@ def test_a_disk_that_gets_full_under_a_job_ends_it_and_names_the_node(
     job = f"{BASE}/jobs/{match[1]}"
     ready = f"cat {job}/rank.*.log; true"
     wait_until(lambda: operator.sh(node, ready) == "ready\nready\n")
-    # However the job ends, and that the node lives, is noted on this disk, too.
-    assert operator.sh(node, f"stat -c %b {job}/events {job}/*/beat") == "1024\n128\n"
+    # The end of the job is recorded on this disk, too: room for it is reserved.
+    assert operator.sh(node, f"stat -c %b {job}/events") == "1024\n"
     operator.lab.fault(node, "disk-full")
     for name in ("lab-1", "lab-2"):
         operator.sh(name, f"rm {BASE}/hold")
@@ -292,7 +292,8 @@ def test_a_log_that_outgrows_its_limit_keeps_its_beginning_and_its_end(
     assert launcher_log.stat().st_size == int(operator.sh("lab-1", f"stat -c %s {launcher}"))
     assert [f.stat().st_blocks * 512 < 17 << 20 for f in (rank, launcher_log)] == [True, True]
     with launcher_log.open("rb") as file:
-        assert file.read(16) == b"WARNING: babble\n"
+        # Open MPI's own warnings may come first.
+        assert file.read(16) == operator.sh("lab-1", f"head -c 16 {launcher}").encode()
         file.seek(-12, 2)
         assert file.read().endswith(b"end\n")
 
