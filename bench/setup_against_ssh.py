@@ -21,8 +21,8 @@ from common import BASE, Verdict, in_pairs, options, practice, show
 from invoke.program import Program
 
 from ascendboot.cli.program import namespace
+from ascendboot.transport.login_session import SshTransport
 from ascendboot.transport.script import compile_script, launch_line, parse_reply
-from ascendboot.transport.session import SshTransport
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -13,7 +13,7 @@ import pytest
 from ascendboot import errors
 from ascendboot.cli.program import namespace
 from ascendboot.inventory.load import load
-from ascendboot.jobs.report import HUNG
+from ascendboot.jobs.job_report import HUNG
 from ascendboot.model.job import JobState
 from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
@@ -70,7 +70,7 @@ def finding_ids() -> set[str]:
     folder = ROOT / "ascendboot"
     modules = [
         *folder.glob("checks/**/*.py"),
-        *(folder / "setup/plan.py", folder / "setup/check.py"),
+        *(folder / "setup/cluster_plan.py", folder / "setup/check.py"),
     ]
     texts = {
         node.value

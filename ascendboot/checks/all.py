@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.checks.containers import code_rules, container_rules
 from ascendboot.checks.devices import device_rules, product_rules
-from ascendboot.checks.finding import in_order
+from ascendboot.checks.finding import Finding, in_order
 from ascendboot.checks.hosts import environment_rules, host_rules
 from ascendboot.checks.launchers import (
     hccl_port_rules,
@@ -20,8 +20,7 @@ from ascendboot.checks.rank_table import rank_table_rules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.checks.finding import Finding
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster
 
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ascendboot.checks.finding import Finding, devices, error, in_order, warning
-from ascendboot.checks.probes import TCP_TIMEOUT_S
-from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answered, Unanswered
+from ascendboot.checks.probes import (
+    TCP_TIMEOUT_S,
+    NodeProbes,
+    Npu,
+    PingProbe,
+    ProbeResults,
+    TcpProbe,
+    TcpResult,
+)
+from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Answered, Unanswered
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
-    from ascendboot.checks.probes import (
-        NodeProbes,
-        Npu,
-        PingProbe,
-        ProbeResults,
-        TcpProbe,
-        TcpResult,
-    )
     from ascendboot.facts.parsers.hccn_tool import Ping
-    from ascendboot.facts.query import Answer
 
 T = TypeVar("T")
 

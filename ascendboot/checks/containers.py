@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ascendboot.checks.finding import Finding, answered_nodes, error, unanswered, warning
 from ascendboot.facts.container import ENGINES, PROGRAMS
-from ascendboot.facts.query import value_of
-from ascendboot.model.cluster import OWN_ONLY, ContainerExec
+from ascendboot.facts.query import Answer, value_of
+from ascendboot.model.cluster import OWN_ONLY, Cluster, ContainerExec, Node
 from ascendboot.model.files import (
     MOST_BYTES,
     MOST_FILES,
@@ -23,10 +23,8 @@ from ascendboot.model.files import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.parsers.system import Container, Engines
-    from ascendboot.facts.query import Answer
-    from ascendboot.model.cluster import Cluster, Node
 
 _MOST_NAMED = 6
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.checks.finding import (
     Finding,
+    Level,
     answered_nodes,
     devices,
     differences,
@@ -17,16 +18,14 @@ from ascendboot.checks.finding import (
     warning,
 )
 from ascendboot.errors import RankTableError
-from ascendboot.facts.npus import ROOT_INFO
+from ascendboot.facts.npus import ROOT_INFO, RootInfo
 from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered, value_of
 from ascendboot.ranktable.read import device_places
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from ascendboot.checks.finding import Level
-    from ascendboot.facts.node import NodeFacts
-    from ascendboot.facts.npus import RootInfo
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.parsers.npu_smi import SuperPodPlace
     from ascendboot.model.cluster import Cluster, Node
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from ascendboot.facts.parsers.software import release
-from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.facts.parsers.software import Ssh, Sshd, release
+from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.model.names import fold, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.node import NodeFacts
-    from ascendboot.facts.parsers.software import Ssh, Sshd
-    from ascendboot.facts.query import Answer
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")

@@ -24,17 +24,21 @@ from ascendboot.checks.launchers import (
     needs_openmpi,
 )
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.environment import MANAGERS, MOST_SHOWN, granted_devices
-from ascendboot.facts.query import value_of
+from ascendboot.facts.environment import (
+    MANAGERS,
+    MOST_SHOWN,
+    Confinement,
+    NodeEnvironment,
+    granted_devices,
+)
+from ascendboot.facts.query import Clock, value_of
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.environment import Confinement, NodeEnvironment
     from ascendboot.facts.installed import Installed
-    from ascendboot.facts.node import NodeFacts
-    from ascendboot.facts.query import Clock
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
 
 

@@ -23,14 +23,13 @@ from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read
 from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.model.cluster import CHIEF_PORT, LauncherChoice
+from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ascendboot.facts.node import NodeFacts
-    from ascendboot.model.cluster import Cluster, Node, OwnTable
+    from ascendboot.facts.node_facts import NodeFacts
 
 LEAST_FREE_BYTES: Final = 100 * 1000**2
 """With less, a job may not even be able to say why it ended."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ascendboot.checks.devices import DRIVER, device_ids, pods_of, product_of
 from ascendboot.checks.finding import (
     Finding,
+    Level,
     answered_nodes,
     devices,
     differences,
@@ -16,18 +17,16 @@ from ascendboot.checks.finding import (
     warning,
 )
 from ascendboot.checks.hosts import same_machines
-from ascendboot.facts.query import Answered, Unanswered, value_of
+from ascendboot.facts.query import Answer, Answered, Unanswered, value_of
 from ascendboot.hccl.variables import INTRA_ROCE
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.checks.finding import Level
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.npus import DeviceNetwork
     from ascendboot.facts.parsers.system import Interface
-    from ascendboot.facts.query import Answer
     from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")

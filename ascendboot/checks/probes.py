@@ -14,20 +14,17 @@ from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
-from ascendboot.facts.parsers.base import lines_of, split
-from ascendboot.facts.query import Unanswered, attempt, output_of, part_of, value_of
+from ascendboot.facts.parsers.base import Section, lines_of, split
+from ascendboot.facts.query import Answer, Unanswered, attempt, output_of, part_of, value_of
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.node import NodeFacts
-    from ascendboot.facts.parsers.base import Section
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.parsers.hccn_tool import Ping
-    from ascendboot.facts.query import Answer
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.transport.api import Result
 
 _GIVEN_OUT: Final = 40000
 """Inside Linux's default range of ephemeral ports."""

@@ -18,9 +18,17 @@ from ascendboot.errors import RankTableError
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
-from ascendboot.ranktable.read import device_places
-from ascendboot.ranktable.rules import BY_PRODUCT, CALLED, LOCAL_ID_TWICE, POD_ORDER, PRODUCTS
-from ascendboot.ranktable.text import from_text
+from ascendboot.ranktable.read import Table, device_places
+from ascendboot.ranktable.rules import (
+    BY_PRODUCT,
+    CALLED,
+    LOCAL_ID_TWICE,
+    POD_ORDER,
+    PRODUCTS,
+    Problem,
+    Product,
+)
+from ascendboot.ranktable.text import Source, from_text
 from ascendboot.ranktable.validate import (
     NAMED,
     PRODUCTS_OF,
@@ -32,12 +40,9 @@ from ascendboot.ranktable.validate import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node, OwnTable
     from ascendboot.ranktable.formats import LevelRank
-    from ascendboot.ranktable.read import Table
-    from ascendboot.ranktable.rules import Problem, Product
-    from ascendboot.ranktable.text import Source
 
 
 def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Product | None]:

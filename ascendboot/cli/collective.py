@@ -7,20 +7,20 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.collective.run import meet
+from ascendboot.checks.collective.run import Preflight, meet
 from ascendboot.checks.finding import Finding
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.jobs import folder_held, now
-from ascendboot.cli.session import code_sender, work_side
+from ascendboot.cli.session import Session, code_sender, work_side
 from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, UnreachableError
 from ascendboot.jobs.follow import Interrupts
-from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, preflight_id, record_of
+from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, LaunchPlan, preflight_id, record_of
 from ascendboot.model.cluster import NodeClocks
+from ascendboot.readiness.launch_request import job_request
 from ascendboot.readiness.ready import check_readiness
-from ascendboot.readiness.request import job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import write_text
@@ -28,12 +28,8 @@ from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
-    from ascendboot.checks.collective.run import Preflight
-    from ascendboot.cli.session import Session
     from ascendboot.console.screen import Screen
-    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
     from ascendboot.model.report import StepResult
     from ascendboot.transport.api import Transport

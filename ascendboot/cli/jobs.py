@@ -24,14 +24,13 @@ from ascendboot.launch.plan import (
     record_folder,
 )
 from ascendboot.model.job import JobReport, JobState
-from ascendboot.state import Run
+from ascendboot.state import Run, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.cli.session import Session
     from ascendboot.model.cluster import Cluster
-    from ascendboot.state import State
     from ascendboot.transport.api import Transport
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"

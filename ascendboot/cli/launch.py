@@ -10,34 +10,30 @@ from typing import TYPE_CHECKING, Final, Literal
 from ascendboot.cli.collective import pass_preflight
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt
 from ascendboot.cli.jobs import REPORT_FILE, folder_held, now
-from ascendboot.cli.session import code_sender
+from ascendboot.cli.session import Session, code_sender
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
+from ascendboot.jobs.job_report import running_report
 from ascendboot.jobs.output import by_node, plain
-from ascendboot.jobs.report import running_report
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
-from ascendboot.jobs.stop import terminate_processes
-from ascendboot.launch.build import plan as plan_launch
+from ascendboot.jobs.stop import Terminated, terminate_processes
 from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
-from ascendboot.launch.plan import PLAN_FILE, record_of
+from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, record_of
+from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.model.names import counted
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
-from ascendboot.readiness.probe import file_system
-from ascendboot.readiness.ready import check_readiness
-from ascendboot.readiness.request import job_request
+from ascendboot.readiness.launch_request import job_request
+from ascendboot.readiness.queries import file_system
+from ascendboot.readiness.ready import Readiness, check_readiness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ascendboot.cli.session import Session
-    from ascendboot.jobs.stop import Terminated
-    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.model.cluster import NodeClocks
     from ascendboot.model.job import JobReport
-    from ascendboot.readiness.ready import Readiness
     from ascendboot.readiness.requirements import Leftover
     from ascendboot.setup.record import SetupRecord
     from ascendboot.transport.api import Transport

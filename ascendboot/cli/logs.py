@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, whole_number
-from ascendboot.cli.jobs import JOB_HELP, REPORT_FILE, find_job, folder_held, now
+from ascendboot.cli.jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import OutputError, UnreachableError
+from ascendboot.errors import NodeError, OutputError, UnreachableError
 from ascendboot.jobs.gather import LogGatherer, Selection
+from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
 from ascendboot.jobs.output import Lines as LogLines
 from ascendboot.jobs.output import (
+    LineView,
     RankOutput,
     by_node,
     plain,
@@ -23,7 +25,6 @@ from ascendboot.jobs.output import (
     start_of_last_lines,
     start_of_line,
 )
-from ascendboot.jobs.report import report_on
 from ascendboot.jobs.status import duration_of
 from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.model.job import JobState
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
-
-    from ascendboot.cli.jobs import FoundJob
-    from ascendboot.errors import NodeError
-    from ascendboot.jobs.output import LineView
 
 
 @dataclass(frozen=True, kw_only=True)

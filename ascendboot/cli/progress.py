@@ -12,13 +12,13 @@ from ascendboot.checks.rank_table import level_places, products
 from ascendboot.cli.common import chosen_cluster
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError
-from ascendboot.facts.node import NodeFacts, queries
+from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.query import query, value_of
-from ascendboot.model.files import Control, fingerprint
+from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.ranktable.check import DeviceState, ServerState
 from ascendboot.setup.ca import CaKeys
 from ascendboot.setup.context import Templates
-from ascendboot.setup.lock import LEASE_S, locks
+from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.record import node_of, reach_of
 from ascendboot.setup.results import Progress
 from ascendboot.setup.survey import Survey
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 
     from ascendboot.console.screen import Screen
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.model.files import Authority
     from ascendboot.model.report import StepResult
     from ascendboot.ranktable.rules import Product
-    from ascendboot.setup.lock import Locks
-    from ascendboot.setup.plan import ClusterFacts
+    from ascendboot.setup.cluster_plan import ClusterFacts
     from ascendboot.setup.sync import CodeSender
     from ascendboot.transport.api import Transport
 

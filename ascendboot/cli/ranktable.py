@@ -27,7 +27,7 @@ from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableErro
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.model.names import expand
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
-from ascendboot.ranktable.check import check_file, sentence
+from ascendboot.ranktable.check import ServerState, check_file, sentence
 from ascendboot.ranktable.convert import (
     ORDERS,
     Converted,
@@ -42,8 +42,8 @@ from ascendboot.ranktable.convert import (
     version_of,
 )
 from ascendboot.ranktable.convert import convert as change
-from ascendboot.ranktable.read import rows_of, table_of
-from ascendboot.ranktable.rules import JOBS, PRODUCTS
+from ascendboot.ranktable.read import Table, rows_of, table_of
+from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.state import write_text
@@ -51,11 +51,8 @@ from ascendboot.state import write_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.ranktable.check import ServerState
-    from ascendboot.ranktable.read import Table
-    from ascendboot.ranktable.rules import Job, Product
 
 
 def deliver(

@@ -19,25 +19,22 @@ from ascendboot.console.streams import legible
 from ascendboot.errors import AscendbootError, CommandError, NodeError, UsageError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.query import query
-from ascendboot.model.cluster import ContainerExec
+from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import masked, masked_json
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.sync import CodeSender, read_source
-from ascendboot.transport.guard import GuardedHost, ReadOnly, ReadOnlyHost
-from ascendboot.transport.hostkeys import HostKeys
+from ascendboot.transport.guard import Fence, GuardedHost, ReadOnly, ReadOnlyHost
+from ascendboot.transport.hostkeys import Accepted, HostKeys
+from ascendboot.transport.login_session import TOLD_AFTER_S, Waits
 from ascendboot.transport.pool import connect_all, for_each
-from ascendboot.transport.session import TOLD_AFTER_S, Waits
 from ascendboot.transport.ssh import SshOpener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.model.cluster import Cluster, Node
     from ascendboot.state import Run, State
     from ascendboot.transport.api import HostSide, Result, Transport
-    from ascendboot.transport.guard import Fence
-    from ascendboot.transport.hostkeys import Accepted
 
 
 def container_of(node: Node, host: HostSide) -> ContainerExec:

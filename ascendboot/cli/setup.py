@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.progress import BREAK_LOCK_HELP, locks_of, survey_of
-from ascendboot.cli.session import code_sender
+from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
-from ascendboot.model.report import Outcome
+from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.phases import step_names
 from ascendboot.setup.record import setup_record
@@ -19,9 +19,7 @@ from ascendboot.setup.results import Stopped
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ascendboot.cli.session import Session
     from ascendboot.console.screen import Screen
-    from ascendboot.model.report import Report
 
 CHANGES_WAIT = 3
 

@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.cli.common import end
-from ascendboot.cli.jobs import JOB_HELP, find_job, status_with_cause
+from ascendboot.cli.jobs import JOB_HELP, FoundJob, find_job, status_with_cause
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.stacks import RankStacks, read_stacks
-from ascendboot.model.job import JobState
+from ascendboot.model.job import JobReport, JobState, RankEnd
 from ascendboot.model.names import fold, ranks_named, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ascendboot.cli.jobs import FoundJob
     from ascendboot.console.screen import Screen
     from ascendboot.jobs.probe import RankLoad
     from ascendboot.jobs.status import JobStatus, NodeStatus
-    from ascendboot.model.job import JobReport, RankEnd
 
 
 def where_ranks_are(found: FoundJob, python: str) -> RankStacks | None:

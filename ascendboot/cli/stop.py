@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, seconds
-from ascendboot.cli.jobs import JOB_HELP, connected, find_job, keep_report
+from ascendboot.cli.jobs import JOB_HELP, FoundJob, connected, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.jobs.stop import stop_job
+from ascendboot.jobs.stop import Survivor, Terminated, stop_job
 from ascendboot.model.job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.cli.jobs import FoundJob
     from ascendboot.cli.session import Session
     from ascendboot.console.screen import Screen
-    from ascendboot.jobs.stop import Survivor, Terminated
 
 LEFT = 1
 

@@ -21,7 +21,7 @@ from ascendboot.cli.launch import (
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, UsageError
-from ascendboot.launch.build import why_not_elastic
+from ascendboot.launch.planner import why_not_elastic
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import names_file_here
 from ascendboot.setup.record import SetupRecord

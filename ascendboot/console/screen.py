@@ -20,13 +20,12 @@ from ascendboot.console.streams import (
     writer_to,
 )
 from ascendboot.model.names import fold
-from ascendboot.model.report import Outcome
+from ascendboot.model.report import Outcome, Report, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ascendboot.model.job import FirstFailure, JobReport
-    from ascendboot.model.report import Report, StepResult
 
 _SHOWN_BY_DETAIL = {
     "reach",

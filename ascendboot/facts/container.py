@@ -7,22 +7,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers import system
-from ascendboot.facts.parsers.base import ToolMissingError
-from ascendboot.facts.parsers.system import FORMAT, RUNNING, Engines, parse_inspect, parse_names
-from ascendboot.facts.query import ENDED_BY_TIMEOUT, Fact, output_of, part_of, sections_of, value_of
-from ascendboot.model.cluster import ContainerExec, is_absent
+from ascendboot.facts.parsers.base import Section, ToolMissingError
+from ascendboot.facts.parsers.system import (
+    FORMAT,
+    RUNNING,
+    Container,
+    Engines,
+    parse_inspect,
+    parse_names,
+)
+from ascendboot.facts.query import (
+    ENDED_BY_TIMEOUT,
+    Answer,
+    Fact,
+    output_of,
+    part_of,
+    sections_of,
+    value_of,
+)
+from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_absent
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS, Command, Effect
+from ascendboot.transport.api import HANGS, Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.parsers.base import Section
-    from ascendboot.facts.parsers.system import Container
-    from ascendboot.facts.query import Answer
-    from ascendboot.model.cluster import Cluster, Engine, Node
-    from ascendboot.transport.api import Result
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20

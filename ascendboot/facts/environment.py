@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.query import Fact, part_of, sections_of
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.transport.api import Result
 
 _SCRIPT = "the script that queries the environment of ranks"
 

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.software import parse_certificate
-from ascendboot.model.files import FOLDER, OWNER_BYTES, Owner, OwnFile
+from ascendboot.model.files import FOLDER, OWNER_BYTES, Certificate, Owner, OwnFile
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from ascendboot.model.files import Certificate
-    from ascendboot.transport.api import Result
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.parsers import hccn_tool, npu_smi
-from ascendboot.facts.parsers.base import ToolBusyError, around
+from ascendboot.facts.parsers.base import Section, ToolBusyError, around
 from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
     NOT_ASKED,
@@ -19,15 +19,13 @@ from ascendboot.facts.query import (
     value_of,
 )
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS, Command, Effect
+from ascendboot.transport.api import HANGS, Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.facts.parsers.base import Section
     from ascendboot.facts.parsers.hccn_tool import DeviceAddress
     from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap, SuperPodPlace
-    from ascendboot.transport.api import Result
 
 T = TypeVar("T")
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolMissingError, split
 from ascendboot.facts.parsers.system import parse_epoch
-from ascendboot.transport.api import HANGS, Command, Effect, Result
+from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.transport.api import RunsAll
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascendboot.inventory.messages import no_such, validate
-from ascendboot.inventory.nodes import build_nodes, read_entries
-from ascendboot.inventory.rules import (
+from ascendboot.inventory.cross_checks import (
     environment,
     report_contradictions,
     report_node_settings,
@@ -15,15 +13,14 @@ from ascendboot.inventory.rules import (
     report_unknown_secrets,
     resource_mode,
 )
+from ascendboot.inventory.messages import no_such, validate
+from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
 from ascendboot.inventory.values import size_of
-from ascendboot.inventory.yaml import Problem, read
-from ascendboot.model.cluster import Cluster
+from ascendboot.inventory.yaml import Problem, Sheet, read
+from ascendboot.model.cluster import Cluster, Node, OwnTable
 
 if TYPE_CHECKING:
-    from ascendboot.inventory.nodes import Entry
     from ascendboot.inventory.schema import InventoryKeys
-    from ascendboot.inventory.yaml import Sheet
-    from ascendboot.model.cluster import Node, OwnTable
 
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
 

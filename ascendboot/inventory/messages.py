@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from ascendboot.inventory.schema import InventoryKeys, NodeKeys
 from ascendboot.inventory.values import ENV_NAME, SENTENCE, TAG, is_match
-from ascendboot.inventory.yaml import Raw, described
+from ascendboot.inventory.yaml import Location, Raw, Sheet, Value, described
 from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.model.secrets import is_secret_name, is_secret_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import ErrorDetails, core_schema
 
-    from ascendboot.inventory.yaml import Location, Sheet, Value
 
 Shape: TypeAlias = "dict[str, Any]"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
-from ascendboot.inventory.schema import DeviceKeys, NodeKeys
+from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.values import (
     NAME,
     NO_IPV6,
@@ -19,15 +19,12 @@ from ascendboot.inventory.values import (
     why_not_address,
     why_not_cluster_ip,
 )
-from ascendboot.inventory.yaml import described
+from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Device, Node, SshAccess
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
-
-    from ascendboot.inventory.schema import InventoryKeys
-    from ascendboot.inventory.yaml import Mark, Sheet
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
 from ascendboot.hccl.variables import INTRA_ROCE
-from ascendboot.inventory.rules import environment
-from ascendboot.model.cluster import Device, OwnTable
-from ascendboot.ranktable.read import rows_of, table_of
-from ascendboot.ranktable.text import lines_of, read
+from ascendboot.inventory.cross_checks import environment
+from ascendboot.model.cluster import Device, Node, OwnTable
+from ascendboot.ranktable.read import Row, rows_of, table_of
+from ascendboot.ranktable.text import Source, lines_of, read
 from ascendboot.ranktable.validate import generation_of, table_in, validate_table
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
     from ascendboot.inventory.schema import InventoryKeys
     from ascendboot.inventory.yaml import Sheet
-    from ascendboot.model.cluster import Node
-    from ascendboot.ranktable.read import Row
     from ascendboot.ranktable.rules import Job
-    from ascendboot.ranktable.text import Source
 
 LEVELS = "2.0"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.inventory.yaml import Raw, described
@@ -19,8 +19,6 @@ from ascendboot.model.cluster import CHIEF_PORT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pydantic import GetJsonSchemaHandler
-    from pydantic_core import CoreSchema
 
 # Unlike a set of names, a list of addresses has an order that matters: the third name gets the
 # third address.

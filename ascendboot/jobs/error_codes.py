@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Final
 
 # Codes: CANN's own list of HCCL errors (hicann/hccl, docs/en/error_codes). Words of CANN: those
 # that its fault diagnosis looks for (Ascend/mind-cluster, ascend-faultdiag, kg-config.json) and

@@ -7,20 +7,17 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ascendboot.jobs.error_codes import code_in, is_of_a_peer, known_words
-from ascendboot.jobs.progress import PRECISION_S
-from ascendboot.launch.plan import rank_log
+from ascendboot.jobs.progress import PRECISION_S, Progress
+from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank, rank_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Final
 
-    from ascendboot.jobs.progress import Progress
     from ascendboot.launch.events import RankEnded
-    from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank
     from ascendboot.model.cluster import NodeClocks
     from ascendboot.model.job import RankEnd
 

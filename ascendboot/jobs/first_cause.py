@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
 from signal import SIGKILL, SIGTERM
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ascendboot.jobs.error_codes import known_end, known_words
-from ascendboot.jobs.evidence import Kind, without_numbers
+from ascendboot.jobs.evidence import Evidence, Kind, without_numbers
 from ascendboot.jobs.progress import BY_LAUNCHER, signal_of
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import fold, ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Final
 
-    from ascendboot.jobs.evidence import Evidence
     from ascendboot.launch.plan import PlannedRank
 
 

@@ -7,26 +7,23 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.gather import NodeLogs, logs_command
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain
-from ascendboot.launch.plan import rank_log
-from ascendboot.transport.api import Command, Effect
+from ascendboot.launch.plan import LaunchPlan, rank_log
+from ascendboot.transport.api import Command, Effect, Stream, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     import queue
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-    from typing import TypeAlias
 
     from ascendboot.jobs.hang import HungJob
     from ascendboot.jobs.progress import Arrivals, Progress
     from ascendboot.launch.events import Event, NodeSample
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.transport.api import Stream, Transport
 
 
 @dataclass(frozen=True)

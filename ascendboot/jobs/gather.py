@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.logs import Frames
-from ascendboot.jobs.output import LogCopy
+from ascendboot.jobs.output import LineView, LogCopy, RankOutput
 from ascendboot.jobs.progress import Arrivals, Progress
-from ascendboot.launch.events import EventReader, LauncherEnded, parse_sample
-from ascendboot.launch.plan import rank_log, rank_marks
+from ascendboot.launch.events import Event, EventReader, LauncherEnded, NodeSample, parse_sample
+from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, rank_marks
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Stream, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from ascendboot.jobs.output import LineView, RankOutput
-    from ascendboot.launch.events import Event, NodeSample
-    from ascendboot.launch.plan import JobRecord, LaunchPlan
-    from ascendboot.transport.api import Stream, Transport
 
 _EVENTS = "events"
 

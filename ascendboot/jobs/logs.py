@@ -12,7 +12,7 @@ from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines, behind
 from ascendboot.model.names import expand, parse_span
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.launch.plan import JobRecord
-    from ascendboot.transport.api import Transport
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _COMMA = re.compile(r",(?![^\[]*\])")

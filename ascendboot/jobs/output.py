@@ -9,12 +9,11 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
 # The hole takes no place on the disk, and every byte stays where it was: whoever knows how much
 # of a log is here can ask for what comes after it, whatever was dropped meanwhile.

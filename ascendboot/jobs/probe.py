@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.launch.events import parse_event
+from ascendboot.launch.events import Event, parse_event
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import PurePosixPath
 
-    from ascendboot.launch.events import Event
-    from ascendboot.transport.api import Result, Transport
 
 _LINE = re.compile(r"(job|event|alive|process|last|silent|use) (.*)")
 _ALIVE = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)")

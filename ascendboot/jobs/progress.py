@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from ascendboot.launch.events import (
     AgentEnded,
     EndingBegan,
+    Event,
     LauncherEnded,
     NodeLeft,
     RankEnded,
@@ -27,7 +28,6 @@ from ascendboot.model.names import ranks_named
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.launch.events import Event
     from ascendboot.launch.plan import JobRecord, LaunchPlan
     from ascendboot.model.cluster import NodeClocks
 

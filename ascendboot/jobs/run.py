@@ -21,12 +21,13 @@ from ascendboot.jobs.follow import (
     Timeouts,
 )
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
+from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.output import OutputWriter, plain
 from ascendboot.jobs.progress import Progress, lifecycle_of
-from ascendboot.jobs.report import report_on
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
 from ascendboot.jobs.stop import (
     LINGER_S,
+    Survivor,
     Terminated,
     end_ranks,
     ends_within_s,
@@ -35,6 +36,7 @@ from ascendboot.jobs.stop import (
     terminate_processes,
 )
 from ascendboot.launch.events import (
+    Event,
     LauncherEnded,
     LauncherStarted,
     NodeLeft,
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.jobs.gather import NodeLogs
-    from ascendboot.jobs.stop import Survivor
-    from ascendboot.launch.events import Event
     from ascendboot.launch.plan import LaunchPlan
     from ascendboot.model.job import JobReport
     from ascendboot.transport.api import Transport

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.model.names import ranks_named
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path, PurePosixPath
 
-    from ascendboot.transport.api import Result, Transport
 
 _SHOWN_PLACES: Final = 8
 

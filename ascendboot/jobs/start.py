@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.jobs.stop import terminate_processes
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, write_files
+from ascendboot.transport.api import Command, Effect, Transport, write_files
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.transport.api import Transport
 
 
 _START = 'setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &'

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
+from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
-from ascendboot.jobs.report import report_on
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.secrets import masked
 

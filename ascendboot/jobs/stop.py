@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.launchers.mpirun import sigkill_timeout_s
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import PurePosixPath
 
-    from ascendboot.transport.api import Transport
 
 log = logging.getLogger(__name__)
 _LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ascendboot.errors import CommandError, NodeError, UsageError
-from ascendboot.lab import faults, network, records
+from ascendboot.lab import faults, links, records
 from ascendboot.lab import node as node_module
 from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
-from ascendboot.lab.host import LabError, RangeInUseError, last_line, need_programs, run
+from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line, need_programs, run
 from ascendboot.lab.node import (
     Surroundings,
     boot,
@@ -28,15 +28,13 @@ from ascendboot.lab.node import (
     wait_until_up,
 )
 from ascendboot.lab.records import Record
-from ascendboot.lab.shape import Shape, prefix_of
+from ascendboot.lab.shape import LabNode, Shape, prefix_of
 from ascendboot.model.files import fingerprint
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
 
-    from ascendboot.lab.host import ProcessId
-    from ascendboot.lab.shape import LabNode
 
 CLUSTER = "lab"
 _FOLDER = Path(".ascendboot")
@@ -282,11 +280,11 @@ class Lab:
         process = self._record.process(node.name)
         if process:
             end_all([process])
-        network.set_node_power(self.shape, node, on=False, links_down=())
+        links.set_node_power(self.shape, node, on=False, links_down=())
 
     def _power_on(self, node: LabNode) -> None:
         marks = self._marks(node)
-        network.set_node_power(self.shape, node, on=True, links_down=marks.links_down(node))
+        links.set_node_power(self.shape, node, on=True, links_down=marks.links_down(node))
         if self._record.process(node.name):
             return
         faults.make_room(self._record, node)
@@ -360,7 +358,7 @@ def down(lab_id: str) -> None:
 
 def remains(lab_id: str) -> bool:
     """Whether anything is left of a lab, with or without a record."""
-    return (records.ROOT / lab_id).exists() or bool(network.existing(prefix_of(lab_id)))
+    return (records.ROOT / lab_id).exists() or bool(links.existing(prefix_of(lab_id)))
 
 
 def _is_whole(record: Record) -> bool:
@@ -392,7 +390,7 @@ def _free_one(shape: Shape, instead: Sequence[Shape]) -> Shape:
 def _refuse_what_is_used(shape: Shape) -> None:
     labs = records.recorded()
     known = any(record.shape.lab_id == shape.lab_id for record in labs)
-    if not known and network.existing(shape.prefix):
+    if not known and links.existing(shape.prefix):
         raise RangeInUseError(
             f"lab: could not bring up {shape.described()}: {shape.prefix}* is there, and"
             f" {records.ROOT} has no record of its lab, which may run in another container or mount"
@@ -418,7 +416,7 @@ def _build(record: Record, surroundings: Surroundings) -> None:
     record.save()
     make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
     public = (record.folder / f"{_KEY}.pub").read_text()
-    network.build(record.shape)
+    links.build(record.shape)
     for node in record.shape.nodes:
         mount_disk(record, node)
         disk = record.disk(node.name)
@@ -428,7 +426,7 @@ def _build(record: Record, surroundings: Surroundings) -> None:
         boot(record, node)
     for node in record.shape.nodes:
         wait_until_up(record, node)
-        network.wait_for_links(record.shape, node)
+        links.wait_for_links(record.shape, node)
 
 
 def _hand_over(record: Record) -> None:
@@ -450,9 +448,9 @@ def _take_down(lab_id: str) -> None:
         processes = (record.process(node.name) for node in record.shape.nodes)
         end_all([process for process in processes if process])
         for node in record.shape.nodes:
-            network.end_wire(record, node)
+            links.end_wire(record, node)
             node_module.remove_cgroups(record.disk(node.name))
-    network.take_down(prefix_of(lab_id))
+    links.take_down(prefix_of(lab_id))
     for place in records.mounts_below(records.ROOT / lab_id):
         run(["umount", "-n", "-l", str(place)], purpose=f"unmount {place}")
     if record:
@@ -464,7 +462,7 @@ def _take_down(lab_id: str) -> None:
 
 def _note_namespace_folder() -> None:
     """Record that /run/netns was not there; the last lab removes it."""
-    if not network.NAMESPACES.exists():
+    if not links.NAMESPACES.exists():
         (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()
 
 
@@ -473,11 +471,11 @@ def _remove_namespace_folder() -> None:
     if records.recorded() or not note.exists():
         return
     note.unlink()
-    if not network.NAMESPACES.is_dir() or any(network.NAMESPACES.iterdir()):
+    if not links.NAMESPACES.is_dir() or any(links.NAMESPACES.iterdir()):
         return
-    while records.is_mounted(network.NAMESPACES):
-        run(["umount", "-n", str(network.NAMESPACES)], purpose="unmount /run/netns")
-    network.NAMESPACES.rmdir()
+    while records.is_mounted(links.NAMESPACES):
+        run(["umount", "-n", str(links.NAMESPACES)], purpose="unmount /run/netns")
+    links.NAMESPACES.rmdir()
 
 
 @dataclass(frozen=True)
@@ -536,7 +534,7 @@ def _node_status(lab: Lab, node: LabNode) -> NodeStatus:
         node=node,
         up=up,
         ssh=up and ssh_answers(node),
-        links=network.links_up(lab.shape, node),
+        links=links.links_up(lab.shape, node),
         faults=tuple(lab.faults(node.name)),
         container=container_state(lab, node) if lab.shape.containers else None,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import UsageError
-from ascendboot.lab import network
+from ascendboot.lab import links
 from ascendboot.lab.host import LabError, last_line, ours, run
 from ascendboot.lab.node import DISK_OPTIONS, execute, wait_until_up
 
@@ -196,9 +196,9 @@ def begin(record: Record, node: LabNode, fault: Fault) -> None:
     """
     if fault.kind == "link-down":
         for number in fault.devices(node):
-            network.set_link(record.shape, node, number, up=False)
+            links.set_link(record.shape, node, number, up=False)
     elif fault.kind == "delay":
-        network.begin(record, node, fault.milliseconds or 0)
+        links.begin(record, node, fault.milliseconds or 0)
     elif fault.kind == "disk-full":
         _fill_disk(record, node)
     elif fault.kind in ("no-sshd", "clock"):
@@ -218,10 +218,10 @@ def end(record: Record, node: LabNode, fault: Fault) -> None:
     """
     if fault.kind == "link-down" and record.process(node.name):
         for number in fault.devices(node):
-            network.set_link(record.shape, node, number, up=True)
+            links.set_link(record.shape, node, number, up=True)
         wait_for_links(record, node)
     elif fault.kind == "delay":
-        network.end(record, node)
+        links.end(record, node)
     elif fault.kind == "disk-full":
         _empty_disk(record, node)
     elif fault.kind in ("no-sshd", "clock") and record.process(node.name):
@@ -259,7 +259,7 @@ def after_boot(record: Record, node: LabNode) -> None:
 def wait_for_links(record: Record, node: LabNode) -> None:
     """Return when all links of a node are up that should be."""
     links_down = _marks(record, node).links_down(node)
-    network.wait_for_links(record.shape, node, links_down=links_down)
+    links.wait_for_links(record.shape, node, links_down=links_down)
 
 
 def _with_room(record: Record, node: LabNode) -> None:

@@ -20,6 +20,7 @@ from ascendboot.lab import shape as shape_module
 from ascendboot.lab.host import (
     SEARCH_PATH,
     LabError,
+    ProcessId,
     directory,
     environment,
     kill_all,
@@ -28,12 +29,11 @@ from ascendboot.lab.host import (
     put,
     run,
 )
-from ascendboot.lab.network import NAMESPACES
+from ascendboot.lab.links import NAMESPACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ascendboot.lab.host import ProcessId
     from ascendboot.lab.records import Record
     from ascendboot.lab.shape import LabNode, Shape
 

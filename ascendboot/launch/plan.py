@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import AscendbootError
@@ -15,7 +15,6 @@ from ascendboot.model.names import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ascendboot.transport.api import FileWrite
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.model.cluster import MPIRUN, LauncherChoice
+from ascendboot.model.cluster import MPIRUN, LauncherChoice, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import PurePosixPath
 
-    from ascendboot.model.cluster import Placement
 
 WITHIN_S: Final = 150
 """From the start until every rank has begun; `train` that follows the job gives up earlier."""

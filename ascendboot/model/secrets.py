@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 _NAME = (
     r"[A-Z0-9_]{0,200}(?:TOKEN(?!IZ)|SECRET|PASSW|PASS(?![A-Z0-9])|CREDENTIAL|PRIVATE_?KEY|API_?KEY"

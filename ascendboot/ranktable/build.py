@@ -6,19 +6,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.convert import convert, in_order, numbered
-from ascendboot.ranktable.formats import LevelTable, RankedDevice, RankTable, Server, SuperPod
-from ascendboot.ranktable.rules import CALLED
-from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF
+from ascendboot.ranktable.convert import Order, convert, in_order, numbered
+from ascendboot.ranktable.formats import (
+    LevelRank,
+    LevelTable,
+    RankedDevice,
+    RankTable,
+    Server,
+    SuperPod,
+)
+from ascendboot.ranktable.rules import CALLED, Product
+from ascendboot.ranktable.validate import NAMED, PRODUCTS_OF, Generation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ascendboot.ranktable.convert import Order
-    from ascendboot.ranktable.formats import LevelRank
     from ascendboot.ranktable.read import Table
-    from ascendboot.ranktable.rules import Product
-    from ascendboot.ranktable.validate import Generation
 
 
 @dataclass(frozen=True, slots=True)

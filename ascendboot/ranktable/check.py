@@ -10,11 +10,12 @@ from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text
 from ascendboot.ranktable.fields import number, packed
 from ascendboot.ranktable.read import unnumbered_ranks
-from ascendboot.ranktable.rules import CALLED, RULE_OF, Problem
-from ascendboot.ranktable.text import Source
+from ascendboot.ranktable.rules import CALLED, RULE_OF, Job, Problem, Product
+from ascendboot.ranktable.text import JsonPath, Source
 from ascendboot.ranktable.validate import (
     NAMED,
     PRODUCTS_OF,
+    Generation,
     generation_of,
     table_in,
     validate_table,
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ascendboot.ranktable.formats import LevelRank
-    from ascendboot.ranktable.rules import Job, Product
-    from ascendboot.ranktable.text import JsonPath
-    from ascendboot.ranktable.validate import Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.formats import (
+    Extra,
     Group,
     GroupDevice,
     GroupTable,
@@ -19,13 +20,11 @@ from ascendboot.ranktable.formats import (
     Server,
     SuperPod,
 )
-from ascendboot.ranktable.read import Row, rows_of
+from ascendboot.ranktable.read import Row, Table, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ascendboot.ranktable.formats import Extra
-    from ascendboot.ranktable.read import Table
     from ascendboot.ranktable.validate import Generation
 
 _CALLED = {"addresses": "device_ip", "server": "server_id", "super_pod": "super_pod_id"}

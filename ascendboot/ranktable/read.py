@@ -9,6 +9,7 @@ from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import cut, number
 from ascendboot.ranktable.formats import (
     Address,
+    Extra,
     Group,
     GroupDevice,
     GroupTable,
@@ -20,15 +21,13 @@ from ascendboot.ranktable.formats import (
     RankTable,
     Server,
     SuperPod,
+    Version,
 )
-from ascendboot.ranktable.text import JsonPath, from_text, shown
+from ascendboot.ranktable.text import JsonPath, Source, from_text, shown
 from ascendboot.ranktable.validate import generation_of, table_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from ascendboot.ranktable.formats import Extra, Version
-    from ascendboot.ranktable.text import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from ascendboot.ranktable.text import shown
-
-if TYPE_CHECKING:
-    from ascendboot.ranktable.text import JsonPath
+from ascendboot.ranktable.text import JsonPath, shown
 
 Level: TypeAlias = Literal["error", "warning"]
 Product: TypeAlias = Literal["910", "a2", "a3", "a5", "310p"]

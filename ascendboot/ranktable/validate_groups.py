@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from ascendboot.ranktable.fields import Members, cut
 from ascendboot.ranktable.placement import MOST_NAME
-from ascendboot.ranktable.rules import CALLED
+from ascendboot.ranktable.rules import CALLED, TableCheck
 from ascendboot.ranktable.validate_v1 import HIGHEST, MOST_SERVER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.ranktable.rules import TableCheck
 
 _COUNTS = {
     "group_count": "groupList size[{length}] error, groupNum[{value}]",

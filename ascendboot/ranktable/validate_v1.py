@@ -12,12 +12,11 @@ from ascendboot.ranktable.placement import (
     check_super_pods,
     pods_by_server,
 )
-from ascendboot.ranktable.rules import CALLED, Level, Product
+from ascendboot.ranktable.rules import CALLED, Level, Product, TableCheck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.ranktable.rules import TableCheck
 
 HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}
 """The highest device id that HCCL takes on a product."""

@@ -6,23 +6,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ascendboot.checks.devices import health_findings, not_understood
-from ascendboot.checks.finding import Finding, devices, differences, in_order, numbers
+from ascendboot.checks.finding import Finding, Level, devices, differences, in_order, numbers
 from ascendboot.checks.hosts import device_node_findings
 from ascendboot.checks.launchers import LEAST_FREE_BYTES, LEAST_FREE_INODES
 from ascendboot.checks.network import tls_findings
 from ascendboot.errors import UsageError
 from ascendboot.facts.query import Unanswered, value_of
-from ascendboot.readiness.probe import PACKAGES
-from ascendboot.readiness.requirements import job_rules
+from ascendboot.readiness.queries import (
+    PACKAGES,
+    DeviceIps,
+    Holder,
+    JobProcess,
+    NodeProbe,
+    Packages,
+)
+from ascendboot.readiness.requirements import JobRequirements, job_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.checks.finding import Level
     from ascendboot.facts.environment import NodeEnvironment
     from ascendboot.facts.parsers.system import FileSystem, Listener
-    from ascendboot.readiness.probe import DeviceIps, Holder, JobProcess, NodeProbe, Packages
-    from ascendboot.readiness.requirements import JobRequirements
 
 
 @dataclass(frozen=True)

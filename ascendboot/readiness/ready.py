@@ -13,9 +13,9 @@ from ascendboot.checks.finding import Finding, in_order
 from ascendboot.checks.hosts import open_to_others
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import code_queries
-from ascendboot.facts.installed import installed_query, parse_installed
-from ascendboot.facts.query import Fact, Unanswered, answer_to, query, value_of
-from ascendboot.model.cluster import ContainerExec, NodeClocks
+from ascendboot.facts.installed import Installed, installed_query, parse_installed
+from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
+from ascendboot.model.cluster import Cluster, ContainerExec, Node, NodeClocks
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness.checks import (
     ORDER,
@@ -24,29 +24,26 @@ from ascendboot.readiness.checks import (
     readiness_findings,
     script_findings,
 )
-from ascendboot.readiness.probe import NodeProbe
+from ascendboot.readiness.queries import NodeProbe
 from ascendboot.readiness.requirements import (
+    JobRequirements,
+    Leftover,
     host_queries,
     job_requirements,
     leftovers,
     work_queries,
 )
-from ascendboot.transport.api import Command, Effect, Sides
+from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import for_each, nothing
 from ascendboot.transport.script import HostAndContainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.installed import Installed
     from ascendboot.facts.parsers.system import FileSystem
-    from ascendboot.facts.query import Answer, Clock
-    from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.files import CodeTree
-    from ascendboot.readiness.requirements import JobRequirements, Leftover
     from ascendboot.setup.record import NodeRecord, SetupRecord
     from ascendboot.setup.sync import CodeSender
-    from ascendboot.transport.api import HostSide, Result, Transport
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables by which a launcher finds its parts; a container's image may set them."""

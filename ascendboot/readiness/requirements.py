@@ -11,10 +11,12 @@ from ascendboot.facts.environment import device_node_query
 from ascendboot.facts.query import Fact, value_of
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.readiness.probe import (
+from ascendboot.readiness.queries import (
     HOST,
     VERSIONS,
     WORK,
+    Jobs,
+    NodeProbe,
     parse_data,
     parse_device_ips,
     parse_disk,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.readiness.probe import Jobs, NodeProbe
     from ascendboot.setup.record import SetupRecord
 
 _MOST_PORTS = 1024

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import CodeTree
-from ascendboot.setup.phases import CODE, QUERY, SETUP, rounds
-from ascendboot.setup.results import Stopped, applied, checked, failed, planned
-from ascendboot.setup.steps import Blocked, Change, note_made
-from ascendboot.setup.survey import installed_fact
+from ascendboot.setup.phases import CODE, QUERY, SETUP, Phase, rounds
+from ascendboot.setup.results import Progress, Stopped, applied, checked, failed, planned
+from ascendboot.setup.steps import Blocked, Change, Step, note_made
+from ascendboot.setup.survey import Connect, Survey, installed_fact
 from ascendboot.setup.verify import verify_cluster
-from ascendboot.transport.api import Command, Effect, write_files
+from ascendboot.transport.api import Command, Effect, Result, Sides, Transport, write_files
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
@@ -23,14 +23,9 @@ if TYPE_CHECKING:
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Node
     from ascendboot.model.report import StepResult
+    from ascendboot.setup.cluster_plan import ClusterFacts
     from ascendboot.setup.context import Context
-    from ascendboot.setup.phases import Phase
-    from ascendboot.setup.plan import ClusterFacts
-    from ascendboot.setup.results import Progress
-    from ascendboot.setup.steps import Step
-    from ascendboot.setup.survey import Connect, Survey
     from ascendboot.setup.sync import CodeSender
-    from ascendboot.transport.api import Result, Sides, Transport
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,17 @@ from ascendboot.model.files import (
     START_SLACK_S,
     VALID_DAYS,
     Authority,
+    Certificate,
+    Claims,
     fingerprint,
 )
 from ascendboot.setup.steps import Blocked, Change, Satisfied, StepState
-from ascendboot.transport.api import FileWrite
+from ascendboot.transport.api import Command, FileWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ascendboot.facts.installed import Installed
-    from ascendboot.model.files import Certificate, Claims
-    from ascendboot.transport.api import Command
 
 USER_CA, HOST_CA = "user_ca", "host_ca"
 _OTHERS = 0o077

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ascendboot.checks.finding import warning
 from ascendboot.checks.launchers import needs_openmpi
-from ascendboot.checks.probes import probes_of
+from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.facts.query import value_of
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.apply import code_planned, sides_of
+from ascendboot.setup.cluster_plan import ClusterFacts, sshd_ports
 from ascendboot.setup.phases import COMPARE, SETUP
-from ascendboot.setup.plan import sshd_ports
 from ascendboot.setup.results import checked, found
 from ascendboot.setup.steps import Change
 from ascendboot.setup.verify import (
@@ -27,10 +27,8 @@ from ascendboot.setup.verify import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ascendboot.checks.probes import Coverage
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.setup.context import Context
-    from ascendboot.setup.plan import ClusterFacts
     from ascendboot.setup.survey import Connect, Survey, Surveyed
     from ascendboot.setup.sync import CodeSender
     from ascendboot.transport.api import Sides

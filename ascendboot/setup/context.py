@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot.facts.query import value_of
-from ascendboot.model.files import fingerprint
+from ascendboot.model.files import Authority, Control, Owner, fingerprint
 from ascendboot.setup.steps import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from ascendboot.model.cluster import Cluster, Node, Placement
-    from ascendboot.model.files import Authority, Control, Owner
-    from ascendboot.setup.plan import ClusterFacts, ClusterPlan
+    from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 
 
 class Templates:

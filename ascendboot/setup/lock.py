@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError, ToolError
 from ascendboot.facts.installed import base_script
-from ascendboot.facts.query import Fact, Unanswered
+from ascendboot.facts.query import Answer, Fact, Unanswered
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
-
-if TYPE_CHECKING:
-    from ascendboot.facts.query import Answer
-    from ascendboot.transport.api import Result
+from ascendboot.transport.api import Command, Effect, Result
 
 SILENT_S = 60
 """A lock is released this long after the control machine was last reachable."""

@@ -11,7 +11,7 @@ from ascendboot.checks.network import carrier_of
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.setup.steps import Absent, FileContent
+from ascendboot.setup.steps import Absent, FileContent, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ascendboot.model.cluster import Node
     from ascendboot.setup.context import Context, StepsOf
-    from ascendboot.setup.steps import Step
 
 
 def nothing(_context: Context, _node: Node) -> Sequence[Step]:

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.query import value_of
-from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
+from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
 from ascendboot.model.files import OwnFile  # noqa: TC001 - pydantic reads it
 from ascendboot.templates import digest as templates_digest
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ascendboot.facts.installed import Installed
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.setup.plan import ClusterFacts, ClusterPlan
+    from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,24 +13,20 @@ from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import answer_to, query, value_of
-from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
+from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.report import Cause, Outcome, StepResult
-from ascendboot.setup.lock import held_lock
-from ascendboot.setup.results import failed, ok
+from ascendboot.setup.lock import Lock, Locks, held_lock
+from ascendboot.setup.results import Progress, failed, ok
 from ascendboot.setup.sync import SentCode, parse_sent_code, sent_code_query, sent_code_removal
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, HostSide, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ascendboot.jobs.probe import JobProbe
     from ascendboot.model.cluster import Cluster, ContainerExec, Node
-    from ascendboot.setup.lock import Lock, Locks
-    from ascendboot.setup.results import Progress
     from ascendboot.setup.survey import Connect
-    from ascendboot.transport.api import HostSide, Result
 
 
 @dataclass(frozen=True)

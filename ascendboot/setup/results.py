@@ -6,10 +6,10 @@ import difflib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ascendboot.errors import UnreachableError
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.model.report import Cause, Outcome, Report, StepResult
 from ascendboot.model.secrets import masked
-from ascendboot.setup.steps import Blocked, Change, Satisfied
+from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
 from ascendboot.transport.pool import FORKS, for_each
 
 if TYPE_CHECKING:
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from ascendboot.checks.finding import Finding
-    from ascendboot.errors import NodeError
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.setup.phases import Phase
-    from ascendboot.setup.steps import Step, StepState
 
 
 def ok(node: str, phase: str, step: str, detail: str, duration_s: float = 0.0) -> StepResult:

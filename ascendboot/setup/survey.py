@@ -18,27 +18,22 @@ from ascendboot.checks.hosts import (
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
-from ascendboot.facts.node import NodeFacts, host_queries, queries, with_stated, work_queries
+from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
 from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
-from ascendboot.model.files import fingerprint
-from ascendboot.setup.context import Context
-from ascendboot.setup.lock import Lock, held_lock
+from ascendboot.model.files import Authority, CodeTree, Control, fingerprint
+from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
+from ascendboot.setup.context import Context, Templates
+from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
-from ascendboot.setup.plan import ClusterFacts, ClusterPlan, plan_cluster
-from ascendboot.setup.results import failed, from_findings, ok
-from ascendboot.transport.api import Sides
+from ascendboot.setup.results import Progress, failed, from_findings, ok
+from ascendboot.transport.api import HostSide, Sides, Transport
 
 if TYPE_CHECKING:
     from ascendboot.checks.finding import Finding
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.model.files import Authority, CodeTree, Control
     from ascendboot.model.report import StepResult
-    from ascendboot.setup.context import Templates
-    from ascendboot.setup.lock import Locks
-    from ascendboot.setup.results import Progress
     from ascendboot.setup.sync import CodeSender
-    from ascendboot.transport.api import HostSide, Transport
 
 RunQuery = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
 

@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, InventoryError, NotUnderstoodError, UsageError
@@ -28,15 +28,13 @@ from ascendboot.model.files import (
 )
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import PurePosixPath
 
     from ascendboot.facts.query import Fact
     from ascendboot.model.cluster import Cluster
-    from ascendboot.transport.api import Result, Transport
 
 PIECE = 2 * 1024**2
 """So many bytes are in memory at once, for each node that is sent to."""

@@ -20,6 +20,7 @@ from ascendboot.setup.steps import (
     KeyPair,
     Later,
     Satisfied,
+    Step,
     StepState,
 )
 from ascendboot.templates import script
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Node
     from ascendboot.setup.context import Context
-    from ascendboot.setup.steps import Step
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, pr
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.setup.phases import NETWORK, VERIFY
-from ascendboot.setup.results import failed, found, verified
+from ascendboot.setup.results import Progress, failed, found, verified
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result, Sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.report import StepResult
     from ascendboot.setup.context import Context
-    from ascendboot.setup.results import Progress
-    from ascendboot.transport.api import Result, Sides
 
 # On one line and without an exclamation mark: csh takes neither between quotes.
 _PROBE = (

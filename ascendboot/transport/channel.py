@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from ascendboot.errors import excerpt
 from ascendboot.transport.api import MOST_OF_ERRORS
-from ascendboot.transport.script import MOST_NOISE, launch_line
+from ascendboot.transport.script import MOST_NOISE, Script, launch_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.script import Script
 
 _LOG = logging.getLogger(__name__)
 

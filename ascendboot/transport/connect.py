@@ -7,19 +7,16 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 

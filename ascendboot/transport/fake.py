@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from ascendboot.errors import CommandError, UnreachableError
-from ascendboot.transport.api import WRITE_SCRIPT, Result
+from ascendboot.transport.api import WRITE_SCRIPT, Command, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.api import Command
 
 
 @dataclass(frozen=True)

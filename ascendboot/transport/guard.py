@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ascendboot.errors import NodeError, PlanViolationError
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, HostSide, Result, Stream, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.api import HostSide, Result, Stream, Transport
 
 Allow: TypeAlias = Callable[[str, Command], None]
 """Takes a node's name and a command, and raises where it may not run."""

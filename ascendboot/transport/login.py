@@ -21,6 +21,7 @@ from ascendboot.transport.connect import (
     Cause,
     ConnectError,
     EncryptedError,
+    Identities,
     IdentityError,
     UnreadableError,
 )
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ascendboot.model.cluster import Node
-    from ascendboot.transport.connect import Identities
 
 _PKCS8 = (b"-----BEGIN PRIVATE KEY-----", b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
 _CERTIFICATE = "-cert-v01@openssh.com"

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 from ascendboot import templates
 from ascendboot.errors import CommandError, excerpt
-from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, Result, amount, flood
+from ascendboot.transport.api import (
+    MOST_OF_ERRORS,
+    Command,
+    Effect,
+    HostSide,
+    Result,
+    amount,
+    flood,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.api import HostSide
 
 KILL_AFTER_S = 5.0
 """How long after its timeout a command that ignores SIGTERM gets SIGKILL."""

@@ -13,6 +13,7 @@ import paramiko
 
 from ascendboot.transport import connect
 from ascendboot.transport.connect import (
+    Ask,
     Cause,
     ConnectError,
     Identities,
@@ -22,9 +23,16 @@ from ascendboot.transport.connect import (
     jump_node,
     jump_unusable,
 )
-from ascendboot.transport.hostkeys import HostKeyCheck
+from ascendboot.transport.hostkeys import HostKeyCheck, HostKeys
 from ascendboot.transport.login import ERRORS, Login, load_key
-from ascendboot.transport.session import REQUEST, Keepalive, SshTransport, Waits, Watched
+from ascendboot.transport.login_session import (
+    REQUEST,
+    Keepalive,
+    Socket,
+    SshTransport,
+    Waits,
+    Watched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,9 +40,6 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Node
     from ascendboot.transport.api import Result
     from ascendboot.transport.channel import Channel
-    from ascendboot.transport.connect import Ask
-    from ascendboot.transport.hostkeys import HostKeys
-    from ascendboot.transport.session import Socket
 
 _ANSWER_S = 30.0
 """How long the server may take for what is not a command of ours: a login, a channel."""

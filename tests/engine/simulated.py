@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ascendboot.checks.probes import Coverage
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.model.files import Authority, Control
     from ascendboot.model.report import Report, StepResult

@@ -12,7 +12,7 @@ from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.files import OwnFile
 from ascendboot.readiness.checks import SKIPPABLE
-from ascendboot.readiness.probe import HOST, WORK
+from ascendboot.readiness.queries import HOST, WORK
 from ascendboot.readiness.ready import Readiness, check_readiness
 from ascendboot.readiness.requirements import Leftover
 from ascendboot.setup.record import NodeRecord, SetupRecord

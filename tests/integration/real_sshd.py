@@ -22,7 +22,7 @@ from ascendboot.transport.ssh import SshOpener
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from ascendboot.transport.session import SshTransport
+    from ascendboot.transport.login_session import SshTransport
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 USER = getpass.getuser()

@@ -22,7 +22,7 @@ from tests.needs import missing
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from ascendboot.transport.session import SshTransport
+    from ascendboot.transport.login_session import SshTransport
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
@@ -210,7 +210,7 @@ def test_what_is_asked_after_the_close_is_refused(transport: SshTransport) -> No
 def test_a_reply_that_does_not_end_is_given_up(
     bench: Bench, server: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 2.0)
+    monkeypatch.setattr("ascendboot.transport.login_session._MARGIN_S", 2.0)
     transport = bench.open(bench.node(server))
     pid_file = server.folder / "left"
     left = f"setsid bash -c 'echo $$ >{pid_file}; exec sleep 1000' & sleep 0.3"
@@ -239,7 +239,7 @@ def test_what_cannot_be_held_says_why(transport: SshTransport) -> None:
 def test_a_hold_that_says_nothing_is_given_up(
     transport: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 2.5)
+    monkeypatch.setattr("ascendboot.transport.login_session._MARGIN_S", 2.5)
     with pytest.raises(CommandError) as caught:
         transport.hold(bash("cat", timeout_s=0.5))
     said = r"n1: could not try it: a script said nothing within \d+ s; "

@@ -19,14 +19,14 @@ from ascendboot.facts.query import Answered, answer_to
 from ascendboot.setup.lock import Lock, locks
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.guard import Fence, GuardedHost
-from ascendboot.transport.session import Keepalive
+from ascendboot.transport.login_session import Keepalive
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ascendboot.facts.query import Answer
-    from ascendboot.transport.session import SshTransport
+    from ascendboot.transport.login_session import SshTransport
     from tests.integration.real_sshd import Bench
 
 pytestmark = pytest.mark.integration

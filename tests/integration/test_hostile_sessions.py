@@ -10,14 +10,14 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.session import Keepalive
+from ascendboot.transport.login_session import Keepalive
 from tests.integration.real_sshd import needs_bash
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ascendboot.transport.session import SshTransport
+    from ascendboot.transport.login_session import SshTransport
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ascendboot.transport.session import SshTransport
+    from ascendboot.transport.login_session import SshTransport
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
@@ -212,7 +212,7 @@ def test_a_container_that_ends_in_the_middle_is_named(box: Box) -> None:
 def test_an_engine_that_does_not_answer_is_given_up(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascendboot.transport.session._MARGIN_S", 1.0)
+    monkeypatch.setattr("ascendboot.transport.login_session._MARGIN_S", 1.0)
     monkeypatch.setattr(script, "KILL_AFTER_S", 0.5)
     with pytest.raises(CommandError) as caught:
         box.inside("hangs").run(bash("true", timeout_s=0.5))

@@ -13,7 +13,7 @@ import pytest
 from ascendboot.transport.api import Command, Effect, FileWrite, write_files
 
 if TYPE_CHECKING:
-    from ascendboot.transport.session import SshTransport
+    from ascendboot.transport.login_session import SshTransport
     from tests.integration.real_sshd import Bench
 
 pytestmark = pytest.mark.integration

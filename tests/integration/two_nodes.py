@@ -17,8 +17,8 @@ from ascendboot.jobs.probe import JobProbe, probe_jobs
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.status import status_of
-from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, furnish, node_named

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.checks.collective import rank
-from ascendboot.facts.node import TORCH
+from ascendboot.facts.node_facts import TORCH
 
 DEMO = Path(__file__).parents[2] / "examples/little_demo"
 PROGRAMS = {

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ascendboot.checks.collective.progress import nodes_of, ranks_shown
+from ascendboot.checks.collective.progress import Place, RankNotes, nodes_of, ranks_shown
 from ascendboot.checks.collective.rank import is_compared, shown
-from ascendboot.checks.finding import Finding, warning
+from ascendboot.checks.finding import Finding, Level, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
 
-    from ascendboot.checks.collective.progress import Place, RankNotes
-    from ascendboot.checks.finding import Level
 
 _LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 _SHOWN = 12

@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ascendboot.checks.collective import rank as rank_module
 from ascendboot.checks.collective.rank import COME_S, HEAR_S, MARK
-from ascendboot.checks.finding import Finding, error
+from ascendboot.checks.finding import Finding, Level, error
 from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.jobs.start import not_started_anywhere
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import rank_log
-from ascendboot.model.job import CauseKind, JobState
+from ascendboot.model.job import CauseKind, JobReport, JobState
 from ascendboot.model.names import ranks_named
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ascendboot.checks.finding import Level
     from ascendboot.launch.request import LaunchRequest
     from ascendboot.model.cluster import Placement
-    from ascendboot.model.job import JobReport
-    from ascendboot.transport.api import Transport
 
 STAGES = ("", "start", *rank_module.STAGES)
 """What a rank does, in this order; empty: nothing was heard of it."""

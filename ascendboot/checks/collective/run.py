@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import resources
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.collective.findings import compare
@@ -17,25 +17,21 @@ from ascendboot.checks.collective.progress import (
     places,
     read,
 )
-from ascendboot.checks.finding import in_order
-from ascendboot.jobs.report import not_started_report
+from ascendboot.checks.finding import Finding, in_order
+from ascendboot.jobs.job_report import not_started_report
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import discard
-from ascendboot.launch.build import plan
 from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.launch.plan import preflight_id
-from ascendboot.model.job import JobState
+from ascendboot.launch.plan import LaunchPlan, preflight_id
+from ascendboot.launch.planner import plan
+from ascendboot.model.job import JobReport, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
-    from ascendboot.checks.finding import Finding
     from ascendboot.jobs.follow import Interrupts
-    from ascendboot.launch.plan import LaunchPlan
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.job import JobReport
     from ascendboot.transport.api import Transport
 
 _GRACE_S = {"mpi": 1.0, "gloo": 3.0}

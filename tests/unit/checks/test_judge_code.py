@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ascendboot.facts.node import Code
+from ascendboot.facts.node_facts import Code
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.files import CodeTree, Entry
 from tests.unit.checks import well

@@ -8,7 +8,7 @@ import pytest
 
 from ascendboot.checks.all import cluster_findings
 from ascendboot.checks.finding import Finding, numbers
-from ascendboot.facts.node import NodeFacts
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered
 from tests.unit.checks.well import TWO, cluster, facts, judged, node, second
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ascendboot.facts.node import Code, Disk
+from ascendboot.facts.node_facts import Code, Disk
 from ascendboot.facts.parsers.software import OpenMpi, Python
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered, Clock

@@ -12,7 +12,7 @@ from tests.unit.checks import well
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Product
 
 

@@ -20,13 +20,13 @@ from ascendboot.ranktable.convert import version_of
 from ascendboot.ranktable.read import rows_of, table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
-from ascendboot.setup.plan import place
+from ascendboot.setup.cluster_plan import place
 from tests.unit.checks import well
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
 
 ONE = well.cluster(well.node(1))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ascendboot.checks.all import cluster_findings
-from ascendboot.facts.node import Disk, NodeFacts
+from ascendboot.facts.node_facts import Disk, NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
 from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ascendboot.checks.collective import rank as rank_module
 from ascendboot.checks.collective.progress import DOING, rank_notes
 from ascendboot.ranktable.formats import RankedDevice, RankTable, Server
-from ascendboot.readiness.probe import PACKAGES
+from ascendboot.readiness.queries import PACKAGES
 
 if TYPE_CHECKING:
     from pathlib import Path

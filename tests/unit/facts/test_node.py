@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.facts.node import Code, Disk, NodeFacts, host_queries, queries, work_queries
+from ascendboot.facts.node_facts import Code, Disk, NodeFacts, host_queries, queries, work_queries
 from ascendboot.facts.parsers import system as system_parser
 from ascendboot.facts.parsers.software import OpenMpi, Python, Sshd
 from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, query

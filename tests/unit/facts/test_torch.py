@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.node import TORCH
+from ascendboot.facts.node_facts import TORCH
 from ascendboot.facts.parsers.software import Torch, parse
 
 if TYPE_CHECKING:

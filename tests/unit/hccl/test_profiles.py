@@ -20,7 +20,7 @@ from ascendboot.hccl.profiles import (
     why_not_value,
 )
 from ascendboot.inventory.load import load
-from ascendboot.setup.plan import ClusterFacts, ClusterPlan, plan_cluster
+from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
 from tests.engine.simulated import Simulation
 from tests.unit.checks import well
 

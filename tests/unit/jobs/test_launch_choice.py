@@ -11,8 +11,8 @@ import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
-from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from tests.unit.launch.request import REQUEST
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ascendboot.jobs.follow import Followers
-from ascendboot.launch.build import plan
+from ascendboot.launch.planner import plan
 from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:

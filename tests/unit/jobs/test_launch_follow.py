@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ascendboot.jobs.follow import Followers, NodeEvent
 from ascendboot.jobs.output import RankOutput
-from ascendboot.launch.build import plan
 from ascendboot.launch.events import Event, NodeSample, RankStarted, RankUse
+from ascendboot.launch.planner import plan
 from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.jobs.probe import probe_jobs
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import end_ranks, stop_job
-from ascendboot.launch.build import plan
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.request import TORCHRUN, node

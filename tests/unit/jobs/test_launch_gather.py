@@ -14,8 +14,8 @@ from ascendboot.errors import NodeError, NotUnderstoodError
 from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
-from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from tests.unit.launch.request import REQUEST
 

@@ -12,7 +12,6 @@ import pytest
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.probe import JobProbe, RankLoad, parse_probe, probe_jobs, running_nodes
 from ascendboot.jobs.status import JobStatus, status_of
-from ascendboot.launch.build import plan
 from ascendboot.launch.events import (
     Event,
     LauncherEnded,
@@ -23,6 +22,7 @@ from ascendboot.launch.events import (
     SupervisorStarted,
 )
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.transport.api import Effect

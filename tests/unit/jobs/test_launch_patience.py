@@ -12,7 +12,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.output import LogCopy, RankOutput
-from ascendboot.launch.build import plan
+from ascendboot.launch.planner import plan
 from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:

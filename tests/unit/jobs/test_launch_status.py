@@ -10,8 +10,8 @@ import pytest
 
 from ascendboot.jobs.probe import parse_probe
 from ascendboot.jobs.status import status_of
-from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobState
 from tests.unit.launch.request import REQUEST

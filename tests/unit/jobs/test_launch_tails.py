@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.jobs.evidence import TAIL_BYTES, tail_of
 from ascendboot.jobs.logs import fetch_tails
-from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.templates import script
 from ascendboot.transport.fake import Answer, FakeTransport

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.console.screen import Screen
+from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Progress, signal_of
-from ascendboot.jobs.report import report_on
-from ascendboot.launch.build import plan
 from ascendboot.launch.events import RankEnded
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from tests.unit.launch.request import REQUEST, SLOTS, TORCHRUN, node

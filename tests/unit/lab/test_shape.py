@@ -14,7 +14,7 @@ from ascendboot.inventory.load import load
 from ascendboot.lab import records
 from ascendboot.lab.cluster import inventory_text, known_hosts_text
 from ascendboot.lab.host import LabError
-from ascendboot.lab.network import management_lines, namespaces, npu_lines, port_lines
+from ascendboot.lab.links import management_lines, namespaces, npu_lines, port_lines
 from ascendboot.lab.records import UsedRange, address_ranges, conflicts, labs_collide, route_ranges
 from ascendboot.lab.shape import (
     DEFAULT_NETWORKS,

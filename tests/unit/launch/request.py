@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from ascendboot.launch.build import plan
+from ascendboot.launch.planner import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
 

@@ -9,9 +9,8 @@ import pytest
 
 from ascendboot.checks.collective.run import preflight_plan
 from ascendboot.errors import LaunchError
+from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Progress, lifecycle_of
-from ascendboot.jobs.report import report_on
-from ascendboot.launch.build import plan
 from ascendboot.launch.events import (
     ENDING,
     EndingBegan,
@@ -25,6 +24,7 @@ from ascendboot.launch.events import (
     StopAsked,
 )
 from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN

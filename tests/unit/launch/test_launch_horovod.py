@@ -11,7 +11,7 @@ import pytest
 
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
-from ascendboot.launch.build import plan
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 from tests.unit.launch.request import BASE, REQUEST, command_of, node
 

@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 import pytest
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.build import plan
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.plan import PlannedRank
+from ascendboot.launch.planner import plan
 from ascendboot.launch.request import Login
 from ascendboot.model.cluster import Placement
 from tests.unit.launch.request import BASE, REQUEST, SLOTS, command_of

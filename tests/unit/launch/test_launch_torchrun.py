@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.build import plan
 from ascendboot.launch.launchers.torchrun import literal
+from ascendboot.launch.planner import plan
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from ascendboot.checks.collective.rank import shown
 from ascendboot.cli.session import Session
 from ascendboot.errors import LaunchError
-from ascendboot.facts.node import launcher_queries
+from ascendboot.facts.node_facts import launcher_queries
 from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.report import Outcome
 from ascendboot.state import State

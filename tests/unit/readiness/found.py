@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered
 from ascendboot.readiness.checks import readiness_findings
-from ascendboot.readiness.probe import DeviceIps, Jobs, NodeProbe, Packages
+from ascendboot.readiness.queries import DeviceIps, Jobs, NodeProbe, Packages
 from ascendboot.readiness.requirements import JobRequirements
 
 if TYPE_CHECKING:

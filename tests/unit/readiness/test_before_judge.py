@@ -11,7 +11,7 @@ import pytest
 from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.readiness.checks import disk_findings, imported_by
-from ascendboot.readiness.probe import (
+from ascendboot.readiness.queries import (
     DeviceIps,
     DevicePorts,
     Holder,

@@ -16,7 +16,7 @@ import pytest
 
 from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered, answer_to, value_of
 from ascendboot.jobs.probe import parse_probe, probe_below
-from ascendboot.readiness.probe import (
+from ascendboot.readiness.queries import (
     DeviceIps,
     DevicePorts,
     Holder,

@@ -17,7 +17,7 @@ from ascendboot.facts.query import Unanswered
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.files import OwnFile
 from ascendboot.setup import record
-from ascendboot.setup.plan import ClusterFacts, ClusterPlan, place, plan_cluster
+from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, place, plan_cluster
 from ascendboot.setup.record import SetupRecord, setup_record
 from tests.unit.checks import well
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")

@@ -9,9 +9,9 @@ import pytest
 
 from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node, SshAccess
-from ascendboot.transport import session
+from ascendboot.transport import login_session
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.session import Keepalive, SshTransport
+from ascendboot.transport.login_session import Keepalive, SshTransport
 
 ASK = Command(argv=("npu-smi",), purpose="list the NPUs", effect=Effect.READ, timeout_s=3600.0)
 
@@ -91,8 +91,8 @@ class SlowLink:
 def test_item_25_what_a_slow_link_costs_is_said(
     monkeypatch: pytest.MonkeyPatch, round_trip_s: float, end: str
 ) -> None:
-    monkeypatch.setattr(session, "_MARGIN_S", 0.2)
-    monkeypatch.setattr(session, "_ROUND_TRIPS", 1)
+    monkeypatch.setattr(login_session, "_MARGIN_S", 0.2)
+    monkeypatch.setattr(login_session, "_ROUND_TRIPS", 1)
     transport = SshTransport(SlowLink(round_trip_s))
     with pytest.raises(CommandError) as caught:
         transport.run(ASK)

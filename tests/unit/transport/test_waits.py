@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ascendboot.transport.session import TOLD_AFTER_S, Waits
+from ascendboot.transport.login_session import TOLD_AFTER_S, Waits
 
 
 def test_item_03_what_makes_no_progress_is_told_of_once() -> None:

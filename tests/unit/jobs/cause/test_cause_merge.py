@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ascendboot.jobs.error_codes import known_of_launcher
+from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Arrivals, Progress
-from ascendboot.jobs.report import report_on
-from ascendboot.launch.build import plan
 from ascendboot.launch.events import RankEnded, RankTold
+from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobReport, JobState
 from tests.unit.launch.request import REQUEST

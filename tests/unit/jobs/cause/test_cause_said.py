@@ -10,8 +10,8 @@ import pytest
 
 from ascendboot.jobs.error_codes import CODES, known_words
 from ascendboot.jobs.evidence import Peers, error_in, time_in, without_numbers
-from ascendboot.launch.build import plan
 from ascendboot.launch.plan import PlannedRank
+from ascendboot.launch.planner import plan
 from tests.unit.launch.request import REQUEST
 
 RECORDED = sorted((Path(__file__).parents[3] / "data/rank-log").glob("*/*.txt"))

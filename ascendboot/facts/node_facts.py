@@ -7,21 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
-from ascendboot.facts.environment import confinement_query, environment_query
+from ascendboot.facts.environment import (
+    Confinement,
+    NodeEnvironment,
+    confinement_query,
+    environment_query,
+)
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, software, system
-from ascendboot.facts.parsers.hccn_tool import DeviceAddress
-from ascendboot.facts.parsers.npu_smi import Npu, NpuMap
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
+from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
 from ascendboot.facts.parsers.software import (
     Horovod,
     OpenMpi,
     Python,
     Ssh,
     Sshd,
+    Torch,
     parse_sshd_version,
 )
-from ascendboot.facts.parsers.system import System
+from ascendboot.facts.parsers.system import (
+    Engines,
+    FileSystem,
+    Interface,
+    KernelPorts,
+    Listener,
+    System,
+)
 from ascendboot.facts.query import (
     NOT_ASKED,
     Answer,
@@ -35,25 +48,13 @@ from ascendboot.facts.query import (
 )
 from ascendboot.hccl.profiles import profile_paths
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ascendboot.facts.environment import Confinement, NodeEnvironment
-    from ascendboot.facts.parsers.hccn_tool import HccnConf
-    from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
-    from ascendboot.facts.parsers.software import Torch
-    from ascendboot.facts.parsers.system import (
-        Engines,
-        FileSystem,
-        Interface,
-        KernelPorts,
-        Listener,
-    )
     from ascendboot.model.cluster import Cluster, Device, Node
     from ascendboot.model.files import CodeTree
-    from ascendboot.transport.api import Result
 
 _LAUNCHERS_SCRIPT = "the script that looks for launchers"
 

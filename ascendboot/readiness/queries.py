@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.parsers.system import FileSystem
+from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import NOT_ASKED, Answer, attempt, part_of, sections_of
 from ascendboot.templates import script
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ascendboot.facts.environment import NodeEnvironment
     from ascendboot.facts.parsers.base import Section
     from ascendboot.facts.parsers.npu_smi import DeviceIds
-    from ascendboot.facts.parsers.system import Listener
     from ascendboot.transport.api import Result
 
 

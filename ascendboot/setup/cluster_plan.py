@@ -15,7 +15,7 @@ from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.model.cluster import Placement, Slot
+from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from ascendboot.facts.installed import Installed
-    from ascendboot.facts.node import NodeFacts
+    from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.parsers.system import Listener
-    from ascendboot.model.cluster import Cluster, LauncherChoice, Node
 
 _CONFIG = "sshd/sshd_config"
 CANDIDATE_PORTS = range(12345, 12445)

@@ -10,7 +10,7 @@ from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.launchers.registry import launcher_of, traits_of
 from ascendboot.launch.plan import LaunchPlan, PlannedRank, Start
-from ascendboot.model.cluster import LAUNCHER_NAMES
+from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, Placement, Slot
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.launchers.protocol import Launcher
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.request import LaunchRequest, Login
-from ascendboot.model.cluster import LAUNCHER_NAMES
+from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster
 from ascendboot.setup.context import chief_settings, meeting_settings, rank_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.model.cluster import Cluster
     from ascendboot.readiness.ready import Readiness
     from ascendboot.setup.record import SetupRecord
 

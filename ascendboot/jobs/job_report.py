@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import excerpt
-from ascendboot.jobs.diagnosis import Diagnosis
+from ascendboot.jobs.diagnosis import Diagnosis, Failure
 from ascendboot.jobs.progress import (
     SIGNALLED,
     Progress,
@@ -16,15 +16,13 @@ from ascendboot.jobs.progress import (
     restart_notes,
 )
 from ascendboot.launch.events import ENDING, overdue_message
-from ascendboot.launch.plan import rank_log, start_log
+from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ascendboot.jobs.diagnosis import Failure
-    from ascendboot.launch.plan import JobRecord, LaunchPlan
     from ascendboot.model.cluster import NodeClocks
 
 _LAST_LINES = 5

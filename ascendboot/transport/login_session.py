@@ -10,12 +10,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ascendboot.errors import CommandError
-from ascendboot.transport.api import HANGS, Result
-from ascendboot.transport.channel import ChannelStream, FloodError, Limit, Raw, Reading, start
+from ascendboot.errors import CommandError, NodeError
+from ascendboot.transport.api import HANGS, Command, Result
+from ascendboot.transport.channel import (
+    Channel,
+    ChannelStream,
+    FloodError,
+    Limit,
+    Raw,
+    Reading,
+    start,
+)
 from ascendboot.transport.connect import KEEPALIVE_S, PEER_SILENT_S, Cause, ConnectError, lost
 from ascendboot.transport.script import (
+    Reply,
     ReplyReader,
+    Script,
     compile_open,
     compile_script,
     noisy,
@@ -27,11 +37,7 @@ from ascendboot.transport.script import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ascendboot.errors import NodeError
     from ascendboot.model.cluster import ContainerExec, Node
-    from ascendboot.transport.api import Command
-    from ascendboot.transport.channel import Channel
-    from ascendboot.transport.script import Reply, Script
 
 TOLD_AFTER_S = 30.0
 """How long something may take, without any progress, before it is told of."""

@@ -25,7 +25,7 @@ from ascendboot.inventory.messages import (
     why_not_shown,
     why_not_with_torch,
 )
-from ascendboot.model.cluster import LAUNCHER_NAMES, has_meeting_port
+from ascendboot.model.cluster import LAUNCHER_NAMES, ResourceMode, has_meeting_port
 from ascendboot.model.files import FOLDER
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ascendboot.inventory.nodes import Entry
     from ascendboot.inventory.schema import InventoryKeys
     from ascendboot.inventory.yaml import Mark, Sheet
-    from ascendboot.model.cluster import ResourceMode
 
 if TYPE_CHECKING:
     Section: TypeAlias = tuple[Mapping[str, str], Mark]
