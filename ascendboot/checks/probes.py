@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -14,8 +13,8 @@ from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
-from ascendboot.facts.parsers.base import Section, lines_of, split
-from ascendboot.facts.query import Answer, Unanswered, attempt, output_of, part_of, value_of
+from ascendboot.facts.parsers.base import Section, lines_of
+from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, value_of
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result
 
@@ -351,16 +350,15 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
         ToolError: the script itself did not come to its end.
         NotUnderstoodError: its answer has an unknown form.
     """
-    output_of(result)
-    sections = split(result.stdout, _TOOL)
-    found = attempt("ping from the NPUs", partial(part_of, sections, "hccn_tool", _TOOL))
+    sections = Sections(result, _TOOL)
+    found = attempt("ping from the NPUs", lambda: sections.text("hccn_tool"))
     return ProbeResults(
         pings={
             ping: _pinged(ping, sections[f"ping/{number}"])
             for number, ping in enumerate(probes.pings)
             if f"ping/{number}" in sections
         },
-        tcp=_tcp_results(probes, part_of(sections, "tcp", _TOOL)),
+        tcp=_tcp_results(probes, sections.text("tcp")),
         trouble=found if isinstance(found, Unanswered) else None,
     )
 

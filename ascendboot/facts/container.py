@@ -20,9 +20,8 @@ from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
     Answer,
     Fact,
+    Sections,
     output_of,
-    part_of,
-    sections_of,
     value_of,
 )
 from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_absent
@@ -85,7 +84,7 @@ def container_query(node: Node) -> dict[str, Fact[Engines]]:
         effect=Effect.READ,
         timeout_s=5.0 * _LIMIT_S,
     )
-    return {"container": Fact("container", command, _parse)}
+    return {"container": Fact(command, _parse)}
 
 
 def container_exec(node: Node, answer: Answer[Engines]) -> ContainerExec | None:
@@ -98,14 +97,14 @@ def container_exec(node: Node, answer: Answer[Engines]) -> ContainerExec | None:
 
 
 def _parse(result: Result) -> Engines:
-    sections = sections_of(result, _CONTAINER_SCRIPT)
+    sections = Sections(result, _CONTAINER_SCRIPT)
     names: set[str] = set()
     refused: dict[str, str] = {}
     known = [engine for engine in ENGINES["auto"] if engine in sections]
     for engine in known:
         if sections[engine].exit_code:
             continue
-        path = system.parse_path(part_of(sections, engine, _CONTAINER_SCRIPT), f"path of {engine}")
+        path = system.parse_path(sections.text(engine), f"path of {engine}")
         reply = sections[f"{engine}/inspect"]
         if reply.exit_code == 0:
             return Engines(container=_container(path, reply.text, sections.get(f"{engine}/bash")))
@@ -188,7 +187,7 @@ def _fact(ways: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[Co
         most_bytes=_MOST_ANSWER,
         stdin=stdin,
     )
-    return Fact("code_tree", command, parse_code)
+    return Fact(command, parse_code)
 
 
 def parse_code(result: Result) -> CodeTree:

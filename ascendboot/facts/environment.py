@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.query import Fact, part_of, sections_of
+from ascendboot.facts.query import Fact, Sections
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result
 
@@ -106,7 +106,7 @@ def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
     command = Command(
         argv=("bash", "-c", CONFINEMENT), purpose=purpose, effect=Effect.READ, timeout_s=20.0
     )
-    return {"confinement": Fact("confinement", command, _confinement)}
+    return {"confinement": Fact(command, _confinement)}
 
 
 def granted_devices(visible: str) -> tuple[int, ...]:
@@ -135,14 +135,14 @@ def _query(place: str, words: tuple[str, str]) -> dict[str, Fact[NodeEnvironment
         timeout_s=30.0,
     )
     purpose = f"see which devices and limits ranks have{place}"
-    return {"surroundings": Fact("surroundings", command, _surroundings, purpose)}
+    return {"surroundings": Fact(command, _surroundings, purpose)}
 
 
 def _surroundings(result: Result) -> NodeEnvironment:
-    sections = sections_of(result, _SCRIPT)
+    sections = Sections(result, _SCRIPT)
 
     def printed(name: str) -> str:
-        return part_of(sections, name, _SCRIPT).strip()
+        return sections.text(name).strip()
 
     single, memlock, visible = printed("single_copy"), printed("memlock"), printed("visible")
     if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
@@ -158,7 +158,7 @@ def _surroundings(result: Result) -> NodeEnvironment:
 
 
 def _confinement(result: Result) -> Confinement:
-    sections = sections_of(result, _SCRIPT)
-    denials = part_of(sections, "denials", _SCRIPT).split("\n")
-    enforcing = part_of(sections, "enforcing", _SCRIPT).strip() == "1"
+    sections = Sections(result, _SCRIPT)
+    denials = sections.text("denials").split("\n")
+    enforcing = sections.text("enforcing").strip() == "1"
     return Confinement(enforcing, tuple(line for line in denials if line.strip()))

@@ -41,9 +41,8 @@ from ascendboot.facts.query import (
     Answered,
     Clock,
     Fact,
+    Sections,
     Unanswered,
-    part_of,
-    sections_of,
     value_of,
 )
 from ascendboot.hccl.profiles import profile_paths
@@ -100,38 +99,32 @@ def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         timeout_s=150.0,
     )
     facts: dict[str, Fact[Any]] = {
-        "ssh": Fact("ssh", command, _ssh, "find ssh"),
-        "horovod": Fact("horovod", command, _horovod, "find Horovod"),
+        "ssh": Fact(command, _ssh, "find ssh"),
+        "horovod": Fact(command, _horovod, "find Horovod"),
     }
     if queries_torch:
-        facts["torch"] = Fact("torch", command, _torch, "find torch")
+        facts["torch"] = Fact(command, _torch, "find torch")
     return facts
 
 
 def _ssh(result: Result) -> Ssh:
-    sections = sections_of(result, _LAUNCHERS_SCRIPT)
-    path = system.parse_path(part_of(sections, "ssh", _LAUNCHERS_SCRIPT), "path of ssh")
-    return Ssh(path, parse_sshd_version(part_of(sections, "ssh_version", _LAUNCHERS_SCRIPT)))
+    sections = Sections(result, _LAUNCHERS_SCRIPT)
+    path = system.parse_path(sections.text("ssh"), "path of ssh")
+    return Ssh(path, parse_sshd_version(sections.text("ssh_version")))
 
 
 def _horovod(result: Result) -> Horovod:
-    sections = sections_of(result, _LAUNCHERS_SCRIPT)
-    path = system.parse_path(
-        part_of(sections, "horovodrun", _LAUNCHERS_SCRIPT), "path of horovodrun"
-    )
-    version = software.parse_horovod_version(
-        part_of(sections, "horovod_version", _LAUNCHERS_SCRIPT)
-    )
+    sections = Sections(result, _LAUNCHERS_SCRIPT)
+    path = system.parse_path(sections.text("horovodrun"), "path of horovodrun")
+    version = software.parse_horovod_version(sections.text("horovod_version"))
     if "horovod_build" not in sections:
         return Horovod(path, version)
-    build = part_of(sections, "horovod_build", _LAUNCHERS_SCRIPT)
+    build = sections.text("horovod_build")
     return Horovod(path, version, software.parse_has_mpi(build))
 
 
 def _torch(result: Result) -> Torch:
-    return software.parse(
-        part_of(sections_of(result, _LAUNCHERS_SCRIPT), "torch", _LAUNCHERS_SCRIPT)
-    )
+    return software.parse(Sections(result, _LAUNCHERS_SCRIPT).text("torch"))
 
 
 _SYSTEM = Command(
@@ -231,17 +224,17 @@ def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 
 def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the host side, by the names of NodeFacts' fields."""
-    sshd = Fact("sshd", _SERVICES, _sshd, "find the OpenSSH server")
+    sshd = Fact(_SERVICES, _sshd, "find the OpenSSH server")
     return {
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
-        "host": Fact("host", _SYSTEM, _system, "read the names of the system"),
-        "machine": Fact("machine", _SYSTEM, _machine, "tell the machine from others"),
-        "interfaces": Fact("interfaces", _SYSTEM, _interfaces, "list the network interfaces"),
-        "kernel_ports": Fact("kernel_ports", _SYSTEM, _kernel_ports, "read the kernel's ports"),
+        "host": Fact(_SYSTEM, _system, "read the names of the system"),
+        "machine": Fact(_SYSTEM, _machine, "tell the machine from others"),
+        "interfaces": Fact(_SYSTEM, _interfaces, "list the network interfaces"),
+        "kernel_ports": Fact(_SYSTEM, _kernel_ports, "read the kernel's ports"),
         **container_query(node),
         **confinement_query(node),
-        "listeners": Fact("listeners", _SERVICES, _listeners, "list the ports in use"),
-        "hccn_conf": Fact("hccn_conf", _SERVICES, _hccn_conf, f"read {hccn_tool.FILE}"),
+        "listeners": Fact(_SERVICES, _listeners, "list the ports in use"),
+        "hccn_conf": Fact(_SERVICES, _hccn_conf, f"read {hccn_tool.FILE}"),
         **npu_queries(),
     }
 
@@ -257,34 +250,34 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         timeout_s=90.0,
     )
     facts: dict[str, Fact[Any]] = {
-        "system": Fact("system", _SYSTEM, _system, f"read the names of the system{place}"),
-        "python": Fact("python", work, _python, f"find {cluster.python}{place}"),
-        "openmpi": Fact("openmpi", work, _openmpi, f"find Open MPI{place}"),
-        "disk": Fact("disk", work, _disk, f"measure the free disk space{place}"),
-        "place": Fact("place", work, _place, f"use the cluster's folder{place}"),
+        "system": Fact(_SYSTEM, _system, f"read the names of the system{place}"),
+        "python": Fact(work, _python, f"find {cluster.python}{place}"),
+        "openmpi": Fact(work, _openmpi, f"find Open MPI{place}"),
+        "disk": Fact(work, _disk, f"measure the free disk space{place}"),
+        "place": Fact(work, _place, f"use the cluster's folder{place}"),
         **code_queries(cluster),
         **launcher_queries(cluster, node),
         **environment_query(cluster, node),
     }
     if not cluster.serves_from_host(node):
         purpose = f"find the OpenSSH server{place}"
-        facts["sshd"] = Fact("sshd", _SERVICES, _sshd, purpose)
+        facts["sshd"] = Fact(_SERVICES, _sshd, purpose)
     if cluster.code_path is not None:
         purpose = f"look at the code's path{place}"
-        facts["code"] = Fact("code", work, _code(cluster.code_path), purpose)
+        facts["code"] = Fact(work, _code(cluster.code_path), purpose)
     if node.container is not None:
         purpose = f"tell the network{place} from others"
-        facts["work_machine"] = Fact("work_machine", _SYSTEM, _machine, purpose)
+        facts["work_machine"] = Fact(_SYSTEM, _machine, purpose)
         purpose = f"read what the image and `run -e` set{place}"
-        facts["first_process"] = Fact("first_process", work, _first_process, purpose)
+        facts["first_process"] = Fact(work, _first_process, purpose)
     return facts
 
 
 def _system(result: Result) -> System:
-    sections = sections_of(result, _NODE_SCRIPT)
+    sections = Sections(result, _NODE_SCRIPT)
 
     def printed(name: str) -> str:
-        return part_of(sections, name, _NODE_SCRIPT)
+        return sections.text(name)
 
     return System(
         hostname=system.parse_hostname(printed("hostname")),
@@ -296,9 +289,9 @@ def _system(result: Result) -> System:
 
 
 def _machine(result: Result) -> str:
-    sections = sections_of(result, _NODE_SCRIPT)
-    boot_id = system.parse_boot_id(part_of(sections, "boot_id", _NODE_SCRIPT))
-    return f"{boot_id} {system.parse_namespace(part_of(sections, 'namespace', _NODE_SCRIPT))}"
+    sections = Sections(result, _NODE_SCRIPT)
+    boot_id = system.parse_boot_id(sections.text("boot_id"))
+    return f"{boot_id} {system.parse_namespace(sections.text('namespace'))}"
 
 
 def _interfaces(result: Result) -> tuple[Interface, ...]:
@@ -318,8 +311,8 @@ def _hccn_conf(result: Result) -> HccnConf:
 
 
 def _sshd(result: Result) -> Sshd:
-    sections = sections_of(result, _NODE_SCRIPT)
-    path = system.parse_path(part_of(sections, "sshd", _NODE_SCRIPT), "path of sshd")
+    sections = Sections(result, _NODE_SCRIPT)
+    path = system.parse_path(sections.text("sshd"), "path of sshd")
     # both exit with an error on a sound server too: an unknown option, no host key yet
     version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
     if version is None or complaints is None:
@@ -330,7 +323,7 @@ def _sshd(result: Result) -> Sshd:
         path,
         software.parse_sshd_version(version.text),
         software.missing_folder(complaints.text),
-        lets_us_in=part_of(sections, "account", _NODE_SCRIPT) != "locked",
+        lets_us_in=sections.text("account") != "locked",
     )
 
 
@@ -372,7 +365,7 @@ def _code(path: str) -> Callable[[Result], Code]:
 
 
 def _part(result: Result, name: str) -> str:
-    return part_of(sections_of(result, _NODE_SCRIPT), name, _NODE_SCRIPT)
+    return Sections(result, _NODE_SCRIPT).text(name)
 
 
 _UNKNOWN_MASK = ""

@@ -13,9 +13,8 @@ from ascendboot.facts.query import (
     NOT_ASKED,
     Answer,
     Fact,
+    Sections,
     attempt,
-    part_of,
-    sections_of,
     value_of,
 )
 from ascendboot.templates import script
@@ -83,36 +82,32 @@ class RootInfo:
 def npu_queries() -> dict[str, Fact[Any]]:
     """The questions about NPUs, by name; they share one run of one script."""
     return {
-        "npus": Fact("npus", COMMAND, _npus, "list the NPUs"),
-        "npu_list": Fact("npu_list", COMMAND, _npu_list, "count the NPUs"),
-        "health": Fact("health", COMMAND, _health, "see how the NPUs are"),
-        "super_pods": Fact("super_pods", COMMAND, _super_pods, "tell the super pods"),
-        "unknown_lines": Fact("unknown_lines", COMMAND, _unknown_lines, "read the tools' lines"),
-        "root_info": Fact("root_info", COMMAND, _root_info, f"read {ROOT_INFO}"),
-        "device_networks": Fact(
-            "device_networks", COMMAND, _device_networks, "read the network of the devices"
-        ),
+        "npus": Fact(COMMAND, _npus, "list the NPUs"),
+        "npu_list": Fact(COMMAND, _npu_list, "count the NPUs"),
+        "health": Fact(COMMAND, _health, "see how the NPUs are"),
+        "super_pods": Fact(COMMAND, _super_pods, "tell the super pods"),
+        "unknown_lines": Fact(COMMAND, _unknown_lines, "read the tools' lines"),
+        "root_info": Fact(COMMAND, _root_info, f"read {ROOT_INFO}"),
+        "device_networks": Fact(COMMAND, _device_networks, "read the network of the devices"),
     }
 
 
 def _npus(result: Result) -> NpuMap:
     return npu_smi.parse_mapping(
-        npu_smi_output(sections_of(result, _SCRIPT), "mapping", npu_smi.MAPPING)
+        npu_smi_output(Sections(result, _SCRIPT), "mapping", npu_smi.MAPPING)
     )
 
 
 def _npu_list(result: Result) -> NpuList:
-    return npu_smi.parse_list(npu_smi_output(sections_of(result, _SCRIPT), "list", npu_smi.LIST))
+    return npu_smi.parse_list(npu_smi_output(Sections(result, _SCRIPT), "list", npu_smi.LIST))
 
 
 def _health(result: Result) -> Mapping[int, str]:
-    table = npu_smi_output(sections_of(result, _SCRIPT), "table", npu_smi.TOOL)
+    table = npu_smi_output(Sections(result, _SCRIPT), "table", npu_smi.TOOL)
     return npu_smi.parse_health(table, _npus(result).device_ids)
 
 
-def npu_smi_output(
-    sections: Mapping[str, Section], name: str, tool: str, script_name: str = _SCRIPT
-) -> str:
+def npu_smi_output(sections: Sections, name: str, tool: str) -> str:
     """The output of one call of npu-smi.
 
     Raises:
@@ -121,13 +116,13 @@ def npu_smi_output(
     """
     if name in sections:
         npu_smi.refuse_failure(sections[name].text, tool)
-    return part_of(sections, name, script_name)
+    return sections.text(name)
 
 
 def _unknown_lines(result: Result) -> tuple[str, ...]:
     """Lines around the answers of the tools, each once."""
     found: dict[str, None] = {}
-    for name, section in sections_of(result, _SCRIPT).items():
+    for name, section in Sections(result, _SCRIPT).items():
         call, known = _FORMS.get(name.rpartition("/")[2], ("", None))
         if section.exit_code == 0 and known and any(map(known.match, section.text.split("\n"))):
             for line in around(section.text, known):
@@ -136,7 +131,7 @@ def _unknown_lines(result: Result) -> tuple[str, ...]:
 
 
 def _super_pods(result: Result) -> Mapping[int, Answer[SuperPodPlace | None]]:
-    sections = sections_of(result, _SCRIPT)
+    sections = Sections(result, _SCRIPT)
     chips = (name.partition("/") for name in sections if name.endswith("/spod"))
     return {int(word): _place(int(word), sections[f"{word}/spod"]) for word, *_ in chips}
 
@@ -154,24 +149,24 @@ def _place(device_id: int, section: Section) -> Answer[SuperPodPlace | None]:
 
 
 def _root_info(result: Result) -> RootInfo | None:
-    sections = sections_of(result, _SCRIPT)
+    sections = Sections(result, _SCRIPT)
     if "root_info" not in sections:
         return None
     missing = sections.get("topology")
-    text = part_of(sections, "root_info", _SCRIPT)
+    text = sections.text("root_info")
     return RootInfo(text, missing.text.strip() if missing else None)
 
 
 def _device_networks(result: Result) -> tuple[DeviceNetwork, ...]:
-    sections = sections_of(result, _SCRIPT)
-    part_of(sections, "hccn_tool", _SCRIPT)
+    sections = Sections(result, _SCRIPT)
+    sections.text("hccn_tool")
     if "root_info" in sections:
         return ()  # on 950 the script does not run hccn_tool
-    device_ids = sorted({int(word) for word in part_of(sections, "ids", _SCRIPT).split()})
+    device_ids = sorted({int(word) for word in sections.text("ids").split()})
     return tuple(_device_network(device_id, sections) for device_id in device_ids)
 
 
-def _device_network(device_id: int, sections: Mapping[str, Section]) -> DeviceNetwork:
+def _device_network(device_id: int, sections: Sections) -> DeviceNetwork:
     def answer(what: str, purpose: str, parse: Callable[[str, str], T]) -> Answer[T]:
         tool = f"hccn_tool -i {device_id} -{what} -g"
         section = sections.get(f"{device_id}/{what}")

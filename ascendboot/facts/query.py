@@ -1,4 +1,4 @@
-"""Queries to a node, their answers, and running all of them at once."""
+"""Queries to a node and their answers; all queries of one side run in one execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -44,21 +43,24 @@ class Unanswered:
 
 Answer: TypeAlias = Answered[T] | Unanswered
 
-_NOT_FOUND = 127
+NOT_ASKED = Unanswered("not-asked", "not asked")
 ENDED_BY_TIMEOUT = (124, 137)
 """Exit codes of timeout(1) after it ended a program."""
-NOT_ASKED = Unanswered("not-asked", "not asked")
+_NOT_FOUND = 127
+_KINDS: dict[type[Exception], Lack] = {
+    ToolBusyError: "busy",
+    ToolMissingError: "missing",
+    NotUnderstoodError: "not-understood",
+}
 
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
     """A query: a command that reads, and the parser of its result.
 
-    `parse` may raise ToolMissingError, ToolError and NotUnderstoodError; each becomes an
-    Unanswered of its kind.
+    The errors that `attempt` knows become an Unanswered.
     """
 
-    name: str
     command: Command
     parse: Callable[[Result], T]
     purpose: str = ""
@@ -80,55 +82,61 @@ CLOCK_COMMAND = Command(
 )
 
 
+def read_script(text: str, *words: str, purpose: str, timeout_s: float, **more: Any) -> Command:  # noqa: ANN401 - fields of Command
+    """A command that runs a bash script with arguments; the script only reads."""
+    argv = ("bash", "-c", text, "ascendboot", *words)
+    return Command(argv=argv, purpose=purpose, effect=Effect.READ, timeout_s=timeout_s, **more)
+
+
 def value_of(answer: Answer[T]) -> T | None:
     """The value, or None when there is none."""
     return answer.value if isinstance(answer, Answered) else None
 
 
-def output_of(result: Result) -> str:
-    """The output of a command.
-
-    Raises:
-        ToolMissingError: there is no such program (exit code 127).
-        ToolError: it failed in another way.
-    """
-    if result.exit_code == _NOT_FOUND and not result.as_expected:
-        raise ToolMissingError(result.outcome())
-    if not result.as_expected:
-        raise ToolError(result.outcome())
-    return result.text
-
-
-def sections_of(result: Result, tool: str) -> dict[str, Section]:
-    """The sections of the output of a script.
+class Sections(dict[str, Section]):
+    """The sections in the output of a script; `script` stands for it in messages.
 
     Raises:
         ToolError: the script itself failed.
         NotUnderstoodError: the frame is broken.
     """
-    output_of(result)
-    return split(result.stdout, tool)
+
+    def __init__(self, result: Result, script: str) -> None:
+        output_of(result)
+        super().__init__(split(result.stdout, script))
+        self.script = script
+
+    def text(self, name: str) -> str:
+        """The text of one section.
+
+        Raises:
+            ToolMissingError, ToolError: its program failed.
+            NotUnderstoodError: there is no such section.
+        """
+        if name not in self:
+            raise NotUnderstoodError(self.script, len(self), name, f"a section {name}")
+        section = self[name]
+        if section.exit_code == 0:
+            return section.text
+        last = excerpt(section.text.strip().split("\n")[-1])
+        message = last or f"exited {section.exit_code} and said nothing"
+        if section.exit_code == _NOT_FOUND:
+            raise ToolMissingError(message)
+        if section.exit_code in ENDED_BY_TIMEOUT and not section.content:
+            raise ToolError(f"it gave no answer in time; {HANGS}")
+        raise ToolError(message)
 
 
-def part_of(sections: Mapping[str, Section], name: str, tool: str) -> str:
-    """The text of one section whose program succeeded.
+def output_of(result: Result) -> str:
+    """The output of a command that succeeded.
 
     Raises:
-        ToolMissingError, ToolError: it did not.
-        NotUnderstoodError: the section is not there.
+        ToolMissingError: there is no such program (exit code 127).
+        ToolError: it failed in another way.
     """
-    section = sections.get(name)
-    if section is None:
-        raise NotUnderstoodError(tool, len(sections), name, f"a section {name}")
-    if section.exit_code == 0:
-        return section.text
-    message = excerpt(section.text.strip().split("\n")[-1])
-    message = message or f"exited {section.exit_code} and said nothing"
-    if section.exit_code == _NOT_FOUND:
-        raise ToolMissingError(message)
-    if section.exit_code in ENDED_BY_TIMEOUT and not section.content:
-        raise ToolError(f"it gave no answer in time; {HANGS}")
-    raise ToolError(message)
+    if result.as_expected:
+        return result.text
+    raise (ToolMissingError if result.exit_code == _NOT_FOUND else ToolError)(result.outcome())
 
 
 def answer_to(fact: Fact[T], result: Result) -> Answer[T]:
@@ -140,14 +148,8 @@ def attempt(purpose: str, parse: Callable[[], T]) -> Answer[T]:
     """The value of `parse`, or the known error that it raised: `could not PURPOSE: …`."""
     try:
         return Answered(parse())
-    except ToolBusyError as error:
-        return Unanswered("busy", f"could not {purpose}: {error}")
-    except ToolMissingError as error:
-        return Unanswered("missing", f"could not {purpose}: {error}")
-    except ToolError as error:
-        return Unanswered("failed", f"could not {purpose}: {error}")
-    except NotUnderstoodError as error:
-        return Unanswered("not-understood", f"could not {purpose}: {error}")
+    except (ToolError, NotUnderstoodError) as error:
+        return Unanswered(_KINDS.get(type(error), "failed"), f"could not {purpose}: {error}")
 
 
 def query(
@@ -156,7 +158,7 @@ def query(
     *,
     now: Callable[[], float] = time.time,
 ) -> dict[str, Answer[Any]]:
-    """Run all queries on a node in one execution; maps the name of each to its answer.
+    """Runs all queries on a node in one execution; maps the name of each to its answer.
 
     Facts that share a command share its one run. The answers always include `clock` (a `Clock`):
     the script reads the clock first and last.
@@ -170,22 +172,15 @@ def query(
     first, *results, last = transport.run_all((CLOCK_COMMAND, *commands, CLOCK_COMMAND))
     after = now()
     of_command = dict(zip(commands, results, strict=True))
-    answers = {name: answer_to(fact, of_command[fact.command]) for name, fact in facts.items()}
-    return {**answers, "clock": _clock(first, last, before=before, after=after)}
 
-
-def _clock(first: Result, last: Result, *, before: float, after: float) -> Answer[Clock]:
-    """The first reading was made after `before`, the last one before `after`: that bounds it."""
-    reading = Fact("clock", CLOCK_COMMAND, lambda result: parse_epoch(output_of(result)))
-    start, end = answer_to(reading, first), answer_to(reading, last)
-    if isinstance(start, Unanswered):
-        return start
-    if isinstance(end, Unanswered):
-        return end
-    at_most, at_least = start.value - before, end.value - after
-    return Answered(
-        Clock(
+    def clock() -> Clock:
+        # The first reading was made after `before`, the last one before `after`.
+        start, end = (parse_epoch(output_of(result)) for result in (first, last))
+        at_most, at_least = start - before, end - after
+        return Clock(
             offset_s=round((at_most + at_least) / 2, 6),
             uncertainty_s=round(abs(at_most - at_least) / 2, 6),
         )
-    )
+
+    answers = {name: answer_to(fact, of_command[fact.command]) for name, fact in facts.items()}
+    return {**answers, "clock": attempt(CLOCK_COMMAND.purpose, clock)}

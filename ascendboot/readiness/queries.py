@@ -11,7 +11,7 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
 from ascendboot.facts.parsers.system import FileSystem, Listener
-from ascendboot.facts.query import NOT_ASKED, Answer, attempt, part_of, sections_of
+from ascendboot.facts.query import NOT_ASKED, Answer, Sections, attempt
 from ascendboot.templates import script
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.facts.environment import NodeEnvironment
-    from ascendboot.facts.parsers.base import Section
     from ascendboot.facts.parsers.npu_smi import DeviceIds
     from ascendboot.transport.api import Result
 
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 
 def _each(
-    sections: Mapping[str, Section], what: str, purpose: str, parse: Callable[[str, str], T]
+    sections: Sections, what: str, purpose: str, parse: Callable[[str, str], T]
 ) -> dict[int, Answer[T]]:
     names = [name for name in sections if name.endswith(f"/{what}")]
     device_ids = sorted(int(name.partition("/")[0]) for name in names)
@@ -283,11 +282,11 @@ def parse_disk(result: Result) -> FileSystem:
 
 def parse_holders(result: Result) -> tuple[Holder, ...]:
     """The processes that use devices."""
-    sections = sections_of(result, _SCRIPT)
+    sections = Sections(result, _SCRIPT)
     devices: dict[int, list[int]] = {}
     for process in npu_smi.parse_table(*_table(sections)).processes:
         devices.setdefault(process.pid, []).append(process.device_id)
-    seen = _seen(_lines(part_of(sections, "holders", _SCRIPT)))
+    seen = _seen(_lines(sections.text("holders")))
     return tuple(
         Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()
     )
@@ -295,20 +294,20 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
 
 def parse_present(result: Result) -> tuple[int, ...]:
     """The devices that npu-smi lists."""
-    return npu_smi.parse_table(*_table(sections_of(result, _SCRIPT))).device_ids
+    return npu_smi.parse_table(*_table(Sections(result, _SCRIPT))).device_ids
 
 
 def parse_health(result: Result) -> Mapping[int, str]:
     """The health of the devices as npu-smi reports it."""
-    return npu_smi.parse_health(*_table(sections_of(result, _SCRIPT)))
+    return npu_smi.parse_health(*_table(Sections(result, _SCRIPT)))
 
 
 def parse_device_ips(result: Result) -> DeviceIps:
     """The addresses at boot, and the current ones of devices that differ from the rank table."""
-    sections = sections_of(result, _SCRIPT)
+    sections = Sections(result, _SCRIPT)
     if "hccn_conf" not in sections:
         return DeviceIps({})
-    at_boot = hccn_tool.parse_conf(part_of(sections, "hccn_conf", _SCRIPT)).addresses
+    at_boot = hccn_tool.parse_conf(sections.text("hccn_conf")).addresses
     if "hccn_tool" not in sections or sections["hccn_tool"].exit_code:
         return DeviceIps(at_boot)
     return DeviceIps(at_boot, _each(sections, "ip", "read the IP", _ips))
@@ -316,10 +315,10 @@ def parse_device_ips(result: Result) -> DeviceIps:
 
 def parse_ports(result: Result) -> DevicePorts:
     """Links and TLS switches that hccn_tool reports; empty if the job needs none."""
-    sections = sections_of(result, _SCRIPT)
+    sections = Sections(result, _SCRIPT)
     if "hccn_tool" not in sections:
         return DevicePorts()
-    part_of(sections, "hccn_tool", _SCRIPT)
+    sections.text("hccn_tool")
 
     return DevicePorts(
         _each(sections, "link", "read the link", hccn_tool.parse_link),
@@ -327,12 +326,12 @@ def parse_ports(result: Result) -> DevicePorts:
     )
 
 
-def _table(sections: Mapping[str, Section]) -> tuple[str, DeviceIds]:
+def _table(sections: Sections) -> tuple[str, DeviceIds]:
     """The table of NPUs, and their physical ids if the script queried them."""
-    table = npu_smi_output(sections, "processes", npu_smi.TOOL, _SCRIPT)
+    table = npu_smi_output(sections, "processes", npu_smi.TOOL)
     if "mapping" not in sections:
         return table, {}
-    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING, _SCRIPT)
+    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING)
     return table, npu_smi.parse_mapping(mapping).device_ids
 
 
@@ -349,7 +348,7 @@ def _seen(lines: Sequence[str]) -> dict[int, tuple[str, str]]:
 
 
 def _part(result: Result, name: str) -> str:
-    return part_of(sections_of(result, _SCRIPT), name, _SCRIPT)
+    return Sections(result, _SCRIPT).text(name)
 
 
 def _lines(text: str) -> list[str]:

@@ -119,7 +119,7 @@ class ReadinessQuery:
             queries |= code_queries(self.cluster)
             queries |= self.sending.questions() if self.sending else {}
         if node.container is not None and node == self.cluster.primary:
-            queries["image"] = Fact("image", _IMAGE, _set_by_image)
+            queries["image"] = Fact(_IMAGE, _set_by_image)
         return queries
 
     def _own(self, left: NodeRecord) -> Fact[Installed]:
@@ -128,7 +128,7 @@ class ReadinessQuery:
             with_public_keys=False,
             with_certificates=left.expires is None,
         )
-        return Fact("own", question, parse_installed)
+        return Fact(question, parse_installed)
 
 
 def _script_query(path: str) -> Fact[bool]:
@@ -138,7 +138,7 @@ def _script_query(path: str) -> Fact[bool]:
         effect=Effect.READ,
         expect=frozenset({0, 1}),
     )
-    return Fact("script", has_script, lambda result: result.checked().exit_code == 0)
+    return Fact(has_script, lambda result: result.checked().exit_code == 0)
 
 
 def _query_sides(

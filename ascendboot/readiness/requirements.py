@@ -144,16 +144,16 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         effect=Effect.READ,
         timeout_s=30.0 + 6.0 * len(data),
     )
-    packages = Fact("packages", command, parse_packages, f"ask {job.python} for packages")
+    packages = Fact(command, parse_packages, f"ask {job.python} for packages")
     return {
         **({"packages": packages} if with_versions else {}),
-        **({"data": Fact("data", command, parse_data, "look for the data")} if data else {}),
+        **({"data": Fact(command, parse_data, "look for the data")} if data else {}),
         **(device_node_query(node) if job.makes("devices") else {}),
-        "lacks": Fact("lacks", command, parse_lacks, "look for programs"),
-        "opening": Fact("opening", command, parse_opening, "see how the script begins"),
-        "jobs": Fact("jobs", command, parse_jobs, "look for jobs"),
-        "listeners": Fact("listeners", command, parse_listeners, "see who has the ports"),
-        "disk": Fact("disk", command, parse_disk, "measure the free disk space"),
+        "lacks": Fact(command, parse_lacks, "look for programs"),
+        "opening": Fact(command, parse_opening, "see how the script begins"),
+        "jobs": Fact(command, parse_jobs, "look for jobs"),
+        "listeners": Fact(command, parse_listeners, "see who has the ports"),
+        "disk": Fact(command, parse_disk, "measure the free disk space"),
     }
 
 
@@ -177,11 +177,11 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         timeout_s=60.0,
         aside=True,
     )
-    holders = Fact("holders", command, parse_holders, "see who uses the devices")
-    present = Fact("present", command, parse_present, "see which devices there are")
-    health = Fact("health", command, parse_health, "see how the devices are")
-    ports = Fact("ports", command, parse_ports, "read links and TLS switches of the devices")
-    addresses = Fact("device_ips", command, parse_device_ips, "read the addresses of the devices")
+    holders = Fact(command, parse_holders, "see who uses the devices")
+    present = Fact(command, parse_present, "see which devices there are")
+    health = Fact(command, parse_health, "see how the devices are")
+    ports = Fact(command, parse_ports, "read links and TLS switches of the devices")
+    addresses = Fact(command, parse_device_ips, "read the addresses of the devices")
     return {
         **({"holders": holders, "present": present, "health": health} if users else {}),
         **({"device_ips": addresses} if pairs else {}),

@@ -98,7 +98,7 @@ def _lock_fact(text: str, words: tuple[str, ...], purpose: str) -> Fact[Lock]:
         effect=Effect.WRITE,
         timeout_s=15.0,
     )
-    return Fact("lock", command, _answer)
+    return Fact(command, _answer)
 
 
 def _answer(result: Result) -> Lock:

@@ -63,7 +63,7 @@ class NodeAnswers:
 
 def installed_fact(cluster: Cluster) -> Fact[Installed]:
     """The query for what is installed on a node."""
-    return Fact("own", installed_query(cluster.name), parse_installed)
+    return Fact(installed_query(cluster.name), parse_installed)
 
 
 def query_node(

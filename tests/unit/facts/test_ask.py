@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolMissingError
+from ascendboot.facts.parsers.base import ToolBusyError, ToolMissingError
 from ascendboot.facts.query import (
     CLOCK_COMMAND,
     Answered,
     Clock,
     Fact,
+    Sections,
     Unanswered,
     output_of,
-    part_of,
     query,
-    sections_of,
     value_of,
 )
 from ascendboot.transport.api import HANGS, Command, Effect, Result
@@ -57,8 +56,8 @@ def test_all_questions_travel_in_one_execution_and_equal_commands_run_once() -> 
     answers = query(
         transport,
         {
-            "user": Fact("user", WHO, lambda r: r.text.strip()),
-            "length": Fact("length", WHO, lambda r: len(r.text)),
+            "user": Fact(WHO, lambda r: r.text.strip()),
+            "length": Fact(WHO, lambda r: len(r.text)),
         },
         now=times(999_999_990.0, 999_999_996.0),
     )
@@ -76,7 +75,7 @@ def test_all_questions_travel_in_one_execution_and_equal_commands_run_once() -> 
 )
 def test_a_clock_that_is_not_understood_leaves_the_other_answers(texts: tuple[str, str]) -> None:
     transport = FakeTransport(answers={("whoami",): "root\n"}, rules=[Clocks(*texts)])
-    answers = query(transport, {"user": Fact("user", WHO, output_of)})
+    answers = query(transport, {"user": Fact(WHO, output_of)})
     assert answers == {
         "user": Answered("root\n"),
         "clock": Unanswered(
@@ -113,7 +112,7 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Una
     transport = FakeTransport(
         answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
     )
-    said = query(transport, {"a": Fact("a", WHO, output_of), "b": Fact("b", WHO, raising(error))})
+    said = query(transport, {"a": Fact(WHO, output_of), "b": Fact(WHO, raising(error))})
     assert (said["a"], said["b"]) == (Answered("root\n"), answer)
     assert value_of(answer) is None
     assert answer.why == str(error)
@@ -124,7 +123,7 @@ def test_a_bug_in_a_parser_is_not_an_answer() -> None:
         answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
     )
     with pytest.raises(ZeroDivisionError):
-        query(transport, {"a": Fact("a", WHO, raising(ZeroDivisionError()))})
+        query(transport, {"a": Fact(WHO, raising(ZeroDivisionError()))})
 
 
 def test_a_fact_may_complete_the_sentence_itself() -> None:
@@ -134,7 +133,7 @@ def test_a_fact_may_complete_the_sentence_itself() -> None:
             CLOCK_COMMAND.argv: "1000000000.000000000\n",
         }
     )
-    said = query(transport, {"a": Fact("a", WHO, output_of, "tell the user")})
+    said = query(transport, {"a": Fact(WHO, output_of, "tell the user")})
     assert said["a"] == Unanswered(
         "missing", "could not tell the user: whoami exited 127: whoami: command not found"
     )
@@ -147,20 +146,30 @@ def test_output_of_a_command_that_failed() -> None:
 
 def test_sections_of_a_script_that_did_not_come_to_its_end() -> None:
     with pytest.raises(ToolError, match=r"^whoami exited 1: killed$"):
-        sections_of(result(exit_code=1, stdout=b"@@ end 0 0\n\n", stderr=b"killed"), "script")
+        Sections(result(exit_code=1, stdout=b"@@ end 0 0\n\n", stderr=b"killed"), "script")
 
 
-SECTIONS = {
-    "fine": Section(0, b"words"),
-    "gone": Section(127, b"x is not there"),
-    "late": Section(124, b""),
-    "mute": Section(3, b""),
-    "bad": Section(1, b"first\nlast words\n"),
+PARTS = {
+    "fine": (0, b"words"),
+    "gone": (127, b"x is not there"),
+    "late": (124, b""),
+    "mute": (3, b""),
+    "bad": (1, b"first\nlast words\n"),
+    "end": (0, b""),
 }
+SECTIONS = Sections(
+    result(
+        stdout=b"".join(
+            b"@@ %s %d %d\n%s\n" % (name.encode(), code, len(text), text)
+            for name, (code, text) in PARTS.items()
+        )
+    ),
+    "script",
+)
 
 
 def test_the_text_of_a_part() -> None:
-    assert part_of(SECTIONS, "fine", "script") == "words"
+    assert SECTIONS.text("fine") == "words"
 
 
 @pytest.mark.parametrize(
@@ -179,5 +188,5 @@ def test_the_text_of_a_part() -> None:
 )
 def test_a_part_without_a_text(name: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind) as raised:
-        part_of(SECTIONS, name, "script")
+        SECTIONS.text(name)
     assert (type(raised.value), str(raised.value)) == (kind, message)
