@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 from ascendboot.cli.common import JSON_HELP, end, whole_number
 from ascendboot.cli.verbs import verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import UsageError
-from ascendboot.lab import client
-from ascendboot.lab.cluster import CLUSTER, INVENTORY
-from ascendboot.lab.faults import DEFAULT_MILLISECONDS, DEFAULT_SECONDS, KINDS, OF_A_DEVICE
-from ascendboot.lab.node import DEMO, NAME
-from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS
+from ascendboot.errors import NodeError, UsageError
+from ascendboot.lab import cluster as labs
+from ascendboot.lab import faults
+from ascendboot.lab.host import LabError, become_root
+from ascendboot.lab.node import DEMO, NAME, hindrance
+from ascendboot.lab.records import recorded
+from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
 from ascendboot.state import State
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def lines_of_up(reply: dict[str, Any]) -> Iterator[str]:
 def lines_of_down(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
     """Lines about the removed cluster and other ones."""
     yield "The practice cluster is down." if reply["lab"] else _none_runs(lab)
-    yield from _others(reply)
+    yield from _lines_of_others(reply)
 
 
 def lines_of_status(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
@@ -48,7 +50,7 @@ def lines_of_status(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
         yield _node_line(node)
     if reply["lab"] is None:
         yield f"{_none_runs(lab)} Bring one up with invoke lab.up"
-    yield from _others(reply)
+    yield from _lines_of_others(reply)
 
 
 def lines_of_fault(reply: dict[str, Any], node: str, *, undone: str | None) -> Iterator[str]:
@@ -95,7 +97,7 @@ def _none_runs(lab: str | None) -> str:
     return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
 
 
-def _others(reply: dict[str, Any]) -> Iterator[str]:
+def _lines_of_others(reply: dict[str, Any]) -> Iterator[str]:
     for other in reply["others"]:
         yield f"Another practice cluster, {other['lab']}, belongs to {other['directory']}."
 
@@ -144,18 +146,55 @@ def up(
     """
     if containers and no_containers:
         raise UsageError("lab.up: --containers and --no-containers contradict; leave one out")
-    request = {
-        "nodes": whole_number("--nodes", nodes, at_least=0),
-        "devices": whole_number("--devices", devices, at_least=0),
-        "network": network,
-        "product": product,
-        "containers": containers or (False if no_containers else None),
-        **_who(None),
-        **_project(Path.cwd()),
-        **_owner(),
+    node_count = whole_number("--nodes", nodes, at_least=0)
+    device_count = whole_number("--devices", devices, at_least=0)
+    become_root()
+    shape = Shape.requested(node_count, device_count, network or DEFAULT_NETWORKS, product=product)
+    asked = containers or (False if no_containers else None)
+    before = labs.find(Path.cwd())
+    lab, why_none = _started(shape, before, asked=asked, elsewhere=not network)
+    notes = [f"No containers: {why_none}; ranks run on the servers themselves."] if why_none else []
+    if lab.shape.management != shape.management and not before:
+        ranges = f"{lab.shape.management} and {lab.shape.npu}"
+        notes.append(f"The default ranges are in use: this lab has {ranges}.")
+    reply = {
+        **lab.to_json(),
+        "already_running": before is not None,
+        "nodes": [{"name": node.name, "address": str(node.address)} for node in lab.nodes],
+        "note": "\n".join(notes) or None,
     }
-    reply = client.send_request("up", request)
     _print(reply, lines_of_up(reply), json=json)
+
+
+def _started(
+    shape: Shape, before: labs.Lab | None, *, asked: bool | None, elsewhere: bool
+) -> tuple[labs.Lab, str | None]:
+    """Bring the lab up, and return why it has no containers where they were possible otherwise."""
+    directory = Path.cwd()
+    why_none = None
+    if asked is not None:
+        containers = asked
+    elif before:
+        containers = before.shape.containers
+    else:
+        why_none = hindrance(Path("/proc/self/mounts").read_text())
+        containers = why_none is None
+
+    def bring_up(*, containers: bool) -> labs.Lab:
+        requested = replace(shape, containers=containers)
+        instead = requested.elsewhere() if elsewhere else ()
+        project = _project(directory)
+        return labs.up(
+            requested, directory=directory, project=project, owner=_owner(), instead=instead
+        )
+
+    try:
+        return bring_up(containers=containers), why_none
+    except NodeError as error:
+        if before or not containers or asked is not None:
+            raise
+        # Everything visible from outside was fine, and still podman may not work here.
+        return bring_up(containers=False), str(error).partition("; try ")[0]
 
 
 @verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
@@ -168,10 +207,16 @@ def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
 
     Exit codes: 0 removed, 1 a part could not be removed, 2 wrong usage.
     """
-    was_here = INVENTORY.exists()
-    reply = client.send_request("down", _who(lab))
-    if was_here and not INVENTORY.exists():
-        State.here().forget_setup(CLUSTER, INVENTORY)
+    become_root()
+    was_here = labs.INVENTORY.exists()
+    found, lab_id = _requested(lab)
+    others = _others(found)
+    gone = found.lab_id if found else lab_id if lab_id and labs.remains(lab_id) else None
+    if gone:
+        labs.down(gone)
+    if was_here and not labs.INVENTORY.exists():
+        State.here().forget_setup(labs.CLUSTER, labs.INVENTORY)
+    reply = {"lab": gone, "others": others}
     _print(reply, lines_of_down(reply, lab), json=json)
 
 
@@ -185,7 +230,11 @@ def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
 
     Exit codes: 0 done, 2 wrong usage.
     """
-    reply = client.send_request("status", _who(lab))
+    become_root()
+    found, _ = _requested(lab)
+    nodes = [node.to_json() for node in labs.status_of(found)] if found else []
+    fixed = found.to_json() if found else {"lab": None}
+    reply = {**fixed, "nodes": nodes, "others": _others(found)}
     _print(reply, lines_of_status(reply, lab), json=json)
 
 
@@ -205,18 +254,19 @@ def shell(c: Context, *, node: str, container: bool = False, lab: str | None = N
 
     Exit codes: the shell's own, 1 the shell could not be opened, 2 no such node.
     """
-    client.enter({**_who(lab), "node": node, "container": container})
+    become_root()
+    _running(lab).enter(node, container=container)
 
 
 @verb(
     help={
         "node": "The node, for example lab-1",
-        "kind": f"The fault: {', '.join(KINDS)}",
-        "device": f"The NPU, for {', '.join(OF_A_DEVICE)}; default: all of the node",
+        "kind": f"The fault: {', '.join(faults.KINDS)}",
+        "device": f"The NPU, for {', '.join(faults.OF_A_DEVICE)}; default: all of the node",
         "times": "For busy: refuse only this many calls; default: all",
-        "milliseconds": f"For delay: in each direction; default {DEFAULT_MILLISECONDS}",
+        "milliseconds": f"For delay: in each direction; default {faults.DEFAULT_MILLISECONDS}",
         "seconds": "For clock: seconds ahead, or behind with a minus (--seconds=-90);"
-        f" default {DEFAULT_SECONDS}",
+        f" default {faults.DEFAULT_SECONDS}",
         "undo": "Remove the fault",
         "lab": _LAB_HELP,
         "json": JSON_HELP,
@@ -255,17 +305,25 @@ def fault(
 
     Exit codes: 0 done, 1 not possible on this machine, 2 wrong usage.
     """
-    request = {
-        **_who(lab),
-        "node": node,
-        "kind": kind,
-        "device": _number("--device", device),
+    amounts = {
         "times": _number("--times", times),
         "milliseconds": _number("--milliseconds", milliseconds),
         "seconds": _number("--seconds", seconds, negative=True),
-        "undo": undo,
     }
-    reply = client.send_request("fault", request)
+    number = _number("--device", device)
+    become_root()
+    running = _running(lab)
+    if undo:
+        fault = running.undo(node, kind, device=number)
+    else:
+        fault = running.fault(node, kind, device=number, **amounts)
+    reply = {
+        "lab": running.lab_id,
+        "node": node,
+        **asdict(fault),
+        "undone": undo,
+        "note": None if undo else faults.note(fault),
+    }
     _print(reply, lines_of_fault(reply, node, undone=kind if undo else None), json=json)
 
 
@@ -279,24 +337,43 @@ def _print(reply: dict[str, Any], lines: Iterable[str], *, json: bool) -> None:
     end(screen, 0, reply if json else None)
 
 
-def _who(lab: str | None) -> dict[str, Any]:
-    return {"directory": str(Path.cwd()), "lab": lab}
+def _requested(word: str | None) -> tuple[labs.Lab | None, str | None]:
+    """The lab with the id in --lab, else that of the working directory; and the id."""
+    lab_id = None if word is None else lab_called(word)
+    return labs.find(Path.cwd(), lab_id), lab_id
 
 
-def _owner() -> dict[str, int]:
-    """Return the owner of files in the working directory: the user who called sudo."""
+def _running(word: str | None) -> labs.Lab:
+    lab, lab_id = _requested(word)
+    if lab is not None:
+        return lab
+    if lab_id is not None:
+        raise LabError(f"lab: could not find the lab {lab_id}: lab.status lists those that run")
+    raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; say invoke lab.up")
+
+
+def _others(lab: labs.Lab | None) -> list[dict[str, str]]:
+    return [
+        {"lab": record.shape.lab_id, "directory": str(record.directory)}
+        for record in recorded()
+        if lab is None or record.shape.lab_id != lab.lab_id
+    ]
+
+
+def _owner() -> tuple[int, int]:
+    """User and group that own files in the working directory: those who called sudo."""
     behind = (os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", ""))
-    if os.geteuid() == 0 and all(word.isdecimal() for word in behind):
-        return {"uid": int(behind[0]), "gid": int(behind[1])}
-    return {"uid": os.getuid(), "gid": os.getgid()}
+    if all(word.isdecimal() for word in behind):
+        return int(behind[0]), int(behind[1])
+    return os.getuid(), os.getgid()
 
 
-def _project(directory: Path) -> dict[str, str | None]:
-    """Return the checkout that contains `directory`."""
+def _project(directory: Path) -> Path | None:
+    """The checkout that contains `directory`."""
     for place in (directory, *directory.parents):
         if (place / "pyproject.toml").is_file() and (place / DEMO).is_dir():
-            return {"project": str(place)}
-    return {"project": None}
+            return place
+    return None
 
 
 def _number(option: str, word: str | None, *, negative: bool = False) -> int | None:

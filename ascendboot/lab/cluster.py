@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from ascendboot.lab.node import (
     Surroundings,
     boot,
     end_all,
+    entry,
     execute,
     host_keys,
     make_key,
@@ -153,6 +155,18 @@ class Lab:
         """Its name on this machine."""
         return self.shape.lab_id
 
+    def to_json(self) -> dict[str, Any]:
+        """What stays the same while it runs, for `--json`."""
+        return {
+            "lab": self.lab_id,
+            "cluster": CLUSTER,
+            "directory": str(self.directory),
+            "inventory": str(self.inventory),
+            "networks": {"management": str(self.shape.management), "npu": str(self.shape.npu)},
+            "device_count": self.shape.device_count,
+            "containers": self.shape.containers,
+        }
+
     def node(self, name: str) -> LabNode:
         """The node called `name`.
 
@@ -194,6 +208,33 @@ class Lab:
                 node, f"could not run {argv[0]}: it exited {done.returncode}: {line}"
             )
         return done
+
+    def enter(self, name: str, *, container: bool = False) -> None:
+        """Become a shell in a node or in its container; does not return.
+
+        Raises:
+            UsageError: there is no such node.
+            NodeError: it is down, or has no container that runs.
+        """
+        could_not = f"could not open a shell{' in its container' if container else ''}"
+        process = self.process(name)
+        if process is None:
+            raise NodeError(name, f"{could_not}: the node is down; try invoke lab.status")
+        inside = []
+        if container:
+            if not self.shape.containers:
+                raise NodeError(name, f"{could_not}: it has none; say invoke lab.shell {name}")
+            state = container_state(self, self.node(name))
+            if state != "running":
+                raise NodeError(
+                    name,
+                    f"{could_not}: {node_module.NAME} is {state}; say"
+                    f" /usr/local/Ascend/lab/start-container in invoke lab.shell {name}",
+                )
+            terminal = ["--tty"] if sys.stdin.isatty() else []
+            inside = ["podman", "exec", "--interactive", *terminal, node_module.NAME]
+        argv = entry(process, [*inside, "bash", "-l"])
+        os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
 
     def faults(self, node: str) -> list[Fault]:
         """What are the faults of a node that lab.fault made."""
@@ -513,19 +554,6 @@ class NodeStatus:
 def status_of(lab: Lab) -> tuple[NodeStatus, ...]:
     """The current state of each node."""
     return tuple(_node_status(lab, node) for node in lab.nodes)
-
-
-def lab_json(lab: Lab) -> dict[str, Any]:
-    """The fixed properties of a lab for `--json`."""
-    return {
-        "lab": lab.lab_id,
-        "cluster": "lab",
-        "directory": str(lab.directory),
-        "inventory": str(lab.inventory),
-        "networks": {"management": str(lab.shape.management), "npu": str(lab.shape.npu)},
-        "device_count": lab.shape.device_count,
-        "containers": lab.shape.containers,
-    }
 
 
 def _node_status(lab: Lab, node: LabNode) -> NodeStatus:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -120,6 +121,30 @@ class LabError(AscendbootError):
 
 class RangeInUseError(LabError):
     """Something on this machine uses addresses that the lab would take."""
+
+
+def become_root() -> None:
+    """Return as root; as another user, run this command again behind sudo instead.
+
+    Raises:
+        LabError: sudo is not installed, or cannot request the password.
+    """
+    if os.geteuid() == 0:
+        return
+    could_not = "lab: could not become root: namespaces need it, and"
+    if not shutil.which("sudo"):
+        raise LabError(f"{could_not} sudo is not installed; run it as root")
+    sudo = ["sudo", "-n", "--"]
+    if subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode:
+        if not sys.stdin.isatty():
+            raise LabError(
+                f"{could_not} sudo requires a password and there is no terminal to request it on;"
+                " run sudo -v first, or run it as root"
+            )
+        sudo = ["sudo", "--"]
+    # -B: leaves no files of root in the user's checkout
+    argv = [*sudo, sys.executable, "-B", *sys.orig_argv[1:]]
+    os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
 
 
 def need_programs(search_path: str = SEARCH_PATH) -> None:

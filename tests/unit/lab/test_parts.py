@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pytest
 
 from ascendboot.errors import NodeError, UsageError
 from ascendboot.lab import faults as faults_module
-from ascendboot.lab.client import answer, send_request_through
 from ascendboot.lab.faults import KINDS, OF_A_CONTAINER, Fault, Marks
 from ascendboot.lab.host import LabError, ProcessId, kill_all, need_programs, run
 from ascendboot.lab.node import Surroundings, separate_file_systems, wait_until_up
@@ -245,38 +243,34 @@ def test_the_wait_for_a_node_ends(tmp_path: Path) -> None:
     )
 
 
-def fake_sudo(tmp_path: Path, script: str) -> list[str]:
+def as_a_user(tmp_path: Path, sudo: str) -> subprocess.CompletedProcess[str]:
+    """What a program called `verb --flag` prints that becomes root by a sudo of this text."""
     path = tmp_path / "sudo"
-    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.write_text(f"#!/bin/bash\n{sudo}\n")
     path.chmod(0o755)
-    return [str(path), "-n", "--"]
-
-
-def test_sudo_gets_one_request_and_its_reply_comes_back(tmp_path: Path) -> None:
-    script = f'printf "%s\\n" "$@" >{tmp_path}/argv; echo \'{{"lab": null}}\''
-    sudo = fake_sudo(tmp_path, script)
-    assert send_request_through(sudo, "down", {"lab": None, "directory": "/a b"}) == {"lab": None}
-    *argv, request = (tmp_path / "argv").read_text().splitlines()
-    assert argv == ["-n", "--", sys.executable, "-B", "-m", "ascendboot.lab", "down"]
-    assert json.loads(request) == {"lab": None, "directory": "/a b"}
-
-
-def test_an_error_behind_sudo_is_raised_before_it(tmp_path: Path) -> None:
-    sudo = fake_sudo(tmp_path, 'shift 2; exec "$@"')
-    request = {"nodes": 0, "devices": 8, "network": "x", "containers": False}
-    with pytest.raises(UsageError) as caught:
-        send_request_through(sudo, "up", request)
-    assert str(caught.value) == "--nodes: 0 cannot be; from 1 to 254 can"
-    assert json.loads(answer("up", json.dumps(request))) == {
-        "error": "--nodes: 0 cannot be; from 1 to 254 can",
-        "exit_code": 2,
-    }
-
-
-def test_a_sudo_that_refuses_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(LabError) as caught:
-        send_request_through(fake_sudo(tmp_path, "exit 1"), "status", {})
-    assert str(caught.value) == (
-        "lab.status: could not be done as root: sudo exited 1 and printed no more than the lines"
-        " above; run it as root"
+    program = tmp_path / "program"
+    program.write_text(
+        "import os; from ascendboot.lab.host import become_root\n"
+        "os.geteuid = lambda: 1000\n"
+        "become_root()\n"
     )
+    argv = [sys.executable, str(program), "verb", "--flag", "a b"]
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return subprocess.run(
+        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_user_runs_the_same_command_again_behind_sudo(tmp_path: Path) -> None:
+    done = as_a_user(
+        tmp_path, '[[ $3 == true ]] || printf "%s\\n" "$@"; [[ $3 == true ]] || exit 7'
+    )
+    expected = ["-n", "--", sys.executable, "-B", f"{tmp_path}/program", "verb", "--flag", "a b"]
+    assert (done.returncode, done.stdout.splitlines()) == (7, expected)
+
+
+def test_a_sudo_that_wants_a_password_without_a_terminal_is_named(tmp_path: Path) -> None:
+    assert (
+        "could not become root: namespaces need it, and sudo requires a password and there is no"
+        " terminal to request it on; run sudo -v first, or run it as root"
+    ) in as_a_user(tmp_path, "exit 1").stderr
