@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ascendboot.jobs.error_codes import CODES, known_words
+from ascendboot.jobs.error_codes import known_errors, known_words
 from ascendboot.jobs.evidence import Peers, error_in, time_in, without_numbers
 from ascendboot.launch.plan import PlannedRank
 from ascendboot.launch.planner import plan
@@ -148,7 +148,7 @@ def test_numbers_do_not_make_a_difference() -> None:
 @pytest.mark.parametrize("code", [f"EI{number:04}" for number in range(1, 21)])
 def test_every_code_of_hccl_has_a_meaning_and_a_remedy(code: str) -> None:
     known = known_words(f"Some_Error({code}): …")
-    assert known is CODES[code]
+    assert known is known_errors().codes[code]
     assert known.meaning
     assert known.remedy
 
