@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.finding import Finding, answered_nodes, error, unanswered, warning
+from ascendboot.checks.finding import Finding, error, unanswered, warning
 from ascendboot.facts.container import ENGINES, PROGRAMS
+from ascendboot.facts.derive import answered_nodes
 from ascendboot.facts.query import Answer, value_of
 from ascendboot.model.cluster import OWN_ONLY, Cluster, ContainerExec, Node
 from ascendboot.model.files import (

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.finding import (
     Finding,
     Level,
-    answered_nodes,
     devices,
     differences,
     error,
@@ -18,6 +16,14 @@ from ascendboot.checks.finding import (
     warning,
 )
 from ascendboot.errors import RankTableError
+from ascendboot.facts.derive import (
+    answered_nodes,
+    device_ids,
+    places_of,
+    pods_of,
+    present_ids,
+    product_of,
+)
 from ascendboot.facts.npus import ROOT_INFO, RootInfo
 from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered, value_of
 from ascendboot.ranktable.read import device_places
@@ -26,16 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.parsers.npu_smi import SuperPodPlace
     from ascendboot.model.cluster import Cluster, Node
-
-_CHIPS = {
-    "a5": re.compile(r"Ascend950.*"),
-    "a3": re.compile(r"Ascend910_93.*"),
-    "a2": re.compile(r"Ascend910B[1-4].*"),
-    "910": re.compile(r"Ascend910(A|Pro[AB]|PremiumA)"),
-}
-"""Names of chips by product. Ascend910B without a digit was a 910 once: it decides nothing."""
 
 
 def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -50,24 +47,6 @@ def product_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
                 f" {shown}: rank table and HCCL's variables are checked for {stated}",
                 "Correct `product`, or leave it out",
             )
-
-
-def product_of(node_facts: NodeFacts) -> str | None:
-    """The product as the inventory calls it, where the names of the chips tell it.
-
-    `npu-smi info -m` says "Ascend 910A", "Ascend 910B3" (A2), "Ascend910" (A3, two chips a card)
-    and "Ascend950PR".
-    """
-    npus = value_of(node_facts.npus)
-    if npus is None:
-        return None
-    names = {npu.chip_name.replace(" ", "") for npu in npus.npus}
-    if names == {"Ascend910"} and any(npu.chip_id for npu in npus.npus):
-        return "a3"
-    for product, pattern in _CHIPS.items():
-        if names and all(pattern.fullmatch(name) for name in names):
-            return product
-    return None
 
 
 _WELL = "OK"
@@ -121,47 +100,6 @@ _ILL = (
     "Look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
     "other devices under `devices`"
 )
-
-
-def devices_of(node: Node, facts: NodeFacts) -> tuple[tuple[int, str | None], ...]:
-    """The (device_id, device_ip) that a job uses, in rank order.
-
-    The order is the inventory's where it names devices, else that of the physical ids. The IP is
-    the one that the device has, None where it has none or does not tell.
-    """
-    networks = {n.device_id: n.device_ip for n in value_of(facts.device_networks) or ()}
-    return tuple((device_id, networks.get(device_id)) for device_id in device_ids(node, facts))
-
-
-def device_ids(node: Node, facts: NodeFacts) -> tuple[int, ...]:
-    """The physical ids that a job uses, in rank order."""
-    if node.devices:
-        return tuple(device.device_id for device in node.devices)
-    return _present(facts)
-
-
-def logic_ids(node: Node, node_facts: NodeFacts) -> tuple[int, ...]:
-    """The logic ids of the devices that a job uses, in rank order, as ranks count them."""
-    npus = value_of(node_facts.npus)
-    by_device = {npu.device_id: npu.logic_id for npu in npus.npus} if npus else {}
-    by_device |= renumbered(node, node_facts)
-    ids = ((i, by_device.get(i)) for i in device_ids(node, node_facts))
-    return tuple(device_id if logic_id is None else logic_id for device_id, logic_id in ids)
-
-
-def renumbered(node: Node, node_facts: NodeFacts) -> dict[int, int]:
-    """By physical id the logic ids in a container that has some devices of its node only.
-
-    The driver counts those from 0 there: of 3 to 7 it calls device 5 number 2 (vllm-ascend #16256).
-    """
-    npus, given = value_of(node_facts.npus), value_of(node_facts.surroundings)
-    if node.container is None or npus is None or given is None:
-        return {}
-    ordered = sorted(npus.npus, key=lambda npu: (npu.logic_id is None, npu.logic_id, npu.device_id))
-    there = [npu.device_id for npu in ordered if npu.device_id in given.device_ids]
-    if len(there) == len(ordered):
-        return {}
-    return {device_id: number for number, device_id in enumerate(there)}
 
 
 def device_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
@@ -233,14 +171,9 @@ def _tools(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         )
 
 
-def _present(facts: NodeFacts) -> tuple[int, ...]:
-    npus = value_of(facts.npus)
-    return tuple(npu.device_id for npu in npus.npus) if npus else ()
-
-
 def _usual_ids(facts: Mapping[str, NodeFacts]) -> tuple[int, ...]:
     """The most devices that any node has: what a node with fewer is measured by."""
-    return max((_present(node_facts) for node_facts in facts.values()), key=len, default=())
+    return max((present_ids(node_facts) for node_facts in facts.values()), key=len, default=())
 
 
 def _unusable(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
@@ -257,7 +190,7 @@ def _unusable(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
 
 def _stated(node: Node, node_facts: NodeFacts, usual: tuple[int, ...]) -> Iterator[Finding]:
     """The inventory's devices, or their number, against those that are there."""
-    present = _present(node_facts)
+    present = present_ids(node_facts)
     stated = node.device_count if not node.devices else None
     if node.devices:
         missing = [d.device_id for d in node.devices if d.device_id not in present]
@@ -388,25 +321,6 @@ def _topology(node: Node, info: RootInfo) -> Iterator[Finding]:
 
 
 _LOOK = "npu-smi info -t spod-info"
-
-
-def places_of(node_facts: NodeFacts) -> dict[int, SuperPodPlace]:
-    """Where the chips of a node are, by physical id; without those in no super pod."""
-    answers = value_of(node_facts.super_pods) or {}
-    places = ((device_id, value_of(answer)) for device_id, answer in answers.items())
-    return {device_id: place for device_id, place in places if place is not None}
-
-
-def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[int]]:
-    """The super pods in which the devices of each node are."""
-    return {
-        node.name: {
-            place.super_pod_id
-            for device_id, place in places_of(node_facts).items()
-            if device_id in device_ids(node, node_facts)
-        }
-        for node, node_facts in answered_nodes(cluster, facts)
-    }
 
 
 def super_pod_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:

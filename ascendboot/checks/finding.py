@@ -12,8 +12,7 @@ from ascendboot.model.names import fold, runs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.cluster import Node
 
 T = TypeVar("T")
 Level: TypeAlias = Literal["error", "warning", "info"]
@@ -60,15 +59,6 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(whole, key=lambda f: (_LEVELS.index(f.level), rules.index(f.id), len(f.nodes)))
     )
-
-
-def answered_nodes(
-    cluster: Cluster, facts: Mapping[str, NodeFacts]
-) -> Iterator[tuple[Node, NodeFacts]]:
-    """The nodes that answered, in inventory order, each with its facts."""
-    for node in cluster.nodes:
-        if node.name in facts:
-            yield node, facts[node.name]
 
 
 def unanswered(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.devices import device_ids, product_of
 from ascendboot.checks.finding import (
     Finding,
-    answered_nodes,
     devices,
     differences,
     error,
@@ -24,6 +22,7 @@ from ascendboot.checks.launchers import (
     needs_openmpi,
 )
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.derive import answered_nodes, device_ids, product_of
 from ascendboot.facts.environment import (
     MANAGERS,
     MOST_SHOWN,

@@ -6,10 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.checks.devices import device_ids, logic_ids, product_of
 from ascendboot.checks.finding import (
     Finding,
-    answered_nodes,
     devices,
     differences,
     error,
@@ -19,6 +17,7 @@ from ascendboot.checks.finding import (
     unanswered,
     warning,
 )
+from ascendboot.facts.derive import answered_nodes, device_ids, logic_ids, product_of
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, TypeVar
 
-from ascendboot.checks.devices import DRIVER, device_ids, pods_of, product_of
+from ascendboot.checks.devices import DRIVER
 from ascendboot.checks.finding import (
     Finding,
     Level,
-    answered_nodes,
     devices,
     differences,
     error,
@@ -17,6 +16,14 @@ from ascendboot.checks.finding import (
     warning,
 )
 from ascendboot.checks.hosts import same_machines
+from ascendboot.facts.derive import (
+    answered_nodes,
+    carriers_of,
+    device_ids,
+    network_of,
+    pods_of,
+    product_of,
+)
 from ascendboot.facts.query import Answer, Answered, Unanswered, value_of
 from ascendboot.hccl.variables import INTRA_ROCE
 from ascendboot.model.names import fold
@@ -248,7 +255,8 @@ def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
         if value_of(node_facts.interfaces) is not None:
             yield from _device_address(node, node_facts)
     networks = {
-        node.name: _network(node, node_facts) for node, node_facts in answered_nodes(cluster, facts)
+        node.name: network_of(node, node_facts)
+        for node, node_facts in answered_nodes(cluster, facts)
     }
     yield from differences(
         "networks-differ",
@@ -259,20 +267,6 @@ def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[
     )
 
 
-def common_networks(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[str, ...]:
-    """The networks in CIDR form that hold the nodes' cluster addresses, in inventory order."""
-    found = (_network(node, node_facts) for node, node_facts in answered_nodes(cluster, facts))
-    return tuple(dict.fromkeys(network for network in found if network))
-
-
-def carrier_of(node: Node, node_facts: NodeFacts) -> str | None:
-    """The name of the interface that has the node's cluster address."""
-    for interface in value_of(node_facts.interfaces) or ():
-        if any(_same(each.address, node.cluster_address) for each in interface.addresses):
-            return interface.name
-    return None
-
-
 def _device_address(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     interfaces = value_of(node_facts.interfaces) or ()
     has = ", ".join(
@@ -281,12 +275,7 @@ def _device_address(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
         for address in interface.addresses
         if address.scope == "global"
     )
-    carriers = [
-        interface.name
-        for interface in interfaces
-        for address in interface.addresses
-        if _same(address.address, node.cluster_address)
-    ]
+    carriers = [interface.name for interface, _ in carriers_of(node, node_facts)]
     if not carriers:
         yield error(
             "address-missing",
@@ -321,15 +310,3 @@ def _down(node: Node, interfaces: Sequence[Interface], carrier: str) -> Iterator
             if found.is_up
             else f"ip link set {carrier} up",
         )
-
-
-def _network(node: Node, node_facts: NodeFacts) -> str | None:
-    for interface in value_of(node_facts.interfaces) or ():
-        for address in interface.addresses:
-            if _same(address.address, node.cluster_address):
-                return address.network
-    return None
-
-
-def _same(one: str, other: str) -> bool:
-    return ipaddress.ip_address(one) == ipaddress.ip_address(other)

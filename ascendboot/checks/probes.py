@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ascendboot.checks.devices import devices_of, places_of, product_of
 from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.derive import devices_of, places_of, product_of
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.devices import (
+from ascendboot.checks.devices import root_info_rules, super_pod_rules
+from ascendboot.checks.finding import Finding, error, warning
+from ascendboot.errors import RankTableError
+from ascendboot.facts.derive import (
+    answered_nodes,
     device_ids,
     devices_of,
     places_of,
     pods_of,
     product_of,
-    root_info_rules,
-    super_pod_rules,
 )
-from ascendboot.checks.finding import Finding, answered_nodes, error, warning
-from ascendboot.errors import RankTableError
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.devices import places_of
 from ascendboot.checks.rank_table import level_places, products
 from ascendboot.cli.common import chosen_cluster
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError
+from ascendboot.facts.derive import places_of
 from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.files import Authority, Control, fingerprint

@@ -11,7 +11,6 @@ from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 
 from ascendboot.checks.all import cluster_findings
-from ascendboot.checks.devices import device_ids, devices_of
 from ascendboot.checks.rank_table import member
 from ascendboot.cli.common import (
     ANSWER_HELP,
@@ -24,6 +23,7 @@ from ascendboot.cli.progress import product_among, queried_cluster, query_npus, 
 from ascendboot.cli.verbs import Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
+from ascendboot.facts.derive import device_ids, devices_of
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.model.names import expand
 from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for

@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.devices import devices_of
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.checks.hosts import open_above
 from ascendboot.checks.launchers import choose_launcher
-from ascendboot.checks.network import common_networks
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
+from ascendboot.facts.derive import common_networks, devices_of
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers.registry import traits_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.devices import logic_ids, renumbered
 from ascendboot.checks.launchers import needs_openmpi
-from ascendboot.checks.network import carrier_of
+from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers.registry import traits_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.checks.devices import devices_of
+from ascendboot.facts.derive import devices_of
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap

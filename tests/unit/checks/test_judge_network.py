@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.checks.network import common_networks
+from ascendboot.facts.derive import common_networks
 from ascendboot.facts.query import Answered
 from tests.unit.checks.well import TWO, cluster, facts, interfaces, judged, node, second
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.checks.devices import product_of
+from ascendboot.facts.derive import product_of
 from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap
 from ascendboot.facts.parsers.system import KernelPorts, Listener
 from ascendboot.facts.query import Answered, Unanswered

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.checks.devices import logic_ids
+from ascendboot.facts.derive import logic_ids
 from ascendboot.facts.environment import MANAGERS, Confinement, NodeEnvironment
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Device

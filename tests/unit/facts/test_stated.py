@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ascendboot.checks.devices import devices_of
+from ascendboot.facts.derive import devices_of
 from ascendboot.facts.node_facts import with_stated
 from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered
 from ascendboot.model.cluster import Device
