@@ -196,7 +196,7 @@ class HangWatch:
         seen = read_stacks(
             self._transports,
             plan.job_folder,
-            plan.python,
+            plan.request.python,
             folder=self._folder,
             why="hang",
             forks=self._forks,

@@ -309,4 +309,8 @@ class ElasticLifecycle:
 
 def lifecycle_of(plan: LaunchPlan) -> Lifecycle:
     """The lifecycle of the planned kind of job."""
-    return WholeJobLifecycle(len(plan.ranks)) if plan.min_nodes is None else ElasticLifecycle(plan)
+    return (
+        WholeJobLifecycle(len(plan.ranks))
+        if plan.request.min_nodes is None
+        else ElasticLifecycle(plan)
+    )

@@ -307,7 +307,7 @@ class Following:
 
     def _end_ranks(self) -> None:
         """End the ranks on all nodes at once; those of torchrun have a supervisor on each node."""
-        if self._ranks_ended or traits_of(self._job.plan.launcher).spreads_failure:
+        if self._ranks_ended or traits_of(self._job.plan.request.launcher).spreads_failure:
             return
         self._ranks_ended = True
         order = partial(

@@ -91,16 +91,16 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
     write = write_files(plan.files_on(node), purpose=purpose)
     copied = plan.script.is_relative_to(plan.job_folder)
     values = (
-        plan.base,
+        plan.request.base,
         plan.job_folder,
         plan.mpirun or "",
-        plan.python,
+        plan.request.python,
         "" if copied else plan.script,
         plan.workdir,
-        plan.rank_table or "",
-        plan.rank_table_sha256,
-        plan.meeting_point if node == plan.primary else "",
-        "alone" if plan.alone else "",
+        plan.request.rank_table or "",
+        plan.request.rank_table_sha256,
+        plan.request.meeting_point if node == plan.primary else "",
+        "alone" if plan.request.alone else "",
         shlex.join(write.argv),
     )
     return Command(

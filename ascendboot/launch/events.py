@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from pydantic import Base64Bytes, BeforeValidator, TypeAdapter
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.names import fold, ranks_named
@@ -16,27 +18,27 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.plan import JobRecord, LaunchPlan
 
-_PID = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) pid (\d+) start (\d+)")
-_LATE = re.compile(
-    r"(?:launcher -|agent \d+) late (\d+(?:,\d+)*) awaited (\d+(?:,\d+)*|-)"
-    r" after (\d+) at (\d+\.\d+)"
-)
-_STOP = re.compile(r"launcher - stop at (\d+\.\d+)")
-_ENDING = re.compile(r"(launcher|agent|rank) (\d+|-) ends at (\d+\.\d+)")
-_LEFT = re.compile(r"agent (\d+) left at (\d+\.\d+): (.+)")
-_NUMBERED_ANEW = re.compile(r"rank (\d+) is (\d+) of (\d+) from (\d+) at (\d+\.\d+)")
-_LOST = re.compile(r"agent (\d+) lost")
-_EXIT = re.compile(
-    r"(rank|launcher|agent) (\d+|-) exit (\d+) at (\d+\.\d+)"
-    r"(?: zone ([+-])(\d\d)(\d\d))?(?: oom (\d+))?"
-)
-_TOLD = re.compile(r"rank (\d+) error ([A-Za-z0-9+/=]*)")
-_NUMBERED = ("rank", "agent")
-_SAMPLE = re.compile(r"sample (\d+\.\d+)((?: \d+:\S:\d+:\d+)*)")
-_KIB = 1024
+log = logging.getLogger(__name__)
 
 ENDING: Final = "ascendboot: ends torchrun on this node: "
-"""Begins the line in which a supervisor says why; later lines of torchrun are only consequences."""
+"""Begins the line in which a supervisor gives its reason; later lines are consequences."""
+
+
+def _zone(text: str | None) -> float | None:
+    """Return the seconds ahead of UTC of a zone such as `+0530`."""
+    offset = datetime.strptime(text, "%z").utcoffset() if text else None
+    return None if offset is None else offset.total_seconds()
+
+
+def _numbers(text: str) -> list[str]:
+    return [] if text == "-" else text.split(",")
+
+
+_Numbers: TypeAlias = Annotated[tuple[int, ...], BeforeValidator(_numbers)]
+_NodeRank: TypeAlias = Annotated[int, BeforeValidator(lambda text: 0 if text == "-" else text)]
+
+# `at` is in seconds since 1970, by the clock of the node that recorded the event: that of the rank
+# or agent, otherwise the primary.
 
 
 @dataclass(frozen=True)
@@ -52,30 +54,29 @@ class RankStarted:
 class RankNumbered:
     """A rank of an elastic job is about to run, for the first time or again.
 
-    `rank` is its place in the plan, which names its log and its events; `number` is what the
-    script finds as its rank.
+    `rank` is its place in the plan, which names its log and its events. The script finds `number`
+    as its rank.
     """
 
     rank: int
     number: int
     world_size: int
     log_bytes: int
-    """How long its log is: what it says from now on comes after."""
+    """The size of its log; new output comes after it."""
     at: float
-    """Seconds since 1970 by its node's clock."""
 
 
 @dataclass(frozen=True)
 class RankEnded:
-    """A rank ended; `at` is seconds since 1970 by its node's clock."""
+    """A rank ended."""
 
     rank: int
     exit_code: int
     at: float
-    zone_s: int | None = None
+    zone_s: Annotated[int | None, BeforeValidator(_zone)] = None
     """How far its local time was ahead of UTC."""
-    out_of_memory: bool = False
-    """While it ran the kernel ended processes of its node for want of memory."""
+    out_of_memory: Annotated[bool, BeforeValidator(bool)] = False
+    """While it ran, the kernel ended processes of its node because memory was short."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,16 @@ class RankTold:
     """A rank left an error file, as scripts with torchelastic's `@record` do."""
 
     rank: int
-    error: bytes
-    """The file as it was, up to its first 32 kB."""
+    error: Base64Bytes
+    """The first 32 kB of the file."""
+
+
+@dataclass(frozen=True)
+class RankEndingBegan:
+    """From here on one rank is ended on purpose."""
+
+    rank: int
+    at: float
 
 
 @dataclass(frozen=True)
@@ -97,11 +106,10 @@ class LauncherStarted:
 
 @dataclass(frozen=True)
 class LauncherEnded:
-    """The launcher ended, and with it the job; no code when nobody was left to see its end."""
+    """The launcher ended, and with it the job; no code if its end was not observed."""
 
     exit_code: int | None
     at: float | None = None
-    """Seconds since 1970 by the primary's clock."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +123,19 @@ class AgentStarted:
 
 @dataclass(frozen=True)
 class AgentEnded:
-    """The agent of a node ended; no code when nobody was left to see its end."""
+    """The agent of a node ended; no code if its end was not observed."""
 
     node_rank: int
     exit_code: int | None
     at: float | None = None
-    """Seconds since 1970 by the node's clock."""
+
+
+@dataclass(frozen=True)
+class SupervisorStarted:
+    """The process that waits for the launcher runs."""
+
+    pid: int
+    start: int
 
 
 @dataclass(frozen=True)
@@ -129,31 +144,20 @@ class NodeLeft:
 
     node_rank: int
     at: float
-    """Seconds since 1970 by the primary's clock."""
     why: str
 
 
 @dataclass(frozen=True)
 class EndingBegan:
-    """From here on the ranks of a node are ended on purpose: they only follow."""
+    """From here on the ranks of a node are ended on purpose."""
 
-    node_rank: int
+    node_rank: _NodeRank
     at: float
-    """Seconds since 1970 by the node's clock."""
-
-
-@dataclass(frozen=True)
-class RankEndingBegan:
-    """From here on one rank is ended on purpose: it only follows."""
-
-    rank: int
-    at: float
-    """Seconds since 1970 by its node's clock."""
 
 
 @dataclass(frozen=True)
 class StopAsked:
-    """Somebody asked for the job's end with `stop`."""
+    """An operator requested the job's end with `stop`."""
 
     at: float
 
@@ -162,29 +166,20 @@ class StopAsked:
 class StartOverdue:
     """The start is given up, because not every rank has begun in time.
 
-    The primary knows it of all nodes; under torchrun each knows it of itself.
+    The primary records it for all nodes; under torchrun each node records it for itself.
     """
 
-    late: tuple[int, ...]
-    """The ranks that are known not to have."""
-    awaited: tuple[int, ...]
-    """Node ranks of those that ssh on the primary waits for: the launcher's, or that which asks."""
+    late: _Numbers
+    """The ranks that are known not to have begun."""
+    awaited: _Numbers
+    """Node ranks of the nodes for which an ssh of the primary still waits."""
     within_s: float
     at: float
-    """Seconds since 1970 by the node's clock."""
 
     def and_also(self, other: StartOverdue) -> StartOverdue:
-        """With what another node says."""
+        """Add the record of another node."""
         late = tuple(sorted({*self.late, *other.late}))
         return replace(self, late=late, awaited=self.awaited or other.awaited)
-
-
-@dataclass(frozen=True)
-class SupervisorStarted:
-    """What waits for the launcher runs."""
-
-    pid: int
-    start: int
 
 
 Event: TypeAlias = (
@@ -192,107 +187,68 @@ Event: TypeAlias = (
     | RankNumbered
     | RankEnded
     | RankTold
+    | RankEndingBegan
     | LauncherStarted
     | LauncherEnded
     | AgentStarted
     | AgentEnded
+    | SupervisorStarted
     | NodeLeft
     | EndingBegan
-    | RankEndingBegan
     | StopAsked
     | StartOverdue
-    | SupervisorStarted
 )
+
+_RANK, _AGENT = r"rank (?P<rank>\d+)", r"agent (?P<node_rank>\d+)"
+_PID, _AT = r"pid (?P<pid>\d+) start (?P<start>\d+)", r"at (?P<at>\d+\.\d+)"
+_EXIT = rf"exit (?P<exit_code>\d+) {_AT}"
+_IN_ZONE = r"(?: zone (?P<zone_s>[+-]\d{4}))?"
+_ANY, _MANY, _WITHIN = r"(?:launcher -|agent \d+)", r"\d+(?:,\d+)*", r"(?P<within_s>\d+)"
+_FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
+    (RankStarted, rf"{_RANK} {_PID}"),
+    (
+        RankNumbered,
+        rf"{_RANK} is (?P<number>\d+) of (?P<world_size>\d+) from (?P<log_bytes>\d+) {_AT}",
+    ),
+    (RankEnded, rf"{_RANK} {_EXIT}{_IN_ZONE}(?: oom (?:0|(?P<out_of_memory>\d+)))?"),
+    (RankTold, rf"{_RANK} error (?P<error>[A-Za-z0-9+/=]*)"),
+    (RankEndingBegan, rf"{_RANK} ends {_AT}"),
+    (LauncherStarted, rf"launcher - {_PID}"),
+    (LauncherEnded, rf"launcher - (?:lost|{_EXIT})"),
+    (AgentStarted, rf"{_AGENT} {_PID}"),
+    (AgentEnded, rf"{_AGENT} (?:lost|{_EXIT})"),
+    (SupervisorStarted, rf"supervisor - {_PID}"),
+    (NodeLeft, rf"{_AGENT} left {_AT}: (?P<why>.+)"),
+    (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
+    (StopAsked, rf"launcher - stop {_AT}"),
+    (
+        StartOverdue,
+        rf"{_ANY} late (?P<late>{_MANY}) awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}",
+    ),
+)
+"""The line of each event; the names of its groups are the fields."""
+_PARSERS: Final = [(re.compile(form), TypeAdapter[Event](kind)) for kind, form in _FORMS]
 
 
 def parse_event(line: str, line_number: int) -> Event:
-    """The event that one line stands for.
+    """Parse one line of a job's events.
 
     Raises:
         NotUnderstoodError: the line is none that a job's wrapper, launcher or follower writes.
     """
-    event = _started(line) or _ended(line) or _changed(line)
-    if event is None:
-        raise NotUnderstoodError(
-            "the job's events", line_number, line, "a start or an end of a rank or the launcher"
-        )
-    return event
-
-
-def _started(line: str) -> Event | None:
-    match = _PID.fullmatch(line)
-    if match is None or (match[1] in _NUMBERED) == (match[2] == "-"):
-        return None
-    who, number, pid, start = match.groups()
-    if who == "rank":
-        return RankStarted(int(number), int(pid), int(start))
-    if who == "agent":
-        return AgentStarted(int(number), int(pid), int(start))
-    kind = LauncherStarted if who == "launcher" else SupervisorStarted
-    return kind(int(pid), int(start))
-
-
-def _ended(line: str) -> Event | None:
-    if line == "launcher - lost":
-        return LauncherEnded(None)
-    if match := _STOP.fullmatch(line):
-        return StopAsked(float(match[1]))
-    if match := _LOST.fullmatch(line):
-        return AgentEnded(int(match[1]), None)
-    if match := _TOLD.fullmatch(line):
-        return _rank_message_event(match)
-    return _ended_at(line)
-
-
-def _changed(line: str) -> Event | None:
-    if match := _NUMBERED_ANEW.fullmatch(line):
-        rank, number, size, log_bytes = map(int, match.groups()[:4])
-        return RankNumbered(rank, number, size, log_bytes, float(match[5]))
-    if match := _LEFT.fullmatch(line):
-        return NodeLeft(int(match[1]), float(match[2]), match[3])
-    if match := _LATE.fullmatch(line):
-        late, awaited = (_numbers(match[group]) for group in (1, 2))
-        return StartOverdue(late, awaited, float(match[3]), float(match[4]))
-    return None
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(",") if number != "-")
-
-
-def _ended_at(line: str) -> Event | None:
-    match = _ENDING.fullmatch(line) or _EXIT.fullmatch(line)
-    if match is None or (match[1] in _NUMBERED) == (match[2] == "-"):
-        return None
-    number = 0 if match[2] == "-" else int(match[2])
-    if match.re is _ENDING:
-        kind = RankEndingBegan if match[1] == "rank" else EndingBegan
-        return kind(number, float(match[3]))
-    code, at = int(match[3]), float(match[4])
-    if match[1] == "rank":
-        return RankEnded(number, code, at, _zone_s(match), match[8] not in (None, "0"))
-    return AgentEnded(number, code, at) if match[1] == "agent" else LauncherEnded(code, at)
-
-
-def _zone_s(match: re.Match[str]) -> int | None:
-    if match[5] is None:
-        return None
-    seconds = int(match[6]) * 3600 + int(match[7]) * 60
-    return -seconds if match[5] == "-" else seconds
-
-
-def _rank_message_event(match: re.Match[str]) -> Event | None:
-    try:
-        return RankTold(int(match[1]), base64.b64decode(match[2], validate=True))
-    except ValueError:
-        return None
-
-
-log = logging.getLogger(__name__)
+    for pattern, event in _PARSERS:
+        if match := pattern.fullmatch(line):
+            try:
+                return event.validate_python(match.groupdict())
+            except ValueError:
+                break
+    raise NotUnderstoodError(
+        "the job's events", line_number, line, "a start or an end of a rank or the launcher"
+    )
 
 
 class EventReader:
-    """Gives the events that a node writes; a line that is none is told in the log and left out."""
+    """Passes on the events that a node writes; logs and drops lines with no known form."""
 
     def __init__(self, node: str, on_event: Callable[[Event], None]) -> None:
         self._node = node
@@ -300,29 +256,24 @@ class EventReader:
         self._rest = b""
         self._lines = 0
         self.size = 0
-        """How many bytes have come."""
+        """Number of bytes received."""
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
         self.size += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        if not line:
-            return
-        self._lines += 1
-        try:
-            event = parse_event(line.decode(errors="replace"), self._lines)
-        except NotUnderstoodError as error:
-            log.warning("%s: %s", self._node, error)
-        else:
-            self._on_event(event)
+        for line in filter(None, lines):
+            self._lines += 1
+            try:
+                event = parse_event(line.decode(errors="replace"), self._lines)
+            except NotUnderstoodError as error:
+                log.warning("%s: %s", self._node, error)
+            else:
+                self._on_event(event)
 
 
 def overdue_message(plan: LaunchPlan | JobRecord, overdue: StartOverdue) -> str:
-    """Say why the primary ended a start."""
+    """Describe why the primary ended a start."""
     awaited = [plan.nodes[number] for number in overdue.awaited]
     seen = f"ssh from {plan.nodes[0]} waits for {fold(awaited)}; " if awaited else ""
     return not_started_message(plan, overdue.late, overdue.within_s, seen)
@@ -331,12 +282,11 @@ def overdue_message(plan: LaunchPlan | JobRecord, overdue: StartOverdue) -> str:
 def not_started_message(
     plan: LaunchPlan | JobRecord, missing: Collection[int], within_s: float, seen: str = ""
 ) -> str:
-    """Say that a start was abandoned because these ranks did not begin."""
+    """Describe a start that was given up because these ranks did not begin."""
     nodes = dict.fromkeys(rank.node for rank in plan.ranks if rank.rank in missing)
     return (
-        f"{fold(nodes)}: could not start {ranks_named(missing)} of job {plan.job_id} "
-        f"within {within_s:g} s: "
-        f"the launcher has not begun them; {seen}its log is "
+        f"{fold(nodes)}: could not start {ranks_named(missing)} of job {plan.job_id} within "
+        f"{within_s:g} s: the launcher has not begun them; {seen}its log is "
         f"{plan.job_folder}/launcher.log"
     )
 
@@ -366,21 +316,17 @@ class NodeSample:
     """Whether any rank of the node wrote output since the previous sample."""
 
 
+_SAMPLE = re.compile(r"sample (\d+\.\d+)((?: \d+:\S:\d+:\d+)*)")
+
+
 def parse_sample(line: str, *, wrote: bool = False) -> NodeSample | None:
     """Parse a line of `sample` in rank-usage.sh; None when it is incomplete."""
     match = _SAMPLE.fullmatch(line)
     if match is None:
         return None
-    ranks = (_rank_use(*word.split(":")) for word in match[2].split())
-    return NodeSample(
-        at_s=float(match[1]), ranks=tuple(sorted(ranks, key=lambda use: use.rank)), wrote=wrote
-    )
-
-
-def _rank_use(rank: str, state: str, milliseconds: str, kib: str) -> RankUse:
-    return RankUse(
-        rank=int(rank),
-        state=state,
-        cpu_s=int(milliseconds) / 1000,
-        memory_bytes=int(kib) * _KIB,
-    )
+    uses = [
+        RankUse(rank=int(rank), state=state, cpu_s=int(ms) / 1000, memory_bytes=int(kib) * 1024)
+        for rank, state, ms, kib in (word.split(":") for word in match[2].split())
+    ]
+    uses.sort(key=lambda use: use.rank)
+    return NodeSample(at_s=float(match[1]), ranks=tuple(uses), wrote=wrote)

@@ -7,40 +7,46 @@ import json
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field, TypeAdapter
 
 from ascendboot.errors import AscendbootError
-from ascendboot.model.cluster import MPIRUN, LauncherChoice, NodeClocks
+from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.names import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ascendboot.launch.request import LaunchRequest
     from ascendboot.transport.api import FileWrite
 
+PLAN_FILE = "plan.json"
+PREFLIGHT = "preflight"
+"""Folder, in that of a run, of the preflight before its job."""
 LAUNCHER_LOG = "launcher.log"
 TORCH_LOGS = "torchelastic"
-"""Folder in the job's folder where torchrun keeps what scripts with `@record` say of their end."""
+"""Folder in the job's folder for the error files of scripts with torchelastic's `@record`."""
 
 
 def rank_log(rank: int) -> str:
-    """Name of a rank's log, on its node and on the operator's side."""
+    """Name of a rank's log, on its node and on the control machine."""
     return f"rank.{rank}.log"
 
 
 def rank_marks(rank: int) -> str:
-    """Name of the file in which a rank's node notes how long its log was by when."""
+    """Name of the file in which a rank's node records the size of its log over time."""
     return f"rank.{rank}.marks"
 
 
 def start_log(node_rank: int) -> str:
-    """Name of the log of what is started on a node: the launcher, or an agent beside it."""
+    """Name of the log of the launcher or of an agent."""
     return f"agent.{node_rank}.log" if node_rank else LAUNCHER_LOG
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What is started on one node: the launcher on the primary, an agent of its on any other."""
+    """One process to start: the launcher on the primary, an agent of it on another node."""
 
     node: str
     node_rank: int
@@ -51,7 +57,7 @@ class Start:
 
     @property
     def log(self) -> str:
-        """Name of its log."""
+        """The name of its log."""
         return start_log(self.node_rank)
 
     @property
@@ -62,7 +68,7 @@ class Start:
 
     @property
     def command_line(self) -> str:
-        """What a person can paste into a shell of the node to start the same."""
+        """A line for a shell of the node that starts the same."""
         return f"cd {shlex.quote(str(self.base))} && {self.words}"
 
 
@@ -72,112 +78,109 @@ class PlannedRank:
 
     rank: int
     node: str
-    device_id: int
+    device_id: Annotated[int, Field(alias="device")]
     local_rank: int
     device_ip: str | None = None
     """Of its device, where it is known."""
 
 
+_RANKS: Final = TypeAdapter(tuple[PlannedRank, ...])
+
+
 @dataclass(frozen=True, kw_only=True)
-class LaunchPlan:
-    """A job ready to be started: the run does exactly this."""
+class Job:
+    """What the plan of a job and its record share."""
 
     job_id: str
     cluster: str
-    base: PurePosixPath
+    job_folder: PurePosixPath
+    """On every node."""
     nodes: tuple[str, ...]
     """In rank order: the primary first."""
     ranks: tuple[PlannedRank, ...]
-    starts: tuple[Start, ...]
-    """What ascendboot starts, the primary's first: the launcher starts the ranks of all nodes that
-    have no start of their own."""
-    files: tuple[tuple[str, FileWrite], ...]
-    """What is written before the start, with the node it is written on."""
-    mpirun: PurePosixPath | None
-    """None where nothing of Open MPI takes part."""
-    python: str
-    script: PurePosixPath
-    workdir: PurePosixPath
     grace_s: float
-    script_source: str = ""
-    """As `LaunchRequest.script_source`."""
-    rank_table: PurePosixPath | None = None
-    rank_table_sha256: str = ""
-    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By node, what it is called in what ranks write: addresses, `server_id`, its name."""
-    launcher: LauncherChoice = MPIRUN
-    min_nodes: int | None = None
-    """As `LaunchRequest.min_nodes`."""
-    alone: bool = True
-    """No other job may run on its nodes."""
-    meeting_point: str = ""
-    """As `LaunchRequest.meeting_point`."""
-    notes: tuple[str, ...] = ()
-    """As `LaunchRequest.notes`."""
     log_limit: int = 0
-    """How many bytes of each log are kept on its node, and as many here; 0: all of them."""
+    """Bytes kept of each log; 0: all of them."""
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By node: its names in the output of ranks, such as addresses and `server_id`."""
+    notes: tuple[str, ...] = ()
+    """Notes about the time before the start, for the report."""
 
     @property
     def primary(self) -> str:
         """The node from which the job is started."""
         return self.nodes[0]
 
-    @property
-    def job_folder(self) -> PurePosixPath:
-        """The job's folder on every node."""
-        return self.base / "jobs" / self.job_id
+    def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
+        """Return the ranks of one node, ascending."""
+        return tuple(rank for rank in self.ranks if rank.node == node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPlan(Job):
+    """A job ready to start: the run does exactly this."""
+
+    request: LaunchRequest
+    starts: tuple[Start, ...]
+    """Processes that ascendboot starts, the primary's first. The launcher starts the ranks of all
+    nodes without a start of their own."""
+    files: tuple[tuple[str, FileWrite], ...]
+    """Files to write before the start, each with its node."""
+    mpirun: PurePosixPath | None
+    """None for launchers without Open MPI."""
+    script: PurePosixPath
+    workdir: PurePosixPath
 
     @property
     def command_line(self) -> str:
-        """What a person can paste into a shell of the primary to start the same."""
+        """A line for a shell of the primary that starts the same."""
         return self.starts[0].command_line
 
     @property
     def script_words(self) -> str:
         """Which script runs, and where it comes from."""
-        if self.script_source:
-            return f"script: {self.script}, copied from {self.script_source} on the control machine"
+        if source := self.request.script_source:
+            return f"script: {self.script}, copied from {source} on the control machine"
         return f"script: {self.script}, found under code.path on the nodes"
 
     @property
     def script_json(self) -> dict[str, str | None]:
         """The same for `--json`."""
-        return {"path": str(self.script), "copied_from": self.script_source or None}
-
-    def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
-        """The ranks of one node, ascending."""
-        return tuple(rank for rank in self.ranks if rank.node == node)
+        return {"path": str(self.script), "copied_from": self.request.script_source or None}
 
     def files_on(self, node: str) -> tuple[FileWrite, ...]:
-        """The files to be written on one node."""
+        """Return the files to write on one node."""
         return tuple(file for name, file in self.files if name == node)
 
     def logs_on(self, node: str) -> tuple[str, ...]:
-        """Names of the logs in the job's folder of one node."""
+        """Return the names of the logs in the job's folder of one node."""
         ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
         return (*ranks, *(start.log for start in self.starts if start.node == node))
 
     def describe(self) -> str:
-        """The plan for a person."""
+        """Return the plan for a person."""
         size = f"{counted(len(self.ranks), 'rank')} on {counted(len(self.nodes), 'node')}"
         lines = [f"job {self.job_id}: {size}"]
         for node in self.nodes:
             ranks = self.ranks_on(node)
             devices = ",".join(str(rank.device_id) for rank in ranks)
             lines.append(f"  {node}: ranks {ranks[0].rank}-{ranks[-1].rank} on devices {devices}")
-        lines.append(self.script_words)
-        lines += ["files:", *(f"  {node}: {_shown(file)}" for node, file in self.files)]
-        lines += ["environment of the launcher:"]
+        lines += [self.script_words, "files:"]
+        for node, file in self.files:
+            size = f"{len(file.content)} bytes, mode {file.mode:04o}"
+            lines.append(f"  {node}: {file.path} ({size})")
+        lines.append("environment of the launcher:")
         lines += [f"  {name}={value}" for name, value in self.starts[0].env.items()]
-        lines.append(f"launcher: {self.launcher.words}")
-        if self.min_nodes is not None:
-            lines.append(f"elastic: goes on as long as {self.min_nodes} of its nodes are left")
+        lines.append(f"launcher: {self.request.launcher.words}")
+        if least := self.request.min_nodes:
+            lines.append(f"elastic: continues while {least} of its nodes are left")
         for start in self.starts:
             lines += [f"command, on {start.node}:", f"  {start.command_line}"]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
-        """The plan as documented in the reference of `train --plan --json`."""
+        """Return the plan as documented in the reference of `train --plan --json`."""
+        first, launcher = self.starts[0], self.request.launcher
         return {
             "job_id": self.job_id,
             "cluster": self.cluster,
@@ -185,26 +188,17 @@ class LaunchPlan:
             "folder": str(self.job_folder),
             "workdir": str(self.workdir),
             "script": self.script_json,
-            "launcher": {"name": self.launcher.name, "why": self.launcher.why},
-            "min_nodes": self.min_nodes,
+            "launcher": {"name": launcher.name, "why": launcher.why},
+            "min_nodes": self.request.min_nodes,
             "log_limit": self.log_limit,
-            "command": list(self.starts[0].command),
+            "command": list(first.command),
             "command_line": self.command_line,
-            "env": dict(self.starts[0].env),
+            "env": dict(first.env),
             "starts": [
                 {"node": s.node, "command": list(s.command), "log": s.log} for s in self.starts
             ],
             "addresses": {node: list(names) for node, names in self.addresses.items()},
-            "ranks": [
-                {
-                    "rank": r.rank,
-                    "node": r.node,
-                    "device": r.device_id,
-                    "local_rank": r.local_rank,
-                    "device_ip": r.device_ip,
-                }
-                for r in self.ranks
-            ],
+            "ranks": _RANKS.dump_python(self.ranks, mode="json", by_alias=True),
             "files": [
                 {
                     "node": node,
@@ -218,64 +212,33 @@ class LaunchPlan:
         }
 
 
-def _shown(file: FileWrite) -> str:
-    return f"{file.path} ({len(file.content)} bytes, mode {file.mode:04o})"
-
-
-PLAN_FILE = "plan.json"
-PREFLIGHT = "preflight"
-"""Folder, in that of a run, of the preflight before its job."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class JobRecord:
-    """A job as its plan said it; the names are those of `LaunchPlan`."""
+class JobRecord(Job):
+    """A started job, as its plan was recorded beside its logs."""
 
-    job_id: str
-    cluster: str
-    job_folder: PurePosixPath
-    nodes: tuple[str, ...]
-    ranks: tuple[PlannedRank, ...]
     started_on: tuple[str, ...]
-    """The nodes on which ascendboot started something: the launcher, or an agent of its."""
+    """The nodes on which ascendboot started the launcher or an agent."""
     command_line: str
-    grace_s: float
     started: str
-    """When it was about to be started, ISO 8601, UTC."""
+    """The time just before the start, ISO 8601, UTC."""
     clocks: NodeClocks
-    """As they stood then."""
-    log_limit: int = 0
-    """As `LaunchPlan.log_limit`."""
-    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """As `LaunchPlan.addresses`."""
-    notes: tuple[str, ...] = ()
-    """As `LaunchPlan.notes`."""
+    """At that time."""
     script_json: Mapping[str, str | None] | None = None
-    """As `LaunchPlan.script_json`."""
-
-    @property
-    def primary(self) -> str:
-        """The node from which the job was started."""
-        return self.nodes[0]
-
-    def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
-        """The ranks of one node, ascending."""
-        return tuple(rank for rank in self.ranks if rank.node == node)
 
     def logs_on(self, node: str) -> tuple[str, ...]:
-        """Names of the logs in the job's folder of one node."""
+        """Return the names of the logs in the job's folder of one node."""
         ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
         starts = (start_log(self.nodes.index(node)),) if node in self.started_on else ()
         return (*ranks, *starts)
 
 
 def preflight_id(job_id: str) -> str:
-    """The id of the preflight before a job."""
+    """Return the id of the preflight before a job."""
     return f"{job_id}.{PREFLIGHT}"
 
 
 def record_folder(runs: Path, job_id: str) -> Path | None:
-    """Where the record of the job, or preflight, with this id would be; None: not an id of one."""
+    """Return the folder of the record of a job or preflight; None if the id is not valid."""
     run_id = job_id.removesuffix(preflight_id(""))
     run = runs / run_id
     if run.parent != runs:
@@ -284,7 +247,7 @@ def record_folder(runs: Path, job_id: str) -> Path | None:
 
 
 def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str, object]:
-    """The plan as it is kept beside the job's logs; `read_record` reads it."""
+    """Return the document that `read_record` reads, to be kept beside the job's logs."""
     return {
         **plan.to_json(),
         "grace_s": plan.grace_s,
@@ -296,7 +259,7 @@ def record_of(plan: LaunchPlan, *, started: str, clocks: NodeClocks) -> dict[str
 
 
 def read_record(folder: Path) -> JobRecord | None:
-    """The record in the folder of a run; None when the run was not one that starts a job.
+    """Read the record in the folder of a run; None if the run did not start a job.
 
     Raises:
         AscendbootError: there is one that cannot be read.
@@ -313,24 +276,20 @@ def read_record(folder: Path) -> JobRecord | None:
 
 
 def _from_json(document: Mapping[str, Any]) -> JobRecord:
-    ranks = tuple(
-        PlannedRank(e["rank"], e["node"], e["device"], e["local_rank"], e.get("device_ip"))
-        for e in document["ranks"]
-    )
+    ranks = _RANKS.validate_python(document["ranks"])
     return JobRecord(
         job_id=document["job_id"],
         cluster=document["cluster"],
         job_folder=PurePosixPath(document["folder"]),
         nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
         ranks=ranks,
-        # Plans of before there were several starts name none.
-        started_on=tuple(start["node"] for start in document.get("starts", document["ranks"][:1])),
+        started_on=tuple(start["node"] for start in document["starts"]),
         command_line=document["command_line"],
         grace_s=document["grace_s"],
         started=document["started"],
-        clocks=NodeClocks(document["clock_offsets"], document.get("clock_uncertainty_s", 0.0)),
-        log_limit=document.get("log_limit", 0),
-        addresses={node: tuple(names) for node, names in document.get("addresses", {}).items()},
-        notes=tuple(document.get("notes", ())),
-        script_json=document.get("script"),
+        clocks=NodeClocks(document["clock_offsets"], document["clock_uncertainty_s"]),
+        log_limit=document["log_limit"],
+        addresses={node: tuple(names) for node, names in document["addresses"].items()},
+        notes=tuple(document["notes"]),
+        script_json=document["script"],
     )

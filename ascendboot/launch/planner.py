@@ -10,12 +10,12 @@ from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.launchers.registry import launcher_of, traits_of
 from ascendboot.launch.plan import LaunchPlan, PlannedRank, Start
-from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, Placement, Slot
+from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import PurePosixPath
 
     from ascendboot.launch.launchers.protocol import Launcher
@@ -27,10 +27,10 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def plan(request: LaunchRequest) -> LaunchPlan:
-    """The launch that `request` asks for.
+    """Return the launch that `request` describes.
 
     Raises:
-        LaunchError: the request cannot be carried out, whatever the nodes look like.
+        LaunchError: the request is impossible on any nodes.
     """
     _refuse_impossible(request)
     folder = request.base / "jobs" / request.job_id
@@ -42,42 +42,9 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         for rank, slot in enumerate(request.placement.slots)
     )
     launcher = launcher_of(request.launcher)
-    starts = _starts(request, launcher, _program(request, launcher, script, workdir, ranks))
-    nodes = tuple(node.name for node in request.placement.nodes)
-    return LaunchPlan(
-        job_id=request.job_id,
-        cluster=request.cluster,
-        base=request.base,
-        nodes=nodes,
-        ranks=ranks,
-        starts=starts,
-        files=_files(request, launcher, ranks, starts),
-        mpirun=request.mpirun if launcher.traits.openmpi else None,
-        python=request.python,
-        script=script,
-        workdir=workdir,
-        script_source=request.script_source,
-        rank_table=request.rank_table,
-        rank_table_sha256=request.rank_table_sha256,
-        addresses={
-            node.name: (node.name, node.address, node.cluster_address, node.server_id)
-            for node in request.placement.nodes
-        },
-        grace_s=request.grace_s,
-        alone=request.alone,
-        launcher=request.launcher,
-        min_nodes=request.min_nodes,
-        meeting_point=request.meeting_point,
-        notes=request.notes,
-        log_limit=request.log_limit,
-    )
-
-
-def _starts(
-    request: LaunchRequest, launcher: Launcher, program: tuple[str, ...]
-) -> tuple[Start, ...]:
+    program = _program(request, launcher, script, workdir)
     nodes = request.placement.nodes
-    return tuple(
+    starts = tuple(
         Start(
             node=node.name,
             node_rank=node_rank,
@@ -87,21 +54,35 @@ def _starts(
         )
         for node_rank, node in enumerate(nodes if launcher.traits.on_every_node else nodes[:1])
     )
+    return LaunchPlan(
+        request=request,
+        job_id=request.job_id,
+        cluster=request.cluster,
+        job_folder=folder,
+        nodes=tuple(node.name for node in nodes),
+        ranks=ranks,
+        starts=starts,
+        files=_files(request, launcher, folder, ranks, starts),
+        mpirun=request.mpirun if launcher.traits.openmpi else None,
+        script=script,
+        workdir=workdir,
+        addresses={n.name: (n.name, n.address, n.cluster_address, n.server_id) for n in nodes},
+        grace_s=request.grace_s,
+        notes=request.notes,
+        log_limit=request.log_limit,
+    )
 
 
 def _program(
-    request: LaunchRequest,
-    launcher: Launcher,
-    script: PurePosixPath,
-    workdir: PurePosixPath,
-    ranks: tuple[PlannedRank, ...],
+    request: LaunchRequest, launcher: Launcher, script: PurePosixPath, workdir: PurePosixPath
 ) -> tuple[str, ...]:
+    """Return the command of each rank."""
     names = launcher.traits.rank_variables
     settings = {
         "ASCENDBOOT_RANK_VARIABLES": f"{names.rank},{names.local_rank},{names.world_size}",
         **({} if launcher.traits.sets_meeting else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
-        "ASCENDBOOT_DEVICES": ",".join(str(rank.device_id) for rank in ranks),
+        "ASCENDBOOT_DEVICES": ",".join(str(slot.device_id) for slot in request.placement.slots),
         "ASCENDBOOT_WORKDIR": str(workdir),
         "ASCENDBOOT_GRACE": f"{request.grace_s:.1f}",
         **({"ASCENDBOOT_LOG_LIMIT": str(request.log_limit)} if request.log_limit else {}),
@@ -134,10 +115,10 @@ def _launcher_env(request: LaunchRequest, launcher: Launcher, node_rank: int) ->
 def _files(
     request: LaunchRequest,
     launcher: Launcher,
+    folder: PurePosixPath,
     ranks: tuple[PlannedRank, ...],
     starts: tuple[Start, ...],
 ) -> tuple[tuple[str, FileWrite], ...]:
-    folder = request.base / "jobs" / request.job_id
     files: list[tuple[str, FileWrite]] = []
     for node in request.placement.nodes:
         places = "".join(
@@ -150,7 +131,7 @@ def _files(
             path = folder / "code" / request.script.name
             files.append((node.name, FileWrite(path, request.script_content, 0o644)))
     for start in starts:
-        # An argument or a file's name need be no text: its bytes arrive as they are.
+        # Arguments and file names may be no valid text: their bytes are passed on unchanged.
         text = _launch_script(request, launcher, folder, start).encode(errors="surrogateescape")
         files.append((start.node, FileWrite(folder / "launch.sh", text, 0o700)))
         files += ((start.node, file) for file in launcher.files(request, start.node_rank))
@@ -160,7 +141,7 @@ def _files(
 def _launch_script(
     request: LaunchRequest, launcher: Launcher, folder: PurePosixPath, start: Start
 ) -> str:
-    """Return what is started on a node: it runs the launcher and records its end."""
+    """Return the script that runs the launcher on a node and records its end."""
     settings = {
         "job": str(folder),
         "base": str(request.base),
@@ -171,66 +152,77 @@ def _launch_script(
         # The agents of an elastic job wait longer for each other.
         "within": str(request.begin_within_s) if request.min_nodes is None else "",
     }
+    assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
     others = () if start.node_rank else request.placement.nodes[1:]
     names = shlex.join(node.name for node in others)
     addresses = shlex.join(node.cluster_address for node in others)
     return (
-        f"#!/bin/bash\numask go-w\n{_assigned(settings)}\n"
+        f"#!/bin/bash\numask go-w\n{assigned}\n"
         f"nodes=({names}) addresses=({addresses})\n"
         f"run() {{ cd {shlex.quote(str(start.base))} && exec {start.words}; }}\n"
         f"{launcher.functions(request, start.node_rank)}{shell_script('launch-start.sh')}"
     )
 
 
-def _assigned(settings: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
-
-
 def _refuse_impossible(request: LaunchRequest) -> None:
-    """Refuse what cannot be carried out, whatever the nodes look like.
+    """Refuse a request that is impossible on any nodes.
 
     Raises:
-        LaunchError: says why.
+        LaunchError: gives the reason.
     """
+    job = f"job {request.job_id}"
     if not _JOB_ID.fullmatch(request.job_id):
         raise LaunchError(
             f'job: could not use "{request.job_id}" as its id: an id is 1 to 64 letters, digits, '
             '".", "_" or "-" and begins with a letter or digit'
         )
-    if len(str(request.base).split()) != 1:
-        raise LaunchError(
-            f'job {request.job_id}: could not be planned: the folder "{request.base}" has white '
-            "space in its path, and Open MPI takes no such path for ssh's configuration"
-        )
-    if tuple(_in_mpirun_order(request.placement)) != request.placement.slots:
-        raise LaunchError(
-            f"job {request.job_id}: could not be planned: the ranks of a node do not follow one "
-            "another, and mpirun gives all ranks of a node before it goes to the next"
-        )
-    if request.rank_table and request.chief:
-        raise LaunchError(
-            f"job {request.job_id}: could not be planned: ranks learn of each other by a rank "
-            "table or by CM_ variables, never by both"
-        )
-    by_meeting = not (request.rank_table or request.chief)
-    by_meeting = by_meeting or traits_of(request.launcher).sets_meeting
-    if by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
-        raise LaunchError(
-            f"job {request.job_id}: could not be planned: it is not said where the ranks are to "
-            "meet, by MASTER_ADDR and MASTER_PORT"
-        )
     if request.min_nodes is not None:
-        _refuse_elastic(request, request.min_nodes)
-    _refuse_names(request)
+        why_not = why_not_elastic(
+            request.min_nodes,
+            len(request.placement.nodes),
+            request.launcher,
+            with_table=request.rank_table is not None,
+        )
+        if why_not:
+            raise LaunchError(f"{job}: could not be elastic: {why_not}")
+    for problem in _problems(request):
+        raise LaunchError(f"{job}: could not be planned: {problem}")
+
+
+def _problems(request: LaunchRequest) -> Iterator[str]:
+    placement, table = request.placement, request.rank_table
+    if len(str(request.base).split()) != 1:
+        yield (
+            f'the folder "{request.base}" has white space in its path, and Open MPI takes no such '
+            "path for ssh's configuration"
+        )
+    if tuple(s for node in placement.nodes for s in placement.on(node)) != placement.slots:
+        yield (
+            "the ranks of a node do not follow one another, and mpirun gives all ranks of a node "
+            "before it goes to the next"
+        )
+    if table and request.chief:
+        yield "ranks find each other by a rank table or by CM_ variables, never by both"
+    by_meeting = traits_of(request.launcher).sets_meeting or not (table or request.chief)
+    if by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
+        yield "MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
+    for name in request.launcher_env:
+        if not _NAME.fullmatch(name):
+            yield f'"{name}" is not the name of an environment variable'
+        if not name.startswith("OMPI_MCA_") and name not in LAUNCHER_NAMES:
+            yield (
+                f"{name} is not for the launcher: it takes OMPI_MCA_…, LD_LIBRARY_PATH and "
+                "PYTHONPATH only. Set it for the ranks"
+            )
 
 
 def why_not_elastic(
     min_nodes: int, nodes: int, launcher: LauncherChoice, *, with_table: bool
 ) -> str | None:
-    """Say why a job cannot continue with `min_nodes` of its nodes; None when it can."""
+    """Return why a job cannot continue with `min_nodes` of its nodes; None if it can."""
     if not traits_of(launcher).elastic:
         return (
-            f"only torchrun can go on without a node, and {launcher.words}; "
+            f"only torchrun can continue without a node, and {launcher.words}; "
             "state `launcher: {kind: torchrun}`, or leave --elastic out"
         )
     if with_table:
@@ -241,29 +233,3 @@ def why_not_elastic(
     if min_nodes > nodes:
         return f"--elastic {min_nodes} is more than its nodes, which are {nodes}; state fewer"
     return None
-
-
-def _refuse_names(request: LaunchRequest) -> None:
-    for name in request.launcher_env:
-        if not _NAME.fullmatch(name):
-            raise LaunchError(
-                f'job {request.job_id}: could not be planned: "{name}" is not the name of an '
-                "environment variable"
-            )
-    for name in request.launcher_env:
-        if not name.startswith("OMPI_MCA_") and name not in LAUNCHER_NAMES:
-            raise LaunchError(
-                f"job {request.job_id}: could not be planned: {name} is not for the launcher: it "
-                "takes OMPI_MCA_…, LD_LIBRARY_PATH and PYTHONPATH only. Set it for the ranks"
-            )
-
-
-def _refuse_elastic(request: LaunchRequest, min_nodes: int) -> None:
-    nodes, with_table = len(request.placement.nodes), request.rank_table is not None
-    why_not = why_not_elastic(min_nodes, nodes, request.launcher, with_table=with_table)
-    if why_not:
-        raise LaunchError(f"job {request.job_id}: could not be elastic: {why_not}")
-
-
-def _in_mpirun_order(placement: Placement) -> Iterator[Slot]:
-    return (slot for node in placement.nodes for slot in placement.on(node))

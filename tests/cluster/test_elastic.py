@@ -75,7 +75,7 @@ def test_only_who_asks_for_it_gets_it(operator: Operator) -> None:
     assert (plain.out.count("--rdzv_backend=static"), plain.out.count("c10d")) == (2, 0), plain.err
     asked = operator.call("train", "ddp.py", "--plan", "--elastic", "1")
     assert asked.out.count("--nnodes=1:2 ") == 2, asked.err
-    assert "elastic: goes on as long as 1 of its nodes are left" in asked.out
+    assert "elastic: continues while 1 of its nodes are left" in asked.out
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_rank_that_never_begins_ends_the_start_and_is_named(
 ) -> None:
     made = two.job("import time\ntime.sleep(600)", begin_within_s=3)
     stuck = "[ x$OMPI_COMM_WORLD_RANK != x3 ] || sleep 600"
-    env = f"{made.base}/env/node.env"
+    env = f"{made.request.base}/env/node.env"
     do = f"echo '{stuck}' >>{env}"
     subprocess.run([*two.transports["lab-2"].way, "/bin/bash", "-c", do], check=True)
     report = two.left_alone(made, tmp_path)

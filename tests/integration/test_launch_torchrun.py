@@ -127,7 +127,7 @@ def test_a_rank_that_never_begins_ends_a_start_that_nobody_follows(
     two: TwoNodes, python: Path, tmp_path: Path
 ) -> None:
     made = job(two, python, "import time\ntime.sleep(600)", begin_within_s=20)
-    on(two, "lab-2", f"echo '[ x$RANK != x3 ] || sleep 600' >>{made.base}/env/node.env")
+    on(two, "lab-2", f"echo '[ x$RANK != x3 ] || sleep 600' >>{made.request.base}/env/node.env")
     report = two.left_alone(made, tmp_path)
     assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
     assert report.message.startswith(

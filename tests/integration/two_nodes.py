@@ -81,7 +81,7 @@ class TwoNodes:
     def _looks(self, made: LaunchPlan) -> dict[str, JobProbe]:
         found = {}
         for node, answer in probe_jobs(
-            self.transports, made.base / "jobs", [made.job_id], forks=4
+            self.transports, made.job_folder.parent, [made.job_id], forks=4
         ).items():
             assert not isinstance(answer, NodeError), answer
             found[node] = answer[made.job_id]

@@ -32,4 +32,4 @@ def test_what_must_be_there_and_what_must_be_free(
     request_: LaunchRequest, by: str, meeting_point: str
 ) -> None:
     made = preflight_plan(replace(request_, notes=("checks not made: disk",)), by)
-    assert (made.meeting_point, made.notes) == (meeting_point, ())
+    assert (made.request.meeting_point, made.notes) == (meeting_point, ())

@@ -90,7 +90,7 @@ def test_they_meet_at_the_primary_which_stays_the_first() -> None:
 
 
 def test_the_plan_shows_it() -> None:
-    assert "\nelastic: goes on as long as 1 of its nodes are left\n" in PLAN.describe()
+    assert "\nelastic: continues while 1 of its nodes are left\n" in PLAN.describe()
     assert PLAN.to_json()["min_nodes"] == 1
 
 

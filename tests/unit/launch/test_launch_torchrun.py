@@ -116,7 +116,9 @@ def test_under_mpirun_the_ranks_are_told_where_they_meet() -> None:
 
 @pytest.mark.parametrize("wanted", [TORCHRUN, replace(REQUEST, rank_table=None)])
 def test_without_a_place_to_meet_nothing_is_planned(wanted: LaunchRequest) -> None:
-    with pytest.raises(LaunchError, match="it is not said where the ranks are to meet"):
+    with pytest.raises(
+        LaunchError, match="MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
+    ):
         plan(replace(wanted, meeting={}))
 
 
