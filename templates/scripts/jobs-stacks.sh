@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Prints where each rank of a job on this node is. It pauses nothing and writes nothing.
 # Arguments: job folder, its python, seconds that py-spy may take for one attempt.
-# Prints `machine NAME`, `spy PATH`; then for each rank `rank RANK PID`, `thread TID STATE NAME` of
-# its first thread, with `wchan`, `syscall` and `file` (what the number in its first argument stands
-# for) where the kernel shows them, `kernel` with its stack there, `command`, the same of its other
-# threads, `threads COUNT`, and behind `|` py-spy's exit code and output; `end`.
+# Prints for each rank `rank RANK PID STATE WCHAN` of its first thread, WCHAN being the kernel function
+# in which it waits, or -; `file` (what the number in the first argument of its system call stands
+# for); `command`; behind `=` its threads and its kernel stack, for people; where there is a py-spy,
+# `spy` with its exit code, and behind `|` its output. Then `end`.
 job=$1 python=$2 limit=$3
 # shellcheck source=templates/scripts/rank-usage.sh
 . rank-usage.sh
@@ -19,52 +19,55 @@ find_spy() {
 }
 # Without a pause py-spy may miss what runs; the next attempt may not.
 run_spy() {
-  local out code
+  local out code line
   for _ in 1 2 3; do
     out=$(timeout -k 1 "$limit" "$spy" dump --nonblocking --pid "$1" 2>&1 </dev/null)
     code=$?
     [ "$code" != 0 ] || break
   done
-  printf '%s\n%s\n' "$code" "$out" | head -c 200000
+  printf 'spy %s\n' "$code"
+  while IFS= read -r line; do printf '|%s\n' "$line"; done < <(printf '%s\n' "$out" | head -c 200000)
+}
+# read_thread DIR: sets `letter`, `comm`, `where` and `call` of a thread; what the kernel does not show
+# is empty.
+read_thread() {
+  local line
+  letter='?' comm='' where='' call=''
+  { IFS= read -r line <"$1/stat"; } 2>/dev/null || return
+  letter=${line##*) } comm=${line#*(}
+  letter=${letter%% *} comm=${comm%)*}
+  { IFS= read -r where <"$1/wchan"; IFS= read -r call <"$1/syscall"; } 2>/dev/null
+  [ "$where" != 0 ] || where=
 }
 print_thread() {
-  local line rest comm where='' call=''
-  { IFS= read -r line <"$1/stat"; } 2>/dev/null || return 0
-  rest=${line##*) }
-  comm=${line#*(}
-  { IFS= read -r where <"$1/wchan"; IFS= read -r call <"$1/syscall"; } 2>/dev/null
-  printf 'thread %s %s %s\n' "${1##*/}" "${rest%% *}" "${comm%)*}"
-  [ -z "$where" ] || [ "$where" = 0 ] || printf 'wchan %s\n' "$where"
-  [ -z "$call" ] || printf 'syscall %s\n' "$call"
+  printf '=thread %s (%s) state %s%s%s\n' "${1##*/}" "$comm" "$letter" \
+    "${where:+, in $where of the kernel}" "${call:+, system call $call}"
 }
 print_rank() {
-  local pid=$1 thread line call number=0 target state
-  printf 'rank %s %s\n' "${rank_of[$pid]}" "$pid"
-  print_thread "/proc/$pid/task/$pid"
-  call=
-  { read -r _ call _ </proc/"$pid"/syscall; } 2>/dev/null
-  case $call in
+  local pid=$1 task=/proc/$1/task/$1 thread line number=0 argument target letter comm where call
+  read_thread "$task"
+  printf 'rank %s %s %s %s\n' "${rank_of[$pid]}" "$pid" "$letter" "${where:--}"
+  argument=${call#* } argument=${argument%% *}
+  case $argument in
     0x[0-9a-f] | 0x[0-9a-f][0-9a-f] | 0x[0-9a-f][0-9a-f][0-9a-f])
-      target=$(readlink "/proc/$pid/fd/$((call))" 2>/dev/null) &&
+      target=$(readlink "/proc/$pid/fd/$((argument))" 2>/dev/null) &&
         printf 'file %s\n' "${target//$'\n'/ }" ;;
   esac
-  while IFS= read -r line; do printf 'kernel %s\n' "$line"; done 2>/dev/null </proc/"$pid"/stack
-  { IFS= read -r line <"/proc/$pid/stat"; } 2>/dev/null
-  state=${line##*) }
   # A process that cannot be interrupted may hold what is needed to read its command line.
-  [ "${state%% *}" = D ] ||
+  [ "$letter" = D ] ||
     printf 'command %s\n' "$({ tr '\0\n' '  ' </proc/"$pid"/cmdline | head -c 400; } 2>/dev/null)"
+  print_thread "$task"
+  while IFS= read -r line; do printf '=%s\n' "$line"; done 2>/dev/null </proc/"$pid"/stack
   for thread in /proc/"$pid"/task/[0-9]*; do
-    [ "${thread##*/}" != "$pid" ] || continue
+    [ "$thread" != "$task" ] || continue
     number=$((number + 1))
-    [ "$number" -gt 64 ] || print_thread "$thread"
+    [ "$number" -le 64 ] && read_thread "$thread" && print_thread "$thread"
   done
-  printf 'threads %s\n' "$((number + 1))"
+  [ "$number" -le 64 ] || printf '=and %s more threads\n' "$((number - 64))"
 }
 if [ -r "$job/events" ]; then
   know_ranks "$job/events"
   spy=$(find_spy </dev/null 2>/dev/null)
-  printf 'machine %s\nspy %s\n' "$(uname -m)" "$spy"
   spies=()
   if [ -n "$spy" ]; then
     for pid in "${!rank_of[@]}"; do
@@ -75,7 +78,7 @@ if [ -r "$job/events" ]; then
   fi
   for pid in "${!rank_of[@]}"; do
     print_rank "$pid"
-    [ -z "${spies[pid]-}" ] || paste -d '|' /dev/null - <&"${spies[pid]}"
+    [ -z "${spies[pid]-}" ] || cat <&"${spies[pid]}"
   done
 fi
 echo end

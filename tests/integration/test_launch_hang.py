@@ -96,7 +96,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
     )
     wait = lines.pop(2)
     assert lines == [
-        f"  rank 1 on lab-1 waits in load (main.py:5): read of {data}",
+        f"  rank 1 on lab-1 waits in load (main.py:5): file {data}",
         "  rank 2 on lab-1 is stopped by a signal (state T) in <module> (main.py:12)",
         f"  All of it is in {kept}",
     ]
@@ -135,7 +135,7 @@ def test_ranks_that_spin_without_a_word_are_told_and_go_on(
     assert first.endswith(" they compute, or spin in a collective that does not end")
     assert lines[:-1] == [
         "  rank 0 on lab-1 is busy",
-        "  ranks 1-3 wait in clock_nanosleep",
+        "  ranks 1-3 wait in hrtimer_nanosleep of the kernel",
         (
             "  the Python lines of ranks 0-3 are not known: py-spy is neither beside code.python "
             "nor on PATH; install it there to see Python lines"

@@ -151,7 +151,7 @@ def test_who_waits_for_whom_in_a_collective_that_does_not_end(
     )
     assert (report.state, report.exit_code) == (JobState.HUNG, 124)
     _, odd, others, _ = report.message.splitlines()
-    assert odd == f"  rank 1 on lab-1 waits in load (main.py:6): read of {data}"
+    assert odd == f"  rank 1 on lab-1 waits in load (main.py:6): file {data}"
     where = r"all_reduce \(torch/distributed/distributed_c10d\.py:\d+\)"
     assert re.fullmatch(rf"  ranks 0,2-3 wait in {where}, called in step \(main\.py:8\)", others)
     assert nothing_lives(two, made)
