@@ -7,9 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NotUnderstoodError, ToolError
-from ascendboot.facts.parsers.software import parse_certificate
-from ascendboot.model.files import FOLDER, OWNER_BYTES, Certificate, Owner, OwnFile
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    SSHCertificate,
+    SSHCertificateType,
+    load_ssh_public_identity,
+)
+
+from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
+from ascendboot.model.files import (
+    FOLDER,
+    OWNER_BYTES,
+    Certificate,
+    Claims,
+    Owner,
+    OwnFile,
+    fingerprint,
+)
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result
 
@@ -102,6 +118,9 @@ class Installed:
 
 _PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
 _CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
+_CERTIFICATE_BYTES = 8192
+"""No certificate of ours is longer; a node may hold anything."""
+_FOREVER = 2**64 - 1
 
 
 def base_script(cluster: str) -> str:
@@ -115,8 +134,8 @@ def installed_query(
 ) -> Command:
     """Queries all that ascendboot has installed for `cluster`; `parse_installed` reads the answer.
 
-    A query for changes needs no public keys, and no certificates if their expiry is known: each
-    takes a call of ssh-keygen.
+    A query for changes needs no public keys, each of which takes a call of ssh-keygen, and no
+    certificates if their expiry is known.
     """
     keys = _PRIVATE_KEYS if with_public_keys else ""
     certificates = _CERTIFICATES if with_certificates else ""
@@ -131,6 +150,7 @@ def _script(cluster: str, private_keys: str, certificates: str) -> str:
     look = script(
         "facts-installed.sh",
         owner_bytes=OWNER_BYTES,
+        certificate_bytes=_CERTIFICATE_BYTES,
         private=private_keys,
         certificates=certificates,
     )
@@ -186,8 +206,8 @@ class _Reader:
                 self._takes_open(where, int(mode, 8), *rest.split(" ", 2))
             case ["key", path, public]:
                 self.keys[path] = public
-            case ["certificate", path, words]:
-                self.certificates[path] = f"{self.certificates.get(path, '')}{words}\n"
+            case ["certificate", path, text]:
+                self.certificates[path] = text
             case ["stray", pid]:
                 self.strays.append(int(pid))
             case ["port", port]:
@@ -235,7 +255,11 @@ class _Reader:
             files={p: OwnFile(self.digests.get(p, ""), mode) for p, mode in self.modes.items()},
             host_key=self.keys.get("sshd/host_key"),
             cluster_key=self.keys.get("trust/cluster_key"),
-            certificates={p: parse_certificate(text) for p, text in self.certificates.items()},
+            certificates={
+                path: certificate
+                for path, text in self.certificates.items()
+                if (certificate := _certificate(text)) is not None
+            },
             daemon=self.daemon,
             strays=tuple(self.strays),
             port=self.port,
@@ -244,3 +268,39 @@ class _Reader:
             open={path: self.open[path] for path in paths},
             open_above=above_all,
         )
+
+
+def _certificate(text: str) -> Certificate | None:
+    """The certificate in a line; None where it cannot be read or its signature is wrong."""
+    try:
+        found = load_ssh_public_identity(text.encode())
+        if not isinstance(found, SSHCertificate):
+            return None
+        found.verify_cert_signature()
+        key, ca = (
+            fingerprint(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
+            for key in (found.public_key(), found.signature_key())
+        )
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+        return None
+    return Certificate(
+        claims=Claims(
+            kind="host" if found.type is SSHCertificateType.HOST else "user",
+            key=key,
+            ca=ca,
+            key_id=_shown(found.key_id),
+            principals=tuple(map(_shown, found.valid_principals)),
+            options=tuple(
+                f"{_shown(name)} {_shown(value)}".rstrip()
+                for name, value in found.critical_options.items()
+            ),
+            extensions=tuple(map(_shown, found.extensions)),
+        ),
+        valid_from=found.valid_after or None,
+        valid_to=None if found.valid_before == _FOREVER else found.valid_before,
+    )
+
+
+def _shown(text: bytes) -> str:
+    """What a certificate states, on one line."""
+    return excerpt(text.decode(errors="replace"))

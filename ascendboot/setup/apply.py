@@ -11,9 +11,10 @@ from ascendboot.facts.query import value_of
 from ascendboot.model.files import CodeTree
 from ascendboot.setup.phases import CODE, QUERY, SETUP, Phase, rounds
 from ascendboot.setup.results import Progress, Stopped, applied, checked, failed, planned
-from ascendboot.setup.steps import Blocked, Change, Step, note_made
+from ascendboot.setup.steps import Blocked, Change, Step, write_command
 from ascendboot.setup.survey import Connect, Survey, installed_fact
 from ascendboot.setup.verify import verify_cluster
+from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result, Sides, Transport, write_files
 from ascendboot.transport.pool import for_each
 
@@ -157,7 +158,11 @@ def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
         [command for change in part for command in _work(change)]
         for part in (changes[:first], changes[first:])
     ]
-    return [*works[0], *note_made(installed.base, changes), *works[1]]
+    base = installed.base
+    paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
+    note = ("bash", "-c", script("setup-note.sh"), "note", str(base), *paths)
+    notes = [write_command(*note, purpose="note what is made here")] if paths else []
+    return [*works[0], *notes, *works[1]]
 
 
 def _work(change: Change) -> list[Command]:

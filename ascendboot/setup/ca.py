@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.files import (
@@ -22,7 +25,7 @@ from ascendboot.model.files import (
     Claims,
     fingerprint,
 )
-from ascendboot.setup.steps import Blocked, Change, Satisfied, StepState
+from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
 from ascendboot.transport.api import Command, FileWrite
 
 if TYPE_CHECKING:
@@ -32,14 +35,13 @@ if TYPE_CHECKING:
 
 USER_CA, HOST_CA = "user_ca", "host_ca"
 _OTHERS = 0o077
-_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class CaKeys:
     """The folder of one cluster's CA keys: `user_ca` and `host_ca`, ed25519, 0600, no passphrase.
 
-    Both or none are there: they are made beside and put in place together.
+    Both or none exist: they are made in another folder, which is then renamed.
     """
 
     folder: Path
@@ -53,8 +55,8 @@ class CaKeys:
         """
         if not self.folder.exists():
             return None
-        user, host = self._public(USER_CA), self._public(HOST_CA)
-        return Authority(user=user, host=host, sign=None)
+        user, host = self._private(USER_CA), self._private(HOST_CA)
+        return Authority(user=_public_text(user), host=_public_text(host), sign=None)
 
     def known_as(self) -> frozenset[str]:
         """The host CA's fingerprint, also where trust needs no CA any more; nothing is checked."""
@@ -72,8 +74,9 @@ class CaKeys:
         """
         if not self.folder.exists():
             self._make()
-        user, host = self._public(USER_CA), self._public(HOST_CA)
-        return Authority(user=user, host=host, sign=partial(_sign, self.folder))
+        keys = {"user": self._private(USER_CA), "host": self._private(HOST_CA)}
+        user, host = map(_public_text, keys.values())
+        return Authority(user=user, host=host, sign=partial(_sign, keys))
 
     def renew(self) -> None:
         """Make other keys in place of those that are there."""
@@ -86,90 +89,83 @@ class CaKeys:
             parent.mkdir(parents=True, exist_ok=True)
             for stale in parent.glob(".ca.*"):
                 shutil.rmtree(stale)
-            beside = Path(tempfile.mkdtemp(prefix=".ca.", dir=parent))
+            new = Path(tempfile.mkdtemp(prefix=".ca.", dir=parent))
             try:
-                # Whoever versions the working directory must not publish these keys by accident.
-                (beside / ".gitignore").write_text("*\n")
+                # The keys must not get into the version control of the working directory.
+                (new / ".gitignore").write_text("*\n")
                 for name in (USER_CA, HOST_CA):
-                    said = ("-C", f"ascendboot {name} of {self.cluster}", "-f", name)
-                    _keygen("make", "-q", "-t", "ed25519", "-N", "", *said, cwd=beside)
-                for path in beside.glob("*.pub"):
-                    path.chmod(0o600)
-                beside.rename(self.folder)
+                    key = Ed25519PrivateKey.generate()
+                    private = key.private_bytes(
+                        serialization.Encoding.PEM,
+                        serialization.PrivateFormat.OpenSSH,
+                        serialization.NoEncryption(),
+                    )
+                    public = f"{_public_text(key)} ascendboot {name} of {self.cluster}\n".encode()
+                    for path, content in ((new / name, private), (new / f"{name}.pub", public)):
+                        path.touch(mode=0o600)
+                        path.write_bytes(content)
+                new.rename(self.folder)
             finally:
-                shutil.rmtree(beside, ignore_errors=True)
+                shutil.rmtree(new, ignore_errors=True)
         except OSError as error:
             raise AscendbootError(f"{self.folder}: could not make the CA keys: {error}") from error
 
-    def _public(self, name: str) -> str:
+    def _private(self, name: str) -> Ed25519PrivateKey:
         path = self.folder / name
-        remedy = (
-            f"put the right one back, or remove {self.folder} and have `setup --take-over` make "
-            "new keys and sign everything again"
-        )
         try:
-            mode = path.stat().st_mode
+            mode = path.stat().st_mode & 0o777
+            if mode & _OTHERS:
+                raise AscendbootError(
+                    f"{path}: could not use the CA key: others may read it (mode {mode:04o}); "
+                    f"chmod 600 if nobody has, else remove {self.folder} and run "
+                    "`setup --take-over`"
+                )
+            key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+            if isinstance(key, Ed25519PrivateKey):
+                return key
+            why = "it is not an ed25519 key"
         except OSError as error:
-            why = f"could not read the CA key: {error.strerror}"
-            raise AscendbootError(f"{path}: {why}; {remedy}") from error
-        if mode & _OTHERS:
-            raise AscendbootError(
-                f"{path}: could not use the CA key: others may read it (mode {mode & 0o777:04o}); "
-                f"chmod 600 if nobody has, else remove {self.folder} and run `setup --take-over`"
-            )
-        try:
-            printed = _keygen("read", "-y", "-P", "", "-f", name, cwd=self.folder)
-        except AscendbootError as error:
-            raise AscendbootError(f"{path}: {error}; {remedy}") from error
-        return " ".join(printed.split()[:2])
+            why = str(error.strerror)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            why = str(error)
+        raise AscendbootError(
+            f"{path}: could not read the CA key: {why.rstrip('.')}; put the right one back, or "
+            f"remove {self.folder} and have `setup --take-over` make new keys and sign everything "
+            "again"
+        )
 
 
-def _sign(folder: Path, claims: Claims, public_key: str) -> str:
+def _public_text(key: Ed25519PrivateKey) -> str:
+    """`ssh-ed25519 BASE64`."""
+    form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    return key.public_key().public_bytes(*form).decode()
+
+
+def _sign(keys: dict[str, Ed25519PrivateKey], claims: Claims, public_key: str) -> str:
     """The certificate's one line."""
-    kind = ["-h"] if claims.kind == "host" else ["-O", "clear"]
-    options = [word for o in claims.options for word in ("-O", "=".join(o.split(" ", 1)))]
-    with tempfile.TemporaryDirectory(prefix="ascendboot-sign-") as beside:
-        (Path(beside) / "key.pub").write_text(f"{public_key}\n")
-        _keygen(
-            "sign with",
-            *("-q", "-s", str((folder / f"{claims.kind}_ca").absolute()), *kind, *options),
-            *("-I", claims.key_id, "-n", ",".join(claims.principals)),
-            *("-V", f"-{START_SLACK_S:.0f}s:+{VALID_DAYS}d", "key.pub"),
-            cwd=Path(beside),
-        )
-        return (Path(beside) / "key-cert.pub").read_text()
-
-
-def _keygen(verb: str, *argv: str, cwd: Path) -> str:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SSH_")}
-    program = shutil.which("ssh-keygen")
-    if program is None:
-        raise AscendbootError(
-            f"could not {verb} the CA key: there is no ssh-keygen on this side; install OpenSSH's "
-            "client programs, or state `ssh: {trust: pinned}`"
-        )
     try:
-        done = subprocess.run(
-            [program, *argv],
-            cwd=cwd,
-            env={**environment, "SSH_ASKPASS_REQUIRE": "never"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-            start_new_session=True,  # Ctrl-C is for us: what has begun is let finish
-        )
-    except subprocess.TimeoutExpired as error:
+        key = serialization.load_ssh_public_key(public_key.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AscendbootError(f"could not sign the key {claims.key}: {error}") from error
+    if not isinstance(key, Ed25519PublicKey):
         raise AscendbootError(
-            f"could not {verb} the CA key: ssh-keygen gave no answer within {_TIMEOUT_S:g} s"
-        ) from error
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["nothing was said"]
-        raise AscendbootError(
-            f"could not {verb} the CA key: ssh-keygen exited {done.returncode}: {said[-1]}"
+            f"could not sign the key {claims.key}: it is not an ed25519 key; remove it from "
+            "the node and run setup again"
         )
-    return done.stdout
+    kinds = serialization.SSHCertificateType
+    now = time.time()
+    builder = (
+        serialization.SSHCertificateBuilder()
+        .public_key(key)
+        .type(kinds.HOST if claims.kind == "host" else kinds.USER)
+        .key_id(claims.key_id.encode())
+        .valid_principals([principal.encode() for principal in claims.principals])
+        .valid_after(int(now - START_SLACK_S))
+        .valid_before(int(now + VALID_DAYS * DAY_S))
+    )
+    for name, _, value in (option.partition(" ") for option in claims.options):
+        builder = builder.add_critical_option(name.encode(), value.encode())
+    return builder.sign(keys[claims.kind]).public_bytes().decode() + "\n"
 
 
 _MODE = 0o644
@@ -186,10 +182,9 @@ class Clocks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertificateFile:
-    """The file at `path` certifies `claims`, counts on all nodes, and does not expire soon."""
+class CertificateFile(Step):
+    """A certificate of `claims` that is valid on all nodes and does not expire soon."""
 
-    path: Literal["sshd/host_key-cert.pub", "trust/cluster_key-cert.pub"]
     claims: Claims
     clocks: Clocks
     sign: Callable[[], str] | None
@@ -197,84 +192,71 @@ class CertificateFile:
     load: Command | None = None
     """Makes the running sshd load it; None where the file is enough."""
 
-    @property
-    def name(self) -> str:
-        """The file's path below the cluster's folder."""
-        return self.path
-
     def check(self, installed: Installed) -> StepState:
         """Satisfied by a certificate with these claims that does not expire soon."""
-        there, certificate = installed.files.get(self.path), installed.certificates.get(self.path)
-        if there is None:
+        file, certificate = installed.files.get(self.name), installed.certificates.get(self.name)
+        if file is None:
             return self._renewed(installed, "is missing")
         if certificate is None:
             return self._renewed(installed, "cannot be read as a certificate")
         wrong = difference(certificate.claims, self.claims) or self._untimely(certificate)
-        if not wrong and there.mode != _MODE:
-            wrong = f"has mode {there.mode:04o} instead of 0644"
-        elif not wrong and self.path in installed.open:
-            wrong = installed.open[self.path].why
+        if not wrong and file.mode != _MODE:
+            wrong = f"has mode {file.mode:04o} instead of 0644"
+        elif not wrong and self.name in installed.open:
+            wrong = installed.open[self.name].why
         if wrong:
             return self._renewed(installed, wrong)
-        if self.load is not None and not self._is_shown(installed, there.sha256):
-            summary = f"{self.path} is not what the running sshd shows"
-            return Change(summary=summary, commands=(self.load,))
+        if self.load is not None:
+            # A plan starts a stopped sshd in a step of its own.
+            daemon = installed.daemon
+            is_shown = daemon.certificate == file.sha256 if daemon else self.sign is None
+            if not is_shown:
+                summary = f"{self.name} is not what the running sshd shows"
+                return Change(summary=summary, commands=(self.load,))
         return Satisfied(f"expires in {self._days(certificate)} days")
 
-    def _is_shown(self, installed: Installed, sha256: str) -> bool:
-        """An sshd that does not run will show it once it is started, which is planned apart."""
-        if installed.daemon is None:
-            return self.sign is None
-        return installed.daemon.certificate == sha256
-
-    def _renewed(self, installed: Installed, why: str) -> StepState:
-        refused = self._clock_problem()
-        if refused is not None:
-            return refused
-        summary = f"{self.path} {why}"
+    def _renewed(self, installed: Installed, why: str) -> Change | Blocked:
+        """The change that signs it again; blocked where a node's clock would refuse it."""
+        now = self.clocks.now
+        (earliest, behind), (latest, ahead) = self.clocks.earliest, self.clocks.latest
+        refused = ""
+        if now - earliest > START_SLACK_S:
+            refused = (
+                f"is not valid yet on {behind}, whose clock is {now - earliest:.0f} s behind this "
+                "side's"
+            )
+        elif latest - now > (VALID_DAYS - RENEW_DAYS) * DAY_S:
+            refused = (
+                f"soon expires on {ahead}, whose clock is {(latest - now) / DAY_S:.0f} days ahead "
+                "of this side's"
+            )
+        if refused:
+            return Blocked(
+                f"could not renew {self.name}: a certificate made now {refused}",
+                "set the time on all nodes and here from one source",
+            )
+        summary = f"{self.name} {why}"
         if self.sign is None:
             return Change(summary=summary)
-        write = FileWrite(installed.base / self.path, self.sign().encode(), _MODE)
-        return Change(
-            summary=summary, files=(write,), commands=(self.load,) if self.load is not None else ()
-        )
+        write = FileWrite(installed.base / self.name, self.sign().encode(), _MODE)
+        commands = () if self.load is None else (self.load,)
+        return Change(summary=summary, files=(write,), commands=commands)
 
     def _untimely(self, certificate: Certificate) -> str | None:
-        begins, ends = certificate.valid_from, certificate.valid_to
         days = self._days(certificate)
-        if ends is None or days > VALID_DAYS:
+        if certificate.valid_to is None or days > VALID_DAYS:
             return f"is valid for longer than {VALID_DAYS} days"
         if days < 0:
             return f"expired {-days} days ago"
         if days < RENEW_DAYS:
             return f"expires in {days} days"
-        time, node = self.clocks.earliest
-        if begins is not None and begins > time:
+        earliest, node = self.clocks.earliest
+        if certificate.valid_from is not None and certificate.valid_from > earliest:
             return f"is not valid yet by the clock of {node}"
         return None
 
     def _days(self, certificate: Certificate) -> int:
-        ends = certificate.valid_to or 0.0
-        return int((ends - self.clocks.latest[0]) // DAY_S)
-
-    def _clock_problem(self) -> Blocked | None:
-        """A new certificate must count on every node at once."""
-        clocks, remedy = self.clocks, "set the time on all nodes and here from one source"
-        time, node = clocks.earliest
-        if clocks.now - time > START_SLACK_S:
-            return Blocked(
-                f"could not renew {self.path}: a certificate made now is not valid yet on {node}, "
-                f"whose clock is {clocks.now - time:.0f} s behind this side's",
-                remedy,
-            )
-        time, node = clocks.latest
-        if time - clocks.now > (VALID_DAYS - RENEW_DAYS) * DAY_S:
-            return Blocked(
-                f"could not renew {self.path}: a certificate made now soon expires on {node}, "
-                f"whose clock is {(time - clocks.now) / DAY_S:.0f} days ahead of this side's",
-                remedy,
-            )
-        return None
+        return int(((certificate.valid_to or 0.0) - self.clocks.latest[0]) // DAY_S)
 
 
 def difference(actual: Claims, wanted: Claims) -> str | None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ascendboot.model.files import fingerprint
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import PurePosixPath
+    from collections.abc import Collection
 
     from ascendboot.facts.installed import Installed
 
@@ -47,40 +47,30 @@ class Blocked:
 StepState: TypeAlias = Satisfied | Change | Blocked
 
 
-class Step(Protocol):
+@dataclass(frozen=True)
+class Step(ABC):
     """A desired state of one node."""
 
-    @property
-    def name(self) -> str:
-        """A short name: "rank table"."""
-        ...
+    name: str
+    """The path below the cluster's folder where the step is about a file, else a short name."""
 
+    @abstractmethod
     def check(self, installed: Installed) -> StepState:
         """Compare the desired state with what is installed; pure."""
-        ...
 
 
-def note_made(base: PurePosixPath, changes: Iterable[Change]) -> list[Command]:
-    """The command that lists the files of these changes; none when they have none."""
-    paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
-    if not paths:
-        return []
-    note = Command(
-        argv=("bash", "-c", script("setup-note.sh"), "note", str(base), *paths),
-        purpose="note what is made here",
-        effect=Effect.WRITE,
+def write_command(*argv: str, purpose: str, stdin: bytes = b"", timeout_s: float = 30.0) -> Command:
+    """A command that changes the node."""
+    return Command(
+        argv=argv, purpose=purpose, effect=Effect.WRITE, stdin=stdin, timeout_s=timeout_s
     )
-    return [note]
 
 
 @dataclass(frozen=True)
-class Closed:
+class Closed(Step):
     """Only the cluster's user can change the cluster's folder and the one above it."""
 
-    @property
-    def name(self) -> str:
-        """Always the same: there is one such step."""
-        return "folders"
+    name: str = "folders"
 
     def check(self, installed: Installed) -> StepState:
         """Satisfied where only the cluster's user may write; other steps re-create keys."""
@@ -88,10 +78,9 @@ class Closed:
         if not found:
             return Satisfied("only their user can write there")
         lines = (f"{there.closed:04o} {path}\n" for path, there in found.items())
-        close = Command(
-            argv=("bash", "-c", script("setup-close.sh"), "close", str(installed.base)),
+        close = write_command(
+            *("bash", "-c", script("setup-close.sh"), "close", str(installed.base)),
             purpose="take the right to write there from others",
-            effect=Effect.WRITE,
             stdin="".join(lines).encode(errors="surrogateescape"),
         )
         summary = f"others could change what runs here: {installed.open_words}"
@@ -99,23 +88,17 @@ class Closed:
 
 
 @dataclass(frozen=True)
-class FileContent:
-    """A file below the cluster's folder has exactly this text and this mode."""
+class FileContent(Step):
+    """A file has exactly this text and this mode."""
 
-    path: str
     text: str
     mode: int = 0o644
     secret: bool = False
     """Its text is shown nowhere."""
 
-    @property
-    def name(self) -> str:
-        """The file's path below the cluster's folder."""
-        return self.path
-
     def check(self, installed: Installed) -> StepState:
         """Satisfied by equal content and mode."""
-        there = installed.files.get(self.path)
+        there = installed.files.get(self.name)
         content = self.text.encode()
         if there is None:
             why = "is missing"
@@ -123,44 +106,31 @@ class FileContent:
             why = "has other content"
         elif there.mode != self.mode:
             why = f"has mode {there.mode:04o} instead of {self.mode:04o}"
-        elif self.path in installed.open:
-            why = installed.open[self.path].why
+        elif self.name in installed.open:
+            why = installed.open[self.name].why
         else:
             return Satisfied("as it should be")
-        return Change(
-            summary=f"{self.path} {why}",
-            files=(FileWrite(installed.base / self.path, content, self.mode, self.secret),),
-        )
+        write = FileWrite(installed.base / self.name, content, self.mode, self.secret)
+        return Change(summary=f"{self.name} {why}", files=(write,))
 
 
 @dataclass(frozen=True)
-class Absent:
-    """A file in the cluster's folder that nothing needs any more is removed."""
-
-    path: str
-
-    @property
-    def name(self) -> str:
-        """The file's path below the cluster's folder."""
-        return self.path
+class Absent(Step):
+    """A file that nothing needs any more is removed."""
 
     def check(self, installed: Installed) -> StepState:
         """Satisfied when there is no such file."""
-        if self.path not in installed.files:
+        if self.name not in installed.files:
             return Satisfied("is not there")
-        remove = Command(
-            argv=("rm", "-f", "--", str(installed.base / self.path)),
-            purpose=f"remove {self.path}",
-            effect=Effect.WRITE,
-        )
-        return Change(summary=f"{self.path} is left from another setting", commands=(remove,))
+        path = str(installed.base / self.name)
+        remove = write_command("rm", "-f", "--", path, purpose=f"remove {self.name}")
+        return Change(summary=f"{self.name} is left from another setting", commands=(remove,))
 
 
 @dataclass(frozen=True)
-class Later:
+class Later(Step):
     """A step whose content depends on an earlier phase."""
 
-    name: str
     until: str
 
     def check(self, installed: Installed) -> StepState:
@@ -172,49 +142,32 @@ _PRIVATE = 0o600
 
 
 @dataclass(frozen=True)
-class KeyPair:
-    """An ed25519 key without passphrase, mode 0600, at `path` below the cluster's folder."""
+class KeyPair(Step):
+    """An ed25519 key without passphrase, mode 0600: `sshd/host_key` or `trust/cluster_key`."""
 
-    path: Literal["sshd/host_key", "trust/cluster_key"]
     comment: str
     retired: Collection[str] = ()
     """`key:SHA256:…` of keys that are not to be used any more."""
 
-    @property
-    def name(self) -> str:
-        """The key's path below the cluster's folder."""
-        return self.path
-
     def check(self, installed: Installed) -> StepState:
         """Satisfied by a private key that `ssh-keygen` can read, with the right mode."""
-        public = installed.host_key if self.path == "sshd/host_key" else installed.cluster_key
-        there = installed.files.get(self.path)
+        public = installed.host_key if self.name == "sshd/host_key" else installed.cluster_key
+        there, is_open = installed.files.get(self.name), installed.open.get(self.name)
+        path = installed.base / self.name
         if there is None:
-            return self._make(installed, "is missing")
-        if public is None:
-            return self._make(installed, "cannot be read as a key; a new one replaces it")
-        held = installed.open.get(self.path)
-        why = held.why if held is not None and held.owner is not None else ""
-        if f"key:{fingerprint(public)}" in self.retired:
-            why = "opens a node that left"
-        if why:
-            return self._make(installed, f"{why}; a new one replaces it")
-        if there.mode != _PRIVATE:
-            path = str(installed.base / self.path)
-            return Change(
-                summary=f"{self.path} has mode {there.mode:04o} instead of 0600",
-                commands=(_write(("chmod", "600", path), f"protect {self.path}"),),
-            )
-        return Satisfied("there, readable and protected")
-
-    def _make(self, installed: Installed, why: str) -> Change:
-        path = installed.base / self.path
+            why = "is missing"
+        elif public is None:
+            why = "cannot be read as a key; a new one replaces it"
+        elif f"key:{fingerprint(public)}" in self.retired:
+            why = "opens a node that left; a new one replaces it"
+        elif is_open is not None and is_open.owner is not None:
+            why = f"{is_open.why}; a new one replaces it"
+        elif there.mode != _PRIVATE:
+            chmod = write_command("chmod", "600", str(path), purpose=f"protect {self.name}")
+            summary = f"{self.name} has mode {there.mode:04o} instead of 0600"
+            return Change(summary=summary, commands=(chmod,))
+        else:
+            return Satisfied("there, readable and protected")
         text = script("setup-key.sh", folder=path.parent, path=path, comment=self.comment)
-        return Change(
-            summary=f"{self.path} {why}",
-            commands=(_write(("bash", "-c", text), f"make {self.path}"),),
-        )
-
-
-def _write(argv: tuple[str, ...], purpose: str) -> Command:
-    return Command(argv=argv, purpose=purpose, effect=Effect.WRITE)
+        make = write_command("bash", "-c", text, purpose=f"make {self.name}")
+        return Change(summary=f"{self.name} {why}", commands=(make,))

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ascendboot.facts.container import container_exec
 from ascendboot.facts.query import value_of
@@ -34,18 +34,14 @@ if TYPE_CHECKING:
     from ascendboot.setup.context import Context
 
 
-@dataclass(frozen=True)
-class Daemon:
+@dataclass(frozen=True, kw_only=True)
+class Daemon(Step):
     """Our sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
 
+    name: str = "sshd"
     sshd: str
     """Absolute path of the program; sshd refuses to start when called otherwise."""
     config: str
-
-    @property
-    def name(self) -> str:
-        """Always the same: there is one such sshd per node."""
-        return "sshd"
 
     def check(self, installed: Installed) -> StepState:
         """Satisfied by a running sshd of the cluster with this configuration and host key."""
@@ -77,11 +73,11 @@ class Daemon:
         )
 
 
-HOST_CERTIFICATE: Literal["sshd/host_key-cert.pub"] = "sshd/host_key-cert.pub"
-USER_CERTIFICATE: Literal["trust/cluster_key-cert.pub"] = "trust/cluster_key-cert.pub"
+HOST_CERTIFICATE = "sshd/host_key-cert.pub"
+USER_CERTIFICATE = "trust/cluster_key-cert.pub"
 _ENTER = "sshd/enter"
 """What a login runs where our sshd is on the host side: nothing but a command in the container."""
-_CLUSTER_KEY: Literal["trust/cluster_key"] = "trust/cluster_key"
+_CLUSTER_KEY = "trust/cluster_key"
 _OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh_config")
 """What another kind of trust or another primary leaves behind."""
 
@@ -190,7 +186,7 @@ def _host_certificate(context: Context, authority: Authority, node: Node) -> Ste
         principals=(node.cluster_address, node.name),
     )
     return CertificateFile(
-        path=HOST_CERTIFICATE,
+        name=HOST_CERTIFICATE,
         claims=claims,
         clocks=_clocks(context),
         sign=partial(authority.sign, claims, installed.host_key) if authority.sign else None,
@@ -213,7 +209,7 @@ def _user_certificate(context: Context, authority: Authority) -> Step:
         options=(f"source-address {source}",),
     )
     return CertificateFile(
-        path=USER_CERTIFICATE,
+        name=USER_CERTIFICATE,
         claims=claims,
         clocks=_clocks(context),
         sign=partial(authority.sign, claims, key) if authority.sign else None,
@@ -232,7 +228,8 @@ def _principal(context: Context) -> str:
 
 def _daemon(context: Context, node: Node) -> Daemon:
     server = value_of(context.facts.nodes[node.name].sshd)
-    return Daemon(server.path if server else "/usr/sbin/sshd", _sshd_config(context, node))
+    path = server.path if server else "/usr/sbin/sshd"
+    return Daemon(sshd=path, config=_sshd_config(context, node))
 
 
 def _authorized_keys(context: Context, key: str) -> str:

@@ -4,7 +4,7 @@
 # takes milliseconds on a busy node.
 # shellcheck source=templates/scripts/sshd-functions.sh
 . sshd-functions.sh
-: "${b:?}" "${owner_bytes:?}" "${private?}" "${certificates?}"
+: "${b:?}" "${owner_bytes:?}" "${certificate_bytes:?}" "${private?}" "${certificates?}"
 echo "base $b"
 if [ -d "$b" ]; then real=$(cd -P -- "$b" && pwd); else real=$(readlink -m -- "$b"); fi
 [ "${real:-$b}" = "$b" ] || echo "leads $real"
@@ -43,9 +43,9 @@ if [ -d "$b" ]; then
   text=; { IFS= read -r -n "$owner_bytes" text <owner; } 2>/dev/null
   [ -z "$text" ] || echo "owner $text"
   for c in $certificates; do
-    [ -e "$c" ] || continue
-    while IFS= read -r line; do echo "certificate $c $line"
-    done < <(TZ=UTC ssh-keygen -L -f "$c" 2>/dev/null)
+    [ -f "$c" ] || continue
+    text=; { IFS= read -r -n "$certificate_bytes" text <"$c"; } 2>/dev/null
+    [ -z "$text" ] || echo "certificate $c $text"
   done
 fi
 if read -r pid start sha cert 2>/dev/null <"$b/sshd/started"; then

@@ -126,8 +126,7 @@ class SimulatedNode:
             own = path.removeprefix(f"{BASE}/")
             lines.append(f"{digest}  {own}")
             if own.endswith("-cert.pub"):
-                said = file.content.decode().splitlines()
-                lines += [f"certificate {own} {line}" for line in said]
+                lines.append(f"certificate {own} {file.content.decode()}".rstrip())
         for path, key in self.keys.items():
             lines += [f"mode 600 {path}", f"key {path} {key}"]
         if config := self.transport.files.get(f"{BASE}/sshd/sshd_config"):

@@ -130,8 +130,6 @@ def test_13_every_option_on_a_command_line_is_known_to_7_4() -> None:
         if path.suffix in (".py", ".sh", ".j2")
         for found in CALL.finditer(path.read_text().replace("{{ ssh | q }}", "ssh"))
     ]
-    of_the_ca = (ROOT / "ascendboot/setup/ca.py").read_text()
-    calls.append(("ssh-keygen", " ".join(re.findall(r'"(-[A-Za-z])"', of_the_ca))))
     assert {program for program, _ in calls} == set(LETTERS)
     for program, words in calls:
         own = re.split(r"[|;&<>]| '", words)[0]  # not what another program is given

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.facts.installed import _certificate
 from ascendboot.facts.query import Answered, Clock
-from ascendboot.model.files import Control
+from ascendboot.model.files import DAY_S, Control
 from ascendboot.model.report import Outcome
+from ascendboot.setup import ca
 from tests.engine.signing import authority
 from tests.engine.simulated import BASE, SimulatedNode, Simulation
 from tests.unit.checks import well
@@ -118,7 +120,10 @@ def test_another_primary_leaves_no_key_on_the_former() -> None:
         {f"trust/{name}" for name in OF_PRIMARY} | CERTIFICATES,
         {f"trust/{name}" for name in COMMON} | {"sshd/host_key-cert.pub"},
     ]
-    assert "source-address 198.18.0.2/32" in text(cluster.nodes[0], "trust/cluster_key-cert.pub")
+    path = "trust/cluster_key-cert.pub"
+    certificate = _certificate(text(cluster.nodes[0], path))
+    assert certificate is not None
+    assert certificate.claims.options == ("source-address 198.18.0.2/32",)
     assert changes(cluster.walk()) == []
 
 
@@ -139,23 +144,20 @@ def test_a_node_more_changes_nothing_of_the_others_trust() -> None:
 @pytest.mark.parametrize(
     ("days", "why"), [(99.5, "expires in 99 days"), (-2.5, "expired 3 days ago")]
 )
-def test_what_expires_soon_is_renewed_by_any_setup(days: float, why: str) -> None:
-    cluster = simulated("ca")
-    cluster.authority = authority(days=400)
+def test_what_expires_soon_is_renewed_by_any_setup(
+    days: float, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, other, path = simulated("ca"), simulated("ca"), f"{BASE}/sshd/host_key-cert.pub"
     cluster.walk()
-    cluster.nodes[1].transport.files[
-        f"{BASE}/sshd/host_key-cert.pub"
-    ].content = _certificate_that_expires(days)
+    with monkeypatch.context() as patch:
+        patch.setattr(ca, "VALID_DAYS", days)
+        patch.setattr(ca, "RENEW_DAYS", -400)
+        patch.setattr(ca, "START_SLACK_S", 3 * DAY_S)
+        other.walk()
+    cluster.nodes[1].transport.files[path] = other.nodes[1].transport.files[path]
     report = cluster.walk()
     assert changes(report) == [("lab-2", "sshd/host_key-cert.pub", f"sshd/host_key-cert.pub {why}")]
     assert changes(cluster.walk()) == []
-
-
-def _certificate_that_expires(days: float) -> bytes:
-    other = simulated("ca")
-    other.authority = authority(days=days)
-    other.walk()
-    return other.nodes[1].transport.files[f"{BASE}/sshd/host_key-cert.pub"].content
 
 
 def test_a_plan_says_when_certificates_expire() -> None:

@@ -289,7 +289,9 @@ def test_19_an_sshd_that_does_not_start_is_quoted_with_its_reason(
             f"PidFile {folder}/sshd.pid\nUsePAM no\n"
         )
         (folder / "sshd_config").write_text(config)
-        start = Daemon(SSHD or "", config).start(Installed(base=PurePosixPath(tmp_path)))
+        start = Daemon(sshd=SSHD or "", config=config).start(
+            Installed(base=PurePosixPath(tmp_path))
+        )
         said = transport.run(start).outcome()
     assert f"Bind to port {port} on 127.0.0.1 failed: Address already in use" in said
     assert "Cannot bind any address" in said

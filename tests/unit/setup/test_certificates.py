@@ -8,10 +8,11 @@ from pathlib import PurePosixPath
 import pytest
 
 from ascendboot.facts.installed import Daemon, Installed, installed_query, parse_installed
-from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile
+from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerprint
 from ascendboot.setup.ca import CertificateFile, Clocks, difference
 from ascendboot.setup.steps import Blocked, Change, Satisfied
 from ascendboot.transport.api import Command, Effect, FileWrite, Result
+from tests.engine.signing import authority, public_key
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
 PATH = "sshd/host_key-cert.pub"
@@ -21,7 +22,7 @@ CLAIMS = Claims(
 )
 LOAD = Command(argv=("true",), purpose="start the cluster's sshd", effect=Effect.WRITE)
 WISH = CertificateFile(
-    path="sshd/host_key-cert.pub",
+    name=PATH,
     claims=CLAIMS,
     clocks=Clocks(now=NOW, earliest=(NOW - 1, "lab-1"), latest=(NOW + 1, "lab-2")),
     sign=lambda: "signed\n",
@@ -134,32 +135,24 @@ def result(text: str) -> Result:
 
 
 def test_the_answer_about_our_files_carries_certificates_and_what_sshd_shows() -> None:
-    key = f"SHA256:{'k' * 43}"
-    said = [
-        f"{PATH}:",
-        "        Type: ssh-ed25519-cert-v01@openssh.com host certificate",
-        f"        Public key: ED25519-CERT {key}",
-        f"        Signing CA: ED25519 {key} (using ssh-ed25519)",
-        '        Key ID: "lab-1 of lab"',
-        "        Serial: 0",
-        "        Valid: from 1970-01-01T00:00:10 to 1970-01-02T00:00:00",
-        "        Principals: ",
-        "                a",
-        "                lab-1",
-        "        Critical Options: (none)",
-        "        Extensions: (none)",
-    ]
-    lines = [f"base {BASE}", *(f"certificate {PATH} {line}" for line in said), "sshd 7 id sha"]
-    own = parse_installed(result("\n".join([*lines, "end\n"])))
-    assert own == Installed(
-        base=BASE,
-        certificates={
-            PATH: Certificate(
-                claims=replace(CLAIMS, key=key, ca=key), valid_from=10.0, valid_to=DAY_S
-            )
-        },
-        daemon=Daemon(7, "id", "sha"),
-    )
+    ca, key = authority(), public_key("host key")
+    claims = replace(CLAIMS, key=fingerprint(key), ca=fingerprint(ca.host))
+    assert ca.sign is not None
+    signed = ca.sign(claims, key).strip()
+    forged = signed[:-8] + "AAAAAAAA"
+    other = "trust/cluster_key-cert.pub"
+    for text, found in ((signed, [PATH]), (forged, []), (key, []), ("junk", [])):
+        lines = [
+            f"base {BASE}",
+            f"certificate {PATH} {text}",
+            f"certificate {other} x",
+            "sshd 7 i s",
+        ]
+        own = parse_installed(result("\n".join([*lines, "end\n"])))
+        assert own.daemon == Daemon(7, "i", "s")
+        assert [(path, c.claims) for path, c in own.certificates.items()] == [
+            (path, claims) for path in found
+        ]
 
 
 def test_an_sshd_that_shows_no_certificate_is_known_as_such() -> None:

@@ -78,7 +78,7 @@ def test_a_usable_key_is_kept() -> None:
 
 
 CONFIG = "Port 12345\n"
-SSHD = Daemon("/usr/sbin/sshd", CONFIG)
+SSHD = Daemon(sshd="/usr/sbin/sshd", config=CONFIG)
 IDENTITY = sha256(f"{CONFIG}ssh-ed25519 AAAA\n".encode()).hexdigest()
 
 
@@ -108,7 +108,7 @@ def test_the_wished_sshd_is_left_alone() -> None:
 
 def test_a_file_that_nothing_needs_any_more_is_removed() -> None:
     step = Absent("resources/hccl_json_8p.json")
-    own = replace(NOTHING, files={step.path: OwnFile("00", 0o644)})
+    own = replace(NOTHING, files={step.name: OwnFile("00", 0o644)})
     change = step.check(own)
     assert isinstance(change, Change)
     assert change.summary == "resources/hccl_json_8p.json is left from another setting"
