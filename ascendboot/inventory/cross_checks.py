@@ -31,7 +31,7 @@ from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ascendboot.inventory.nodes import Entry
     from ascendboot.inventory.schema import InventoryKeys
@@ -79,7 +79,7 @@ def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
 
 def why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
-    reason = why_not_env(name) or why_not_shown(name, value, keys.secret_env)
+    reason = why_not_env(name) or why_not_shown(name, value, keys.secret_names)
     return reason or why_not_value(name, value) or why_not(name, value, keys.product)
 
 
@@ -267,20 +267,22 @@ def _report_without_table(sheet: Sheet, keys: InventoryKeys) -> None:
 def _report_mpi_args(sheet: Sheet, words: list[str], keys: InventoryKeys) -> None:
     mark = sheet.mark.at("launcher", "mpi_args")
     seen: set[str] = set()
-    for index in range(len(words)):
-        reason = _why_secret(words[: index + 1], keys) or _why_not_word(words, index, seen)
+    marked = keys.secret_names
+    all_words = "\0".join(words)
+    stated = to_mask(v for n, v in keys.env.items() if n in marked or is_secret_name(n))
+    held = [secret for secret in stated if secret in all_words]
+    for index, (word, before) in enumerate(zip(words, ["", *words], strict=False)):
+        reason = _why_secret(word, before, marked, held) or _why_not_word(words, index, seen)
         if reason:
             sheet.report(mark.at(index), reason)
 
 
-def _why_secret(words: list[str], keys: InventoryKeys) -> str | None:
-    """Why the last word cannot stand on a command line; the reason does not repeat it."""
-    word, before = words[-1], ["", *words][-2]
+def _why_secret(word: str, before: str, marked: Collection[str], held: Sequence[str]) -> str | None:
+    """Why a word cannot stand on a command line; the reason does not repeat it."""
     name, is_set, value = word.partition("=")
-    stated = to_mask(v for n, v in keys.env.items() if n in keys.secret_env or is_secret_name(n))
-    if is_set and value and (is_secret_name(name) or name in keys.secret_env):
+    if is_set and value and (is_secret_name(name) or name in marked):
         what = f"gives {name} a value"
-    elif is_secret_value(word) or any(secret in word for secret in stated):
+    elif is_secret_value(word) or any(secret in word for secret in held):
         what = "holds a secret"
     elif is_secret_name(before) and not before.startswith("-"):
         what = f"gives {before} a value"

@@ -72,7 +72,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
         log_limit=size_of(keys.logs.max_size),
         profile=keys.profile,
         env=environment(keys),
-        secret_env=tuple(keys.secret_env),
+        secret_env=keys.secret_names,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -301,8 +302,15 @@ def _example(location: Location) -> str:
             example = examples[0]
             break
         named = named[:-1]
-    text = yaml.safe_dump({named[-1]: example}, default_flow_style=True, width=1000).strip()
+    text = _written(named[-1], json.dumps(example))
     return f"write for example `{text[1:-1]}`"
+
+
+@cache
+def _written(key: str, value: str) -> str:
+    """A key with this JSON value as YAML writes it; thousands of problems may show the same."""
+    document = {key: json.loads(value)}
+    return yaml.safe_dump(document, default_flow_style=True, width=1000).strip()
 
 
 def _existing(data: Value, location: Location) -> Location:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -442,3 +443,8 @@ class InventoryKeys(Keys):
         examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
         json_schema_extra={"properties": _hccl_schema(), "additionalProperties": False},
     )
+
+    @cached_property
+    def secret_names(self) -> frozenset[str]:
+        """The names of `secret_env`, for many look-ups."""
+        return frozenset(self.secret_env)

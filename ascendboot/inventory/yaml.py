@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -150,6 +151,8 @@ class Problem:
         """`file:line: key.path: what was seen; what to do`."""
         place = ":".join(str(p) for p in (file, self.line, self.column) if p is not None)
         message = ": ".join(part for part in (place, self.path, self.text) if part)
+        if message.isprintable():
+            return message
         return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in message)
 
 
@@ -175,7 +178,8 @@ class Sheet:
             InventoryError: there are problems.
         """
         if self.problems:
-            raise InventoryError([p.shown(self.file) for p in sorted(set(self.problems))])
+            by_line = sorted(set(self.problems), key=attrgetter("line", "path", "text"))
+            raise InventoryError([problem.shown(self.file) for problem in by_line])
 
 
 def described(value: object) -> str:

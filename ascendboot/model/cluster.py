@@ -132,7 +132,7 @@ class Cluster:
     """How many bytes of a rank's log are kept; 0: all of them."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of every rank, except those of one node alone."""
-    secret_env: tuple[str, ...] = ()
+    secret_env: frozenset[str] = frozenset()
     """Variables whose values are secrets though they do not look like it."""
 
     @property

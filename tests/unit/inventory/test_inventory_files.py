@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +239,41 @@ def test_22_what_was_meant_is_looked_for_so_often_and_no_more(
         load(Path("i.yaml"))
     hinted = sum("did you mean" in problem for problem in caught.value.problems)
     assert 100 < hinted < 60_000 / known
+
+
+@pytest.mark.parametrize(
+    ("extra", "problems"),
+    [
+        pytest.param("".join(f"wrong_{n}: 1\n" for n in range(50_000)), 50_000, id="keys"),
+        pytest.param("data:\n" + "".join(f"- w{n}\n" for n in range(50_000)), 50_000, id="values"),
+        pytest.param(
+            "env:\n"
+            + "".join(f"  K{n}_TOKEN: s{n}abc\n" for n in range(25_000))
+            + "launcher:\n  mpi_args:\n"
+            + "".join(f"  - --w{n}\n" for n in range(25_000)),
+            0,
+            id="words beside secrets",
+        ),
+        pytest.param(
+            "env:\n"
+            + "".join(f"  OMPI_MCA_{n}: 1\n" for n in range(25_000))
+            + "secret_env:\n"
+            + "".join(f"- W{n}\n" for n in range(25_000)),
+            25_000,
+            id="names of secrets",
+        ),
+    ],
+)
+def test_item_22_many_problems_take_linear_time(extra: str, problems: int) -> None:
+    Path("i.yaml").write_text(WELL + extra)
+    found: tuple[str, ...] = ()
+    before = time.process_time()
+    try:
+        load(Path("i.yaml"))
+    except InventoryError as error:
+        found = error.problems
+    assert time.process_time() - before < 4
+    assert len(found) == problems
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -33,7 +33,7 @@ SECRETS = {
 CLUSTER = replace(
     well.cluster(well.node(1), replace(well.node(2), env={"HF_TOKEN": "secret four"})),
     env={**SECRETS, "PLAIN": "seen"},
-    secret_env=("MARKED",),
+    secret_env=frozenset({"MARKED"}),
 )
 
 
