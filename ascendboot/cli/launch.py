@@ -20,9 +20,9 @@ from ascendboot.jobs.output import by_node, plain
 from ascendboot.jobs.run import run as run_launch
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import Terminated, terminate_processes
-from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, record_of
 from ascendboot.launch.planner import plan as plan_launch
+from ascendboot.launch.planner import refuse_clocks_apart
 from ascendboot.model.names import counted
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.launch_request import job_request

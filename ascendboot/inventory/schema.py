@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -43,7 +43,7 @@ from ascendboot.inventory.values import (
     by_type,
     choice,
 )
-from ascendboot.model.cluster import CHIEF_PORT
+from ascendboot.model.cluster import CHIEF_PORT, LauncherKind
 
 # Pydantic would read the metadata of every package that is installed, before every job, to find
 # plugins of its own; none has a say in what an inventory may hold.
@@ -261,10 +261,7 @@ class ResourceKeys(Keys):
 class LauncherKeys(Keys):
     """Keys of the program that starts the ranks."""
 
-    kind: Annotated[
-        Literal["auto", "mpirun", "horovod", "torchrun"],
-        Kind(choice("auto", "mpirun", "horovod", "torchrun")),
-    ] = Field(
+    kind: Annotated[LauncherKind, Kind(choice(*get_args(LauncherKind)))] = Field(
         default="auto",
         description="mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
         "without Open MPI; auto: with `resources.mode: root-info` torchrun if `code.python` has "

@@ -30,7 +30,6 @@ from ascendboot.jobs.stop import (
     Survivor,
     Terminated,
     end_ranks,
-    ends_within_s,
     stop_job,
     terminate_launcher,
     terminate_processes,
@@ -43,6 +42,7 @@ from ascendboot.launch.events import (
     RankEnded,
     not_started_message,
 )
+from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import NodeClocks
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.launch.launchers.mpirun import sigkill_timeout_s
+from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
@@ -138,11 +138,6 @@ def stop_job(
     # A login in progress when the launcher ended may have started a daemon since.
     again = terminate_processes(transports, folder, linger_s=0.0, grace_s=grace_s, forks=forks)
     return {node: _both(found[node], again[node]) for node in transports}
-
-
-def ends_within_s(grace_s: float) -> float:
-    """How long mpirun takes at most to end a job on its own."""
-    return 2 * sigkill_timeout_s(grace_s) + 5.0
 
 
 def _both(first: Terminated | NodeError, second: Terminated | NodeError) -> Terminated | NodeError:

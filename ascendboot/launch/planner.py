@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.mpirun import protected
 from ascendboot.launch.launchers.registry import launcher_of, traits_of
 from ascendboot.launch.plan import LaunchPlan, PlannedRank, Start
-from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice
+from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ascendboot.launch.launchers.protocol import Launcher
     from ascendboot.launch.request import LaunchRequest
+    from ascendboot.model.cluster import LauncherChoice, NodeClocks
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -80,6 +81,7 @@ def _program(
     names = launcher.traits.rank_variables
     settings = {
         "ASCENDBOOT_RANK_VARIABLES": f"{names.rank},{names.local_rank},{names.world_size}",
+        **({"ASCENDBOOT_SPREADS_FAILURE": "1"} if launcher.traits.spreads_failure else {}),
         **({} if launcher.traits.sets_meeting else request.meeting),
         **({"RANK_TABLE_FILE": str(request.rank_table)} if request.rank_table else request.chief),
         "ASCENDBOOT_DEVICES": ",".join(str(slot.device_id) for slot in request.placement.slots),
@@ -233,3 +235,24 @@ def why_not_elastic(
     if min_nodes > nodes:
         return f"--elastic {min_nodes} is more than its nodes, which are {nodes}; state fewer"
     return None
+
+
+_CLOCKS_APART_S: Final = 5.0
+"""torch (2.13) gives up a node that sent nothing for 15 s, by the clock of the observer."""
+
+
+def refuse_clocks_apart(clocks: NodeClocks) -> None:
+    """Refuse an elastic job on nodes whose clocks differ so much that one would give up another.
+
+    Raises:
+        LaunchError: names the two whose clocks are furthest apart.
+    """
+    offsets = clocks.offsets
+    ahead = sorted(offsets, key=lambda node: offsets[node])
+    apart_s = offsets[ahead[-1]] - offsets[ahead[0]] if ahead else 0.0
+    if apart_s > _CLOCKS_APART_S:
+        raise LaunchError(
+            f"{ahead[-1]}: could not take part in an elastic job: its clock is {apart_s:.0f} s "
+            f"ahead of that of {ahead[0]}, and torchrun finds lost nodes by their clocks; at "
+            f"most {_CLOCKS_APART_S:.0f} s are allowed; set the clocks, or leave --elastic out"
+        )

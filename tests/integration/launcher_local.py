@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.launchers.protocol import RankVariables, Traits
-from ascendboot.templates import script
+from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import PurePosixPath
+    from collections.abc import Sequence
 
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.transport.api import FileWrite
 
 LOOP: Final = """\
 count=$1; shift
@@ -31,10 +28,10 @@ exit "$code"
 """
 
 
-class Local:
+class Local(Launcher):
     """Starts ranks on the primary."""
 
-    traits: Final = Traits(
+    traits = Traits(
         kind="local",
         rank_variables=RankVariables("LOCAL_NUMBER", "LOCAL_INDEX", "LOCAL_COUNT"),
     )
@@ -44,14 +41,5 @@ class Local:
     ) -> tuple[str, ...]:
         return ("bash", "-c", LOOP, "local", str(job.placement.world_size), *program)
 
-    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
-        return ()
 
-    def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
-        return {}
-
-    def functions(self, job: LaunchRequest, node_rank: int) -> str:
-        return script("launch-single.sh")
-
-    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
-        return ()
+LAUNCHER: Final = Local()

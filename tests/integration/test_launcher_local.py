@@ -13,7 +13,7 @@ from ascendboot.launch.launchers.registry import LAUNCHERS
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobReport, JobState
 from tests.integration.launch_cluster import LocalCluster, Screenful
-from tests.integration.launcher_local import Local
+from tests.integration.launcher_local import LAUNCHER
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CHOICE = LauncherChoice("local", "the test states it")
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
-    monkeypatch.setitem(LAUNCHERS, "local", Local())
+    monkeypatch.setitem(LAUNCHERS, "local", LAUNCHER)
     made = LocalCluster(tmp_path / "base", tmp_path / "runs")
     yield made
     made.transport.close()

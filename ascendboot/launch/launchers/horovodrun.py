@@ -5,30 +5,23 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.launchers.mpirun import (
-    OPENMPI_ENV,
-    OPENMPI_RANKS,
-    hosts,
-    sigkill_timeout_s,
-)
-from ascendboot.launch.launchers.protocol import Traits
-from ascendboot.templates import script
+from ascendboot.launch.launchers.mpirun import OPENMPI_ENV, OPENMPI_RANKS, hosts
+from ascendboot.launch.launchers.protocol import Launcher, Traits, sigkill_timeout_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import PurePosixPath
 
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.transport.api import FileWrite
 
 LARGE = 64
 """From this number of hosts, Horovod (0.28.1, mpi_run.py) turns tree spawn off itself."""
 
 
-class Horovodrun:
+class Horovodrun(Launcher):
     """Starts ranks with `horovodrun`."""
 
-    traits: Final = Traits(
+    traits = Traits(
         kind="horovod",
         rank_variables=OPENMPI_RANKS,
         openmpi=True,
@@ -40,7 +33,7 @@ class Horovodrun:
     def command(
         self, job: LaunchRequest, program: Sequence[str], node_rank: int
     ) -> tuple[str, ...]:
-        """Horovod writes pml, btl, plm_rsh_args and btl_tcp_if_include into the mpirun command.
+        """Leave out pml, btl, plm_rsh_args and btl_tcp_if_include, which Horovod writes itself.
 
         mpirun refuses a parameter that it is given twice. Horovod takes no `-F`: the `ssh` that
         stands first in the launcher's PATH adds the cluster's configuration.
@@ -57,20 +50,15 @@ class Horovodrun:
         )
 
     def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
-        """The folder of our `ssh`, then mpirun's."""
+        """The folder of ascendboot's `ssh`, then that of mpirun."""
         return (job.base / "env" / "bin", job.mpirun.parent)
 
     def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
         """Settings of Open MPI."""
         return OPENMPI_ENV
 
-    def functions(self, job: LaunchRequest, node_rank: int) -> str:
-        """It starts the ranks of all nodes."""
-        return script("launch-single.sh")
 
-    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
-        """None."""
-        return ()
+LAUNCHER: Final = Horovodrun()
 
 
 def _mpi_args(job: LaunchRequest) -> tuple[str, ...]:

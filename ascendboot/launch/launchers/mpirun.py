@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.launch.launchers.protocol import RankVariables, Traits
-from ascendboot.templates import script
+from ascendboot.launch.launchers.protocol import (
+    Launcher,
+    RankVariables,
+    Traits,
+    sigkill_timeout_s,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import PurePosixPath
 
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.transport.api import FileWrite
 
 _COLONS = re.compile(r"%*:")
 
@@ -34,15 +36,15 @@ OPENMPI_ENV: Final[Mapping[str, str]] = {
 }
 
 
-class Mpirun:
+class Mpirun(Launcher):
     """Starts ranks with `mpirun`."""
 
-    traits: Final = Traits(kind="mpirun", rank_variables=OPENMPI_RANKS, openmpi=True)
+    traits = Traits(kind="mpirun", rank_variables=OPENMPI_RANKS, openmpi=True)
 
     def command(
         self, job: LaunchRequest, program: Sequence[str], node_rank: int
     ) -> tuple[str, ...]:
-        """Ranks are counted through the hosts in order; `program` must undo `protected`."""
+        """Count ranks through the hosts in order; `program` must undo `protected`."""
         return (
             # Absolute: so the daemons of the other nodes are found beside it, whatever their PATH.
             str(job.mpirun),
@@ -72,13 +74,8 @@ class Mpirun:
         """Settings of Open MPI."""
         return OPENMPI_ENV
 
-    def functions(self, job: LaunchRequest, node_rank: int) -> str:
-        """It starts the ranks of all nodes."""
-        return script("launch-single.sh")
 
-    def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
-        """None."""
-        return ()
+LAUNCHER: Final = Mpirun()
 
 
 def hosts(job: LaunchRequest) -> str:
@@ -87,19 +84,10 @@ def hosts(job: LaunchRequest) -> str:
     return ",".join(f"{n.cluster_address}:{len(placement.on(n))}" for n in placement.nodes)
 
 
-def sigkill_timeout_s(grace_s: float) -> int:
-    """How long Open MPI (4.1.4) is to wait, before SIGTERM and again between SIGTERM and SIGKILL.
-
-    The wrapper on the nodes ends its rank before that. Each rank that ends meanwhile cuts what is
-    left of a wait down to whole seconds, and the first to fail on a node does not stay.
-    """
-    return max(1, math.ceil(grace_s)) + 2
-
-
 def protected(argument: str) -> str:
-    """`argument` so that mpirun takes it as it is: a lone `:` would begin another program.
+    """Return `argument` with one `%` more before a lone `:`, which would begin another program.
 
-    The wrapper on the nodes removes the one `%` that is put before `:`, `%:`, `%%:` and so on.
+    rank-exec on the nodes removes it, also from `%:`, `%%:` and so on.
     """
     return f"%{argument}" if _COLONS.fullmatch(argument) else argument
 

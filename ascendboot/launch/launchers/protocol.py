@@ -1,9 +1,12 @@
-"""Defines what every launcher provides; a new one is a module and a line in `registry`."""
+"""Defines what every launcher provides; a new one is a module that defines `LAUNCHER`."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +47,7 @@ class Traits:
     ssh_shim: bool = False
     """It takes no ssh configuration: a script named `ssh` goes first in its PATH."""
     spreads_failure: bool = False
-    """It ends the ranks of all nodes at once when one fails."""
+    """Its agents end the ranks of all nodes at once when one fails; otherwise rank-exec does."""
     collective_ways: tuple[str, ...] = ("mpi", "gloo")
     """Libraries with which its ranks can meet in the collective check, best first."""
     elastic: bool = False
@@ -52,12 +55,12 @@ class Traits:
 
 
 class Launcher(Protocol):
-    """Starts the ranks of a job; node rank 0 is the primary."""
+    """Starts the ranks of a job; node rank 0 is the primary.
 
-    @property
-    def traits(self) -> Traits:
-        """Its facts."""
-        ...
+    A launcher derives from this class. Only its traits and its command have no default.
+    """
+
+    traits: ClassVar[Traits]
 
     def command(
         self, job: LaunchRequest, program: Sequence[str], node_rank: int
@@ -67,11 +70,11 @@ class Launcher(Protocol):
 
     def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
         """Return the folders that go first in its PATH."""
-        ...
+        return ()
 
     def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
         """Return variables that it needs itself; the inventory's values override them."""
-        ...
+        return {}
 
     def functions(self, job: LaunchRequest, node_rank: int) -> str:
         """Return the shell functions `launcher` and `clean` of `launch.sh`.
@@ -79,8 +82,23 @@ class Launcher(Protocol):
         `run` becomes the command. `launch-single.sh` serves every launcher that is not on every
         node. The exit code of `launcher` is how the launcher ended.
         """
-        ...
+        return script("launch-single.sh")
 
     def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
         """Return more files for the job's folder on one node."""
-        ...
+        return ()
+
+
+def sigkill_timeout_s(grace_s: float) -> int:
+    """Return the time from SIGTERM to SIGKILL that a launcher must give its ranks.
+
+    rank-exec ends its rank before that.
+    """
+    return max(1, math.ceil(grace_s)) + 2
+
+
+def ends_within_s(grace_s: float) -> float:
+    """Return the longest time that a launcher takes to end a job after SIGTERM."""
+    # Open MPI (4.1.4) waits twice, before SIGTERM and again before SIGKILL. Each rank that ends
+    # meanwhile cuts what is left of a wait down to whole seconds.
+    return 2 * sigkill_timeout_s(grace_s) + 5.0

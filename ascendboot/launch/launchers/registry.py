@@ -1,22 +1,24 @@
-"""Finds the launcher of a kind."""
+"""Finds the launcher of a kind: each module of this package may define one, as `LAUNCHER`."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.launchers.horovodrun import Horovodrun
-from ascendboot.launch.launchers.mpirun import Mpirun
-from ascendboot.launch.launchers.torchrun import Torchrun
+from ascendboot.launch import launchers
 
 if TYPE_CHECKING:
     from ascendboot.launch.launchers.protocol import Launcher, Traits
     from ascendboot.model.cluster import LauncherChoice
 
-LAUNCHERS: dict[str, Launcher] = {
-    launcher.traits.kind: launcher
-    for launcher in (Mpirun(), Horovodrun(), Torchrun())  # type: tuple[Launcher, ...]
-}
+_NOT_LAUNCHERS = ("protocol", "registry")
+LAUNCHERS: dict[str, Launcher] = {}
+for _module in iter_modules(launchers.__path__, f"{launchers.__name__}."):
+    if _module.name.rpartition(".")[2] not in _NOT_LAUNCHERS:
+        _launcher: Launcher = import_module(_module.name).LAUNCHER
+        LAUNCHERS[_launcher.traits.kind] = _launcher
 
 
 def launcher_of(choice: LauncherChoice) -> Launcher:

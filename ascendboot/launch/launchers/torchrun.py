@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.errors import LaunchError
 from ascendboot.launch.events import ENDING
-from ascendboot.launch.launchers.protocol import RankVariables, Traits
+from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
 from ascendboot.launch.plan import TORCH_LOGS
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
@@ -17,15 +16,12 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.cluster import NodeClocks
 
 _RESTARTS: Final = 3
 """How often an agent may restart its ranks, in addition to once for each node that may be lost."""
-_CLOCKS_APART_S: Final = 5.0
-"""A node without a sign for 15 s, by the clock of the observer, counts as gone (torch 2.13)."""
 
 
-class Torchrun:
+class Torchrun(Launcher):
     """Starts ranks with `python -m torch.distributed.run`, an agent on each node.
 
     In an elastic job the agents meet by c10d at the primary, which holds the store: without it the
@@ -33,7 +29,7 @@ class Torchrun:
     do not notice a node that is gone: the primary's supervisor ends the ranks that wait for it.
     """
 
-    traits: Final = Traits(
+    traits = Traits(
         kind="torchrun",
         rank_variables=RankVariables("RANK", "LOCAL_RANK", "WORLD_SIZE"),
         module="torch",
@@ -66,12 +62,8 @@ class Torchrun:
             *(literal(word) for word in program),
         )
 
-    def path(self, job: LaunchRequest) -> tuple[PurePosixPath, ...]:
-        """None: its Python is found as that of the ranks."""
-        return ()
-
     def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
-        """It must load torch, and no NPU."""
+        """Settings for the agent, which must load torch but no NPU."""
         ranks = _ranks(job)
         return {
             # torchrun would set this itself, with five lines about it.
@@ -93,7 +85,7 @@ class Torchrun:
         return f"{_failure_functions(job)}{supervise}"
 
     def files(self, job: LaunchRequest, node_rank: int) -> tuple[FileWrite, ...]:
-        """What the primary runs on every other node to watch its agent."""
+        """The script that the primary runs on every other node to watch its agent."""
         if not node_rank:
             return ()
         folder = _folder(job)
@@ -110,25 +102,11 @@ class Torchrun:
         )
 
 
-def refuse_clocks_apart(clocks: NodeClocks) -> None:
-    """Refuse nodes whose clocks differ so much that one would count another as gone.
-
-    Raises:
-        LaunchError: names those whose clocks are furthest apart.
-    """
-    offsets = clocks.offsets
-    ahead = sorted(offsets, key=lambda node: offsets[node])
-    apart_s = offsets[ahead[-1]] - offsets[ahead[0]] if ahead else 0.0
-    if apart_s > _CLOCKS_APART_S:
-        raise LaunchError(
-            f"{ahead[-1]}: could not take part in an elastic job: its clock is {apart_s:.0f} s "
-            f"ahead of that of {ahead[0]}, and torchruns hear of each other by their clocks; "
-            f"{_CLOCKS_APART_S:.0f} s are the most; set the clocks, or leave --elastic out"
-        )
+LAUNCHER: Final = Torchrun()
 
 
 def literal(word: str) -> str:
-    """`word` so that it arrives as it is: torchrun replaces `$…` (torch 2.13, elastic/utils)."""
+    """Double each `$` of a word: torchrun (torch 2.13, elastic/utils) replaces `$…`."""
     return word.replace("$", "$$")
 
 
@@ -137,12 +115,12 @@ def _folder(job: LaunchRequest) -> PurePosixPath:
 
 
 def _ranks(job: LaunchRequest) -> tuple[int, ...]:
-    """The number of ranks of each node, by node rank."""
+    """Return the number of ranks of each node, by node rank."""
     return tuple(len(job.placement.on(node)) for node in job.placement.nodes)
 
 
 def _static(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
-    """Every rank is needed and keeps the number of its slot; c10d would sort nodes by name."""
+    """Return options with which each rank keeps its number; c10d would sort nodes by name."""
     return (
         f"--node_rank={node_rank}",
         "--rdzv_backend=static",
@@ -154,11 +132,11 @@ def _static(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
 
 
 def _elastic(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
-    """The nodes meet at the primary.
+    """Return options with which the nodes meet at the primary.
 
-    They are numbered in the order of their names there (torch 1.9 to 2.13), and the ranks meet at
-    the first of these names. No address begins with `node`: the primary is always the first, and
-    the others keep their order.
+    torch (1.9 to 2.13) numbers them in the order of their names there, and the ranks meet at the
+    first of these names. No address begins with `node`, so the primary is always the first and the
+    others keep their order.
     """
     primary = job.meeting["MASTER_ADDR"]
     spare = len(job.placement.nodes) - (job.min_nodes or 0)
@@ -174,16 +152,16 @@ def _elastic(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
 
 def _elastic_env(ranks: tuple[int, ...], node_rank: int) -> dict[str, str]:
     return {
-        # For `rank-exec`: the place of the node's first rank in the plan, which does not change.
+        # For rank-exec: the number of the node's first rank in the plan, which does not change.
         "ASCENDBOOT_FIRST_RANK": str(sum(ranks[:node_rank])),
-        # The ranks meet at a new store each time: a node that joins later never hears of the one
-        # that is kept (torch 2.13).
+        # The ranks meet at a new store each time: a node that joins later does not know the store
+        # that torch would keep (2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
 
 
 def _failure_functions(job: LaunchRequest) -> str:
-    """What a supervisor does when a node or a rank fails."""
+    """Return what a supervisor does when a node or a rank fails."""
     if job.min_nodes is None:
         return script("supervise-static.sh")
     return script("supervise-elastic.sh", least=job.min_nodes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, UnreachableError
-from ascendboot.jobs.stop import Survivor, Terminated, ends_within_s, stop_job, terminate_processes
+from ascendboot.jobs.stop import Survivor, Terminated, stop_job, terminate_processes
+from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.transport.fake import Answer, FakeTransport
 
 FOLDER = PurePosixPath("/base/jobs/job-1")

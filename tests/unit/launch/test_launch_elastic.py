@@ -23,8 +23,7 @@ from ascendboot.launch.events import (
     RankTold,
     StopAsked,
 )
-from ascendboot.launch.launchers.torchrun import refuse_clocks_apart
-from ascendboot.launch.planner import plan
+from ascendboot.launch.planner import plan, refuse_clocks_apart
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
@@ -119,8 +118,8 @@ def test_clocks() -> None:
         refuse_clocks_apart(NodeClocks({"a": -2.0, "b": 4.0, "c": 0.0}))
     assert str(refused.value) == (
         "b: could not take part in an elastic job: its clock is 6 s ahead of that of a, and "
-        "torchruns hear of each other by their clocks; 5 s are the most; set the clocks, or leave "
-        "--elastic out"
+        "torchrun finds lost nodes by their clocks; at most 5 s are allowed; set the clocks, or "
+        "leave --elastic out"
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 RANK_EXEC = (
     f"{BASE}/env/rank-exec",
     *("job-1", "ASCENDBOOT_RANK_VARIABLES=RANK,LOCAL_RANK,WORLD_SIZE"),
+    "ASCENDBOOT_SPREADS_FAILURE=1",
     *("ASCENDBOOT_DEVICES=4,5,0,1", "ASCENDBOOT_WORKDIR=/workspace"),
     *("ASCENDBOOT_GRACE=2.5", "--"),
     *("python3", "/workspace/main.py", "--name", "a b", "%:"),
