@@ -19,8 +19,13 @@ def excerpt(text: str) -> str:
 
     Line ends are escaped, so that quoted text cannot look like another message.
     """
-    text = _LINE_ENDS.sub(_by_number, text[: _EXCERPT + 1])
+    text = one_line(text[: _EXCERPT + 1])
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Escape the line ends of a text."""
+    return _LINE_ENDS.sub(_by_number, text)
 
 
 def _by_number(found: re.Match[str]) -> str:
@@ -28,9 +33,15 @@ def _by_number(found: re.Match[str]) -> str:
 
 
 class AscendbootError(Exception):
-    """An error that the operator can act on; its text is the complete message."""
+    """An error that the operator can act on; its text is the complete message.
+
+    A line end within one of `lines` is escaped: it stands in words of a node or a file.
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(map(one_line, lines)))
 
 
 class UsageError(AscendbootError):
@@ -55,7 +66,7 @@ class InventoryError(AscendbootError):
     def __init__(self, problems: Sequence[str]) -> None:
         more = len(problems) - _MOST_PROBLEMS
         rest = [f"and {more} more problems; correct these first"] if more > 0 else []
-        super().__init__("\n".join([*map(_both_ends, problems[:_MOST_PROBLEMS]), *rest]))
+        super().__init__(*map(_both_ends, problems[:_MOST_PROBLEMS]), *rest)
         self.problems = tuple(problems)
 
 

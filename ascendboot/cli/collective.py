@@ -52,13 +52,13 @@ def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> 
     try:
         ended = _meet(session, request, session.transports, screen)
     except UnreachableError as error:
-        raise LaunchError(f"{_lost(session, error)}\nThe job was not started.") from error
+        raise LaunchError(_lost(session, error), "The job was not started.") from error
     if ended.is_interrupted:
         raise InterruptedRunError("interrupted in the preflight; the job was not started")
     if not ended.passed:
         errors = [f.message for f in ended.findings if f.level == "error"]
         logs = f"The job was not started. Logs in {session.run.shown}/{PREFLIGHT}"
-        raise LaunchError("\n".join((*errors, logs)))
+        raise LaunchError(*errors, logs)
     for finding in ended.findings:
         screen.say(f"preflight: {finding.level}: {finding.message}", "yellow")
     screen.say(f"preflight: passed: {ended.words}", "green")

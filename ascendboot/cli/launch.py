@@ -167,9 +167,7 @@ def free_nodes(
 
 def refused(*problems: str) -> LaunchError:
     """Build the error that lists why the job is not started."""
-    # Output of a node may have several lines; they must not look like messages of ascendboot.
-    lines = (problem.replace("\n", "\n      ") for problem in problems)
-    return LaunchError("\n".join((*lines, "The job was not started.")))
+    return LaunchError(*problems, "The job was not started.")
 
 
 def _wants_an_end(left: Sequence[str], screen: Screen) -> bool:
@@ -328,7 +326,7 @@ def _run(
                 connect=session.connect_again,
                 forks=session.forks,
                 hangs=HangRules(
-                    timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.error
+                    timeout_s=order.hangs.timeout_s, stops=order.hangs.stops, tell=screen.errors
                 ),
             )
         except UnreachableError as error:  # the job was started and continues

@@ -120,10 +120,10 @@ def _npus(host: Transport, cluster: Cluster, node: Node) -> NodeFacts:
 def _raise_any(errors: Mapping[str, NodeError]) -> None:
     if not errors:
         return
-    text = "\n".join(str(error) for error in errors.values())
-    if any(isinstance(error, UnreachableError) for error in errors.values()):
-        raise _NodesUnreachableError(text)
-    raise AscendbootError(text)
+    is_unreachable = any(isinstance(error, UnreachableError) for error in errors.values())
+    raise (_NodesUnreachableError if is_unreachable else AscendbootError)(
+        *map(str, errors.values())
+    )
 
 
 class _NodesUnreachableError(AscendbootError):

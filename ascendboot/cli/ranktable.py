@@ -188,7 +188,7 @@ def _found(call: Call, cluster: Cluster, nodes: Sequence[Node]) -> Mapping[str, 
         f for f in cluster_findings(asked, found) if f.level == "error" and f.id not in _ALLOWED
     ]
     if findings:
-        raise AscendbootError("\n".join(finding.message for finding in findings))
+        raise AscendbootError(*(finding.message for finding in findings))
     return found
 
 

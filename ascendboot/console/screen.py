@@ -136,12 +136,14 @@ class Screen:
         self.rest()
         self._out.line((title, "bold"))
         for nodes, sample in folded(results):
-            # Output of a node may have several lines; they must not look like messages.
-            words = (sample.detail or sample.step).replace("\n", "\n      ")
+            words, *more = (sample.detail or sample.step).split("\n")
             label = (f"{_label(sample):<12}", _style(sample))
             self._out.line(f"  {nodes}  ", label, f" {words}")
-            if sample.diff:
-                self._out.line((_indented(sample.diff), "dim"))
+            # Output of a node may have several lines; they must not look like messages.
+            for line in more:
+                self._out.line(f"      {line}")
+            for line in sample.diff.splitlines():
+                self._out.line((f"      {line}", "dim"))
 
     def json(self, document: Mapping[str, object]) -> None:
         """Print a document on standard output; OutputError if it cannot be written."""
@@ -176,8 +178,13 @@ class Screen:
         return writer_to(sys.stderr if to_stderr else sys.stdout).shows_colours
 
     def error(self, text: str) -> None:
-        """Print a failure on standard error."""
+        """Print a failure on standard error, on one line."""
         self._err.line((text, "red"))
+
+    def errors(self, text: str) -> None:
+        """Print the lines of a failure."""
+        for line in text.split("\n"):
+            self.error(line)
 
     def agrees(self, question: str) -> bool:
         """Ask a question at the terminal; no answer means no."""
@@ -196,7 +203,7 @@ class Screen:
             if failure := report.first_failure:
                 self._last_lines(failure)
             elif words := report.beside_cause:
-                self.say(_indented(words))
+                self._indented(words)
         elif failure := report.first_failure:
             end = failure.end
             how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
@@ -206,18 +213,25 @@ class Screen:
             )
             self._last_lines(failure)
         elif report.message:
-            self.say(report.message, "red")
+            title, *rest = report.message.split("\n")
+            self.say(title, "red")
+            for line in rest:
+                self.say(line if line.startswith(" ") else f"  {line}", "red")
         style = "green" if report.exit_code == 0 else "red"
         words = f"job {report.job_id} {report.state.value.replace('_', ' ')}"
         took = f"after {report.duration_s:.1f} s, exit code {report.exit_code}"
         self.say(f"{words} {took}. Logs in {folder}", style)
+
+    def _indented(self, text: str) -> None:
+        for line in text.splitlines():
+            self.say(f"      {line}")
 
     def _last_lines(self, failure: FirstFailure) -> None:
         if not failure.message:
             self.say(f"  it wrote nothing into its log ({failure.log})")
             return
         self.say(f"  its last lines ({failure.log}):")
-        self.say(_indented(failure.message))
+        self._indented(failure.message)
 
     def summary(self, report: Report, folder: str, *, planned: bool) -> None:
         """Print the last line of a run: changes, problems and the folder."""
@@ -248,10 +262,6 @@ def _label(result: StepResult) -> str:
 
 def _style(result: StepResult) -> str:
     return "yellow" if result.is_warning else _STYLE[result.outcome]
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"      {line}" for line in text.splitlines())
 
 
 def _plural(count: int, word: str) -> str:

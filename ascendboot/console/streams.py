@@ -38,6 +38,11 @@ def legible(words: str) -> str:
     return _IN_WORDS.sub(_number, words)
 
 
+def legible_line(words: str) -> str:
+    """Escape the line ends as well: nobody's words begin a line of their own."""
+    return legible(words).replace("\n", "\\n")
+
+
 def legible_lines(block: bytes, encoding: str) -> bytes:
     """Prepare whole lines of ranks for a terminal: colours stay, and end with their line.
 
@@ -211,7 +216,7 @@ class Writer(Protocol):
         ...
 
     def line(self, *parts: Part) -> None:
-        """Write one line, or several if the text has line ends."""
+        """Write one line; a line end in it is escaped, because others wrote it."""
         ...
 
     def work(self, title: str) -> None:
@@ -232,8 +237,10 @@ def writer_to(stream: TextIO) -> Writer:
 
 
 def write_plainly(stream: TextIO, words: str) -> None:
-    """Write a message without colours."""
-    _Plain(BestEffortStream(stream)).line(words)
+    """Write the lines of an error without colours."""
+    writer = _Plain(BestEffortStream(stream))
+    for line in words.split("\n"):
+        writer.line(line)
 
 
 def has_every_character(stream: TextIO) -> bool:
@@ -253,7 +260,7 @@ class _Plain:
 
     def line(self, *parts: Part) -> None:
         words = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        self._stream.write(f"{legible(words)}\n")
+        self._stream.write(f"{legible_line(words)}\n")
 
     def work(self, title: str) -> None:
         pass
@@ -282,7 +289,7 @@ class _Coloured:
         from rich.text import Text  # noqa: PLC0415
 
         pieces = [(part, "") if isinstance(part, str) else part for part in parts]
-        self._console.print(Text.assemble(*((legible(text), style) for text, style in pieces)))
+        self._console.print(Text.assemble(*((legible_line(text), style) for text, style in pieces)))
 
     def work(self, title: str) -> None:
         from rich.text import Text  # noqa: PLC0415

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ascendboot.errors import one_line
 from ascendboot.jobs.stacks import read_stacks
 from ascendboot.model.names import span
 
@@ -204,7 +205,7 @@ class HangWatch:
         words = [headline(plan.job_id, found), *(f"  {line}" for line in seen.lines)]
         if seen.file is not None:
             words.append(f"  All of it is in {seen.file}")
-        self._on_found(HungJob("\n".join(words), found.is_hang))
+        self._on_found(HungJob("\n".join(map(one_line, words)), found.is_hang))
 
 
 def headline(job_id: str, found: Standstill) -> str:

@@ -39,7 +39,7 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     if reasons:
         ready = [node for node, made in found.items() if made == []]
         discard(plan, transports, ready, forks=forks)
-        raise LaunchError("\n".join((*reasons, not_started_anywhere(plan.job_id))))
+        raise LaunchError(*reasons, not_started_anywhere(plan.job_id))
 
 
 def discard(
@@ -130,8 +130,7 @@ def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, for
         start(plan, transports, forks=forks)
     except NodeError as error:
         unsure = undo_start(plan, transports, forks=forks)
-        words = (str(error), *unsure, not_started_anywhere(plan.job_id))
-        raise LaunchError("\n".join(words)) from error
+        raise LaunchError(str(error), *unsure, not_started_anywhere(plan.job_id)) from error
 
 
 def undo_start(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 
 import pytest
 
 from ascendboot.cli.launch import refused
 from ascendboot.console.screen import Screen, folded
-from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.console.streams import write_plainly
+from ascendboot.errors import LaunchError, NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.job import (
     CauseKind,
     FirstFailure,
@@ -78,6 +80,24 @@ def test_06_no_line_of_a_node_looks_like_one_of_ours(
     lines = "".join(capsys.readouterr()).splitlines()
     assert sum(line.startswith(("  lab-1", "lab-1")) for line in lines) == 0, lines
     assert len([line for line in lines if "not understood" in line and "a table" in line]) == 1
+
+
+@pytest.mark.parametrize("coloured", ["", "1"])
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: f"{ord(end):04x}")
+def test_item_06_no_words_of_a_node_begin_a_line(
+    end: str, coloured: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", coloured)
+    forged = f"main.py{end}lab-1: nothing is left"
+    screen = Screen()
+    screen.say(f"  lab-2  {forged}")
+    screen.error(f"lab-2: process 7 could not be ended: {forged}")
+    screen.errors(str(LaunchError(f"lab-2: {forged}", str(NodeError("lab-3", forged)), "Ours.")))
+    screen.phase("Reach", [result("lab-2", Outcome.FAILED, str(NodeError("lab-2", forged)))])
+    write_plainly(sys.stderr, str(UnreachableError("lab-2", forged)))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", "".join(capsys.readouterr())).splitlines()
+    begins = [line.split()[0].rstrip(":") for line in lines]
+    assert begins == ["lab-2", "Reach", "lab-2", "lab-2", "lab-2", "lab-3", "Ours.", "lab-2"]
 
 
 def test_in_json_mode_standard_output_is_the_document_alone(
