@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from ascendboot.facts.parsers.software import Ssh, Sshd, release
 from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.model.names import fold, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ascendboot.facts.parsers.software import Program
     from ascendboot.model.cluster import Node
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def differences(
 
 
 def too_old(
-    id_: str, node: Node, tool: Ssh | Sshd | None, since: Mapping[str, tuple[int, int]], remedy: str
+    id_: str, node: Node, tool: Program | None, since: Mapping[str, tuple[int, int]], remedy: str
 ) -> Iterator[Finding]:
     """A finding where a program of OpenSSH refuses something that we write; `since` has all."""
     if tool is None:
@@ -106,7 +106,7 @@ def too_old(
     unknown = [
         f"{option} (since {major}.{minor})"
         for option, (major, minor) in since.items()
-        if release(tool.version) < (major, minor)
+        if tool.release < (major, minor)
     ]
     if unknown:
         yield error(

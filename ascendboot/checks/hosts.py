@@ -304,7 +304,7 @@ def _openmpi(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
     remedy = "Install Open MPI 4.1 (package openmpi-bin), or put it in /usr/local/openmpi"
     yield from unanswered("openmpi-missing", node, node_facts.openmpi, remedy)
     openmpi = value_of(node_facts.openmpi)
-    if openmpi is not None and openmpi.major >= FIRST_UNSUPPORTED_OPEN_MPI:
+    if openmpi is not None and openmpi.release[0] >= FIRST_UNSUPPORTED_OPEN_MPI:
         yield error(
             "openmpi-unsupported",
             (node.name,),

@@ -1,9 +1,9 @@
-"""What a node is and has: system, ports, software, launchers."""
+"""The facts of a node (system, ports, software, launchers) and the queries for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
@@ -15,26 +15,7 @@ from ascendboot.facts.environment import (
 )
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
-from ascendboot.facts.parsers import hccn_tool, software, system
-from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
-from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
-from ascendboot.facts.parsers.software import (
-    Horovod,
-    OpenMpi,
-    Python,
-    Ssh,
-    Sshd,
-    Torch,
-    parse_sshd_version,
-)
-from ascendboot.facts.parsers.system import (
-    Engines,
-    FileSystem,
-    Interface,
-    KernelPorts,
-    Listener,
-    System,
-)
+from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
 from ascendboot.facts.query import (
     NOT_ASKED,
     Answer,
@@ -43,20 +24,109 @@ from ascendboot.facts.query import (
     Fact,
     Sections,
     Unanswered,
+    read_script,
     value_of,
 )
 from ascendboot.hccl.profiles import profile_paths
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ascendboot.facts.parsers.system import (
+        Engines,
+        FileSystem,
+        Interface,
+        KernelPorts,
+        Listener,
+        System,
+    )
     from ascendboot.model.cluster import Cluster, Device, Node
     from ascendboot.model.files import CodeTree
+    from ascendboot.transport.api import Command, Result
 
-_LAUNCHERS_SCRIPT = "the script that looks for launchers"
+T = TypeVar("T")
 
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """The file systems of the cluster's folder and of temporary files."""
+
+    base: FileSystem
+    tmp: FileSystem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """The state of `code.path` on the node."""
+
+    path: str
+    exists: bool
+    readable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """The answers of one node; `NOT_ASKED` if there was no query."""
+
+    node: str
+    host: Answer[System] = NOT_ASKED
+    """The host side and our user on it."""
+    container: Answer[Engines] = NOT_ASKED
+    system: Answer[System] = NOT_ASKED
+    """The workload side and our user on it."""
+    machine: Answer[str] = NOT_ASKED
+    """Boot id and network namespace: equal only if two names lead to one machine."""
+    work_machine: Answer[str] = NOT_ASKED
+    """The same in the container: equal if it shares the network of its host."""
+    first_process: Answer[str] = NOT_ASKED
+    """Answered if we can read the environment of the container's first process: ranks get it."""
+    surroundings: Answer[NodeEnvironment] = NOT_ASKED
+    confinement: Answer[Confinement] = NOT_ASKED
+    """Only for a node with a container."""
+    clock: Answer[Clock] = NOT_ASKED
+    interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
+    npus: Answer[npu_smi.NpuMap] = NOT_ASKED
+    npu_list: Answer[npu_smi.NpuList] = NOT_ASKED
+    health: Answer[Mapping[int, str]] = NOT_ASKED
+    """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
+    unknown_lines: Answer[tuple[str, ...]] = NOT_ASKED
+    """Lines that vendor tools printed around their answers, by tool."""
+    stated: tuple[str, ...] = ()
+    """The failures for which the inventory replaces answers of vendor tools (`facts: stated`)."""
+    super_pods: Answer[Mapping[int, Answer[npu_smi.SuperPodPlace | None]]] = NOT_ASKED
+    """Chips of an A3 server by physical id, None: in no super pod; empty for other products."""
+    root_info: Answer[RootInfo | None] = NOT_ASKED
+    """None: the server is not a 950."""
+    device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
+    hccn_conf: Answer[hccn_tool.HccnConf] = NOT_ASKED
+    listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
+    kernel_ports: Answer[KernelPorts] = NOT_ASKED
+    sshd: Answer[software.Sshd] = NOT_ASKED
+    openmpi: Answer[software.Program] = NOT_ASKED
+    python: Answer[software.Program] = NOT_ASKED
+    ssh: Answer[software.Program] = NOT_ASKED
+    horovod: Answer[software.Horovod] = NOT_ASKED
+    torch: Answer[software.Torch] = NOT_ASKED
+    disk: Answer[Disk] = NOT_ASKED
+    place: Answer[str] = NOT_ASKED
+    """The cluster's folder, or the nearest existing one above it, if our user can write in it."""
+    code: Answer[Code] = NOT_ASKED
+    code_tree: Answer[CodeTree] = NOT_ASKED
+    """The files below the code's path; with `code.source`, only those of the source."""
+
+    @classmethod
+    def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
+        """Takes the answers that are fields of this class."""
+        names = {field.name for field in fields(cls)} - {"node", "stated"}
+        known: dict[str, Any] = {name: answers[name] for name in names if name in answers}
+        return cls(node=node, **known)
+
+
+_SCRIPT = "the script that queries the node"
+_SYSTEM = read_script(script("facts-system.sh"), purpose="look at the system", timeout_s=30.0)
+_SERVICES = read_script(script("facts-services.sh"), purpose="look at the services", timeout_s=30.0)
+LAUNCHERS = script("facts-launchers.sh")
 TORCH = r"""
 import importlib.util, os, sys
 def version(name):
@@ -74,148 +144,6 @@ print(version("torch"), version("torch_npu"))
 """
 """The versions of torch and torch_npu, `-` without one; neither is imported: that takes seconds."""
 
-LAUNCHERS = script("facts-launchers.sh")
-
-
-def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
-    """The queries about launchers, by name; they share one run of one script.
-
-    It runs with the environment of the inventory and the profile: Horovod may need their
-    LD_LIBRARY_PATH to load.
-    """
-    is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
-    queries_torch = cluster.is_for_torch
-    env = cluster.env_of(node)
-    # Every user of the node can see these arguments; finding a launcher needs no secret.
-    stated = (f"{n}={value}" for n, value in env.items() if not cluster.is_secret(n, value))
-    paths = profile_paths(cluster.profile, "{packages}").items()
-    of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
-    wanted = ("try" if is_tried else "", TORCH if queries_torch else "")
-    words = (cluster.python, *wanted, *stated, *of_profile)
-    command = Command(
-        argv=("bash", "-c", LAUNCHERS, "ascendboot", *words),
-        purpose="look for launchers",
-        effect=Effect.READ,
-        timeout_s=150.0,
-    )
-    facts: dict[str, Fact[Any]] = {
-        "ssh": Fact(command, _ssh, "find ssh"),
-        "horovod": Fact(command, _horovod, "find Horovod"),
-    }
-    if queries_torch:
-        facts["torch"] = Fact(command, _torch, "find torch")
-    return facts
-
-
-def _ssh(result: Result) -> Ssh:
-    sections = Sections(result, _LAUNCHERS_SCRIPT)
-    path = system.parse_path(sections.text("ssh"), "path of ssh")
-    return Ssh(path, parse_sshd_version(sections.text("ssh_version")))
-
-
-def _horovod(result: Result) -> Horovod:
-    sections = Sections(result, _LAUNCHERS_SCRIPT)
-    path = system.parse_path(sections.text("horovodrun"), "path of horovodrun")
-    version = software.parse_horovod_version(sections.text("horovod_version"))
-    if "horovod_build" not in sections:
-        return Horovod(path, version)
-    build = sections.text("horovod_build")
-    return Horovod(path, version, software.parse_has_mpi(build))
-
-
-def _torch(result: Result) -> Torch:
-    return software.parse(Sections(result, _LAUNCHERS_SCRIPT).text("torch"))
-
-
-_SYSTEM = Command(
-    argv=("bash", "-c", script("facts-system.sh")),
-    purpose="look at the system",
-    effect=Effect.READ,
-    timeout_s=30.0,
-)
-_SERVICES = Command(
-    argv=("bash", "-c", script("facts-services.sh")),
-    purpose="look at the services",
-    effect=Effect.READ,
-    timeout_s=30.0,
-)
-_NODE_SCRIPT = "the script that asks the node"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disk:
-    """The file systems that our own files and temporary files go to."""
-
-    base: FileSystem
-    tmp: FileSystem
-
-
-@dataclass(frozen=True, kw_only=True)
-class Code:
-    """The path of the training code as the inventory states it, seen on the node."""
-
-    path: str
-    exists: bool
-    readable: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """The answers of one node; `NOT_ASKED` if there was no query."""
-
-    node: str
-    host: Answer[System] = NOT_ASKED
-    """The host side and our login on it."""
-    container: Answer[Engines] = NOT_ASKED
-    system: Answer[System] = NOT_ASKED
-    """The workload side and our user on it."""
-    machine: Answer[str] = NOT_ASKED
-    """Boot id and network namespace: equal only where two names lead to one machine."""
-    work_machine: Answer[str] = NOT_ASKED
-    """The same for the container: equal to the host's where it shares the host's network."""
-    first_process: Answer[str] = NOT_ASKED
-    """Of the container: answered where its environment can be read, from which ranks get theirs."""
-    surroundings: Answer[NodeEnvironment] = NOT_ASKED
-    confinement: Answer[Confinement] = NOT_ASKED
-    """Of a node with a container."""
-    clock: Answer[Clock] = NOT_ASKED
-    interfaces: Answer[tuple[Interface, ...]] = NOT_ASKED
-    npus: Answer[NpuMap] = NOT_ASKED
-    npu_list: Answer[NpuList] = NOT_ASKED
-    health: Answer[Mapping[int, str]] = NOT_ASKED
-    """Health as npu-smi reports it, by physical id; empty if its ids are not those of devices."""
-    unknown_lines: Answer[tuple[str, ...]] = NOT_ASKED
-    """Lines that the vendor's tools printed around their answers, by tool."""
-    stated: tuple[str, ...] = ()
-    """Why the inventory replaces answers of the vendor's tools (`facts: stated`), if it does."""
-    super_pods: Answer[Mapping[int, Answer[SuperPodPlace | None]]] = NOT_ASKED
-    """By physical id where each chip of an A3 server is, None: in no super pod; empty elsewhere."""
-    root_info: Answer[RootInfo | None] = NOT_ASKED
-    """None: the server is not a 950."""
-    device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
-    hccn_conf: Answer[HccnConf] = NOT_ASKED
-    listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
-    kernel_ports: Answer[KernelPorts] = NOT_ASKED
-    sshd: Answer[Sshd] = NOT_ASKED
-    openmpi: Answer[OpenMpi] = NOT_ASKED
-    python: Answer[Python] = NOT_ASKED
-    ssh: Answer[Ssh] = NOT_ASKED
-    horovod: Answer[Horovod] = NOT_ASKED
-    torch: Answer[Torch] = NOT_ASKED
-    disk: Answer[Disk] = NOT_ASKED
-    place: Answer[str] = NOT_ASKED
-    """The cluster's folder, or the nearest existing one above it: we can write in it."""
-    code: Answer[Code] = NOT_ASKED
-    code_tree: Answer[CodeTree] = NOT_ASKED
-    """The files below the code's path; with `code.source`, only those of the source."""
-
-    @classmethod
-    def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
-        """Takes the answers that are fields of this class."""
-        names = {field.name for field in fields(cls)} - {"node", "stated"}
-        known: dict[str, Any] = {name: answers[name] for name in names if name in answers}
-        return cls(node=node, **known)
-
 
 def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """All queries of setup for a node whose ranks run on the host itself."""
@@ -224,17 +152,20 @@ def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 
 def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the host side, by the names of NodeFacts' fields."""
+    ports = ("port_range", "reserved_ports")
     sshd = Fact(_SERVICES, _sshd, "find the OpenSSH server")
     return {
+        "host": _fact(_SYSTEM, "read the names of the system", system.parse_system, *_NAMES),
+        "machine": _fact(_SYSTEM, "tell the machine from others", system.parse_machine, *_MACHINE),
+        "interfaces": _fact(_SYSTEM, "list the network interfaces", system.parse_ip, "interfaces"),
+        "kernel_ports": _fact(
+            _SYSTEM, "read the kernel's ports", system.parse_kernel_ports, *ports
+        ),
+        "listeners": _fact(_SERVICES, "list the ports in use", system.parse_ss, "listeners"),
+        "hccn_conf": _fact(_SERVICES, f"read {hccn_tool.FILE}", hccn_tool.parse_conf, "hccn_conf"),
         **({"sshd": sshd} if cluster.serves_from_host(node) else {}),
-        "host": Fact(_SYSTEM, _system, "read the names of the system"),
-        "machine": Fact(_SYSTEM, _machine, "tell the machine from others"),
-        "interfaces": Fact(_SYSTEM, _interfaces, "list the network interfaces"),
-        "kernel_ports": Fact(_SYSTEM, _kernel_ports, "read the kernel's ports"),
         **container_query(node),
         **confinement_query(node),
-        "listeners": Fact(_SERVICES, _listeners, "list the ports in use"),
-        "hccn_conf": Fact(_SERVICES, _hccn_conf, f"read {hccn_tool.FILE}"),
         **npu_queries(),
     }
 
@@ -242,84 +173,104 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
 def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the workload side, by the names of NodeFacts' fields."""
     place = f" in the container {node.container}" if node.container else ""
-    query = base_script(cluster.name) + script("facts-work.sh")
-    work = Command(
-        argv=("bash", "-c", query, "ascendboot", cluster.python, cluster.code_path or ""),
+    work = read_script(
+        base_script(cluster.name) + script("facts-work.sh"),
+        *(cluster.python, cluster.code_path or ""),
         purpose="look at Python, Open MPI, disk and code",
-        effect=Effect.READ,
         timeout_s=90.0,
     )
+    python, openmpi = software.parse_python_version, software.parse_openmpi_version
     facts: dict[str, Fact[Any]] = {
-        "system": Fact(_SYSTEM, _system, f"read the names of the system{place}"),
-        "python": Fact(work, _python, f"find {cluster.python}{place}"),
-        "openmpi": Fact(work, _openmpi, f"find Open MPI{place}"),
-        "disk": Fact(work, _disk, f"measure the free disk space{place}"),
-        "place": Fact(work, _place, f"use the cluster's folder{place}"),
+        "system": _fact(
+            _SYSTEM, f"read the names of the system{place}", system.parse_system, *_NAMES
+        ),
+        "python": _program_fact(work, f"find {cluster.python}{place}", "python", python),
+        "openmpi": _program_fact(work, f"find Open MPI{place}", "mpirun", openmpi),
+        "disk": _fact(work, f"measure the free disk space{place}", _disk, "disk"),
+        "place": _fact(work, f"use the cluster's folder{place}", _place, "place"),
         **code_queries(cluster),
         **launcher_queries(cluster, node),
         **environment_query(cluster, node),
     }
     if not cluster.serves_from_host(node):
-        purpose = f"find the OpenSSH server{place}"
-        facts["sshd"] = Fact(_SERVICES, _sshd, purpose)
+        facts["sshd"] = Fact(_SERVICES, _sshd, f"find the OpenSSH server{place}")
     if cluster.code_path is not None:
-        purpose = f"look at the code's path{place}"
-        facts["code"] = Fact(work, _code(cluster.code_path), purpose)
+        code = _code(cluster.code_path)
+        facts["code"] = _fact(work, f"look at the code's path{place}", code, "code")
     if node.container is not None:
         purpose = f"tell the network{place} from others"
-        facts["work_machine"] = Fact(_SYSTEM, _machine, purpose)
+        facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
         purpose = f"read what the image and `run -e` set{place}"
-        facts["first_process"] = Fact(work, _first_process, purpose)
+        facts["first_process"] = _fact(work, purpose, str, "first_process")
     return facts
 
 
-def _system(result: Result) -> System:
-    sections = Sections(result, _NODE_SCRIPT)
+def launcher_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
+    """The queries about launchers, which share one run of one script.
 
-    def printed(name: str) -> str:
-        return sections.text(name)
-
-    return System(
-        hostname=system.parse_hostname(printed("hostname")),
-        arch=system.parse_uname(printed("uname")),
-        user=system.parse_user(printed("user")),
-        uid=system.parse_uid(printed("uid")),
-        home=system.parse_home(printed("home")),
+    It runs with the environment of the inventory and the profile: Horovod may need their
+    LD_LIBRARY_PATH to load.
+    """
+    is_tried = node == cluster.primary and cluster.launcher in ("auto", "horovod")
+    env = cluster.env_of(node)
+    # Every user of the node can see these arguments; finding a launcher needs no secret.
+    stated = (f"{n}={value}" for n, value in env.items() if not cluster.is_secret(n, value))
+    paths = profile_paths(cluster.profile, "{packages}").items()
+    of_profile = (f"%{name}={value}" for name, value in paths if name not in env)
+    words = ("try" if is_tried else "", TORCH if cluster.is_for_torch else "", *stated, *of_profile)
+    command = read_script(
+        LAUNCHERS, cluster.python, *words, purpose="look for launchers", timeout_s=150.0
     )
+    torch = _fact(command, "find torch", software.parse_torch, "torch")
+    return {
+        "ssh": _program_fact(command, "find ssh", "ssh", software.parse_sshd_version),
+        "horovod": Fact(command, _horovod, "find Horovod"),
+        **({"torch": torch} if cluster.is_for_torch else {}),
+    }
 
 
-def _machine(result: Result) -> str:
-    sections = Sections(result, _NODE_SCRIPT)
-    boot_id = system.parse_boot_id(sections.text("boot_id"))
-    return f"{boot_id} {system.parse_namespace(sections.text('namespace'))}"
+_NAMES = ("hostname", "uname", "user", "uid", "home")
+_MACHINE = ("boot_id", "namespace")
 
 
-def _interfaces(result: Result) -> tuple[Interface, ...]:
-    return system.parse_ip(_part(result, "interfaces"))
+def _fact(command: Command, purpose: str, parse: Callable[..., T], *names: str) -> Fact[T]:
+    """A query whose answer is in these sections; `parse` gets their texts."""
+
+    def parse_result(result: Result) -> T:
+        sections = Sections(result, _SCRIPT)
+        return parse(*(sections.text(name) for name in names))
+
+    return Fact(command, parse_result, purpose)
 
 
-def _kernel_ports(result: Result) -> KernelPorts:
-    return system.parse_kernel_ports(_part(result, "port_range"), _part(result, "reserved_ports"))
+def _program_fact(
+    command: Command, purpose: str, name: str, parse_version: Callable[[str], str]
+) -> Fact[software.Program]:
+    """A query whose answer is in the sections NAME (the path) and NAME_version."""
+
+    def parse(path: str, version: str) -> software.Program:
+        return software.Program(system.parse_path(path, f"path of {name}"), parse_version(version))
+
+    return _fact(command, purpose, parse, name, f"{name}_version")
 
 
-def _listeners(result: Result) -> tuple[Listener, ...]:
-    return system.parse_ss(_part(result, "listeners"))
+def _horovod(result: Result) -> software.Horovod:
+    sections = Sections(result, _SCRIPT)
+    path = system.parse_path(sections.text("horovodrun"), "path of horovodrun")
+    version = software.parse_horovod_version(sections.text("horovod_version"))
+    if "horovod_build" not in sections:
+        return software.Horovod(path, version)
+    return software.Horovod(path, version, software.parse_has_mpi(sections.text("horovod_build")))
 
 
-def _hccn_conf(result: Result) -> HccnConf:
-    return hccn_tool.parse_conf(_part(result, "hccn_conf"))
-
-
-def _sshd(result: Result) -> Sshd:
-    sections = Sections(result, _NODE_SCRIPT)
+def _sshd(result: Result) -> software.Sshd:
+    sections = Sections(result, _SCRIPT)
     path = system.parse_path(sections.text("sshd"), "path of sshd")
-    # both exit with an error on a sound server too: an unknown option, no host key yet
+    # Both calls may fail on a server in order: an unknown option, no host key yet.
     version, complaints = sections.get("sshd_version"), sections.get("sshd_test")
     if version is None or complaints is None:
-        raise NotUnderstoodError(
-            _NODE_SCRIPT, len(sections), "", "sections sshd_version, sshd_test"
-        )
-    return Sshd(
+        raise NotUnderstoodError(_SCRIPT, len(sections), "", "sections sshd_version, sshd_test")
+    return software.Sshd(
         path,
         software.parse_sshd_version(version.text),
         software.missing_folder(complaints.text),
@@ -327,48 +278,25 @@ def _sshd(result: Result) -> Sshd:
     )
 
 
-def _python(result: Result) -> Python:
-    path = system.parse_path(_part(result, "python"), "path of Python")
-    return Python(path, software.parse_python_version(_part(result, "python_version")))
+def _place(text: str) -> str:
+    return system.parse_path(text, "the cluster's folder")
 
 
-def _openmpi(result: Result) -> OpenMpi:
-    path = system.parse_path(_part(result, "mpirun"), "path of mpirun")
-    return OpenMpi(path, software.parse_openmpi_version(_part(result, "mpirun_version")))
-
-
-def _place(result: Result) -> str:
-    return system.parse_path(_part(result, "place"), "the cluster's folder")
-
-
-def _first_process(result: Result) -> str:
-    return _part(result, "first_process")
-
-
-def _disk(result: Result) -> Disk:
-    found = system.parse_disk(_part(result, "disk"))
-    match found:
+def _disk(text: str) -> Disk:
+    match system.parse_disk(text):
         case (base, tmp):
             return Disk(base=base, tmp=tmp)
-        case _:
+        case found:
             raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "two rows")
 
 
-def _code(path: str) -> Callable[[Result], Code]:
-    def parse(result: Result) -> Code:
-        state = _part(result, "code")
+def _code(path: str) -> Callable[[str], Code]:
+    def parse(state: str) -> Code:
         if state not in ("absent", "unreadable", "readable"):
-            raise NotUnderstoodError(_NODE_SCRIPT, 1, state, "absent, unreadable or readable")
+            raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
         return Code(path=path, exists=state != "absent", readable=state == "readable")
 
     return parse
-
-
-def _part(result: Result, name: str) -> str:
-    return Sections(result, _NODE_SCRIPT).text(name)
-
-
-_UNKNOWN_MASK = ""
 
 
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
@@ -378,29 +306,29 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
     """
     if cluster.facts != "stated" or not node.devices:
         return facts
-    reasons: list[str] = []
-    npus = facts.npus
-    if isinstance(npus, Unanswered):
-        reasons.append(npus.message)
-        npus = Answered(NpuMap(tuple(_npu(device) for device in node.devices)))
-    known = {network.device_id: network for network in value_of(facts.device_networks) or ()}
-    if isinstance(facts.device_networks, Unanswered):
-        reasons.append(facts.device_networks.message)
-    networks = [_network(device, known.get(device.device_id), reasons) for device in node.devices]
-    others = [n for i, n in known.items() if i not in {device.device_id for device in node.devices}]
+    unread = (facts.npus, facts.device_networks)
+    reasons = [answer.message for answer in unread if isinstance(answer, Unanswered)]
+    if isinstance(facts.npus, Unanswered):
+        npus = npu_smi.NpuMap(tuple(_npu(device) for device in node.devices))
+        facts = replace(facts, npus=Answered(npus), npu_list=NOT_ASKED)
+    reported = {network.device_id: network for network in value_of(facts.device_networks) or ()}
+    networks = []
+    for device in node.devices:
+        network = reported.pop(device.device_id, None)
+        if network is not None and isinstance(network.addresses, Unanswered) and device.device_ip:
+            reasons.append(network.addresses.message)
+        networks.append(_network(device, network))
     if not reasons:
         return facts
     return replace(
         facts,
-        npus=npus,
-        npu_list=facts.npu_list if npus is facts.npus else NOT_ASKED,
-        device_networks=Answered((*networks, *others)),
+        device_networks=Answered((*networks, *reported.values())),
         stated=tuple(dict.fromkeys(reasons)),
     )
 
 
-def _npu(device: Device) -> Npu:
-    return Npu(
+def _npu(device: Device) -> npu_smi.Npu:
+    return npu_smi.Npu(
         npu_id=device.device_id,
         chip_id=0,
         device_id=device.device_id,
@@ -410,22 +338,16 @@ def _npu(device: Device) -> Npu:
     )
 
 
-def _network(device: Device, facts: DeviceNetwork | None, reasons: list[str]) -> DeviceNetwork:
-    stated = tuple(
-        DeviceAddress(ip, _UNKNOWN_MASK) for ip in (device.device_ip or "").split(",") if ip
-    )
-    if facts is None:
+def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:
+    """The network of a device with the stated addresses, unless the tool reports its addresses."""
+    ips = [ip for ip in (device.device_ip or "").split(",") if ip]
+    stated = Answered(tuple(hccn_tool.DeviceAddress(ip, netmask="") for ip in ips))
+    if reported is None:
         return DeviceNetwork(
-            device_id=device.device_id,
-            addresses=Answered(stated),
-            link_up=NOT_ASKED,
-            tls_enabled=NOT_ASKED,
+            device_id=device.device_id, addresses=stated, link_up=NOT_ASKED, tls_enabled=NOT_ASKED
         )
-    if not isinstance(facts.addresses, Unanswered) or not stated:
-        return facts
-    reasons.append(facts.addresses.message)
-    link: Answer[bool] = NOT_ASKED if isinstance(facts.link_up, Unanswered) else facts.link_up
-    tls: Answer[bool] = (
-        NOT_ASKED if isinstance(facts.tls_enabled, Unanswered) else facts.tls_enabled
-    )
-    return replace(facts, addresses=Answered(stated), link_up=link, tls_enabled=tls)
+    if isinstance(reported.addresses, Answered) or not ips:
+        return reported
+    answers = {"link_up": reported.link_up, "tls_enabled": reported.tls_enabled}
+    unread = {name: NOT_ASKED for name, answer in answers.items() if isinstance(answer, Unanswered)}
+    return replace(reported, addresses=stated, **unread)  # type: ignore[arg-type] # by name

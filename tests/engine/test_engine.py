@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ascendboot.facts.parsers.software import Horovod, Ssh
+from ascendboot.facts.parsers.software import Horovod, Program
 from ascendboot.facts.parsers.system import Listener
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.report import Outcome
@@ -63,7 +63,7 @@ def test_setup_says_what_starts_jobs_and_why() -> None:
         (missing, "mpirun starts jobs: lab-1: there is no horovodrun beside python3", False),
     ):
         for node in ("lab-1", "lab-2"):
-            cluster.change(node, horovod=both, ssh=Answered(Ssh("/usr/bin/ssh", "9.2p1")))
+            cluster.change(node, horovod=both, ssh=Answered(Program("/usr/bin/ssh", "9.2p1")))
         report = cluster.walk()
         told = [(r.node, r.detail) for r in report.results if r.step == "launcher"]
         assert told == [("lab-1", words)]

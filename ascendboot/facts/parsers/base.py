@@ -1,4 +1,8 @@
-"""What all parsers share: sections of one script's output, and strict reading."""
+"""Shared by all parsers: sections of a script's output, and strict reading of lines.
+
+A parser raises NotUnderstoodError for output of an unknown form, and ToolError for a failure that
+the tool itself reports. Its parameter `tool` stands for the program in messages.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,20 @@ from ascendboot.errors import NotUnderstoodError, ToolError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_HEAD = re.compile(rb"@@ ([A-Za-z0-9_./-]+) ([0-9]{1,3}) ([0-9]{1,9})")
-_END = "end"
+_HEAD = re.compile(rb"@@ ([A-Za-z0-9_./-]+) ([0-9]{1,3}) ([0-9]{1,9})\n")
+
+
+class ToolMissingError(ToolError):
+    """The tool is not installed on the node."""
+
+
+class ToolBusyError(ToolError):
+    """The tool serves one caller at a time, and was busy until we gave up."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """What one question of the script gave back."""
+    """The output of one program in a script."""
 
     exit_code: int
     content: bytes
@@ -29,43 +40,22 @@ class Section:
 
 
 def split(output: bytes, tool: str) -> dict[str, Section]:
-    """The sections by name.
-
-    Raises:
-        NotUnderstoodError: the frame is broken, a name is there twice, or the end is missing.
-    """
+    """Splits the output of a script into sections by name; it must end with the section `end`."""
     sections: dict[str, Section] = {}
     position = 0
-    while _END not in sections:
-        end_of_head = output.find(b"\n", position)
-        head = output[position : end_of_head if end_of_head >= 0 else len(output)]
-        match = _HEAD.fullmatch(head)
-        start = end_of_head + 1
-        size = int(match[3]) if match else 0
-        is_whole = end_of_head >= 0 and output[start + size : start + size + 1] == b"\n"
-        if match is None or not is_whole or match[1].decode() in sections:
-            raise _broken(output, position, head, tool)
-        sections[match[1].decode()] = Section(int(match[2]), output[start : start + size])
-        position = start + size + 1
-    if position != len(output):
-        raise _broken(output, position, output[position:].split(b"\n")[0], tool)
-    del sections[_END]
+    while position < len(output) or "end" not in sections:
+        head = None if "end" in sections else _HEAD.match(output, position)
+        name = head[1].decode() if head else ""
+        end = head.end() + int(head[3]) if head else 0
+        if head is None or output[end : end + 1] != b"\n" or name in sections:
+            number = output.count(b"\n", 0, position) + 1
+            line = output[position:].split(b"\n", 1)[0].decode(errors="replace")
+            expected = "@@ NAME EXIT_CODE BYTES and as many bytes"
+            raise NotUnderstoodError(tool, number, line, expected)
+        sections[name] = Section(int(head[2]), output[head.end() : end])
+        position = end + 1
+    del sections["end"]
     return sections
-
-
-def _broken(output: bytes, position: int, line: bytes, tool: str) -> NotUnderstoodError:
-    number = output.count(b"\n", 0, position) + 1
-    return NotUnderstoodError(
-        tool, number, line.decode(errors="replace"), "@@ NAME EXIT_CODE BYTES and as many bytes"
-    )
-
-
-class ToolMissingError(ToolError):
-    """The tool is not installed on the node; nothing was asked of it."""
-
-
-class ToolBusyError(ToolError):
-    """The tool answers one caller at a time and kept saying so until we gave up."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +65,15 @@ class Line:
     number: int
     text: str
 
+    def match(self, form: re.Pattern[str], tool: str, expected: str) -> re.Match[str]:
+        """The match of `form` with the line, without the white space around it."""
+        found = form.fullmatch(self.text.strip())
+        if found is None:
+            raise self.not_understood(tool, expected)
+        return found
+
     def not_understood(self, tool: str, expected: str) -> NotUnderstoodError:
-        """The error that names this line; runs of white space are shown as one space."""
+        """The error that names this line; it shows runs of white space as one space."""
         return NotUnderstoodError(tool, self.number, " ".join(self.text.split()), expected)
 
 
@@ -86,44 +83,36 @@ def lines_of(text: str) -> tuple[Line, ...]:
     return tuple(Line(number, line) for number, line in numbered if line.strip())
 
 
-def within(lines: Sequence[Line], known: re.Pattern[str]) -> tuple[Line, ...]:
-    """The lines from the first to the last that begins as `known`; all where none does.
+def some_lines(
+    text: str, tool: str, expected: str, known: re.Pattern[str] | None = None
+) -> tuple[Line, ...]:
+    """The lines of an answer, at least one; with `known`, those that `within` returns."""
+    lines = lines_of(text)
+    if not lines:
+        raise NotUnderstoodError(tool, 1, "", expected)
+    return within(lines, known) if known else lines
 
-    A tool may warn before its answer or behind it. What stands between is part of the answer.
+
+def only_line(text: str, tool: str, expected: str, known: re.Pattern[str] | None = None) -> Line:
+    """The line of an answer that has one line."""
+    first, *rest = some_lines(text, tool, expected, known)
+    if rest:
+        raise rest[0].not_understood(tool, f"{expected} and nothing more")
+    return first
+
+
+def within(lines: Sequence[Line], known: re.Pattern[str]) -> tuple[Line, ...]:
+    """The lines from the first to the last that begins as `known`; all if no line does.
+
+    A tool may print warnings before and after its answer. Each line in between belongs to the
+    answer.
     """
-    return tuple(lines[_answer(lines, known)])
+    found = [at for at, line in enumerate(lines) if known.match(line.text)]
+    return tuple(lines[found[0] : found[-1] + 1] if found else lines)
 
 
 def around(text: str, known: re.Pattern[str]) -> tuple[Line, ...]:
     """The lines that `within` leaves out."""
     lines = lines_of(text)
-    answer = _answer(lines, known)
-    return (*lines[: answer.start], *lines[answer.stop :])
-
-
-def _answer(lines: Sequence[Line], known: re.Pattern[str]) -> slice:
-    found = [at for at, line in enumerate(lines) if known.match(line.text)]
-    return slice(found[0], found[-1] + 1) if found else slice(0, len(lines))
-
-
-def only_line_of(text: str, tool: str, expected: str) -> Line:
-    """The one line of a tool that prints one.
-
-    Raises:
-        NotUnderstoodError: there is none, or there are more.
-    """
-    return only_line(lines_of(text), tool, expected)
-
-
-def only_line(lines: Sequence[Line], tool: str, expected: str) -> Line:
-    """As `only_line_of`, of lines."""
-    if not lines:
-        raise nothing_printed(tool, expected)
-    if len(lines) > 1:
-        raise lines[1].not_understood(tool, f"{expected} and nothing more")
-    return lines[0]
-
-
-def nothing_printed(tool: str, expected: str) -> NotUnderstoodError:
-    """The error for a tool that printed nothing where something must be."""
-    return NotUnderstoodError(tool, 1, "", expected)
+    answer = set(within(lines, known))
+    return tuple(line for line in lines if line not in answer)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ascendboot.facts.node_facts import Code, Disk
-from ascendboot.facts.parsers.software import OpenMpi, Python
+from ascendboot.facts.parsers.software import Program
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered, Clock
 from tests.unit.checks.well import FULL, TWO, cluster, facts, judged, node, second, system
@@ -17,8 +17,8 @@ SAME_VERSION = "Install the same version on all nodes."
 
 def test_versions_that_differ_name_the_few() -> None:
     wish = cluster(*(node(i) for i in range(1, 17)))
-    older = OpenMpi("/usr/bin/mpirun", "4.1.4")
-    newer = OpenMpi("/usr/bin/mpirun", "4.1.5")
+    older = Program("/usr/bin/mpirun", "4.1.4")
+    newer = Program("/usr/bin/mpirun", "4.1.5")
     seen = [facts(i, openmpi=Answered(older if i in (3, 14) else newer)) for i in range(1, 17)]
     assert judged(wish, *seen) == [
         (
@@ -29,7 +29,7 @@ def test_versions_that_differ_name_the_few() -> None:
 
 
 def test_versions_of_another_series_are_an_error() -> None:
-    assert second(python=Answered(Python("/usr/bin/python3", "3.7.5"))) == [
+    assert second(python=Answered(Program("/usr/bin/python3", "3.7.5"))) == [
         (
             "python-differs error lab-[1-2]: lab-1 has Python 3.10.4, lab-2 has 3.7.5. "
             f"{SAME_VERSION}"
@@ -38,7 +38,7 @@ def test_versions_of_another_series_are_an_error() -> None:
 
 
 def test_open_mpi_5_is_not_supported_yet() -> None:
-    five = Answered(OpenMpi("/usr/bin/mpirun", "5.0.3"))
+    five = Answered(Program("/usr/bin/mpirun", "5.0.3"))
     assert judged(TWO, facts(1, openmpi=five), facts(2, openmpi=five)) == [
         (
             "openmpi-unsupported error lab-[1-2]: Open MPI 5.0.3 is not supported yet by this "
@@ -48,7 +48,7 @@ def test_open_mpi_5_is_not_supported_yet() -> None:
 
 
 def test_open_mpi_at_different_places() -> None:
-    assert second(openmpi=Answered(OpenMpi("/usr/local/openmpi/bin/mpirun", "4.1.5"))) == [
+    assert second(openmpi=Answered(Program("/usr/local/openmpi/bin/mpirun", "4.1.5"))) == [
         (
             "openmpi-path-differs warning lab-[1-2]: lab-1 has mpirun at /usr/bin/mpirun, "
             "lab-2 has /usr/local/openmpi/bin/mpirun. "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ascendboot.checks.launchers import choose_launcher
-from ascendboot.facts.parsers.software import Horovod, Ssh, Torch
+from ascendboot.facts.parsers.software import Horovod, Program, Torch
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.cluster import LauncherChoice
 from tests.unit.checks import well
@@ -17,7 +17,7 @@ RUN = "/opt/py/bin/horovodrun"
 WORKS = Answered(Horovod(RUN, "0.28.1", has_mpi=True))
 THERE = Answered(Horovod(RUN, "0.28.1"))
 MISSING = Unanswered("missing", "could not find Horovod: there is no horovodrun beside python3")
-SSH = Answered(Ssh("/usr/bin/ssh", "9.2p1"))
+SSH = Answered(Program("/usr/bin/ssh", "9.2p1"))
 STATED = replace(well.TWO, launcher="horovod")
 
 
@@ -148,7 +148,7 @@ def test_a_stated_horovod_must_be_on_all_nodes_with_mpi() -> None:
 
 
 def test_13_an_ssh_that_does_not_know_our_options_is_named_on_the_primary_alone() -> None:
-    old, enough = (Answered(Ssh("/usr/bin/ssh", version)) for version in ("7.2p2", "7.4p1"))
+    old, enough = (Answered(Program("/usr/bin/ssh", version)) for version in ("7.2p2", "7.4p1"))
     assert well.judged(well.TWO, well.facts(1, ssh=enough), well.facts(2, ssh=old)) == []
     assert well.judged(well.TWO, well.facts(1, ssh=old), well.facts(2)) == [
         (

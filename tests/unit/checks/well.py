@@ -11,7 +11,7 @@ from ascendboot.facts.node_facts import Disk, NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
 from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
-from ascendboot.facts.parsers.software import OpenMpi, Python, Sshd
+from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
 from ascendboot.facts.query import Answered, Clock
 from ascendboot.model.cluster import Cluster, Node, SshAccess
@@ -107,8 +107,8 @@ def facts(number: int, **changes: Any) -> NodeFacts:
         hccn_conf=Answered(HccnConf({i: f"198.19.{number}.{i}" for i in range(8)})),
         listeners=Answered(()),
         sshd=Answered(Sshd("/usr/sbin/sshd", "9.2p1")),
-        openmpi=Answered(OpenMpi("/usr/bin/mpirun", "4.1.5")),
-        python=Answered(Python("/usr/bin/python3", "3.10.4")),
+        openmpi=Answered(Program("/usr/bin/mpirun", "4.1.5")),
+        python=Answered(Program("/usr/bin/python3", "3.10.4")),
         disk=Answered(Disk(base=FULL, tmp=FULL)),
         **npus(*range(8)),
         **networks(number),

@@ -13,7 +13,7 @@ import pytest
 
 from ascendboot.facts.node_facts import Code, Disk, NodeFacts, host_queries, queries, work_queries
 from ascendboot.facts.parsers import system as system_parser
-from ascendboot.facts.parsers.software import OpenMpi, Python, Sshd
+from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, query
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.transport.api import Command, Effect
@@ -164,8 +164,8 @@ def test_this_machine_answers(here: Here) -> None:
     assert isinstance(found.interfaces, Answered)
     assert "lo" in {interface.name for interface in found.interfaces.value}
     assert isinstance(found.listeners, Answered)
-    assert found.python == Answered(Python(f"{here.folder}/python3", "3.7.5"))
-    assert found.openmpi == Answered(OpenMpi(f"{here.folder}/mpirun", "4.1.5"))
+    assert found.python == Answered(Program(f"{here.folder}/python3", "3.7.5"))
+    assert found.openmpi == Answered(Program(f"{here.folder}/mpirun", "4.1.5"))
     assert found.sshd == Answered(Sshd(f"{here.folder}/sshd", "9.2p1"))
     assert found.code == Answered(Code(path=str(here.folder), exists=True, readable=True))
     assert isinstance(found.disk, Answered)
@@ -259,7 +259,7 @@ def test_sshd_tells_of_an_account_that_it_lets_nobody_into() -> None:
     assert canned(sections, "sshd") == Answered(found)
 
 
-SCRIPT = "the script that asks the node: line"
+SCRIPT = "the script that queries the node: line"
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ SCRIPT = "the script that asks the node: line"
         (
             "python",
             {"python": (0, "bin/python3"), "python_version": (0, "Python 3.7.5")},
-            'path of Python: line 1 not understood: "bin/python3"; expected an absolute path',
+            'path of python: line 1 not understood: "bin/python3"; expected an absolute path',
         ),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.parsers.software import Horovod, Ssh
+from ascendboot.facts.parsers.software import Horovod, Program
 from ascendboot.facts.query import Answered
 from ascendboot.hccl.profiles import (
     LIMITS,
@@ -76,7 +76,7 @@ def test_each_node_gets_its_own_nic_and_paths() -> None:
 
 def test_horovodrun_gets_the_paths_of_the_profile() -> None:
     horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
-    facts = well.facts(1, horovod=horovod, ssh=Answered(Ssh("/usr/bin/ssh", "9.2p1")))
+    facts = well.facts(1, horovod=horovod, ssh=Answered(Program("/usr/bin/ssh", "9.2p1")))
     own = Installed(base=PurePosixPath("/var/lib/ascendboot/lab"))
     for profile, wanted in (("none", {}), ("rec-sdk-tf", profile_paths("rec-sdk-tf", PACKAGES))):
         wish = well.cluster(well.node(1), profile=profile)
