@@ -104,6 +104,17 @@ def job_findings(jobs: Mapping[str, Collection[str]], why: str) -> Iterable[Find
         )
 
 
+def one_session(node: str) -> Finding:
+    """A node that opens one session per connection; a job has one for each of its logs and more."""
+    return error(
+        "one-session",
+        (node,),
+        "could not open a second session on the connection: the system's sshd allows one "
+        "(MaxSessions 1), and every job needs more",
+        "Set MaxSessions 10 in its sshd_config and reload it",
+    )
+
+
 def open_above(node_facts: Iterable[tuple[str, Installed]]) -> Iterator[Finding]:
     """Folders above the cluster's in which others could replace files; they are never changed.
 

@@ -13,6 +13,7 @@ from ascendboot.checks.hosts import (
     elsewhere_findings,
     job_findings,
     left_findings,
+    one_session,
     set_up_elsewhere,
 )
 from ascendboot.errors import NodeError
@@ -26,7 +27,7 @@ from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluste
 from ascendboot.setup.context import Context, Templates
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
-from ascendboot.setup.results import Progress, failed, from_findings, ok
+from ascendboot.setup.results import Progress, failed, found, from_findings, ok
 from ascendboot.transport.api import HostSide, Sides, Transport
 
 if TYPE_CHECKING:
@@ -117,15 +118,17 @@ def query_node(
     ).after(lock)
 
 
+class _FoundError(NodeError):
+    """A finding because of which a node is not queried any further."""
+
+    def __init__(self, node: str, finding: Finding) -> None:
+        super().__init__(node, finding.text)
+        self.finding = finding
+
+
 def _refuse_one_session(host: HostSide) -> None:
-    """A job needs one session for its output and more for its control."""
     if host.has_one_session:
-        raise NodeError(
-            host.node,
-            "could not open a second session on the connection: the system's sshd allows one "
-            "(MaxSessions 1), and every job needs more; set MaxSessions 10 in its sshd_config and "
-            "reload it",
-        )
+        raise _FoundError(host.node, one_session(host.node))
 
 
 def left_behind(cluster: Cluster, former: Node, host: HostSide) -> str:
@@ -255,7 +258,9 @@ class Survey:
         results: list[StepResult] = []
         for node in self.cluster.nodes:
             answer = answers.get(node.name)
-            if isinstance(answer, NodeError):
+            if isinstance(answer, _FoundError):
+                results += found("ask", "questions", {}, [answer.finding])
+            elif isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
             elif answer is not None:
                 answered[node.name] = answer

@@ -133,13 +133,16 @@ def test_a_node_whose_proof_fails_is_named_and_the_others_are_proved() -> None:
     assert {r.node for r in report.results if r.phase == "network"} == {"lab-1", "lab-2", "lab-3"}
 
 
-def test_hostile_16_a_node_that_opens_one_session_is_named() -> None:
+def test_item_16_a_node_that_opens_one_session_is_a_finding() -> None:
     cluster = ready()
     cluster.nodes[1].has_one_session = True
     for report in (cluster.check(), cluster.walk()):
         [bad] = [r for r in report.results if r.outcome is Outcome.FAILED]
-        assert (bad.node, bad.phase) == ("lab-2", "ask")
+        assert (bad.node, bad.phase, bad.step) == ("lab-2", "ask", "one-session")
         assert "allows one (MaxSessions 1)" in bad.detail
+        assert bad.cause is not None
+        assert (bad.cause.id, bad.cause.level) == ("one-session", "error")
+        assert bad.cause.remedy.startswith("Set MaxSessions 10")
 
 
 def test_one_node_has_no_network_to_prove() -> None:
