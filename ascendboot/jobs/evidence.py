@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from signal import SIGTERM
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ascendboot.jobs.error_codes import code_in, is_of_a_peer, known_words
-from ascendboot.jobs.progress import PRECISION_S, Progress
+from ascendboot.jobs.error_codes import is_of_a_peer, known_words
+from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
 from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank, rank_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ascendboot.launch.events import RankEnded
@@ -22,42 +24,114 @@ if TYPE_CHECKING:
     from ascendboot.model.job import RankEnd
 
 
-class Kind(Enum):
-    """What a piece of evidence says about its rank."""
+class ErrorKind(Enum):
+    """What an error means for its rank."""
 
-    ENDED = "ended"
-    """It ended with `exit_code` before it was being ended."""
-    ENDED_BY_US = "ended by us"
-    """It ended with `exit_code` after the ranks of its node were being ended on purpose."""
-    KILLED = "killed"
-    """The launcher recorded that a signal ended it; its own record is missing."""
     OWN = "own"
-    """It logged an error of its own."""
+    """An error of its own."""
     LATE = "late"
-    """It logged an error when it was already being ended."""
+    """An error when it was already being ended: no cause, but maybe the same error."""
     PEER = "peer"
-    """It logged that another rank is gone or does not answer."""
+    """Another rank is gone or does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One observation of one rank."""
+class RankError:
+    """The first error that a rank logged. Times are seconds since 1970 by the operator's clock."""
 
-    kind: Kind
-    rank: int
+    kind: ErrorKind
     at: float | None = None
-    """Seconds since 1970 by the operator's clock; None where the time is not known."""
+    """None where the time is not known."""
     precision_s: float = 0.0
     """It may have happened so much earlier."""
-    exit_code: int | None = None
     words: str = ""
     source: str = ""
     blames: tuple[int, ...] = ()
     """Ranks that its output names as missing."""
     blamed_nodes: tuple[str, ...] = ()
     """Nodes on which it misses some rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEvidence:
+    """What is known of the failure of one rank."""
+
+    rank: int
+    node: str
+    device: int
+    exit_code: int | None = None
+    """As a shell reports it; None: its end was not recorded."""
+    ended_at: float | None = None
+    is_ended_by_us: bool = False
+    """Whether the ranks of its node were being ended on purpose when it ended."""
+    is_killed_unseen: bool = False
+    """Whether only the launcher recorded its end."""
     out_of_memory: bool = False
     """The kernel ended processes for want of memory on its node while it ran."""
+    error: RankError | None = None
+
+    @property
+    def own(self) -> RankError | None:
+        """An error of its own."""
+        return self.error if self.error and self.error.kind is ErrorKind.OWN else None
+
+    @property
+    def peer(self) -> RankError | None:
+        """Its error about another rank."""
+        return self.error if self.error and self.error.kind is ErrorKind.PEER else None
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it."""
+        return None if self.exit_code is None else signal_of(self.exit_code)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if self.exit_code is None:
+            return "with no end that was seen"
+        words = f"with signal {self.signal}" if self.signal else f"with exit code {self.exit_code}"
+        return f"and was ended later, {words}" if self.is_ended_by_others else words
+
+    @property
+    def is_ended_by_others(self) -> bool:
+        """Whether it had an error and was ended later: then its end does not date the failure."""
+        return self.is_ended_by_us or (self.own is not None and self.signal == SIGTERM)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed, and not because it was ended on purpose."""
+        return bool(self.exit_code) and not self.is_ended_by_us
+
+    @property
+    def failed_at(self) -> float | None:
+        """When it failed: its first error or its end, whichever came first; None: unknown."""
+        first = self.own or self.peer
+        times = [first.at if first else None]
+        if self.exit_code and not self.is_ended_by_others:
+            times.append(self.ended_at)
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def precision_s(self) -> float:
+        """By how much it may have failed earlier than that."""
+        first = self.own or self.peer
+        return first.precision_s if first else 0.0
+
+    @property
+    def words(self) -> str:
+        """The text of its error."""
+        first = self.own or self.peer
+        return first.words if first else ""
+
+    @property
+    def source(self) -> str:
+        """Where its error, or else its end, is recorded."""
+        if first := self.own or self.peer:
+            return first.source
+        if self.is_killed_unseen:
+            return "launcher.log"
+        return "" if self.exit_code is None else "events"
 
 
 _LOOKED_AT: Final = 120
@@ -80,53 +154,41 @@ _FORMS: Final = (
 
 
 def time_in(line: str, *, zone_s: int | None, until: float | None) -> float | None:
-    """Seconds since 1970 by the clock that wrote it; None where the line tells no time.
+    """The time on a line: seconds since 1970 by the clock of its node; None where there is none.
 
     `zone_s` is how far the local time there is ahead of UTC; None: not known, then a time without
     a zone is none. `until` is when the rank ended, by the same clock: what claims to be later, or
     older than a year, is no time of this job.
     """
     for form in _FORMS:
-        match = form.search(line, 0, _LOOKED_AT)
-        if match is None:
-            continue
-        at = _seconds(match.groupdict(), zone_s, until)
-        if at is None or until is None or -_OLDEST_S < at - until < _SLACK_S:
-            return at
+        if match := form.search(line, 0, _LOOKED_AT):
+            at = _seconds(match.groupdict(), zone_s, until)
+            if at is None or until is None or -_OLDEST_S < at - until < _SLACK_S:
+                return at
     return None
 
 
-def _seconds(parts: dict[str, str | None], zone_s: int | None, until: float | None) -> float | None:
-    zone = _zone(parts.get("z"), zone_s)
-    if zone is None:
-        return None
-    year = parts.get("Y")
-    if year is not None:
-        return _timestamp(int(year), parts, zone)
-    if until is None:
-        return None
-    this = datetime.fromtimestamp(until, zone).year
-    candidates = (_timestamp(number, parts, zone) for number in (this, this - 1))
-    return next((at for at in candidates if at is not None and at < until + _SLACK_S), None)
+def _seconds(parts: dict[str, str], zone_s: int | None, until: float | None) -> float | None:
+    with suppress(ValueError):  # no such day, hour or zone
+        if written := parts.get("z"):
+            zone = datetime.strptime(written, "%z").tzinfo
+        elif zone_s is not None:
+            zone = timezone(timedelta(seconds=zone_s))
+        else:
+            return None
+        if year := parts.get("Y"):
+            return _timestamp(int(year), parts, zone)
+        if until is not None:
+            this_year = datetime.fromtimestamp(until, zone).year
+            at = _timestamp(this_year, parts, zone)
+            return at if at < until + _SLACK_S else _timestamp(this_year - 1, parts, zone)
+    return None
 
 
-def _zone(written: str | None, zone_s: int | None) -> timezone | None:
-    if written == "Z":
-        return timezone.utc
-    if written:
-        hours, minutes = int(written[1:3]), int(written[-2:])
-        sign = -1 if written[0] == "-" else 1
-        return timezone(sign * timedelta(hours=hours, minutes=minutes))
-    return None if zone_s is None else timezone(timedelta(seconds=zone_s))
-
-
-def _timestamp(year: int, parts: dict[str, str | None], zone: timezone) -> float | None:
-    month, day, hour, minute, second = (int(parts[name] or 0) for name in "MDhms")
+def _timestamp(year: int, parts: dict[str, str], zone: tzinfo | None) -> float:
+    month, day, hour, minute, second = (int(parts[name]) for name in "MDhms")
     fraction = (parts.get("f") or "0").replace(".", "")
-    try:
-        whole = datetime(year, month, day, hour, minute, second, tzinfo=zone)
-    except ValueError:
-        return None
+    whole = datetime(year, month, day, hour, minute, second, tzinfo=zone)
     return whole.timestamp() + float(f"0.{fraction}")
 
 
@@ -199,8 +261,7 @@ _CONNECTED: Final = re.compile(r"connected rankinfo\[LINE \d{1,5}\]: ([\[\]\d, ]
 _WHOLE: Final = re.compile(r"[\[ ,](\d{1,16})(?=[\], ])")
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """The ranks and nodes of the job that an output names as missing."""
 
     ranks: tuple[int, ...] = ()
@@ -233,21 +294,27 @@ class Peers:
         An address of a device decides before a number: numbers are those of one communicator.
         They count only where nothing shows that it is another than that of all ranks.
         """
-        are_of_the_job = self._numbers_count(text, rank.rank)
+        writers = {int(a or b) for a, b in _OWN.findall(text)}
+        sizes = {int(size) for size in _SIZE.findall(text)}
+        numbers_count = writers <= {rank.rank} and sizes <= {self._size} and not _GROUP.search(text)
         ranks: set[int] = set()
         nodes: set[str] = set()
-        for match in _matches(text):
+        for match in (m for form in (*_PEER_FORMS, *_PLACES) for m in form.finditer(text)):
             parts = match.groupdict()
             place = self._at(parts)
             if place is not None:
                 ranks.add(place)
-            elif parts.get("ranks"):
-                ranks |= self._numbers(parts["ranks"]) if are_of_the_job else set()
+            elif listed := parts.get("ranks"):
+                numbers = (part.strip()[-9:] for part in listed.split(","))
+                ranks.update(int(n) for n in numbers if numbers_count and n.isdecimal())
             elif node := self._nodes.get((parts.get("host") or "").lower()):
                 nodes.add(node)
-        if are_of_the_job:
-            ranks |= self._not_connected(text)
-        return Named(tuple(sorted(ranks - {rank.rank})), tuple(sorted(nodes)))
+        if numbers_count and sizes and (connected := _CONNECTED.findall(text)):
+            # The root logs who connected; the others did not.
+            came = {int(number) for line in connected for number in _WHOLE.findall(line)}
+            ranks.update(set(range(self._size)) - came)
+        ranks &= set(range(self._size)) - {rank.rank}
+        return Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
 
     def _at(self, parts: dict[str, str | None]) -> int | None:
         """The rank of a device's address, or of a server's address and a device id."""
@@ -259,28 +326,6 @@ class Peers:
         device = parts.get("device")
         return None if node is None or not device else self._by_device.get((node, int(device)))
 
-    def _numbers_count(self, text: str, own: int) -> bool:
-        owns = {int(a or b) for a, b in _OWN.findall(text)}
-        sizes = {int(size) for size in _SIZE.findall(text)}
-        return owns <= {own} and sizes <= {self._size} and not _GROUP.search(text)
-
-    def _numbers(self, listed: str | None) -> set[int]:
-        numbers = (part.strip() for part in (listed or "").split(","))
-        return {n for part in numbers if part.isdigit() and (n := int(part[-9:])) < self._size}
-
-    def _not_connected(self, text: str) -> set[int]:
-        """The ranks that did not connect to the root, where it logs how many should have."""
-        lines = _CONNECTED.findall(text)
-        if not lines or not _SIZE.search(text):
-            return set()
-        came = {int(number) for line in lines for number in _WHOLE.findall(line)}
-        return set(range(self._size)) - came
-
-
-def _matches(text: str) -> Iterator[re.Match[str]]:
-    for form in (*_PEER_FORMS, *_PLACES):
-        yield from form.finditer(text)
-
 
 _CALM: Final = 20
 """So many ordinary lines between two errors: the first was overcome before the second came."""
@@ -288,6 +333,7 @@ _OVERCOME: Final = 200
 """So many ordinary lines after an error: the rank went on, it is no cause."""
 _LONGEST: Final = 300
 _MESSAGE_LINES: Final = 6
+_TRACEBACK_LINES: Final = 400
 
 _PREFIX: Final = re.compile(r"(?:\[rank\d+\]: ?|\[\d+,\d+\]<std(?:err|out)>: ?)+")
 _TRACEBACK: Final = re.compile(r"\s*Traceback \(most recent call last\):")
@@ -322,38 +368,52 @@ class ErrorInLog:
     """Everything around it that belongs to this trouble: whom it names may stand in any line."""
 
 
-@dataclass
-class _Found:
-    said: ErrorInLog
-    line: int
-    """Number of its first line."""
-    strong: bool
-    calm_before: int
-    """Ordinary lines since the error before it."""
-    calm_after: int = 0
+class _Found(NamedTuple):
+    """One error among the lines of a log."""
+
+    number: int
+    """Of its first line."""
+    text: str
+    is_strong: bool
+    """False for a line that is only marked as an error."""
+    calm: int
+    """Ordinary lines before it."""
 
 
 def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
-    """The first error of the last trouble in the end of a log; None where it tells of none.
+    """The first error of the last trouble in the end of a log; None where there is none.
 
     `begins_at` is where in the log `tail` begins. What came before twenty ordinary lines is another
     trouble; what is followed by two hundred is none.
     """
-    lines = _lines(tail, begins_at)
-    found = [f for f in _errors(lines) if f.calm_after <= _OVERCOME]
+    raw_lines = tail.split(b"\n")
+    lines = [raw.decode(errors="replace").rstrip("\r") for raw in raw_lines]
+    lines = [_PREFIX.sub("", line, count=1) if line.startswith("[") else line for line in lines]
+    found, calm = _errors(lines)
     trouble: list[_Found] = []
-    for one in reversed(found):
-        trouble.insert(0, one)
-        if one.calm_before > _CALM:
+    for one in reversed([one for one in found if calm - one.calm <= _OVERCOME]):
+        if trouble and trouble[0].calm - one.calm > _CALM:
             break
+        trouble.insert(0, one)
     if not trouble:
         return None
-    strong = [one for one in trouble if one.strong]
-    said = (strong or trouble)[0].said
-    text = "\n".join(line for _, line in lines[max(0, trouble[0].line - _CALM) :])
-    # Lines that are only marked as errors say less than one that names a peer.
-    of_a_peer = said.of_a_peer or (not strong and names_a_peer(text))
-    return replace(said, of_a_peer=of_a_peer, trouble=text)
+    first = next((one for one in trouble if one.is_strong), trouble[0])
+    around = "\n".join(lines[max(0, trouble[0].number - _CALM) :])
+    message = first.text.strip().splitlines()
+    words, known = message[0], known_words(first.text)
+    line_known = next((ln.strip() for ln in message if known and known_words(ln) is known), words)
+    if line_known != words:
+        words = f"{words[: _LONGEST // 2]} … {line_known}"
+    line = lines[first.number]
+    return ErrorInLog(
+        words=words[:_LONGEST],
+        line=next((one for one in (line, *message) if _TIME.search(one)), line),
+        offset=begins_at + sum(len(raw) + 1 for raw in raw_lines[: first.number]),
+        # Lines that are only marked as errors say less than one that names a peer.
+        of_a_peer=(known is not None and known.of_a_peer)
+        or names_a_peer(first.text if first.is_strong else around),
+        trouble=around,
+    )
 
 
 def without_numbers(words: str) -> str:
@@ -361,79 +421,46 @@ def without_numbers(words: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", words)
 
 
-def _errors(lines: list[tuple[int, str]]) -> list[_Found]:
+def _errors(lines: list[str]) -> tuple[list[_Found], int]:
+    """All errors, and the number of ordinary lines."""
     found: list[_Found] = []
-    number, calm, chained = 0, 0, False
+    number, calm, is_chained = 0, 0, False
     while number < len(lines):
-        offset, line = lines[number]
-        took, text, strong = _error_at([text for _, text in lines[number : number + 400]])
-        if not took:
-            chained = chained or line.startswith(_CHAINED)
-            if line.strip() and not line.startswith((*_CHAINED, " ", "\t")):
-                calm += 1
+        line = lines[number]
+        end, text, is_strong = _error_at(lines, number)
+        if end == number:
+            is_chained = is_chained or line.startswith(_CHAINED)
+            calm += bool(line.strip()) and not line.startswith((*_CHAINED, " ", "\t"))
             number += 1
             continue
-        if not (_ENDED.search(text) or (chained and found)):
-            found.append(_Found(_error_of(text, line, offset), number, strong, calm))
-            for before in found[:-1]:
-                before.calm_after += calm
-            calm = 0
-        chained = False
-        number += took
-    for one in found:
-        one.calm_after += calm
-    return found
+        if not (_ENDED.search(text) or (is_chained and found)):
+            found.append(_Found(number, text, is_strong, calm))
+        is_chained = False
+        number = end
+    return found, calm
 
 
-def _lines(tail: bytes, begins_at: int) -> list[tuple[int, str]]:
-    lines, offset = [], begins_at
-    for raw in tail.split(b"\n"):
-        text = raw.decode(errors="replace").rstrip("\r")
-        lines.append((offset, _PREFIX.sub("", text, count=1) if text.startswith("[") else text))
-        offset += len(raw) + 1
-    return lines
-
-
-def _error_at(lines: list[str]) -> tuple[int, str, bool]:
-    """How many lines the error takes that begins with the first, its text, whether it is sure."""
-    first = lines[0]
+def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:
+    """Where the error ends that begins on this line, its text, and whether it is certain."""
+    first = lines[at]
     if _TRACEBACK.match(first):
-        return _traceback(lines)
-    if is_of_a_peer(first) or known_words(first) or code_in(first) or _STRONG.search(first):
-        return 1, first, True
-    if _EXCEPTION.match(first):
-        return _with_message(lines, 0)
-    return (1, first, False) if _WEAK.search(first) else (0, "", False)
-
-
-def _traceback(lines: list[str]) -> tuple[int, str, bool]:
-    for number, line in enumerate(lines[1:], 1):
-        if line.strip() and not line.startswith((" ", "\t")):
-            return _with_message(lines, number)
-    return len(lines), lines[0].strip(), True
-
-
-def _with_message(lines: list[str], number: int) -> tuple[int, str, bool]:
-    """The exception on this line and what it goes on to say."""
-    text = [lines[number]]
-    for line in lines[number + 1 : number + _MESSAGE_LINES]:
-        if not line.strip() or not _GOES_ON.match(line):
+        last = min(at + _TRACEBACK_LINES, len(lines))
+        inside = (" ", "\t")
+        at = next(
+            (n for n in range(at + 1, last) if lines[n].strip() and lines[n][0] not in inside), last
+        )
+        if at == last:
+            return last, first.strip(), True
+    elif known_words(first) or _STRONG.search(first):
+        return at + 1, first, True
+    elif not _EXCEPTION.match(first):
+        return (at + 1, first, False) if _WEAK.search(first) else (at, "", False)
+    end = at + 1
+    while end < min(at + _MESSAGE_LINES, len(lines)):
+        if not lines[end].strip() or not _GOES_ON.match(lines[end]):
             break
-        text.append(line)
-    return number + len(text), "\n".join(text), True
-
-
-def _error_of(text: str, line: str, offset: int) -> ErrorInLog:
-    first, *rest = lines = text.strip().splitlines()
-    known = known_words(text)
-    line_known = next((one.strip() for one in lines if known and known_words(one) is known), first)
-    words = first if line_known == first else f"{first[: _LONGEST // 2]} … {line_known}"
-    return ErrorInLog(
-        words=words[:_LONGEST],
-        line=next((one for one in (line, first, *rest) if _TIME.search(one)), line),
-        offset=offset,
-        of_a_peer=is_of_a_peer(text) or names_a_peer(text),
-    )
+        end += 1
+    return end, "\n".join(lines[at:end]), True
 
 
 TAIL_BYTES: Final = 65_536
@@ -457,76 +484,74 @@ class Collector:
         self._folder = folder
         self._clocks = clocks
         self._peers = Peers(plan)
-        self._zones = {
-            rank.node: end.zone_s
-            for rank in plan.ranks
-            if (end := progress.ended.get(rank.rank)) is not None and end.zone_s is not None
-        }
+        ends = ((rank.node, progress.ended.get(rank.rank)) for rank in plan.ranks)
+        self._zones = {node: end.zone_s for node, end in ends if end and end.zone_s is not None}
 
-    def evidence(self, ends: tuple[RankEnd, ...]) -> Iterator[Evidence]:
-        """All evidence; `ends` with what only the launcher saw."""
-        for rank, end in zip(self._plan.ranks, ends, strict=True):
-            seen = self._progress.ended.get(rank.rank)
-            if seen is not None:
-                yield self._ended(rank, seen)
-            elif end.exit_code:
-                yield Evidence(
-                    kind=Kind.KILLED, rank=rank.rank, exit_code=end.exit_code, source="launcher.log"
-                )
-            if seen is None or seen.exit_code:
-                yield from self._words(rank, seen)
+    def evidence(self, ends: Sequence[RankEnd]) -> list[RankEvidence]:
+        """The evidence of each rank; `ends` also has what only the launcher saw."""
+        return [
+            self._of_rank(rank, end, self._progress.ended.get(rank.rank))
+            for rank, end in zip(self._plan.ranks, ends, strict=True)
+        ]
 
-    def _ended(self, rank: PlannedRank, seen: RankEnded) -> Evidence:
-        by_us = self._progress.was_ended(rank.rank, self._plan.nodes.index(rank.node))
-        return Evidence(
-            kind=Kind.ENDED_BY_US if by_us else Kind.ENDED,
+    def _of_rank(self, rank: PlannedRank, end: RankEnd, seen: RankEnded | None) -> RankEvidence:
+        ended_at = None if seen is None else self._clocks.here(rank.node, seen.at)
+        node_rank = self._plan.nodes.index(rank.node)
+        return RankEvidence(
             rank=rank.rank,
-            at=self._on_our_clock(rank, seen.at),
-            exit_code=seen.exit_code,
-            source="events",
-            out_of_memory=seen.out_of_memory,
+            node=rank.node,
+            device=rank.device_id,
+            exit_code=end.exit_code,
+            ended_at=ended_at,
+            is_ended_by_us=self._progress.was_ended(rank.rank, node_rank),
+            is_killed_unseen=seen is None and bool(end.exit_code),
+            out_of_memory=seen is not None and seen.out_of_memory,
+            error=self._error(rank, seen, ended_at) if seen is None or seen.exit_code else None,
         )
 
-    def _words(self, rank: PlannedRank, seen: RankEnded | None) -> Iterator[Evidence]:
-        filed = self._error_file(rank)
-        said = self._error_in_log(rank)
-        if said is not None:
-            at, precision_s = self._time(rank, seen, said)
-            late = at is not None and at - precision_s >= self._ending_started(rank)
-            if at is None and filed is not None:
-                at, precision_s = filed.at, filed.precision_s
-            yield Evidence(
-                kind=Kind.PEER if said.of_a_peer else Kind.LATE if late else Kind.OWN,
-                rank=rank.rank,
-                at=at,
-                precision_s=precision_s,
-                words=said.words,
-                source=rank_log(rank.rank),
-                **self._blames(said.trouble, rank) if said.of_a_peer else {},
-            )
-        elif filed is not None:
-            yield filed
-
-    def _error_in_log(self, rank: PlannedRank) -> ErrorInLog | None:
+    def _error(
+        self, rank: PlannedRank, seen: RankEnded | None, ended_at: float | None
+    ) -> RankError | None:
+        """What the log of a rank tells, or else its error file."""
+        filed = self._filed(rank, ended_at)
         path = self._folder / rank_log(rank.rank)
         tail, begins_at = tail_of(path, since=self._progress.log_begins.get(rank.rank, 0))
-        return error_in(tail, begins_at=begins_at)
+        logged = error_in(tail, begins_at=begins_at)
+        if logged is None:
+            return filed
+        at, precision_s = self._time(rank, logged, seen)
+        at = _earliest(at, ended_at)
+        node_rank = self._plan.nodes.index(rank.node)
+        ending = self._clocks.here(rank.node, self._progress.ending_started(rank.rank, node_rank))
+        is_late = at is not None and at - precision_s >= ending
+        if at is None and filed is not None:
+            at, precision_s = filed.at, filed.precision_s
+        kind = ErrorKind.LATE if is_late else ErrorKind.OWN
+        named = self._peers.named_in(logged.trouble, rank) if logged.of_a_peer else Named()
+        return RankError(
+            kind=ErrorKind.PEER if logged.of_a_peer else kind,
+            at=at,
+            precision_s=precision_s,
+            words=logged.words,
+            source=rank_log(rank.rank),
+            blames=named.ranks,
+            blamed_nodes=named.nodes,
+        )
 
     def _time(
-        self, rank: PlannedRank, seen: RankEnded | None, said: ErrorInLog
+        self, rank: PlannedRank, logged: ErrorInLog, seen: RankEnded | None
     ) -> tuple[float | None, float]:
         """When it was logged, and by how much that may be too late."""
-        ended = None if seen is None else self._on_our_clock(rank, seen.at)
-        zone_s = self._zones.get(rank.node)
-        written = time_in(said.line, zone_s=zone_s, until=None if seen is None else seen.at)
-        if written is not None:
-            whole = _SECOND if written.is_integer() else 0.0  # then it was within that second
-            return _not_after(self._on_our_clock(rank, written + whole), ended), whole
-        arrivals = self._progress.arrivals.get(rank_log(rank.rank))
-        came = None if arrivals is None else arrivals.of(said.offset)
-        return (None, 0.0) if came is None else (_not_after(came, ended), PRECISION_S)
+        zone_s, until = self._zones.get(rank.node), None if seen is None else seen.at
+        written = time_in(logged.line, zone_s=zone_s, until=until)
+        if written is None:
+            arrivals = self._progress.arrivals.get(rank_log(rank.rank))
+            came = None if arrivals is None else arrivals.of(logged.offset)
+            return came, 0.0 if came is None else PRECISION_S
+        whole = _SECOND if written.is_integer() else 0.0  # then it was within that second
+        return self._clocks.here(rank.node, written + whole), whole
 
-    def _error_file(self, rank: PlannedRank) -> Evidence | None:
+    def _filed(self, rank: PlannedRank, ended_at: float | None) -> RankError | None:
         """What torchelastic's `@record` wrote; its time is a whole second."""
         try:
             message = json.loads(self._progress.error_files[rank.rank])["message"]
@@ -534,29 +559,17 @@ class Collector:
             words = str(message["message"])
         except (KeyError, TypeError, ValueError):
             return None
-        seen = self._progress.ended.get(rank.rank)
-        ended = None if seen is None else self._on_our_clock(rank, seen.at)
-        return Evidence(
-            kind=Kind.PEER if is_of_a_peer(words) or names_a_peer(words) else Kind.OWN,
-            rank=rank.rank,
-            at=_not_after(self._on_our_clock(rank, at), ended),
+        named = self._peers.named_in(words, rank)
+        of_a_peer = is_of_a_peer(words) or names_a_peer(words)
+        return RankError(
+            kind=ErrorKind.PEER if of_a_peer else ErrorKind.OWN,
+            at=_earliest(self._clocks.here(rank.node, at), ended_at),
             precision_s=_SECOND,
             words=words.strip().partition("\n")[0],
             source="error file",
-            **self._blames(words, rank),
+            blames=named.ranks,
+            blamed_nodes=named.nodes,
         )
-
-    def _blames(self, text: str, rank: PlannedRank) -> dict[str, Any]:
-        named = self._peers.named_in(text, rank)
-        return {"blames": named.ranks, "blamed_nodes": named.nodes}
-
-    def _ending_started(self, rank: PlannedRank) -> float:
-        """When it was being ended: errors from then on are no cause."""
-        node_rank = self._plan.nodes.index(rank.node)
-        return self._on_our_clock(rank, self._progress.ending_started(rank.rank, node_rank))
-
-    def _on_our_clock(self, rank: PlannedRank, at: float) -> float:
-        return self._clocks.here(rank.node, at)
 
 
 def tail_of(path: Path, *, since: int = 0) -> tuple[bytes, int]:
@@ -578,5 +591,5 @@ def tail_of(path: Path, *, since: int = 0) -> tuple[bytes, int]:
     return (rest, begins_at + len(first) + 1) if newline else (tail, begins_at)
 
 
-def _not_after(at: float, ended: float | None) -> float:
-    return at if ended is None else min(at, ended)
+def _earliest(at: float | None, ended_at: float | None) -> float | None:
+    return at if at is None or ended_at is None else min(at, ended_at)

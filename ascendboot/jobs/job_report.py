@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import excerpt
-from ascendboot.jobs.diagnosis import Diagnosis, Failure
+from ascendboot.jobs.diagnosis import Failure, diagnose, first_failure
 from ascendboot.jobs.progress import (
     SIGNALLED,
     Progress,
@@ -161,9 +161,8 @@ def report_on(
     lost = lost_nodes(ends, words)
     failure, cause = None, None
     if progress.has_failed and not _was_ended(progress):
-        merged = Diagnosis(plan, progress, ends, folder=folder, clocks=clocks)
-        cause = merged.cause(words, lost)
-        failure = None if lost else merged.first_failure(cause)
+        cause = diagnose(plan, progress, ends, words, lost, folder=folder, clocks=clocks)
+        failure = None if lost else first_failure(plan, progress, ends, cause, clocks)
     gist = cause.title if cause is not None and lost else launcher_summary(words)
     state, exit_code, message = _outcome(progress, failure, gist)
     if state is JobState.NOT_STARTED and (quoted := quoted_lines(said)):

@@ -14,7 +14,7 @@ from ascendboot.launch.plan import PlannedRank
 from ascendboot.launch.planner import plan
 from tests.unit.launch.request import REQUEST
 
-RECORDED = sorted((Path(__file__).parents[3] / "data/rank-log").glob("*/*.txt"))
+RECORDED = sorted((Path(__file__).parents[2] / "data/rank-log").glob("*/*.txt"))
 OWN = b"Traceback (most recent call last):\n  File x\nValueError: loss is nan\n"
 PEER = b"RuntimeError: [pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer\n"
 
@@ -170,6 +170,7 @@ UNTIL = 1767323050.0  # 2026-01-02 03:04:10 UTC
         ("E1231 23:59:59.000001 77 x.cc:1] no", 0, 1767225599.000001),
         ("2026-01-02 03:04:05,678 ERROR no", None, None),
         ("2026-13-02 03:04:05,678 ERROR no", 0, None),
+        ("2026-01-02 03:04:05+99:00 ERROR no", 0, None),
         ("2019-01-02 03:04:05 ERROR an old checkpoint", 0, None),
         ("2026-01-02 03:05:05 ERROR later than its end", 0, None),
         ("ValueError: no", 0, None),

@@ -3,52 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from ascendboot.jobs.evidence import Evidence, Kind
+from ascendboot.jobs.evidence import ErrorKind, RankError, RankEvidence
 from ascendboot.jobs.first_cause import first_cause
-from ascendboot.launch.plan import PlannedRank
 from ascendboot.model.job import CauseKind, Followed, JobCause
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-RANKS = tuple(PlannedRank(n, "a-1" if n < 2 else "a-2", n % 2, n % 2) for n in range(4))
+RANKS = tuple(RankEvidence(rank=n, node=f"a-{1 + n // 2}", device=n % 2) for n in range(4))
 RESET = "RuntimeError: Connection reset by peer"
+Clue: TypeAlias = tuple[int, dict[str, Any]]
+"""A rank, and what is known of it."""
 
 
-def ended(rank: int, code: int, at: float, **more: object) -> Evidence:
-    return Evidence(kind=Kind.ENDED, rank=rank, exit_code=code, at=at, source="events", **more)  # type: ignore[arg-type]
+def ended(rank: int, code: int, at: float | None, **more: object) -> Clue:
+    return rank, {"exit_code": code, "ended_at": at, **more}
 
 
-def ended_by_us(rank: int, code: int, at: float) -> Evidence:
-    return Evidence(kind=Kind.ENDED_BY_US, rank=rank, exit_code=code, at=at, source="events")
+def ended_by_us(rank: int, code: int, at: float | None) -> Clue:
+    return ended(rank, code, at, is_ended_by_us=True)
 
 
-def own(rank: int, words: str, at: float | None = None, precision_s: float = 0.0) -> Evidence:
-    return Evidence(
-        kind=Kind.OWN,
-        rank=rank,
-        words=words,
-        at=at,
-        precision_s=precision_s,
-        source=f"rank.{rank}.log",
-    )
+def own(rank: int, words: str, at: float | None = None, precision_s: float = 0.0) -> Clue:
+    return error(rank, ErrorKind.OWN, words=words, at=at, precision_s=precision_s)
 
 
-def peer(rank: int, at: float | None = None, *blames: int) -> Evidence:
-    return Evidence(
-        kind=Kind.PEER, rank=rank, words=RESET, at=at, blames=blames, source=f"rank.{rank}.log"
-    )
+def peer(rank: int, at: float | None = None, *blames: int, nodes: tuple[str, ...] = ()) -> Clue:
+    return error(rank, ErrorKind.PEER, words=RESET, at=at, blames=blames, blamed_nodes=nodes)
 
 
-def judged(*clues: Evidence, uncertainty_s: float = 0.0) -> JobCause:
-    cause = first_cause(RANKS, clues, uncertainty_s=uncertainty_s)
+def error(rank: int, kind: ErrorKind, **more: Any) -> Clue:
+    return rank, {"error": RankError(kind=kind, source=f"rank.{rank}.log", **more)}
+
+
+def evidence(*clues: Clue) -> list[RankEvidence]:
+    ranks = list(RANKS)
+    for rank, known in clues:
+        ranks[rank] = replace(ranks[rank], **known)
+    return ranks
+
+
+def judged(*clues: Clue, uncertainty_s: float = 0.0) -> JobCause:
+    cause = first_cause(evidence(*clues), uncertainty_s=uncertainty_s)
     assert cause is not None
     return cause
 
@@ -141,7 +141,7 @@ def test_all_ranks_fail_alike() -> None:
 
 def test_one_that_fails_alike_while_the_job_is_ended_is_one_of_them() -> None:
     seen = [clue for n in range(3) for clue in (ended(n, 1, 10.0), own(n, f"KeyError: {n}", 9.0))]
-    late = Evidence(kind=Kind.LATE, rank=3, at=11.0, words="KeyError: 3")
+    late = error(3, ErrorKind.LATE, at=11.0, words="KeyError: 3")
     cause = judged(*seen, ended_by_us(3, 1, 11.0), late)
     assert (cause.kind, cause.ranks, cause.words) == (CauseKind.ALIKE, (0, 1, 2, 3), "KeyError: 0")
     assert judged(ended(0, 1, 10.0), ended_by_us(3, 1, 11.0), late).ranks == (0,)
@@ -173,7 +173,7 @@ def test_all_end_at_once_with_one_code_and_without_a_word() -> None:
 
 
 def test_a_rank_that_only_the_launcher_saw_die_was_the_first() -> None:
-    killed = Evidence(kind=Kind.KILLED, rank=3, exit_code=137, source="launcher.log")
+    killed = ended(3, 137, None, is_killed_unseen=True)
     cause = judged(killed, ended(0, 1, 10.0), own(0, "KeyError: 1", 9.0))
     assert (cause.rank, cause.at) == (3, None)
     assert cause.meaning.startswith("SIGKILL")
@@ -213,10 +213,8 @@ def test_a_rank_that_the_others_name_as_missing() -> None:
     assert cause.why == "rank 0 names it as the one that is missing"
 
 
-def lost(
-    rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()
-) -> tuple[Evidence, Evidence]:
-    return ended(rank, 1, at), replace(peer(rank, at, *blames), blamed_nodes=nodes)
+def lost(rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()) -> tuple[Clue, Clue]:
+    return ended(rank, 1, at), peer(rank, at, *blames, nodes=nodes)
 
 
 ALL_LOST = "every rank only says that it lost another"
@@ -275,7 +273,7 @@ ONE = "nothing says which of them "
     ],
 )
 def test_whom_the_others_miss(
-    seen: tuple[Evidence, ...], kind: CauseKind, ranks: tuple[int, ...], why: str, unsure: str
+    seen: tuple[Clue, ...], kind: CauseKind, ranks: tuple[int, ...], why: str, unsure: str
 ) -> None:
     cause = judged(*seen)
     assert (cause.kind, cause.ranks, cause.why, cause.unsure) == (kind, ranks, why, unsure)
@@ -291,8 +289,8 @@ def test_an_own_error_is_doubted_where_the_others_name_another() -> None:
 
 
 def test_no_rank_failed_before_it_was_ended() -> None:
-    assert first_cause(RANKS, [ended_by_us(0, 143, 10.0), ended(1, 0, 9.0)]) is None
-    assert first_cause(RANKS, []) is None
+    assert first_cause(evidence(ended_by_us(0, 143, 10.0), ended(1, 0, 9.0))) is None
+    assert first_cause(RANKS) is None
 
 
 def test_somebody_ended_one_rank_from_outside() -> None:
@@ -322,43 +320,50 @@ def test_as_json_and_back() -> None:
     assert TypeAdapter(JobCause).validate_python(document) == cause
 
 
-CODES = st.sampled_from((0, 1, 3, 137, 139, 143))
 TIMES = st.none() | st.integers(0, 40).map(lambda n: n / 4)
-ENDS: st.SearchStrategy[Callable[[int], Evidence]] = st.builds(
-    lambda kind, code, at: lambda rank: Evidence(kind=kind, rank=rank, exit_code=code, at=at),
-    st.sampled_from((Kind.ENDED, Kind.ENDED_BY_US)),
-    CODES,
+ENDS = st.none() | st.builds(
+    lambda by_us, code, at: (ended_by_us if by_us else ended)(0, code, at)[1],
+    st.booleans(),
+    st.sampled_from((0, 1, 3, 137, 139, 143)),
     TIMES,
 )
-SAID: st.SearchStrategy[Callable[[int], Evidence]] = st.builds(
-    lambda is_own, word, at: lambda rank: own(rank, word, at) if is_own else peer(rank, at),
+ERRORS = st.none() | st.builds(
+    lambda is_own, word, at: (own(0, word, at) if is_own else peer(0, at))[1],
     st.booleans(),
     st.sampled_from(("KeyError: 1", "ValueError: 2 x")),
     TIMES,
 )
-COURSES = st.lists(
-    st.builds(lambda make, rank: make(rank), ENDS | SAID, st.integers(0, 3)), max_size=10
+JOBS = st.tuples(*[st.tuples(ENDS, ERRORS)] * 4).map(
+    lambda ranks: evidence(
+        *((n, {**(end or {}), **(err or {})}) for n, (end, err) in enumerate(ranks))
+    )
 )
 
 
-@given(COURSES, st.randoms())
-def test_the_order_of_the_clues_does_not_matter(progress: list[Evidence], random: object) -> None:
-    other = list(progress)
-    random.shuffle(other)  # type: ignore[attr-defined]
-    assert first_cause(RANKS, other) == first_cause(RANKS, progress)
-
-
-@given(COURSES)
-def test_whoever_is_chosen_did_not_only_follow(progress: list[Evidence]) -> None:
-    cause = first_cause(RANKS, progress)
+@given(JOBS)
+def test_whoever_is_chosen_did_not_only_follow(ranks: list[RankEvidence]) -> None:
+    cause = first_cause(ranks)
     if cause is not None:
         followed = {rank for group in cause.followed for rank in group.ranks}
         assert not followed & set(cause.ranks)
         assert len(cause.lines()) <= 7
 
 
-@given(COURSES, st.integers(-4, 4))
-def test_a_clock_that_is_wrong_everywhere_changes_nobody(progress: list[Evidence], by: int) -> None:
-    later = [c if c.at is None else replace(c, at=c.at + 100 + by) for c in progress]
-    first, second = first_cause(RANKS, progress), first_cause(RANKS, later)
+@given(JOBS, st.integers(-4, 4), st.randoms())
+def test_a_clock_that_is_wrong_everywhere_changes_nobody(
+    ranks: list[RankEvidence], by: int, random: Any
+) -> None:
+    def later(at: float | None) -> float | None:
+        return None if at is None else at + 100 + by
+
+    moved = [
+        replace(
+            one,
+            ended_at=later(one.ended_at),
+            error=one.error and replace(one.error, at=later(one.error.at)),
+        )
+        for one in ranks
+    ]
+    random.shuffle(moved)  # nor does the order
+    first, second = first_cause(ranks), first_cause(moved)
     assert (first and first.ranks) == (second and second.ranks)

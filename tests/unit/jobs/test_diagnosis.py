@@ -17,7 +17,7 @@ from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobReport, JobState
 from tests.unit.launch.request import REQUEST
 
-LINK_ERROR = Path(__file__).parents[3] / "data/rank-log/hccl/link-error.txt"
+LINK_ERROR = Path(__file__).parents[2] / "data/rank-log/hccl/link-error.txt"
 PLAN = plan(REQUEST)
 T = 1767323045.0  # 2026-01-02 03:04:05 UTC
 OWN = "Traceback (most recent call last):\n  x\nValueError: loss is nan\n"
