@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ascendboot.checks.collective.run import Preflight, meet
 from ascendboot.checks.finding import Finding
 from ascendboot.cli.common import on_interrupt
-from ascendboot.cli.jobs import folder_held, now
+from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, work_side
 from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, UnreachableError
 from ascendboot.jobs.follow import Interrupts

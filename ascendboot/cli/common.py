@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import resource
 import signal
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
 
     from ascendboot.model.cluster import Cluster
     from ascendboot.ranktable.validate import Generation
-
-
-def allow_open_files() -> None:
-    """Raise the limit of open files to its maximum: a job has one open log per rank."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Without a hard limit, the kernel may still enforce its own.
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 W = TypeVar("W", bound=str)

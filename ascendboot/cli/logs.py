@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, whole_number
-from ascendboot.cli.jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
+from ascendboot.cli.known_jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, OutputError, UnreachableError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.cli.common import end
-from ascendboot.cli.jobs import JOB_HELP, FoundJob, find_job, status_with_cause
+from ascendboot.cli.known_jobs import JOB_HELP, FoundJob, find_job, status_with_cause
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.stacks import RankStacks, read_stacks

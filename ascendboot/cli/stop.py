@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, seconds
-from ascendboot.cli.jobs import JOB_HELP, FoundJob, connected, find_job, keep_report
+from ascendboot.cli.known_jobs import JOB_HELP, FoundJob, connected, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Survivor, Terminated, stop_job

@@ -2,35 +2,73 @@
 
 from __future__ import annotations
 
+import resource
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ascendboot.cli.common import allow_open_files, seconds, whole_number
-from ascendboot.cli.launch import (
-    HANG_TIMEOUT_HELP,
-    ON_HANG_HELP,
-    SKIP_CHECKS_HELP,
-    STOP_LEFTOVERS_HELP,
-    Order,
-    check_ready,
-    hang_options,
-    launch,
-    refused,
-    start_rules,
-)
+from ascendboot.cli.collective import pass_preflight
+from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
+from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
+from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import LaunchError, UsageError
-from ascendboot.launch.planner import why_not_elastic
+from ascendboot.errors import LaunchError, NodeError, UnreachableError, UsageError
+from ascendboot.jobs.follow import Interrupts
+from ascendboot.jobs.hang import HangRules
+from ascendboot.jobs.job_report import running_report
+from ascendboot.jobs.output import by_node, plain
+from ascendboot.jobs.run import run as run_launch
+from ascendboot.jobs.start import start_detached
+from ascendboot.jobs.stop import terminate_processes
+from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, record_of
+from ascendboot.launch.planner import plan as plan_launch
+from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic
 from ascendboot.model.job import JobReport, JobState
-from ascendboot.model.names import names_file_here
+from ascendboot.model.names import counted, names_file_here
+from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
+from ascendboot.readiness.launch_request import job_request
+from ascendboot.readiness.queries import file_system
+from ascendboot.readiness.ready import Readiness, check_readiness
 from ascendboot.setup.record import SetupRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.model.cluster import Cluster
+    from ascendboot.model.cluster import Cluster, NodeClocks
     from ascendboot.state import State
+    from ascendboot.transport.api import Transport
+
+_USUAL_HANG: Final = "30m"
+_LEAST_HANG_S: Final = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A job to start, with the flags of `train`."""
+
+    script: str
+    grace_s: float = 3.0
+    min_nodes: int | None = None
+    """An elastic job ends with fewer nodes; None: the job needs all nodes."""
+    hangs: HangRules = field(default_factory=HangRules)
+    skipped: tuple[str, ...] = ()
+    """Ids of checks to skip."""
+    ends_leftovers: bool = False
+    """Whether to end processes of earlier jobs without asking."""
+    plan: bool = False
+    preflight: bool = False
+    detach: bool = False
+    json: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the report of the job."""
+        skipped = ", ".join(self.skipped)
+        return (f"not checked before the start: {skipped}",) if skipped else ()
 
 
 def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
@@ -61,10 +99,13 @@ def no_job(flags: Mapping[str, object]) -> Mapping[str, object]:
         "detach": "Start the job and return; use status, logs and stop afterwards",
         "grace": "Seconds between SIGTERM and SIGKILL when ranks are stopped. Default: 3",
         "elastic": "Continue without lost nodes while this many are left (torchrun only)",
-        "hang-timeout": HANG_TIMEOUT_HELP,
-        "on-hang": ON_HANG_HELP,
-        "skip-checks": SKIP_CHECKS_HELP,
-        "stop-leftovers": STOP_LEFTOVERS_HELP,
+        "hang-timeout": "A job hangs if no rank prints anything or uses its processor for this time"
+        f" (10m, 2h; 0: never). Default: {_USUAL_HANG}",
+        "on-hang": "What to do if the job hangs: tell (print a message, the default) or stop (exit"
+        " code 124)",
+        "skip-checks": f"Checks to skip before the start: {','.join(SKIPPABLE)}; without a value"
+        " all of these. Put it after the script",
+        "stop-leftovers": "End processes of earlier jobs whose launcher is gone. Default: ask",
     },
 )
 def train(
@@ -104,14 +145,36 @@ def train(
         grace_s=seconds("--grace", grace),
         script=_script(script),
         min_nodes=None if elastic is None else whole_number("--elastic", elastic, at_least=1),
-        hangs=hang_options(hang_timeout, on_hang, detach=detach),
-        rules=start_rules(skip_checks, stop_leftovers=stop_leftovers),
+        hangs=hang_rules(hang_timeout, on_hang, detach=detach),
+        skipped=skipped_checks(skip_checks),
+        ends_leftovers=stop_leftovers,
         plan=plan,
         preflight=preflight,
         detach=detach,
         json=call.json,
     )
-    _train(call, order)
+    allow_open_files()
+    cluster = call.cluster(with_own_table=True)
+    record = _record(cluster, call.state, order)
+    screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
+    with call.session("train", cluster, reads=plan, screen=screen) as session:
+        connect = session.connect_to_look if plan else session.connect
+        transports, errors = connect(cluster.nodes)
+        if errors:
+            raise refused(*map(str, errors.values()))
+        ready = check_readiness(
+            cluster,
+            record,
+            transports,
+            order.script,
+            hosts=session.hosts,
+            forks=session.forks,
+            sending=code_sender(cluster, threading.Event()),
+            skipped=order.skipped,
+            control_disk=file_system(session.run.folder),
+        )
+        free_nodes(ready, session.transports, order, screen, forks=session.forks)
+        _launch(session, record, ready, order, screen)
 
 
 def _script(word: str) -> str:
@@ -125,23 +188,38 @@ def _script(word: str) -> str:
     return word
 
 
-def _train(call: Call, order: Order) -> None:
-    allow_open_files()
-    cluster = call.cluster(with_own_table=True)
-    record = _record(cluster, call.state)
-    if order.min_nodes is not None:
-        _refuse_elastic(order.min_nodes, cluster, record)
-    screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
-    with call.session("train", cluster, reads=order.plan, screen=screen) as session:
-        connect = session.connect_to_look if order.plan else session.connect
-        transports, errors = connect(cluster.nodes)
-        if errors:
-            raise refused(*map(str, errors.values()))
-        ready = check_ready(session, record, transports, order)
-        launch(session, record, ready, order)
+def hang_rules(timeout: str | None, on_hang: str, *, detach: bool) -> HangRules:
+    """Combine --hang-timeout and --on-hang; `timeout` is None without the flag.
+
+    Raises:
+        UsageError: a value is invalid, or does not work with --detach.
+    """
+    timeout_s = duration("--hang-timeout", _USUAL_HANG if timeout is None else timeout)
+    if 0 < timeout_s < _LEAST_HANG_S:
+        raise UsageError(
+            f'--hang-timeout: "{timeout}" is less than {_LEAST_HANG_S:g} s, a usual wait of a rank'
+        )
+    if on_hang not in ("tell", "stop"):
+        raise UsageError(f'--on-hang: "{on_hang}" is neither tell nor stop')
+    if detach and (on_hang == "stop" or (timeout is not None and timeout_s)):
+        stated = "--on-hang stop" if on_hang == "stop" else f"--hang-timeout {timeout}"
+        raise UsageError(
+            f"{stated}: a job that is started with --detach is not checked for hangs; leave out one"
+            " of the two flags. status shows when such a job seems to hang"
+        )
+    return HangRules(timeout_s=timeout_s, stops=on_hang == "stop")
 
 
-def _record(cluster: Cluster, state: State) -> SetupRecord:
+def allow_open_files() -> None:
+    """Raise the limit of open files to its maximum: a job has one open log per rank."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Without a hard limit, the kernel may still enforce its own.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _record(cluster: Cluster, state: State, order: Order) -> SetupRecord:
+    """Return the record of setup, if the job can start on it."""
     document = state.applied(cluster.name)
     if document is None:
         raise LaunchError(
@@ -149,15 +227,168 @@ def _record(cluster: Cluster, state: State) -> SetupRecord:
             f"run setup --inventory {cluster.source}"
         )
     record = SetupRecord.from_json(document)
-    outdated = record.why_outdated(cluster)
-    if outdated is not None:
+    if outdated := record.why_outdated(cluster):
         raise LaunchError(f"{cluster.source}: could not start a job: {outdated}; run setup again")
+    if order.min_nodes is not None:
+        with_table = cluster.resource_mode == "rank-table"
+        nodes, launcher = len(cluster.nodes), record.launcher
+        if why_not := why_not_elastic(order.min_nodes, nodes, launcher, with_table=with_table):
+            raise LaunchError(f"{cluster.source}: could not start an elastic job: {why_not}")
     return record
 
 
-def _refuse_elastic(min_nodes: int, cluster: Cluster, record: SetupRecord) -> None:
-    with_table = cluster.resource_mode == "rank-table"
-    nodes, launcher = len(cluster.nodes), record.launcher
-    why_not = why_not_elastic(min_nodes, nodes, launcher, with_table=with_table)
-    if why_not:
-        raise LaunchError(f"{cluster.source}: could not start an elastic job: {why_not}")
+def refused(*problems: str) -> LaunchError:
+    """Build the error that lists why the job is not started."""
+    return LaunchError(*problems, "The job was not started.")
+
+
+def free_nodes(
+    ready: Readiness,
+    transports: Mapping[str, Transport],
+    order: Order,
+    screen: Screen,
+    *,
+    forks: int,
+) -> None:
+    """Print warnings, and end leftover processes of earlier jobs.
+
+    Raises:
+        LaunchError: the job cannot start.
+    """
+    for note in (*order.notes, *(f"warning: {warning}" for warning in ready.warnings)):
+        screen.say(note, "yellow")
+    if ready.problems:
+        raise refused(*ready.problems, *ready.left)
+    if ready.leftovers and not order.ends_leftovers and not order.plan and sys.stdin.isatty():
+        for line in ready.left:
+            screen.say(line, "yellow")
+        ends = screen.agrees("End them and start the job?")
+    else:
+        ends = order.ends_leftovers and not order.plan
+    if ready.leftovers and not ends:
+        raise refused(*ready.left)
+    problems: list[str] = []
+    for leftover in ready.leftovers:
+        answers = terminate_processes(
+            {node: transports[node] for node in leftover.pids},
+            leftover.folder,
+            linger_s=0.0,
+            grace_s=order.grace_s,
+            forks=forks,
+        )
+        for node, answer in answers.items():
+            if isinstance(answer, NodeError):
+                problems.append(str(answer))
+                continue
+            problems += [
+                f"{node}: could not end process {process.pid} of job {leftover.job_id}: it survived"
+                f" SIGKILL ({process.command}); it may wait for the NPU driver: see dmesg"
+                for process in answer.left
+            ]
+            count = len(answer.ended)
+            what = "1 process" if count == 1 else f"{count} processes"
+            screen.say(f"{node}: {what} of job {leftover.job_id} ended")
+    if problems:
+        raise refused(*problems)
+
+
+def _launch(
+    session: Session, record: SetupRecord, ready: Readiness, order: Order, screen: Screen
+) -> None:
+    """Plan the job, then show the plan, or start the job and detach or follow it.
+
+    Raises:
+        LaunchError: the job was not started.
+        Exit: the exit code is not 0.
+    """
+    run = session.run
+    request = job_request(
+        session.cluster,
+        record,
+        ready,
+        script=order.script,
+        job_id=run.run_id,
+        grace_s=order.grace_s,
+        min_nodes=order.min_nodes,
+        notes=order.notes,
+    )
+    if order.min_nodes is not None:
+        refuse_clocks_apart(ready.clocks)
+    plan = plan_launch(request)
+    if order.plan:
+        if order.json:
+            screen.json(plan.to_json())
+        else:
+            screen.text(plan.describe())
+        if order.preflight:
+            screen.say("before the job, started in the same way: the collective preflight")
+        return
+    if order.preflight:
+        pass_preflight(session, request, screen)
+    started = now().isoformat(timespec="milliseconds")
+    run.write_json(PLAN_FILE, record_of(plan, started=started, clocks=ready.clocks))
+    if order.detach:
+        _detach(session, plan, screen, started=started, as_json=order.json)
+        return
+    with folder_held(run.folder):
+        report = _run(session, plan, ready.clocks, screen, order).without(run.secrets)
+        try:
+            run.write_json(REPORT_FILE, report.to_json())
+        except OSError as error:  # does not change the exit code of the job
+            screen.error(f"could not keep the report: {error}")
+        if session.problem:
+            screen.error(session.problem)
+    screen.job(report, run.shown)
+    end(screen, report.exit_code or 0, report.to_json() if order.json else None)
+
+
+def _detach(
+    session: Session, plan: LaunchPlan, screen: Screen, *, started: str, as_json: bool
+) -> None:
+    """Start the job completely or not at all, and print the next commands."""
+    try:
+        start_detached(plan, session.transports, forks=session.forks)
+    except LaunchError:
+        (session.run.folder / PLAN_FILE).unlink()
+        raise
+    job = plan.job_id
+    screen.say(f"job {job}: started. It runs independently of this machine:")
+    screen.say(f"  {plan.script_words}")
+    for verb in (f"status --job {job}", f"logs --follow --job {job}", f"stop --job {job}"):
+        screen.say(f"  invoke {verb}")
+    if as_json:
+        screen.json(running_report(plan, started, str(session.run.folder)).to_json())
+    else:
+        screen.text(job)
+
+
+def _run(
+    session: Session, plan: LaunchPlan, clocks: NodeClocks, screen: Screen, order: Order
+) -> JobReport:
+    """Start the job and follow it until it ends."""
+    ranks, nodes = counted(len(plan.ranks), "rank"), counted(len(plan.nodes), "node")
+    screen.say(f"job {plan.job_id}: starting {ranks} on {nodes}")
+    screen.say(plan.script_words)
+    in_colours = Screen.shows_colours(to_stderr=order.json)
+    interrupts = Interrupts()
+    promises = (
+        "stopping the job on all nodes; press Ctrl-C again to kill it",
+        "killing the job on all nodes; press Ctrl-C again to leave it as it is",
+    )
+    with on_interrupt(interrupts.press, screen, *promises):
+        try:
+            return run_launch(
+                plan,
+                session.transports,
+                folder=session.run.folder,
+                sink=Screen.raw(to_stderr=order.json),
+                prefix=by_node(plan.nodes) if in_colours else plain,
+                interrupts=interrupts,
+                clocks=clocks,
+                connect=session.connect_again,
+                forks=session.forks,
+                hangs=replace(order.hangs, tell=screen.errors),
+            )
+        except UnreachableError as error:  # the job was started and continues
+            job = {"job_id": plan.job_id, "folder": str(session.run.folder)}
+            raise exit_with(str(error), error.exit_code, {"json": order.json}, job) from error

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ascendboot.cli.launch import refused
+from ascendboot.cli.train import refused
 from ascendboot.console.screen import Screen, folded
 from ascendboot.console.streams import write_plainly
 from ascendboot.errors import LaunchError, NodeError, NotUnderstoodError, UnreachableError

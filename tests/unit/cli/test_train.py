@@ -1,0 +1,185 @@
+"""`train`: flags, leftovers of earlier jobs, and exit codes."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from ascendboot.cli.train import Order, free_nodes, hang_rules
+from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
+from ascendboot.errors import LaunchError, OutputError, UsageError
+from ascendboot.jobs.hang import HangRules
+from ascendboot.model.cluster import NodeClocks
+from ascendboot.readiness.ready import Readiness
+from ascendboot.readiness.requirements import Leftover
+from ascendboot.templates import script
+from ascendboot.transport.fake import FakeTransport
+
+if TYPE_CHECKING:
+    from ascendboot.transport.api import Command
+
+OLD = Leftover("old", PurePosixPath("/b/jobs/old"), {"lab-2": (5,)})
+LEFT = "lab-2: 1 process is left of job old"
+KEEP = Order(script="main.py", grace_s=1.5)
+END = replace(KEEP, ends_leftovers=True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def node(said: str = "ended 5 sleep 600\n") -> FakeTransport:
+    def swept(command: Command) -> str | None:
+        return said if command.argv[2] == script("jobs-sweep.sh") else None
+
+    return FakeTransport("lab-2", rules=(swept,))
+
+
+def freed(order: Order, there: FakeTransport, *problems: str) -> None:
+    ready = Readiness(
+        script=PurePosixPath("/main.py"),
+        is_copied=False,
+        problems=problems,
+        warnings=("lab-1: it is late",),
+        leftovers=(OLD,),
+        left=(LEFT,),
+        clocks=NodeClocks(),
+        image={},
+    )
+    free_nodes(ready, {"lab-2": there}, order, Screen(json_mode=True), forks=2)
+
+
+def refusal(order: Order, there: FakeTransport, *problems: str) -> str:
+    with pytest.raises(LaunchError) as refused:
+        freed(order, there, *problems)
+    return str(refused.value)
+
+
+def test_without_a_terminal_leftovers_are_named_and_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    there = node()
+    assert refusal(KEEP, there) == f"{LEFT}\nThe job was not started."
+    assert refusal(KEEP, there, "lab-1: no") == f"lab-1: no\n{LEFT}\nThe job was not started."
+    assert refusal(replace(END, plan=True), there) == f"{LEFT}\nThe job was not started."
+    assert there.commands == []
+    assert capsys.readouterr().err == "warning: lab-1: it is late\n" * 3
+
+
+def test_with_the_flag_they_are_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    there = node()
+    freed(END, there)
+    assert [command.argv[4:] for command in there.commands] == [("/b/jobs/old", "0", "15")]
+    said = "warning: lab-1: it is late\nlab-2: 1 process of job old ended\n"
+    assert capsys.readouterr().err == said
+    assert refusal(END, node("left 5 python3 main.py\n")) == (
+        "lab-2: could not end process 5 of job old: it survived SIGKILL (python3 main.py); "
+        "it may wait for the NPU driver: see dmesg\nThe job was not started."
+    )
+
+
+@pytest.mark.parametrize(("answer", "ended"), [("y\n", 1), ("Yes\n", 1), ("\n", 0), ("", 0)])
+def test_at_a_terminal_the_operator_is_asked(
+    monkeypatch: pytest.MonkeyPatch, answer: str, ended: int
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    there = node()
+    if ended:
+        freed(KEEP, there)
+    else:
+        assert refusal(KEEP, there) == f"{LEFT}\nThe job was not started."
+    assert len(there.commands) == ended
+
+
+def test_skipped_checks_are_noted() -> None:
+    assert replace(KEEP, skipped=("code", "disk")).notes == (
+        "not checked before the start: code, disk",
+    )
+    assert KEEP.notes == ()
+
+
+DEFAULT_HANG_S = 1800
+
+
+@pytest.mark.parametrize(
+    ("timeout", "on_hang", "detach", "rules"),
+    [
+        (None, "tell", True, HangRules(timeout_s=DEFAULT_HANG_S)),
+        ("0", "tell", True, HangRules()),
+        ("90", "stop", False, HangRules(timeout_s=90, stops=True)),
+        ("0", "tell", False, HangRules()),
+    ],
+)
+def test_flags_about_hangs(
+    timeout: str | None, on_hang: str, *, detach: bool, rules: HangRules
+) -> None:
+    assert hang_rules(timeout, on_hang, detach=detach) == rules
+
+
+NOT_CHECKED = "a job that is started with --detach is not checked for hangs; leave out"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "on_hang", "why"),
+    [
+        ("soon", "tell", '--hang-timeout: "soon" is not a time such as 90s, 10m, 2h or 1d'),
+        ("1.9", "tell", '--hang-timeout: "1.9" is less than 2 s'),
+        ("1m", "cry", '--on-hang: "cry" is neither tell nor stop'),
+        ("1m", "stop", f"--on-hang stop: {NOT_CHECKED}"),
+        (None, "stop", f"--on-hang stop: {NOT_CHECKED}"),
+        ("1m", "tell", f"--hang-timeout 1m: {NOT_CHECKED}"),
+        ("", "tell", '--hang-timeout: "" is not a time'),
+    ],
+)
+def test_invalid_flags_about_hangs(timeout: str | None, on_hang: str, why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        hang_rules(timeout, on_hang, detach=True)
+    assert str(refused.value).startswith(why)
+
+
+OPEN_FILES = """
+import resource
+from ascendboot.cli.train import allow_open_files
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 256))
+allow_open_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
+    argv = [sys.executable, "-c", OPEN_FILES]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == "(256, 256)\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (LaunchError("no script"), 125, "no script"),
+        (OSError(28, "No space"), 125, "this machine: could not be used: No space"),
+        (OutputError("standard output: could not be written"), 1, "standard output: could not"),
+    ],
+)
+def test_only_a_job_that_was_not_started_gives_125(
+    error: Exception, code: int, message: str
+) -> None:
+    @cluster_verb(help={}, unstarted=lambda _: {})
+    def verb(_: Call) -> None:
+        raise error
+
+    with pytest.raises(Exit) as ended:
+        verb(Context(), inventory=None, forks="1", json=False)
+    assert ended.value.code == code
+    assert str(ended.value.message).startswith(message)
