@@ -100,7 +100,7 @@ def test_only_ssh_knows_fabric_and_only_console_prints(path: Path) -> None:
     libraries |= {
         (n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)
     }
-    if path not in (ROOT / "transport/ssh.py", ROOT / "transport/login.py"):
+    if path not in (ROOT / "transport/connection.py", ROOT / "transport/login.py"):
         assert not libraries & {"fabric", "paramiko"}
     if room(path) != "console":
         assert "rich" not in libraries

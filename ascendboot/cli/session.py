@@ -24,7 +24,7 @@ from ascendboot.model.names import fold
 from ascendboot.model.secrets import masked, masked_json
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.sync import CodeSender, read_source
-from ascendboot.transport.guard import Fence, GuardedHost, ReadOnly, ReadOnlyHost
+from ascendboot.transport.guard import Fence, Guarded, ReadOnly
 from ascendboot.transport.hostkeys import Accepted, HostKeys
 from ascendboot.transport.login_session import TOLD_AFTER_S, Waits
 from ascendboot.transport.pool import connect_all, for_each
@@ -146,14 +146,14 @@ class Session:
         fence = self.fence
         if fence is None:
             return hosts
-        return {name: GuardedHost(host, fence.allow) for name, host in hosts.items()}
+        return {name: Guarded(host, fence.allow) for name, host in hosts.items()}
 
     def connect_hosts_to_look(
         self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
         """Connect as `connect_hosts`, read-only."""
         hosts, errors = self.connect_hosts(nodes)
-        return {name: ReadOnlyHost(host) for name, host in hosts.items()}, errors
+        return {name: ReadOnly(host) for name, host in hosts.items()}, errors
 
     def connect(
         self, nodes: Sequence[Node]
@@ -224,7 +224,7 @@ class Session:
         if self.fence is not None:
             self.fence.answered(result)
         text = (
-            f"$ {result.shown()}\npurpose: {result.command.purpose}\n"
+            f"$ {result.command.shown()}\npurpose: {result.command.purpose}\n"
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
             f"--- stdout\n{_truncated(result.stdout)}\n--- stderr\n{result.error_text}\n"
         )

@@ -34,11 +34,11 @@ from ascendboot.readiness.requirements import (
     work_queries,
 )
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
-from ascendboot.transport.pool import for_each, nothing
+from ascendboot.transport.pool import for_each
 from ascendboot.transport.script import HostAndContainer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ascendboot.facts.parsers.system import FileSystem
     from ascendboot.model.files import CodeTree
@@ -206,14 +206,13 @@ def check_readiness(
     hosts: Mapping[str, HostSide],
     forks: int,
     sending: CodeSender | None = None,
-    meanwhile: Callable[[], object] = nothing,
     skipped: Collection[str] = (),
     control_disk: FileSystem | None = None,
 ) -> Readiness:
     """Run all checks but the `skipped` ones on every node, in one execution each.
 
     `sending` holds the code that the control machine sends to the nodes, `control_disk` the file
-    system of its logs. `meanwhile` is called while the queries run.
+    system of its logs.
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
@@ -225,7 +224,6 @@ def check_readiness(
         cluster.nodes,
         lambda node: readiness_query.run(node, sides[node.name]),
         forks=forks,
-        meanwhile=meanwhile,
     )
     return _readiness(readiness_query, answers, script, control_disk)
 

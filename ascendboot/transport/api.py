@@ -1,4 +1,4 @@
-"""Commands, results and the protocol of a transport: how the rest of the code talks to a node."""
+"""Commands, results and the protocol of a transport, the one way to a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST_OF_ERRORS = 1 << 16
 """How many bytes of a command's standard error are kept."""
-
 
 HANGS = "is the node overloaded, or does it hang? Run it there by hand"
 """The remedy for a program on the node that gave no answer."""
@@ -46,15 +45,20 @@ class Command:
     """A command that prints more on standard output is ended on the node and counts as failed."""
     secrets: tuple[str, ...] = ()
     aside: bool = False
-    """It starts with the execution and runs beside the other commands. For slow commands; put it
-    last, because the commands after it wait for its end."""
+    """Runs in parallel with the other commands of its execution. For slow commands; put it last,
+    because the commands after it wait for its end."""
 
     def shown(self) -> str:
-        """The command as a person would read it: a script by its kind, secrets masked."""
+        """Return the command for messages: secrets masked, a script only as `a script`."""
         text = "a script" if self.argv[:2] == ("bash", "-c") else " ".join(self.argv)
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
+
+    def flood(self) -> str:
+        """Return the message about too much output."""
+        most = amount(self.most_bytes)
+        return f"{self.shown()} printed more than {most}; run it on the node to see what it prints"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,7 @@ class Result:
     exit_code: int
     stdout: bytes
     stderr: bytes
-    """For people to read: bash carries it, without NUL bytes."""
+    """Without NUL bytes, which bash cannot hold."""
     duration_s: float
 
     @property
@@ -76,7 +80,7 @@ class Result:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines of `text`: a name in it may hold what `splitlines` takes for an end."""
+        """The lines of `text`; only a newline ends one, unlike in `splitlines`."""
         return tuple(self.text.removesuffix("\n").split("\n")) if self.stdout else ()
 
     @property
@@ -86,57 +90,48 @@ class Result:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the exit code is one that the caller expected, and the output is whole."""
+        """Whether the exit code is expected and the output is complete."""
         return self.exit_code in self.command.expect and not self.is_cut
 
     @property
     def is_cut(self) -> bool:
-        """Whether it printed more than it may; what stands here is the beginning."""
+        """Whether the output exceeds its limit; `stdout` is then only the beginning."""
         return len(self.stdout) > self.command.most_bytes
 
     def checked(self) -> Result:
-        """This result.
+        """Return this result.
 
         Raises:
-            CommandError: the exit code is not one of `command.expect`.
+            CommandError: it is not as expected.
         """
         if self.as_expected:
             return self
         raise CommandError(self.node, f"could not {self.command.purpose}: {self.outcome()}")
 
     def outcome(self) -> str:
-        """`npu-smi info -m exited 127: command not found`, for messages."""
+        """Return the outcome for messages: `npu-smi info -m exited 127: command not found`."""
+        shown = self.command.shown()
         if self.is_cut:
-            return flood(self.command)
+            return self.command.flood()
         if self.exit_code in (124, 137) and self.duration_s >= self.command.timeout_s:
-            return f"{self.shown()} gave no answer within {self.command.timeout_s:g} s; {HANGS}"
-        words = [excerpt(line) for line in (self.error_text or self.text.strip()).splitlines()]
-        if words and words[-1].startswith("timeout: failed to run command "):
-            words.append(words[-1].rpartition(": ")[2])  # the program is not there, or may not run
-        tail = f": {words[-1]}" if words else ""
-        return f"{self.shown()} exited {self.exit_code}{tail}"
-
-    def shown(self) -> str:
-        """The command as a person would read it."""
-        return self.command.shown()
-
-
-def flood(command: Command) -> str:
-    """The message about a command that printed more than it may."""
-    most = amount(command.most_bytes)
-    return f"{command.shown()} printed more than {most}; run it on the node to see what it prints"
+            return f"{shown} gave no answer within {self.command.timeout_s:g} s; {HANGS}"
+        lines = (self.error_text or self.text.strip()).splitlines()
+        last = excerpt(lines[-1]) if lines else ""
+        if last.startswith("timeout: failed to run command "):
+            last = last.rpartition(": ")[2]  # the program is missing or not executable
+        return f"{shown} exited {self.exit_code}" + (f": {last}" if last else "")
 
 
 def amount(size: int) -> str:
-    """`64 KiB`, `4 MiB`."""
+    """Return `64 KiB` or `4 MiB`."""
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
 class Stream(Protocol):
-    """A running command whose output arrives as it comes; `close` ends it."""
+    """A running command whose output is passed on as it arrives."""
 
     def close(self) -> None:
-        """End the command (its stdin closes) and wait for the reader; never raises."""
+        """Close the command's stdin and wait for its end; never raises."""
         ...
 
 
@@ -144,91 +139,87 @@ class RunsAll(Protocol):
     """One side of a node that can run commands."""
 
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
-        """As `Transport.run_all`."""
+        """Run all commands in order, in one execution; unexpected exit codes are returned.
+
+        Raises:
+            UnreachableError: the connection is lost.
+            CommandError: the reply is incomplete.
+        """
         ...
 
 
-class Transport(Protocol):
-    """Exactly one side of one node, over one connection."""
+class Transport(RunsAll, Protocol):
+    """One side of one node, over one connection."""
 
     @property
     def node(self) -> str:
         """The node's inventory name."""
         ...
 
-    def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
-        """Run all commands, one after the other, in ONE execution; unexpected codes are returned.
-
-        Raises:
-            UnreachableError: the connection is gone or never came about.
-            CommandError: the reply is not whole (something in the login ended it).
-        """
-        ...
-
     def run(self, command: Command) -> Result:
-        """Run one command; an unexpected exit code is returned, not raised."""
+        """Run one command; an unexpected exit code is returned."""
         ...
 
     def hold(self, command: Command) -> Result:
-        """Run a command that ends by waiting for the end of its stdin; return its first line.
+        """Start a command that prints a line and then holds something until its stdin ends.
 
-        What it holds (a lock) lasts until this transport is closed. Its stdin hears an empty line
-        every `Keepalive.every_s` seconds for as long as the control machine is there.
+        Returns the first line. The command, such as a lock, lives until this transport closes.
+        Its stdin gets an empty line at every keepalive, as a sign that the control machine is up.
         """
         ...
 
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
-        """Start one command and hand its output to `on_bytes` (another thread) as it comes.
+        """Start one command; a thread passes its output to `on_bytes` as it arrives.
 
-        Empty bytes mean that the output has ended, for any reason.
-        The command sees the end of its stdin when the stream or the connection closes.
+        Empty bytes mean the end of the output, whatever the reason.
+        The command's stdin ends when the stream or the connection closes.
         """
         ...
 
     def close(self) -> None:
-        """End the connection; never raises."""
+        """Close the connection; never raises."""
         ...
 
 
 class HostSide(Transport, Protocol):
-    """A node's host side, through which its containers are reached."""
+    """The host side of a node, which leads to its containers."""
 
     @property
     def has_one_session(self) -> bool:
-        """Whether its sshd refused a second session on the connection (`MaxSessions 1`)."""
+        """Whether its sshd allows only one session per connection (`MaxSessions 1`)."""
         ...
 
     def inside(self, way: ContainerExec) -> Transport:
-        """The side behind `way`, over the same connection; closing this one closes it, too."""
+        """Return a container, over the same connection; `close` of the host closes it, too."""
         ...
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides of one node; the same one twice where ranks run on the host itself."""
+    """Both sides of a node; the same transport twice if ranks run on the host."""
 
     host: HostSide
     work: Transport
 
     @property
     def is_one(self) -> bool:
-        """Whether ranks run on the host itself."""
+        """Whether ranks run on the host."""
         return self.host is self.work
 
 
 @dataclass(frozen=True)
 class FileWrite:
-    """A file to be put on a node: written beside, then renamed; `mode` as in chmod."""
+    """A file to write on a node, atomically; `mode` as in chmod."""
 
     path: PurePosixPath
     content: bytes
     mode: int
     secret: bool = False
-    """Neither it nor what it replaces is shown, or read to be shown."""
+    """Neither the old nor the new content is read or shown."""
 
 
 def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:
-    """One command that puts all `files` in place, each atomically, parents made with mode 0755."""
+    """Return a command that writes each file atomically and creates parents with mode 0755."""
     triples = ((f"{len(f.content)}", f"{f.mode:04o}", str(f.path)) for f in files)
     return Command(
         argv=("bash", "-c", WRITE_SCRIPT, "write_files", *chain.from_iterable(triples)),
@@ -240,4 +231,4 @@ def write_files(files: Sequence[FileWrite], *, purpose: str) -> Command:
 
 
 WRITE_SCRIPT: Final = script("write-files.sh")
-"""Takes size, mode and path of each file as arguments and their contents, joined, on stdin."""
+"""Arguments: size, mode and path of each file. Stdin: their contents, joined."""

@@ -1,29 +1,26 @@
-"""Transports that refuse commands: while planning what writes, and later once the lock is lost."""
+"""Guards for transports: read-only while planning, and no writes after the lock is lost."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from ascendboot.errors import NodeError, PlanViolationError
-from ascendboot.transport.api import Command, Effect, HostSide, Result, Stream, Transport
+from ascendboot.transport.api import Effect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ascendboot.model.cluster import ContainerExec
+    from ascendboot.transport.api import Command, HostSide, Result, Stream, Transport
 
-Allow: TypeAlias = Callable[[str, Command], None]
-"""Takes a node's name and a command, and raises where it may not run."""
-
-
-def _now() -> float:
-    """Seconds that pass while the machine is suspended, too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+Allow: TypeAlias = "Callable[[str, Command], None]"
+"""Raises an error if this command may not run on the node of this name."""
 
 
 class Guarded:
-    """Passes on what `allow` lets pass; it raises for the rest, before anything is sent."""
+    """Checks every command with `allow` before anything is sent; also guards its containers."""
 
     def __init__(self, transport: Transport, allow: Allow) -> None:
         self._transport = transport
@@ -34,87 +31,77 @@ class Guarded:
         """The node's inventory name."""
         return self._transport.node
 
+    @property
+    def has_one_session(self) -> bool:
+        """As of the guarded host side."""
+        return cast("HostSide", self._transport).has_one_session
+
+    def inside(self, way: ContainerExec) -> Guarded:
+        """Return a container of the guarded host side."""
+        return Guarded(cast("HostSide", self._transport).inside(way), self._allow)
+
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
-        """Run all commands, if all of them may run; else none is sent."""
-        return self._transport.run_all([self._allowed(command) for command in commands])
+        """Run all commands, or none if one of them is not allowed."""
+        for command in commands:
+            self._allow(self.node, command)
+        return self._transport.run_all(commands)
 
     def run(self, command: Command) -> Result:
         """Run one command."""
-        return self._transport.run(self._allowed(command))
+        return self.run_all((command,))[0]
 
     def hold(self, command: Command) -> Result:
-        """Hold something."""
-        return self._transport.hold(self._allowed(command))
+        """As `Transport.hold`."""
+        self._allow(self.node, command)
+        return self._transport.hold(command)
 
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
-        """Follow something."""
-        return self._transport.stream(self._allowed(command), on_bytes)
+        """As `Transport.stream`."""
+        self._allow(self.node, command)
+        return self._transport.stream(command, on_bytes)
 
     def close(self) -> None:
-        """End the connection; never raises."""
+        """Close the connection; never raises."""
         self._transport.close()
-
-    def _allowed(self, command: Command) -> Command:
-        self._allow(self.node, command)
-        return command
-
-
-class GuardedHost(Guarded):
-    """The same for a host side; what is reached through it is guarded as well."""
-
-    def __init__(self, host: HostSide, allow: Allow) -> None:
-        super().__init__(host, allow)
-        self._host = host
-
-    @property
-    def has_one_session(self) -> bool:
-        """As its host side found."""
-        return self._host.has_one_session
-
-    def inside(self, way: ContainerExec) -> Guarded:
-        """The side behind `way`."""
-        return Guarded(self._host.inside(way), self._allow)
 
 
 class ReadOnly(Guarded):
-    """Passes on what reads; what writes is a PlanViolationError."""
+    """Raises PlanViolationError for every command that writes."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport, _only_reads)
-
-
-class ReadOnlyHost(GuardedHost):
-    """The same for a host side."""
-
-    def __init__(self, host: HostSide) -> None:
-        super().__init__(host, _only_reads)
 
 
 def _only_reads(node: str, command: Command) -> None:
     if command.effect is not Effect.READ:
         raise PlanViolationError(
             node,
-            f"refused while planning: {command.shown()}. Something that may only look tried to "
+            f"refused while planning: {command.shown()}. A read-only step tried to "
             f"{command.purpose}; this is a bug in ascendboot",
         )
 
 
-class Holds(Protocol):
+class LockHolder(Protocol):
     """The connection that holds the cluster's lock."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it is there, and what is held through it."""
+        """Whether the connection, and everything held through it, is open."""
 
     def run(self, command: Command) -> Result:
         """Run one command."""
 
 
-class Fence:
-    """Lets nothing be written once the connection that holds the cluster's lock has ended.
+def _now() -> float:
+    """Return seconds that also pass while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    Where the primary has not answered for `lease_s`, it is asked first: this process may have been
-    stopped, or its machine suspended, for so long that the lock has ended.
+
+class Fence:
+    """Refuses writes after the connection that holds the cluster's lock has ended.
+
+    If the primary has not answered for `lease_s`, the fence first queries who holds the lock: this
+    process may have been stopped, or its machine suspended, until the lock expired.
     """
 
     def __init__(
@@ -129,23 +116,23 @@ class Fence:
         self._still_ours = still_ours
         self._lease_s = lease_s
         self._now = now
-        self._holder: Holds | None = None
+        self._holder: LockHolder | None = None
         self._answered = now()
         self._turn = threading.Lock()
 
-    def held_by(self, holder: Holds) -> None:
-        """The lock will be taken through this."""
+    def held_by(self, holder: LockHolder) -> None:
+        """Set the connection through which the lock will be taken."""
         self._holder = holder
 
     def answered(self, result: Result) -> None:
-        """A node has answered; with the answer to the command that takes the lock this begins."""
+        """Note a result of any node; the result of the lock command starts the fence."""
         if result.command is self._lock:
             self._primary = result.node
         if result.node == self._primary:
             self._answered = self._now()
 
     def allow(self, node: str, command: Command) -> None:
-        """Let a command pass.
+        """Check one command.
 
         Raises:
             NodeError: it writes, and the lock is lost.
@@ -159,7 +146,7 @@ class Fence:
                 f"{why}; nothing more was written, repeat the command",
             )
 
-    def _why_lost(self, holder: Holds) -> str:
+    def _why_lost(self, holder: LockHolder) -> str:
         with self._turn:
             if holder.is_open and self._now() - self._answered > self._lease_s:
                 try:

@@ -1,90 +1,138 @@
-"""Logs in to a node: keys, agents and passphrases, tried in OpenSSH's order."""
+"""Logs in to a server with keys of files and of ssh-agent, in OpenSSH's order."""
 
 from __future__ import annotations
 
 import copy
 import io
 import os
+import threading
 import time
 from base64 import b64decode
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from ascendboot.transport import connect
-from ascendboot.transport.connect import (
-    DEFAULT_FILES,
-    Cause,
-    ConnectError,
-    EncryptedError,
-    Identities,
-    IdentityError,
-    UnreadableError,
-)
+from ascendboot.transport.connect import Cause, ConnectError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ascendboot.model.cluster import Node
 
-_PKCS8 = (b"-----BEGIN PRIVATE KEY-----", b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
+ERRORS = (paramiko.SSHException, OSError, EOFError)
+"""What Paramiko raises when a connection fails."""
+
+PASSPHRASE_VARIABLE = "ASCENDBOOT_PASSPHRASE"  # noqa: S105  # the name of a variable
+
+_DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _CERTIFICATE = "-cert-v01@openssh.com"
+_KINDS = {
+    ed25519.Ed25519PrivateKey: paramiko.Ed25519Key,
+    ec.EllipticCurvePrivateKey: paramiko.ECDSAKey,
+    rsa.RSAPrivateKey: paramiko.RSAKey,
+}
+
+Ask: TypeAlias = "Callable[[str], str | None]"
+"""Prompts for the passphrase of a file; None: there is no terminal."""
 
 
-def load_key(path: Path, passphrase: str | None) -> paramiko.PKey:
-    """The private key in a file, of whatever kind.
+class IdentityError(Exception):
+    """A key that cannot be used; the text is `FILE: what was seen; what to do`."""
+
+
+class KeyFiles:
+    """The private keys of one run; reads each file and prompts for its passphrase once."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._known: dict[str, paramiko.PKey | IdentityError] = {}
+
+    def get(self, file: str) -> paramiko.PKey:
+        """Return the key in `file`.
+
+        Raises:
+            IdentityError: it cannot be used.
+        """
+        with self._lock:
+            if file not in self._known:
+                try:
+                    self._known[file] = self._read(file)
+                except IdentityError as error:
+                    self._known[file] = error
+            found = self._known[file]
+        if isinstance(found, IdentityError):
+            raise found
+        return found
+
+    def _read(self, file: str) -> paramiko.PKey:
+        path = Path(file).expanduser()
+        try:
+            mode = path.stat().st_mode & 0o777
+            if mode & 0o077:
+                raise IdentityError(
+                    f"{file}: others may read it (mode {mode:04o}); chmod 600 {file}"
+                )
+            content = path.read_bytes()
+        except OSError as error:
+            raise _unreadable(file, error) from error
+        try:
+            return load_key(content, None)
+        except TypeError:
+            passphrase = os.environ.get(PASSPHRASE_VARIABLE) or self._ask(file)
+        except (ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
+            raise IdentityError(
+                f"{file}: not a private key that is understood; "
+                "`identity` names the private key in OpenSSH or PEM format, or the .pub of a key "
+                "that ssh-agent holds"
+            ) from error
+        if not passphrase:
+            raise IdentityError(
+                f"{file}: it is encrypted; set ${PASSPHRASE_VARIABLE}, or load it into ssh-agent "
+                f"and state `identity: {file}.pub`"
+            )
+        try:
+            return load_key(content, passphrase)
+        except (TypeError, ValueError, UnsupportedAlgorithm, paramiko.SSHException) as error:
+            raise IdentityError(f"{file}: the passphrase does not open it") from error
+
+
+def load_key(content: bytes, passphrase: str | None) -> paramiko.PKey:
+    """Return a private key in OpenSSH, PEM or PKCS8 format; Paramiko does not read PKCS8.
 
     Raises:
-        EncryptedError: it needs another passphrase, or one at all.
-        UnreadableError: it is none that can be read.
+        TypeError: it is encrypted and there is no passphrase.
+        ValueError, UnsupportedAlgorithm, SSHException: it cannot be read.
     """
-    content = path.read_bytes()
-    text = io.StringIO(content.decode(errors="replace"))
-    if content.lstrip().startswith(_PKCS8):
-        text, passphrase = _rewritten(content, passphrase), None
-    for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
-        text.seek(0)
-        with suppress(UnreadableError):
-            return _load_as(kind, text, passphrase)
-    raise UnreadableError
+    is_openssh = b"-----BEGIN OPENSSH PRIVATE KEY-----" in content
+    load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
+    key = load(content, passphrase.encode() if passphrase else None)
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    ).decode()
+    for kind, paramiko_kind in _KINDS.items():
+        if isinstance(key, kind):
+            return paramiko_kind.from_private_key(io.StringIO(text))
+    raise ValueError(f"{type(key).__name__} is not supported")
 
 
-def _load_as(kind: type[paramiko.PKey], text: io.StringIO, passphrase: str | None) -> paramiko.PKey:
-    try:
-        return kind.from_private_key(text, passphrase)
-    except paramiko.PasswordRequiredException as error:
-        raise EncryptedError from error
-    except (paramiko.SSHException, ValueError) as error:
-        raise UnreadableError from error
-
-
-def _rewritten(content: bytes, passphrase: str | None) -> io.StringIO:
-    """A PKCS8 key, which OpenSSH reads and Paramiko does not, in OpenSSH's own format."""
-    try:
-        key = serialization.load_pem_private_key(
-            content, passphrase.encode() if passphrase else None
-        )
-        rewritten = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-    except TypeError as error:  # it is encrypted and there is no passphrase
-        raise EncryptedError from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise UnreadableError from error
-    return io.StringIO(rewritten.decode())
+def _unreadable(file: str, error: OSError) -> IdentityError:
+    if isinstance(error, FileNotFoundError):
+        return IdentityError(f"{file}: there is no such file; correct `identity`")
+    return IdentityError(f"{file}: not readable: {error.strerror}")
 
 
 def certified(key: paramiko.PKey, file: str) -> tuple[str, paramiko.PKey] | None:
-    """The key with the certificate in a file, and what to call it; None: there is no such file.
+    """Return a label and the key with the certificate in `file`; None if there is no such file.
 
     Raises:
-        IdentityError: there is one, and it is not of this key.
+        IdentityError: it is not a certificate of this key.
     """
     path = Path(file).expanduser()
     try:
@@ -100,26 +148,22 @@ def certified(key: paramiko.PKey, file: str) -> tuple[str, paramiko.PKey] | None
     )
     if b64decode(public.split()[1]) != key.asbytes():
         raise IdentityError(f"{file}: it certifies another key")
-    ended = ""
+    label = f"the certificate {file}"
     if found.valid_before < time.time():
         day = time.strftime("%Y-%m-%d", time.gmtime(found.valid_before))
-        ended = f", which expired on {day},"
-    return f"the certificate {file}{ended}", _with_certificate(key, path)
-
-
-def _with_certificate(key: paramiko.PKey, path: Path) -> paramiko.PKey:
-    """A key of its own: the plain one is offered too, and other nodes' threads have it as well."""
+        label += f", which expired on {day},"
+    # A copy: the plain key is offered, too, and threads of other nodes use it.
     if isinstance(key, paramiko.AgentKey):
         new: paramiko.PKey = paramiko.AgentKey(key.agent, key.blob, key.comment)
     else:
         new = copy.copy(key)
     new.load_certificate(str(path))
-    return new
+    return label, new
 
 
-def held_by(agent: paramiko.Agent) -> list[paramiko.PKey]:
-    """All keys of an agent; Paramiko would offer its certificates as if they were plain keys."""
-    keys = list(agent.get_keys())
+def agent_keys(agent: paramiko.Agent | None) -> list[paramiko.PKey]:
+    """Return all keys of an agent; Paramiko would offer its certificates as plain keys."""
+    keys = list(agent.get_keys()) if agent is not None else []
     for key in keys:
         if key.get_name().endswith(_CERTIFICATE):
             key.public_blob = paramiko.pkey.PublicBlob(key.get_name(), key.blob)
@@ -127,7 +171,7 @@ def held_by(agent: paramiko.Agent) -> list[paramiko.PKey]:
 
 
 def chosen(keys: Sequence[paramiko.PKey], file: str) -> paramiko.PKey:
-    """The one of an agent's keys whose public half is in a file.
+    """Return the agent's key whose public half is in `file`.
 
     Raises:
         IdentityError: there is no such file, or no such key.
@@ -135,10 +179,8 @@ def chosen(keys: Sequence[paramiko.PKey], file: str) -> paramiko.PKey:
     try:
         words = Path(file).expanduser().read_text(errors="replace").split()
         blob = b64decode(words[1], validate=True)
-    except FileNotFoundError as error:
-        raise IdentityError(f"{file}: there is no such file; correct `identity`") from error
     except OSError as error:
-        raise IdentityError(f"{file}: not readable: {error.strerror}") from error
+        raise _unreadable(file, error) from error
     except (ValueError, IndexError) as error:
         raise IdentityError(
             f"{file}: not a public key; name the private key as `identity`, or the .pub of one "
@@ -159,26 +201,22 @@ def chosen(keys: Sequence[paramiko.PKey], file: str) -> paramiko.PKey:
     )
 
 
-ERRORS = (paramiko.SSHException, OSError, EOFError)
-"""What Paramiko raises when a connection does not do what it should."""
-
-
 class Login:
-    """Logs in with keys; has the form that Paramiko calls an authentication strategy."""
+    """Logs in with keys; an authentication strategy of Paramiko."""
 
-    def __init__(self, node: Node, identities: Identities[paramiko.PKey]) -> None:
+    def __init__(self, node: Node, key_files: KeyFiles) -> None:
         self._node = node
-        self._identities = identities
+        self._key_files = key_files
         self._tried: list[str] = []
         self._unusable: list[str] = []
-        self._taken = ""
-        """The key that the server took and that was not enough for it."""
+        self._not_enough = ""
+        """The key that the server accepted although it wants more."""
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Try one key after the other until the server takes one.
+        """Try one key after the other until the server accepts one.
 
         Raises:
-            ConnectError: it took none.
+            ConnectError: it accepted none.
         """
         agent = self._agent()
         try:
@@ -189,10 +227,16 @@ class Login:
         finally:
             if agent is not None:
                 agent.close()
-        raise self._refused(self._allowed(transport))
+        allowed: Sequence[str] = ()
+        try:
+            transport.auth_none(self._node.ssh.user)
+        except ERRORS as error:
+            allowed = tuple(getattr(error, "allowed_types", ()))
+        raise self._refused(allowed)
 
     def _agent(self) -> paramiko.Agent | None:
-        if self._node.ssh.identity is not None and not self._names_public_key:
+        # As with ssh, a public file means that the agent holds the key.
+        if not (self._node.ssh.identity or ".pub").endswith(".pub"):
             return None
         try:
             return paramiko.Agent()
@@ -200,15 +244,10 @@ class Login:
             self._unusable.append(f"ssh-agent: {error}")
             return None
 
-    @property
-    def _names_public_key(self) -> bool:
-        """As with ssh, the public half says which key of the agent is meant."""
-        return (self._node.ssh.identity or "").endswith(".pub")
-
     def _with_certificates(
         self, agent: paramiko.Agent | None
     ) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Each key; before it its certificate, where one lies beside its file."""
+        """Yield each key with its label, and before it its certificate, if a file has one."""
         for label, key, file in self._keys(agent):
             try:
                 found = certified(key, f"{file}-cert.pub") if file else None
@@ -220,33 +259,31 @@ class Login:
             yield label, key
 
     def _keys(self, agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey, str]]:
-        """Label and key, and the file beside which a certificate may lie."""
+        """Yield label, key and file of every key to try."""
         identity = self._node.ssh.identity
         if identity is not None:
-            yield identity, self._stated(agent, identity), identity.removesuffix(".pub")
+            try:
+                if identity.endswith(".pub"):
+                    key = chosen(agent_keys(agent), identity)
+                else:
+                    key = self._key_files.get(identity)
+            except IdentityError as error:
+                message = f"could not log in: {error}"
+                raise ConnectError(self._node.name, Cause.IDENTITY, message) from error
+            yield identity, key, identity.removesuffix(".pub")
             return
         seen = set()
-        for key in held_by(agent) if agent is not None else ():
+        for key in agent_keys(agent):
             seen.add(key.asbytes())
             yield "a key of ssh-agent", key, ""
-        for file in DEFAULT_FILES:
+        for file in _DEFAULT_FILES:
             try:
-                key = self._identities.get(file)
+                key = self._key_files.get(file)
             except IdentityError as error:
                 self._unusable.append(str(error))
                 continue
             if key.asbytes() not in seen:
                 yield file, key, file
-
-    def _stated(self, agent: paramiko.Agent | None, identity: str) -> paramiko.PKey:
-        try:
-            if self._names_public_key:
-                return chosen(held_by(agent) if agent is not None else (), identity)
-            return self._identities.get(identity)
-        except IdentityError as error:
-            raise ConnectError(
-                self._node.name, Cause.IDENTITY, f"could not log in: {error}"
-            ) from error
 
     def _accepted(self, transport: paramiko.Transport, key: paramiko.PKey) -> bool:
         try:
@@ -258,19 +295,47 @@ class Login:
                 raise self._refused((), ended=True) from error
             return False
         if further:
-            self._taken = self._tried[-1]
+            self._not_enough = self._tried[-1]
             if "publickey" not in further:
                 raise self._refused(further)
         return not further
 
-    def _allowed(self, transport: paramiko.Transport) -> Sequence[str]:
-        try:
-            transport.auth_none(self._node.ssh.user)
-        except ERRORS as error:
-            return tuple(getattr(error, "allowed_types", ()))
-        return ()
-
     def _refused(self, allowed: Sequence[str], *, ended: bool = False) -> ConnectError:
-        return connect.login_refused(
-            self._node, self._tried, self._unusable, allowed, taken=self._taken, ended=ended
+        """Return the error for a refused login; `allowed` are the methods that may follow.
+
+        `ended`: the server closed the connection.
+        """
+        user, keys, methods = self._node.ssh.user, ", ".join(self._tried), ", ".join(allowed)
+        remedy = (
+            f"put the public key into ~{user}/.ssh/authorized_keys there, or correct `user` or "
+            "`identity`"
         )
+        if self._not_enough:
+            wanted = methods or "something"
+            seen = f"the server took {self._not_enough} and wants {wanted} as well"
+            remedy = (
+                "ascendboot logs in by a key alone: in its sshd_config allow that for "
+                f"{user} from here (Match User {user} Address …, then AuthenticationMethods "
+                "publickey)"
+            )
+        elif allowed and "publickey" not in allowed:
+            seen = f"the server takes no keys, only {methods}"
+            remedy = (
+                "ascendboot logs in by a key alone: in its sshd_config state PubkeyAuthentication "
+                f"yes, and AuthenticationMethods publickey where that is stated for {user}"
+            )
+        elif ended and len(self._tried) > 1:
+            number = len(self._tried)
+            seen = f"the server ended the connection after {number} keys (MaxAuthTries): {keys}"
+            remedy = (
+                "state as `identity` the key that it knows; of one that ssh-agent holds name the "
+                ".pub"
+            )
+        elif self._tried:
+            answer = "ended the connection when offered" if ended else "refused"
+            seen = f"the server {answer} {keys}" + (f" and allows {methods}" if methods else "")
+        else:
+            unusable = "; ".join(self._unusable)
+            seen = "there is no key to try" + (f" ({unusable})" if unusable else "")
+        message = f"could not log in as {user}: {seen}; {remedy}"
+        return ConnectError(self._node.name, Cause.AUTHENTICATION, message)

@@ -1,182 +1,42 @@
-"""Runs commands in one login session of a node, each with a time limit and a size limit."""
+"""Runs commands over one connection to a node, each with a time limit and a size limit."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError
-from ascendboot.transport.api import HANGS, Command, Result
-from ascendboot.transport.channel import (
-    Channel,
-    ChannelStream,
-    FloodError,
-    Limit,
-    Raw,
-    Reading,
-    start,
-)
-from ascendboot.transport.connect import KEEPALIVE_S, PEER_SILENT_S, Cause, ConnectError, lost
-from ascendboot.transport.script import (
-    Reply,
-    ReplyReader,
-    Script,
-    compile_open,
-    compile_script,
-    noisy,
-    not_whole,
-    not_whole_inside,
-    parse_reply,
-)
+from ascendboot.transport import script
+from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result
+from ascendboot.transport.connect import Cause, ConnectError, lost
+from ascendboot.transport.login import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ascendboot.model.cluster import ContainerExec, Node
-
-TOLD_AFTER_S = 30.0
-"""How long something may take, without any progress, before it is told of."""
-
-
-class Wait:
-    """One node that is waited for."""
-
-    def __init__(self, node: str, purpose: str, now: Callable[[], float]) -> None:
-        self.node = node
-        self._now = now
-        self.goes_on(purpose)
-
-    def goes_on(self, purpose: str) -> None:
-        """Say that there was progress; what is waited for now completes "still waiting to …"."""
-        self.purpose = purpose
-        self.since = self._now()
-        self.is_told = False
-
-
-class Waits:
-    """All that is waited for now, by the threads that work on the nodes."""
-
-    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._lock = threading.Lock()
-        self._open: dict[Wait, None] = {}
-
-    @contextmanager
-    def of(self, node: str, purpose: str) -> Iterator[Wait]:
-        """Waiting for one node, until the block ends."""
-        wait = Wait(node, purpose, self._now)
-        with self._lock:
-            self._open[wait] = None
-        try:
-            yield wait
-        finally:
-            with self._lock:
-                del self._open[wait]
-
-    def late(self) -> Mapping[str, list[str]]:
-        """By purpose: the nodes without progress for a while of which nobody was told yet."""
-        found: dict[str, list[str]] = {}
-        with self._lock:
-            for wait in self._open:
-                if not wait.is_told and self._now() - wait.since >= TOLD_AFTER_S:
-                    wait.is_told = True
-                    found.setdefault(wait.purpose, []).append(wait.node)
-        return found
-
-
-# TCP asks the other kernel, which answers for a frozen sshd too, and Paramiko's own keepalive
-# wants no reply. What is asked here is OpenSSH's `keepalive@openssh.com`, which every server
-# answers, be it that it does not know it. Any byte counts as an answer, as it does for
-# `ServerAliveInterval`.
-
-REQUEST = "keepalive@openssh.com"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keepalive:
-    """How a connection is watched, in seconds."""
-
-    every_s: float = KEEPALIVE_S
-    """How long nothing is sent before the server is asked whether it is there; what is held hears
-    an empty line as often."""
-    silent_s: float = PEER_SILENT_S
-    """How long the server may leave that unanswered before the connection counts as lost."""
-
-
-class Socket(Protocol):
-    """A socket, or what is as good as one."""
-
-    def recv(self, size: int, /) -> bytes:
-        """Some bytes; TimeoutError when none came in time."""
-
-    def send(self, data: bytes, /) -> int:
-        """How many bytes went; TimeoutError when none did in time."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-class Watched:
-    """A socket whose peer has to answer what it is asked; without a question it may be silent.
-
-    `recv` and `send` raise ConnectionError once it has not, which ends the connection.
-    """
-
-    def __init__(
-        self, sock: Socket, silent_s: float, *, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._sock = sock
-        self._silent_s = silent_s
-        self._now = now
-        self._asked: float | None = None
-
-    def note_request(self) -> None:
-        """Say that from now on there is something to be answered."""
-        if self._asked is None:
-            self._asked = self._now()
-
-    def recv(self, size: int) -> bytes:
-        """As a socket's."""
-        try:
-            data = self._sock.recv(size)
-        except TimeoutError:
-            self._refuse_silence()
-            raise
-        self._asked = None
-        return data
-
-    def send(self, data: bytes) -> int:
-        """As a socket's."""
-        try:
-            return self._sock.send(data)
-        except TimeoutError:
-            self._refuse_silence()
-            raise
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a socket has
-        return getattr(self._sock, name)
-
-    def _refuse_silence(self) -> None:
-        if self._asked is not None and self._now() - self._asked > self._silent_s:
-            seen = f"the server answered no keepalive within {self._silent_s:g} s"
-            raise ConnectionError(errno.ETIMEDOUT, seen)
-
+    from ascendboot.model.cluster import ContainerExec
+    from ascendboot.transport.api import Stream
+    from ascendboot.transport.connection import Channel, Connection
 
 _LOG = logging.getLogger(__name__)
 
-_MARGIN_S = 30.0
-"""What an execution may take beyond its commands: login shell, the way there and back."""
+TOLD_AFTER_S = 30.0
+"""How long a node may make no progress before it is reported."""
 
-_LAST_WORDS_S = 2.0
-"""How long a script whose reply is whole may take to end: what it left behind may hold that up."""
+_MARGIN_S = 30.0
+"""What an execution may take beyond its commands: the login shell, and the network."""
+
+_END_S = 2.0
+"""How long a script may take to end after its reply; a process left behind may hold its output."""
+
+_CLOSE_S = 5.0
 
 _ROUND_TRIPS = 20
-"""So many a command may need, beyond its own time, to be told of its end."""
+"""How many round trips a command may need beyond its own time."""
 
 _PACKET = 1400
 _SHORTEST_S = 0.02
@@ -184,91 +44,244 @@ _SHORTEST_S = 0.02
 
 _SLOW_S = 0.2
 
+_READ = 1 << 18
+_WRITE = 1 << 20
+_POLL_S = 1.0
+_POLL_SOON_S = 0.01
 
-class Link(Protocol):
-    """A connection that is logged in."""
+
+@dataclass
+class Wait:
+    """A wait for one node."""
+
+    node: str
+    purpose: str
+    """Completes "still waiting to …"."""
+    since: float
+    is_reported: bool = False
+
+
+class Waits:
+    """All current waits of the threads that work on nodes."""
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._open: list[Wait] = []
+
+    @contextmanager
+    def of(self, node: str, purpose: str) -> Iterator[Callable[[str], None]]:
+        """Register a wait; call the yielded function with the next purpose after progress."""
+
+        def progress(next_purpose: str) -> None:
+            with self._lock:
+                wait.purpose, wait.since, wait.is_reported = next_purpose, self._now(), False
+
+        wait = Wait(node, purpose, self._now())
+        with self._lock:
+            self._open.append(wait)
+        try:
+            yield progress
+        finally:
+            with self._lock:
+                self._open = [other for other in self._open if other is not wait]
+
+    def late(self) -> Mapping[str, list[str]]:
+        """Return nodes without progress by purpose, each of them once."""
+        found: dict[str, list[str]] = {}
+        with self._lock:
+            for wait in self._open:
+                if not wait.is_reported and self._now() - wait.since >= TOLD_AFTER_S:
+                    wait.is_reported = True
+                    found.setdefault(wait.purpose, []).append(wait.node)
+        return found
+
+
+class Session:
+    """One SSH session; its time limit closes the channel, which ends every wait on it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.stderr = b""
+        """The end of standard error."""
+        self.limit_s = 0.0
+        self.is_expired = False
+        self._channel = channel
+        self._timer: threading.Timer | None = None
+
+    def limit(self, seconds: float) -> None:
+        """Set a new time limit that starts now."""
+        self.unlimit()
+        self.limit_s = seconds
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def unlimit(self) -> None:
+        """Remove the time limit."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self) -> None:
+        self.is_expired = True
+        self.close()
+
+    def start(self, program: bytes, way: ContainerExec | None) -> None:
+        """Start a script, in a container if there is one; then stdin belongs to its commands."""
+        # A login that ends early refuses the rest of the script; its output is still read.
+        with suppress(*ERRORS):
+            self._channel.exec_command(script.launch_line(program, way))
+            for at in range(0, len(program), _WRITE):
+                self._channel.sendall(program[at : at + _WRITE])
+
+    def send(self, data: bytes) -> None:
+        """Write to stdin; raises one of `ERRORS` if the session has ended."""
+        self._channel.sendall(data)
+
+    def end_stdin(self) -> None:
+        """Close stdin; never raises."""
+        with suppress(*ERRORS):
+            self._channel.shutdown_write()
+
+    def read(self) -> bytes:
+        """Return some bytes of stdout; empty at its end, whatever the reason."""
+        while True:
+            # While stderr has data, more of it is likely to follow soon.
+            self._channel.settimeout(_POLL_SOON_S if self._read_stderr() else _POLL_S)
+            try:
+                data: bytes = self._channel.recv(_READ)
+            except TimeoutError:
+                continue
+            except ERRORS as error:
+                _LOG.debug("a channel ended: %s", error)
+                data = b""
+            if not data:
+                self._read_stderr()
+            return data
+
+    def _read_stderr(self) -> bool:
+        """Read what there is of stderr, because unread data would block stdout as well."""
+        found = False
+        while self._channel.recv_stderr_ready():
+            with suppress(*ERRORS):
+                self.stderr = (self.stderr + self._channel.recv_stderr(_READ))[-MOST_OF_ERRORS:]
+            found = True
+        return found
+
+    def wait_for_end(self) -> None:
+        """Wait a moment for the end of a script whose reply is complete."""
+        until = time.monotonic() + _END_S
+        self._channel.settimeout(_END_S)
+        with suppress(*ERRORS):
+            while time.monotonic() < until and self._channel.recv(_READ):
+                self._read_stderr()
 
     @property
-    def node(self) -> Node:
-        """Where to."""
+    def has_ended(self) -> bool:
+        """Whether no more output comes."""
+        return bool(self._channel.closed or self._channel.eof_received)
 
-    @property
-    def connections(self) -> int:
-        """How many TCP connections it took."""
-
-    @property
-    def keepalive(self) -> Keepalive:
-        """How it is watched."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is there, as far as is known at once."""
-
-    @property
-    def round_trip_s(self) -> float:
-        """How long the server took to open the last session: one way there and back."""
-
-    def why_ended(self) -> str | None:
-        """Why the server is gone; None while it is there."""
-
-    def session(self, purpose: str) -> Channel:
-        """A channel to run something in; UnreachableError when there is none to be had."""
+    def exit_code(self) -> int:
+        """Wait for the exit code; -1 if the server sends none."""
+        return int(self._channel.recv_exit_status())
 
     def close(self) -> None:
-        """End it; never raises."""
+        """Close the channel; never raises."""
+        self.unlimit()
+        with suppress(*ERRORS):
+            self._channel.close()
+
+
+class SessionStream:
+    """Passes on the output of a session, in a thread."""
+
+    def __init__(
+        self, node: str, session: Session, on_bytes: Callable[[bytes], None], received: bytes
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._on_bytes = on_bytes
+        self._thread = threading.Thread(
+            target=self._read, args=(received,), name=f"stream {node}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def stderr(self) -> bytes:
+        """The end of standard error."""
+        return self._session.stderr
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the output; return whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """End the command's stdin, give it a moment to end, close; never raises."""
+        for end in (self._session.end_stdin, self._session.close):
+            end()
+            if self._thread is not threading.current_thread():
+                self._thread.join(_CLOSE_S)
+
+    def _read(self, received: bytes) -> None:
+        if received:
+            self._on_bytes(received)
+        while data := self._session.read():
+            self._on_bytes(data)
+        if self.stderr:
+            _LOG.debug(
+                "%s: stderr of a stream: %s", self._node, self.stderr.decode(errors="replace")
+            )
+        self._on_bytes(b"")
 
 
 class SshTransport:
-    """One side of a node over one SSH connection: its host side, or a container; see `HostSide`.
+    """One side of a node over one SSH connection; `way` leads to a container.
 
     `executions` and `connections` count what went over the network, for the bench.
     """
 
     def __init__(
         self,
-        link: Link,
+        connection: Connection,
         on_result: Callable[[Result], None] | None = None,
         *,
         way: ContainerExec | None = None,
         waits: Waits | None = None,
     ) -> None:
+        self.node = connection.node.name
         self.executions = 0
-        self._waits = waits or Waits()
         self.has_one_session = False
-        self._has_tried = False
-        self._link = link
-        self._on_result = on_result
+        self._connection = connection
+        self._on_result = on_result or (lambda _result: None)
         self._way = way
+        self._waits = waits or Waits()
+        self._has_tried = way is not None
+        """Whether it was tried if the server opens a second session."""
         self._lock = threading.Lock()
-        self._held: list[Channel] = []
-        self._streams: list[ChannelStream] = []
+        self._held: list[Session] = []
+        self._streams: list[SessionStream] = []
         self._insides: list[SshTransport] = []
         self._closed = threading.Event()
 
     def inside(self, way: ContainerExec) -> SshTransport:
-        """The side behind `way`; its `close` ends what runs there and leaves the connection."""
-        found = SshTransport(self._link, self._on_result, way=way, waits=self._waits)
+        """Return a container; its `close` does not close the connection."""
+        found = SshTransport(self._connection, self._on_result, way=way, waits=self._waits)
         with self._lock:
             self._insides.append(found)
         return found
 
     @property
-    def node(self) -> str:
-        """The node's inventory name."""
-        return self._link.node.name
-
-    @property
     def connections(self) -> int:
-        """How many TCP connections to the node it took, dropped ones included."""
-        return self._link.connections
+        """How many TCP connections to the node it took, including dropped ones."""
+        return self._connection.attempts
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is there, and what is held through it, containers included."""
+        """Whether the connection, and everything held through it, is open."""
         with self._lock:
             held, insides = tuple(self._held), tuple(self._insides)
-        sides_are_open = all(inside.is_open for inside in insides)
-        return self._link.is_open and sides_are_open and not any(c.has_ended for c in held)
+        is_held = not any(session.has_ended for session in held)
+        return self._connection.is_open and is_held and all(side.is_open for side in insides)
 
     def run(self, command: Command) -> Result:
         """Run one command."""
@@ -278,239 +291,199 @@ class SshTransport:
         """Run all commands in one execution."""
         if not commands:
             return ()
-        script = compile_script(commands)
-        reader = ReplyReader(self.node, script)
-        with self._waits.of(self.node, script.purpose_after(0)) as wait:
-            channel = self._session(script)
-            try:
-                with Limit(channel, self._start_s(script)) as limit:
-                    raw = self._read(channel, script, reader, limit, wait)
-            finally:
-                _end(channel)
-        reply = reader.reply
+        compiled = script.compile_script(commands)
+        reply, finished = script.Reply(self.node, compiled), -1
+        with (
+            self._waits.of(self.node, commands[0].purpose) as progress,
+            closing(self._start(compiled)) as session,
+        ):
+            session.end_stdin()
+            while not reply.ended and (data := session.read()):
+                reply.feed(data)
+                if reply.began and len(reply.results) > finished:
+                    finished = len(reply.results)
+                    session.limit(compiled.limit_of(finished) + self._margin_s)
+                    progress(compiled.purpose_after(finished))
+            if not reply.ended:
+                raise self._incomplete(compiled, reply, session)
+            session.wait_for_end()
         if reply.noise:
-            _LOG.debug("%s: the login said: %s", self.node, reply.noise.decode(errors="replace"))
-        if not reply.ended:
-            raise self._broken(script, reply, raw, limit)
+            noise = reply.noise.decode(errors="replace")
+            _LOG.debug("%s: output of start-up files: %s", self.node, noise)
         for result in reply.results:
-            self._tell(result)
-        return reply.results
-
-    def _read(
-        self, channel: Channel, script: Script, reader: ReplyReader, limit: Limit, wait: Wait
-    ) -> Raw:
-        """Run `script` until its reply is whole, or the channel has ended."""
-        self._begin(channel, script)
-        with suppress(OSError):
-            channel.shutdown_write()
-        reading, done = Reading(channel), -1
-        while not reader.ended and (data := reading.some()):
-            reader.feed(data)
-            if reader.began and reader.finished > done:
-                done = reader.finished
-                limit.again(script.limit_of(done) + self._margin_s)
-                wait.goes_on(script.purpose_after(done))
-        if reader.ended:
-            reading.rest(_LAST_WORDS_S)
-            return Raw(b"", reading.stderr, 0)
-        return Raw(b"", reading.stderr, channel.recv_exit_status())
+            self._on_result(result)
+        return tuple(reply.results)
 
     def hold(self, command: Command) -> Result:
-        """Run a command that holds something until the connection ends; its first line.
+        """Run a command until the connection ends; return its first line.
 
-        Its stdin hears an empty line as often as the server is asked whether it is there: where
-        these stay away, the control machine is gone, which sshd itself may not see for hours.
-
-        A command that ends without having said a line gives its exit code and its errors.
+        If it ends without a line, the result has its exit code and standard error.
         """
-        script = compile_open(command)
         began = time.monotonic()
-        with ExitStack() as waiting:
-            waiting.enter_context(self._waits.of(self.node, command.purpose))
-            channel = self._session(script)
-            limit = waiting.enter_context(Limit(channel, command.timeout_s + self._start_s(script)))
-            reading, received = self._started(channel, script, limit)
-            line = self._until(channel, reading, b"\n", command.purpose, received)
-        if isinstance(line, Raw):
-            _end(channel)
-            if limit.expired or line.exit_code < 0:
-                raise self._silent(command, limit)
-            code, stdout, stderr = line.exit_code, line.stdout, line.stderr
+        with self._waits.of(self.node, command.purpose):
+            session, received = self._open(command, command.timeout_s)
+            received = self._read_until(session, b"\n", command, received)
+        line, newline, _ = received.partition(b"\n")
+        code, stderr = 0, b""
+        if newline:
+            session.unlimit()
+            with self._lock:
+                self._held.append(session)
+            name = f"held {self.node}"
+            threading.Thread(target=self._beat, args=(session,), name=name, daemon=True).start()
         else:
-            self._keep(channel)
-            code, stdout, stderr = 0, line[: line.index(b"\n") + 1], b""
+            code, stderr = session.exit_code(), session.stderr
+            session.close()
+            if session.is_expired or code < 0:
+                raise self._not_held(command, session)
         result = Result(
             node=self.node,
             command=command,
             exit_code=code,
-            stdout=stdout,
+            stdout=line + newline,
             stderr=stderr,
             duration_s=time.monotonic() - began,
         )
-        self._tell(result)
+        self._on_result(result)
         return result
 
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> ChannelStream:
-        """Start one command and hand its output on as it comes."""
-        script = compile_open(command)
-        with ExitStack() as waiting:
-            waiting.enter_context(self._waits.of(self.node, command.purpose))
-            channel = self._session(script)
-            limit = waiting.enter_context(Limit(channel, self._start_s(script)))
-            _, received = self._started(channel, script, limit)
-        stream = ChannelStream(self.node, channel, on_bytes, received=received)
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> SessionStream:
+        """Start one command and pass on its output as it arrives."""
+        with self._waits.of(self.node, command.purpose):
+            session, received = self._open(command)
+        session.unlimit()
+        stream = SessionStream(self.node, session, on_bytes, received)
         with self._lock:
             self._streams.append(stream)
         return stream
 
     def close(self) -> None:
-        """End the streams, then what is held, then the connection; never raises."""
+        """Close the streams, then what is held, then the connection; never raises."""
         self._closed.set()
         with self._lock:
-            insides, self._insides = self._insides, []
-            streams, self._streams = self._streams, []
-            held, self._held = self._held, []
-        for inside in insides:
-            inside.close()
-        for stream in streams:
-            stream.close()
-        for channel in held:
-            _end(channel)
+            ends: tuple[Stream, ...] = (*self._insides, *self._streams, *self._held)
+            self._insides, self._streams, self._held = [], [], []
+        for end in ends:
+            end.close()
         if self._way is None:
-            self._link.close()
+            self._connection.close()
 
-    def _session(self, script: Script) -> Channel:
-        channel = self._link.session(script.purpose_after(0))
+    def _start(self, compiled: script.Script, more_s: float = 0.0) -> Session:
+        """Start a script; it may take `more_s` longer than usual to print its first line."""
+        purpose = compiled.purpose_after(0)
+        session = Session(self._connection.open_session(purpose))
+        # A slow link may delay each packet.
+        packet_s = max(self._connection.round_trip_s, _SHORTEST_S)
+        session.limit(self._margin_s + len(compiled.program) / _PACKET * packet_s + more_s)
+        session.start(compiled.program, self._way)
         with self._lock:
             self.executions += 1
-        return channel
+            has_tried, self._has_tried = self._has_tried, True
+        if not has_tried:
+            try:
+                Session(self._connection.open_session(purpose)).close()
+            except ConnectError as error:  # a lost connection is reported by the first session
+                self.has_one_session = error.cause is Cause.PROTOCOL
+        return session
 
-    def _started(self, channel: Channel, script: Script, limit: Limit) -> tuple[Reading, bytes]:
-        """Start `script` and wait for its begin marker; what came after the marker."""
-        self._begin(channel, script)
-        mark = script.begin + b"\n"
-        reading = Reading(channel)
-        received = self._until(channel, reading, mark, script.purpose_after(0))
-        if isinstance(received, Raw):
-            _end(channel)
-            if limit.expired:
-                raise self._silent(script.commands[0], limit)
-            reply = parse_reply(self.node, script, received.stdout)
-            raise self._broken(script, reply, received, limit)
-        return reading, received.partition(mark)[2]
+    def _open(self, command: Command, more_s: float = 0.0) -> tuple[Session, bytes]:
+        """Start a command that owns its session; return the first output, which may be empty."""
+        compiled = script.compile_open(command)
+        session = self._start(compiled, more_s)
+        mark = compiled.begin + b"\n"
+        received = self._read_until(session, mark, command)
+        noise, begin, output = received.partition(mark)
+        if not begin:
+            reply = script.parse_reply(self.node, compiled, noise)
+            with closing(session):
+                raise self._incomplete(compiled, reply, session)
+        return session, output
 
-    def _until(
-        self, channel: Channel, reading: Reading, mark: bytes, purpose: str, so_far: bytes = b""
-    ) -> bytes | Raw:
-        try:
-            return reading.until(mark, so_far)
-        except FloodError as error:
-            _end(channel)
-            raise CommandError(self.node, f"could not {purpose}: {noisy(str(error))}") from error
-
-    def _begin(self, channel: Channel, script: Script) -> None:
-        # A login that ends early refuses the rest of the script; what it said is still to be read.
-        with suppress(OSError):
-            start(channel, script, self._way)
-        self._try_second_session(script)
-
-    def _try_second_session(self, script: Script) -> None:
-        """See once whether the server opens another session while this one is open."""
-        with self._lock:
-            is_known, self._has_tried = self._has_tried or self._way is not None, True
-        if is_known:
-            return
-        try:
-            _end(self._link.session(script.purpose_after(0)))
-        except ConnectError as error:  # that the connection is gone is told where it is read
-            self.has_one_session = error.cause is Cause.PROTOCOL
+    def _read_until(
+        self, session: Session, mark: bytes, command: Command, received: bytes = b""
+    ) -> bytes:
+        """Read until the output contains `mark` or ends."""
+        buffer = bytearray(received)
+        while mark not in buffer:
+            if len(buffer) > script.MOST_NOISE:
+                session.close()
+                raise CommandError(
+                    self.node, f"could not {command.purpose}: {script.noisy(bytes(buffer))}"
+                )
+            data = session.read()
+            if not data:
+                break
+            buffer += data
+        return bytes(buffer)
 
     @property
     def _margin_s(self) -> float:
-        return _MARGIN_S + _ROUND_TRIPS * self._link.round_trip_s
-
-    def _start_s(self, script: Script) -> float:
-        """How long a script may take to be sent and to begin; a slow link may delay each packet."""
-        packets = len(script.program) / _PACKET
-        return self._margin_s + packets * max(self._link.round_trip_s, _SHORTEST_S)
+        return _MARGIN_S + _ROUND_TRIPS * self._connection.round_trip_s
 
     @property
     def _slow(self) -> str:
-        """What to add to a message about time where the link is slow."""
-        took = self._link.round_trip_s
+        """The end of a message about a time limit if the link is slow."""
+        took = self._connection.round_trip_s
         if took < _SLOW_S:
             return ""
         return f"; the link to {self.node} takes {took:.1f} s per round trip: a faster one would do"
 
-    def _keep(self, channel: Channel) -> None:
-        with self._lock:
-            self._held.append(channel)
-            is_first = len(self._held) == 1
-        if is_first:
-            threading.Thread(target=self._beat, name=f"held {self.node}", daemon=True).start()
+    def _beat(self, session: Session) -> None:
+        """Send a line to a held command at every keepalive.
 
-    def _beat(self) -> None:
-        while not self._closed.wait(self._link.keepalive.every_s):
-            with self._lock:
-                held = tuple(self._held)
-            for channel in held:
-                with suppress(OSError):  # it has ended; whoever runs the next command is told
-                    channel.sendall(b"\n")
+        Without these lines it ends, because sshd may take hours to detect a lost control machine.
+        """
+        while not self._closed.wait(self._connection.keepalive.every_s):
+            with suppress(*ERRORS):  # if the session has ended, the next command reports it
+                session.send(b"\n")
 
-    def _tell(self, result: Result) -> None:
-        if self._on_result is not None:
-            self._on_result(result)
-
-    def _silent(self, command: Command, limit: Limit) -> NodeError:
-        """The error for a command that was to hold something and said no line."""
-        ended = None if limit.expired else self._link.why_ended()
+    def _not_held(self, command: Command, session: Session) -> NodeError:
+        """Return the error for a command that ended, or was ended, without a line."""
+        ended = None if session.is_expired else self._connection.why_ended()
         if ended is not None:
             return lost(self.node, command.purpose, ended)
         seen = "was killed; is the node short of memory? Run again"
-        if limit.expired:
-            seen = f"said nothing within {limit.seconds:.0f} s; {HANGS}{self._slow}"
+        if session.is_expired:
+            seen = f"said nothing within {session.limit_s:.0f} s; {HANGS}{self._slow}"
         return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
 
-    def _broken(self, script: Script, reply: Reply, raw: Raw, limit: Limit) -> NodeError:
-        """The error for a reply that is not whole."""
-        purpose = script.purpose_after(len(reply.results))
-        if limit.expired and not reply.left_running:
-            return self._endless(purpose, limit, began=reply.began)
-        ended = self._link.why_ended() if raw.exit_code < 0 else None
-        if ended is not None:
+    def _incomplete(
+        self, compiled: script.Script, reply: script.Reply, session: Session
+    ) -> NodeError:
+        """Return the error for an incomplete reply."""
+        purpose, way = compiled.purpose_after(len(reply.results)), self._way
+        code, user = session.exit_code(), self._connection.node.ssh.user
+        if session.is_expired and not reply.left_running:
+            return self._endless(purpose, session.limit_s, began=reply.began)
+        if code < 0 and (ended := self._connection.why_ended()) is not None:
             return lost(self.node, purpose, ended)
-        if self._way is not None:
-            return not_whole_inside(
-                self.node, self._way, script, reply, exit_code=raw.exit_code, stderr=raw.stderr
+        if way is not None:
+            return script.incomplete_inside(
+                self.node, way, compiled, reply, exit_code=code, stderr=session.stderr
             )
-        user = self._link.node.ssh.user
-        return not_whole(self.node, user, script, reply, exit_code=raw.exit_code, stderr=raw.stderr)
-
-    def _endless(self, purpose: str, limit: Limit, *, began: bool) -> CommandError:
-        """The error for an execution that outlasts the limits of all its commands."""
-        way = self._way
-        if way is not None and not began:
-            seen = f"{way.engine_name} exec did not begin anything within {limit.seconds:.0f} s"
-            ask = f"does the engine answer? {way.engine_name} ps{self._slow}"
-            where = f"in the container {way.container}"
-            return CommandError(self.node, f"could not {purpose} {where}: {seen}; {ask}")
-        if not began:
-            user = self._link.node.ssh.user
-            return CommandError(
-                self.node,
-                f"could not {purpose}: the login began nothing within {limit.seconds:.0f} s; does "
-                f"~/.bashrc of {user}, or a home folder on another server, wait for something?"
-                f"{self._slow}",
-            )
-        stopped = f", or was the container {way.container} stopped or paused?" if way else "?"
-        return CommandError(
-            self.node,
-            f"could not {purpose}: no end within {limit.seconds:.0f} s, although every command "
-            f"has a limit; did it leave a process behind that holds its output{stopped}"
-            f"{self._slow}",
+        return script.incomplete(
+            self.node, user, compiled, reply, exit_code=code, stderr=session.stderr
         )
 
-
-def _end(channel: Channel) -> None:
-    with suppress(OSError):
-        channel.close()
+    def _endless(self, purpose: str, limit_s: float, *, began: bool) -> CommandError:
+        """Return the error for an execution that exceeds the limits of all its commands."""
+        way = self._way
+        if began:
+            stopped = f", or was the container {way.container} stopped or paused?" if way else "?"
+            why = (
+                f"no end within {limit_s:.0f} s, although every command has a limit; did it leave "
+                f"a process behind that holds its output{stopped}"
+            )
+        elif way is not None:
+            purpose += f" in the container {way.container}"
+            why = (
+                f"{way.engine_name} exec did not begin anything within {limit_s:.0f} s; "
+                f"does the engine answer? {way.engine_name} ps"
+            )
+        else:
+            why = (
+                f"the login began nothing within {limit_s:.0f} s; does ~/.bashrc of "
+                f"{self._connection.node.ssh.user}, or a home folder on another server, wait for "
+                "something?"
+            )
+        return CommandError(self.node, f"could not {purpose}: {why}{self._slow}")

@@ -1,4 +1,4 @@
-"""The same for many nodes at once, with a bound; one node's failure is never another's."""
+"""Works on many nodes in parallel; an error on one node does not affect the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from ascendboot.errors import AscendbootError, NodeError
@@ -21,93 +20,64 @@ _LOG = logging.getLogger(__name__)
 
 FORKS = 32
 
-_HEED_S = 0.2
-"""How long a Ctrl-C may go unnoticed: one that comes as Python begins to wait does not wake it."""
+_INTERRUPT_POLL_S = 0.2
+"""A Ctrl-C that arrives just before Python starts to wait does not end the wait."""
 
 R = TypeVar("R")
 
 
-def nothing() -> None:
-    """Do nothing while the nodes work."""
-
-
 def connect_all(
-    nodes: Sequence[Node],
-    opener: Callable[[Node], HostSide],
-    *,
-    forks: int,
-    meanwhile: Callable[[], object] = nothing,
+    nodes: Sequence[Node], opener: Callable[[Node], HostSide], *, forks: int
 ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
-    """A transport for every node that can be reached, and why the others cannot.
-
-    Both are in the order of `nodes`. `meanwhile` as in `on_each`.
-    """
-    answers = for_each(nodes, opener, forks=forks, meanwhile=meanwhile)
+    """Return the connections, and the errors of the other nodes, in the order of `nodes`."""
+    answers = for_each(nodes, opener, forks=forks)
     errors = {name: a for name, a in answers.items() if isinstance(a, NodeError)}
     opened = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     return opened, errors
 
 
 def for_each(
-    nodes: Sequence[Node],
-    work: Callable[[Node], R],
-    *,
-    forks: int,
-    meanwhile: Callable[[], object] = nothing,
+    nodes: Sequence[Node], work: Callable[[Node], R], *, forks: int
 ) -> Mapping[str, R | NodeError]:
-    """As `on_each`, for those who work with nodes as the inventory has them."""
+    """As `on_each`, with nodes of the inventory."""
     by_name = {node.name: node for node in nodes}
-    return on_each(by_name, lambda name: work(by_name[name]), forks=forks, meanwhile=meanwhile)
+    return on_each(by_name, lambda name: work(by_name[name]), forks=forks)
 
 
 def on_each(
-    names: Iterable[str],
-    work: Callable[[str], R],
-    *,
-    forks: int,
-    meanwhile: Callable[[], object] = nothing,
+    names: Iterable[str], work: Callable[[str], R], *, forks: int
 ) -> dict[str, R | NodeError]:
-    """What `work` gives for each node, or the error that it ended with, in the order of `names`.
+    """Return the result or the error of `work` for each node, in the order of `names`.
 
-    At most `forks` run at once. `meanwhile` is called once while they do: what takes time on this
-    side, such as to import what comes next, takes none of it then.
-
-    A KeyboardInterrupt is passed on at once: what has not begun never will, and what runs, be it a
-    connection that nobody answers, is waited for by nobody, not even when the program ends.
+    At most `forks` run in parallel. A KeyboardInterrupt is raised at once: waiting nodes are not
+    started, and nothing waits for the running ones, not even the end of the program.
     """
     answers: dict[str, Future[R | NodeError]] = {name: Future() for name in names}
     waiting = deque(answers.items())
 
-    def work_off() -> None:
-        with suppress(IndexError):  # nothing is waiting any more
-            while True:
+    def run_worker() -> None:
+        while waiting:
+            try:
                 name, answer = waiting.popleft()
-                _work_on(name, work, answer, waiting.clear)
+            except IndexError:  # another worker took the last one
+                return
+            try:
+                answer.set_result(_guarded(name, work))
+            except BaseException as error:  # noqa: BLE001  # the main thread raises it
+                waiting.clear()
+                answer.set_exception(error)
 
-    # Of an executor's threads Python waits for each before it ends.
-    for number in range(min(forks, len(answers))):
-        threading.Thread(target=work_off, name=f"node_{number}", daemon=True).start()
     try:
-        meanwhile()
-        return {name: _when_done(answer) for name, answer in answers.items()}
+        # No executor: Python waits for its threads at exit.
+        for number in range(min(forks, len(answers))):
+            threading.Thread(target=run_worker, name=f"node_{number}", daemon=True).start()
+        for answer in answers.values():
+            while not answer.done():
+                wait([answer], _INTERRUPT_POLL_S)
+            answer.result()
     finally:
         waiting.clear()
-
-
-def _when_done(answer: Future[R]) -> R:
-    while not answer.done():
-        wait([answer], _HEED_S)
-    return answer.result()
-
-
-def _work_on(
-    name: str, work: Callable[[str], R], answer: Future[R | NodeError], stop: Callable[[], None]
-) -> None:
-    try:
-        answer.set_result(_guarded(name, work))
-    except BaseException as error:  # noqa: BLE001  # it is the end, and whoever waits raises it
-        stop()
-        answer.set_exception(error)
+    return {name: answer.result() for name, answer in answers.items()}
 
 
 def _guarded(name: str, work: Callable[[str], R]) -> R | NodeError:

@@ -1,4 +1,4 @@
-"""Several commands in one script, run on a host, in its container, or in both."""
+"""Compiles commands into one script and reads its reply."""
 
 from __future__ import annotations
 
@@ -10,35 +10,28 @@ from typing import TYPE_CHECKING
 
 from ascendboot import templates
 from ascendboot.errors import CommandError, excerpt
-from ascendboot.transport.api import (
-    MOST_OF_ERRORS,
-    Command,
-    Effect,
-    HostSide,
-    Result,
-    amount,
-    flood,
-)
+from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, Result, amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ascendboot.model.cluster import ContainerExec
+    from ascendboot.transport.api import HostSide
 
 KILL_AFTER_S = 5.0
 """How long after its timeout a command that ignores SIGTERM gets SIGKILL."""
 
 _NOT_BASH = "ascendboot: this is not bash but"
 _REFUSE = f"sh -c 'echo \"{_NOT_BASH} $(readlink /proc/$PPID/exe)\"; kill -KILL $PPID'"
-# A start-up file that ends in `exec zsh` has zsh read the script, which understands much of it
-# otherwise. In csh `$?name` is 0 for an unset variable; after an error it would read on somewhere
-# else. fish names itself when it refuses the first line.
+# A start-up file that ends in `exec zsh` makes zsh read the script, and zsh understands much of
+# bash. In csh `$?name` is 0 for an unset variable; csh would continue after an error elsewhere.
+# fish prints its own name when it refuses the first line.
 _GUARD = f"""\
 test "$?ascendboot" != 0 || {_REFUSE}
 test -n "$BASH_VERSION" || {_REFUSE}
 """
 
-# It writes into a pipe of its own until its turn comes: descriptors from 10 on are those pipes.
+# A command that runs aside writes into a pipe of its own, which is read when its turn comes.
 _BEGIN_ASIDE = "exec {descriptor}< <(exec 3>&1\n{command})"
 _END_ASIDE = "cat <&{descriptor}; exec {descriptor}<&-"
 _FIRST_ASIDE = 10
@@ -46,30 +39,30 @@ _LEFT_RUNNING = "ascendboot: a start-up file has left running:"
 
 _NOISE_KEPT = 1 << 14
 MOST_NOISE = 1 << 20
-"""What start-up files may print before a script begins; more is no greeting."""
+"""How many bytes start-up files may print before the script begins."""
 
 _LONGEST_MARK = 2 * MOST_OF_ERRORS
-"""Of the line after a command's output: its standard error, in base64, and some numbers."""
+"""The line after a command's output: its standard error in base64, and some numbers."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """Commands compiled for one execution; `launch_line` says how `program` is started."""
+    """Commands compiled for one execution; `launch_line` starts `program`."""
 
     commands: tuple[Command, ...]
     program: bytes
     begin: bytes
     mark: bytes
-    """Begins the line after the output of each command; no output holds it, being random."""
+    """Starts the line after each command's output. It is random, so no output contains it."""
     end: bytes
 
     @property
     def longest_s(self) -> float:
-        """How long the commands can take before each of them has been ended."""
-        return sum(command.timeout_s + KILL_AFTER_S for command in self.commands)
+        """The sum of the commands' time limits."""
+        return sum(map(self.limit_of, range(len(self.commands))))
 
     def limit_of(self, index: int) -> float:
-        """How long the command of this number can take; what comes after the last, nothing."""
+        """Return the time limit of one command; 0 after the last one."""
         if index >= len(self.commands):
             return 0.0
         return self.commands[index].timeout_s + KILL_AFTER_S
@@ -80,307 +73,249 @@ class Script:
         return MOST_NOISE + sum(c.most_bytes + _LONGEST_MARK for c in self.commands)
 
     def purpose_after(self, results: int) -> str:
-        """The purpose of the command that was running after so many results."""
+        """Return the purpose of the command that runs after so many results."""
         return self.commands[min(results, len(self.commands) - 1)].purpose
 
 
-def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
-    """The shell line that runs `program` from stdin, on the host or in a container.
+def _shell(program: bytes) -> tuple[str, ...]:
+    """Return the bash that reads exactly `program` from stdin; the rest is for the commands."""
+    return ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
 
-    It reads exactly the program: the rest of stdin belongs to the commands.
-    """
-    shell = ("bash", "--noprofile", "--norc", "-c", f'eval "$(head -c {len(program)})"')
+
+def launch_line(program: bytes, inside: ContainerExec | None = None) -> str:
+    """Return the shell line that runs `program` from stdin, on the host or in a container."""
+    shell = _shell(program)
     return f"exec {shlex.join(inside.argv(*shell) if inside else shell)}"
 
 
 def compile_script(commands: Sequence[Command]) -> Script:
-    """Compiles one script that runs all `commands` in order and frames their results."""
+    """Compile one script that runs all `commands` in order and frames their results."""
     nonce = secrets.token_hex(12)
     begin, mark, end = (f"ascendboot-{word}-{nonce}" for word in ("begin", "mark", "end"))
-    lines = [_head(begin)]
-    compiled = [_compiled(mark, index, command) for index, command in enumerate(commands)]
-    aside = [index for index, command in enumerate(commands) if command.aside]
-    for descriptor, index in enumerate(aside, _FIRST_ASIDE):
-        lines.append(_BEGIN_ASIDE.format(descriptor=descriptor, command=compiled[index]))
-        compiled[index] = _END_ASIDE.format(descriptor=descriptor)
-    lines += compiled
-    lines.append(f"printf '%s\\n' {end}")
-    return Script(tuple(commands), _whole(lines), begin.encode(), mark.encode(), end.encode())
+    first, lines, descriptor = [], [], _FIRST_ASIDE
+    for index, command in enumerate(commands):
+        # A call of `step` in transport.sh.
+        limits = (f"{command.most_bytes + 1}", f"{MOST_OF_ERRORS}")
+        timeout = ("timeout", "-k", f"{KILL_AFTER_S:g}", f"{command.timeout_s:.3f}")
+        stdin = base64.b64encode(command.stdin).decode()
+        step = shlex.join(("step", mark, f"{index}", *limits, stdin, *timeout, *command.argv))
+        if command.aside:
+            first.append(_BEGIN_ASIDE.format(descriptor=descriptor, command=step))
+            step = _END_ASIDE.format(descriptor=descriptor)
+            descriptor += 1
+        lines.append(step)
+    program = _program(begin, *first, *lines, f"printf '%s\\n' {end}")
+    return Script(tuple(commands), program, begin.encode(), mark.encode(), end.encode())
 
 
 def compile_open(command: Command) -> Script:
-    """A script that becomes `command`, whose stdin and stdout are then those of the channel."""
+    """Compile a script that becomes `command`, which then owns stdin and stdout."""
     begin = f"ascendboot-begin-{secrets.token_hex(12)}"
-    lines = [_head(begin), f"exec 3>&-; exec {shlex.join(command.argv)}"]
-    return Script((command,), _whole(lines), begin.encode(), b"", b"")
+    program = _program(begin, f"exec 3>&-; exec {shlex.join(command.argv)}")
+    return Script((command,), program, begin.encode(), b"", b"")
 
 
-def _head(begin: str) -> str:
-    return templates.script("transport.sh") + shlex.join(("start", begin, _LEFT_RUNNING))
+def _program(begin: str, *lines: str) -> bytes:
+    head = templates.script("transport.sh") + shlex.join(("start", begin, _LEFT_RUNNING))
+    # Bash reads all of a group before it runs any of it: a half-sent script runs nothing.
+    return (_GUARD + "\n".join(("{", head, *lines, "}\n"))).encode(errors="surrogateescape")
 
 
-def _whole(lines: Sequence[str]) -> bytes:
-    # In braces bash reads all of it before it runs any: a connection lost halfway runs nothing.
-    text = "\n".join(("{", *lines, "}\n"))
-    return (_GUARD + text).encode(errors="surrogateescape")
-
-
-def _compiled(mark: str, index: int, command: Command) -> str:
-    """A call of `step` in transport.sh."""
-    limits = (f"{command.most_bytes + 1}", f"{MOST_OF_ERRORS}")
-    timeout = ("timeout", "-k", f"{KILL_AFTER_S:g}", f"{command.timeout_s:.3f}")
-    stdin = base64.b64encode(command.stdin).decode()
-    return shlex.join(("step", mark, f"{index}", *limits, stdin, *timeout, *command.argv))
-
-
-@dataclass(frozen=True)
 class Reply:
-    """The complete results of a reply, and the output around them."""
+    """The reply to a script, parsed as it arrives; it keeps only results and some noise."""
 
-    results: tuple[Result, ...]
-    noise: bytes
-    """Whatever start-up files printed before the script began."""
-    began: bool
-    ended: bool
+    def __init__(self, node: str, script: Script) -> None:
+        self.results: list[Result] = []
+        self.began = False
+        self.ended = False
+        """Whether the reply is complete."""
+        self._node = node
+        self._script = script
+        self._noise = b""
+        self._buffer = bytearray()
+        self._searched = 0
+        """How much of the buffer was searched for the next mark."""
+
+    @property
+    def noise(self) -> bytes:
+        """What start-up files printed before the script began."""
+        return (self._noise if self.began else bytes(self._buffer[-_NOISE_KEPT:])).strip(b"\n")
 
     @property
     def left_running(self) -> str:
-        """The process that a start-up file left running, so that the script did not begin."""
+        """The process that a start-up file left running, which kept the script from starting."""
         _, _, left = self.noise.decode(errors="replace").partition(_LEFT_RUNNING)
         return "" if self.began else left.partition("\n")[0].strip()
 
-
-class ReplyReader:
-    """Parses the reply to `script` as it arrives and keeps only what it needs."""
-
-    def __init__(self, node: str, script: Script) -> None:
-        self._node = node
-        self._script = script
-        self._results: list[Result] = []
-        self._kept = bytearray()
-        """What has come and is not read yet."""
-        self._seen = 0
-        """So much of it has been looked through."""
-        self._noise = b""
-        self._began = False
-        self._ended = False
-
-    @property
-    def began(self) -> bool:
-        """Whether the script has begun."""
-        return self._began
-
-    @property
-    def ended(self) -> bool:
-        """Whether the reply is whole; what comes after it is of no use."""
-        return self._ended
-
-    @property
-    def finished(self) -> int:
-        """How many commands have given their result."""
-        return len(self._results)
-
-    @property
-    def reply(self) -> Reply:
-        """What has come so far.
-
-        Raises:
-            CommandError: the reply ended before its last command.
-        """
-        if self._began and not self._ended and self._kept.startswith(self._script.end + b"\n"):
-            given, wanted = len(self._results), len(self._script.commands)
-            raise self._refused(0, f"the reply has {given} sections for {wanted} commands")
-        noise = self._noise if self._began else bytes(self._kept[-_NOISE_KEPT:])
-        return Reply(tuple(self._results), noise.strip(b"\n"), self._began, self._ended)
-
     def feed(self, data: bytes) -> None:
-        """Take what came next.
+        """Parse the next bytes.
 
         Raises:
-            CommandError: the script does not write that, or not so much of it.
+            CommandError: the script does not write that, or not so much.
         """
-        if self._ended:
+        if self.ended:
             return
-        self._kept += data
-        if not self._began:
+        self._buffer += data
+        if not self.began:
             self._read_noise()
-        while self.began and not self.ended and self._read_section():
+        while self.began and self._read_section():
             pass
 
     def _read_noise(self) -> None:
-        at = self._find(self._script.begin + b"\n")
+        begin = self._script.begin + b"\n"
+        at = self._find(begin)
         if at >= 0:
-            self._noise = bytes(self._kept[:at])[-_NOISE_KEPT:]
-            self._drop(at + len(self._script.begin) + 1)
-            self._began = True
-        elif len(self._kept) > MOST_NOISE:
-            raise self._refused(0, noisy(self._kept[:_NOISE_KEPT].decode(errors="replace")))
+            self._noise = bytes(self._buffer[max(0, at - _NOISE_KEPT) : at])
+            self._drop(at + len(begin))
+            self.began = True
+        elif len(self._buffer) > MOST_NOISE:
+            raise self._error(0, noisy(bytes(self._buffer[:_NOISE_KEPT])))
 
     def _read_section(self) -> bool:
-        """Take the next result, or the end; False where it has not come whole."""
-        index, commands = len(self._results), self._script.commands
+        """Read the next result, or the end; return False if it is incomplete."""
+        index, commands, end = len(self.results), self._script.commands, self._script.end + b"\n"
         if index == len(commands):
-            return self._read_end()
+            self.ended = self._buffer.startswith(end)
+            if not self.ended and not end.startswith(self._buffer):
+                raise self._error(0, "the reply goes on after its last command")
+            return False
+        if self._buffer.startswith(end):
+            raise self._error(0, f"the reply has {index} sections for {len(commands)} commands")
         mark = b"\n" + self._script.mark + b" "
         at = self._find(mark)
-        if (at if at >= 0 else len(self._kept) - len(mark)) > commands[index].most_bytes + 1:
-            raise self._refused(index, flood(commands[index]))
-        end = self._kept.find(b"\n", at + len(mark)) if at >= 0 else -1
-        if end < 0:
-            if at >= 0 and len(self._kept) > at + _LONGEST_MARK:
-                raise self._refused(index, f"line {index + 1} of the reply has no end")
+        if (at if at >= 0 else len(self._buffer) - len(mark)) > commands[index].most_bytes + 1:
+            raise self._error(index, commands[index].flood())
+        line_end = self._buffer.find(b"\n", at + len(mark)) if at >= 0 else -1
+        if line_end < 0:
+            if at >= 0 and len(self._buffer) > at + _LONGEST_MARK:
+                raise self._error(index, f"line {index + 1} of the reply has no end")
             return False
-        stdout, line = bytes(self._kept[:at]), bytes(self._kept[at + len(mark) : end])
-        self._drop(end + 1)
-        self._results.append(_result(self._node, self._script, index, stdout, line))
+        line = bytes(self._buffer[at + len(mark) : line_end])
+        self.results.append(self._result(commands[index], bytes(self._buffer[:at]), line))
+        self._drop(line_end + 1)
         return True
 
-    def _read_end(self) -> bool:
-        end = self._script.end + b"\n"
-        self._ended = self._kept.startswith(end)
-        if not self._ended and not end.startswith(self._kept):
-            raise self._refused(0, "the reply goes on after its last command")
-        return False
+    def _result(self, command: Command, stdout: bytes, line: bytes) -> Result:
+        index = len(self.results)
+        try:
+            number, code, duration, stderr = line.split(b" ")
+            return Result(
+                node=self._node,
+                command={index: command}[int(number)],
+                exit_code=int(code),
+                stdout=stdout,
+                stderr=base64.b64decode(stderr, validate=True),
+                duration_s=int(duration) / 1e6,
+            )
+        except (ValueError, LookupError) as error:
+            seen = excerpt(line.decode(errors="replace"))
+            why = f'line {index + 1} of the reply not understood: "{seen}"'
+            raise self._error(index, why) from error
 
-    def _find(self, what: bytes) -> int:
-        """Where it begins; looks through nothing twice."""
-        at = self._kept.find(what, self._seen)
-        self._seen = max(0, len(self._kept) - len(what)) if at < 0 else at
+    def _find(self, mark: bytes) -> int:
+        """Return where `mark` begins, or -1; nothing is searched twice."""
+        at = self._buffer.find(mark, self._searched)
+        self._searched = max(0, len(self._buffer) - len(mark)) if at < 0 else at
         return at
 
     def _drop(self, count: int) -> None:
-        del self._kept[:count]
-        self._seen = 0
+        del self._buffer[:count]
+        self._searched = 0
 
-    def _refused(self, index: int, seen: str) -> CommandError:
+    def _error(self, index: int, seen: str) -> CommandError:
         return CommandError(self._node, f"could not {self._script.purpose_after(index)}: {seen}")
 
 
-def _other_shell(said: str) -> str:
-    """The shell that read the script in place of bash; empty if bash did."""
-    if "fish: " in said:
-        return "fish"
-    return said.partition(_NOT_BASH)[2].strip().partition("\n")[0]
-
-
 def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
-    """Read the reply to `script`, as far as it came.
+    """Parse the reply to `script`, complete or not.
 
     Raises:
         CommandError: the reply has a line that the script does not write.
     """
-    reader = ReplyReader(node, script)
-    reader.feed(stdout)
-    return reader.reply
+    reply = Reply(node, script)
+    reply.feed(stdout)
+    return reply
 
 
-def _result(node: str, script: Script, index: int, stdout: bytes, line: bytes) -> Result:
-    try:
-        number, code, duration, stderr = line.split(b" ")
-        return Result(
-            node=node,
-            command={index: script.commands[index]}[int(number)],
-            exit_code=int(code),
-            stdout=stdout,
-            stderr=base64.b64decode(stderr, validate=True),
-            duration_s=int(duration) / 1e6,
-        )
-    except (ValueError, LookupError) as error:
-        purpose = script.purpose_after(index)
-        said = excerpt(line.decode(errors="replace"))
-        raise CommandError(
-            node, f'could not {purpose}: line {index + 1} of the reply not understood: "{said}"'
-        ) from error
-
-
-def noisy(first: str) -> str:
-    """The message about a login that prints without end; `first` is the beginning."""
+def noisy(output: bytes) -> str:
+    """Return the message about a login that prints too much; `output` is its beginning."""
     return (
         f"the login printed more than {amount(MOST_NOISE)} before anything of ours began: "
-        f'"{excerpt(first)}"; make ~/.bashrc, or whatever it calls, print nothing for '
-        "non-interactive shells"
+        f'"{excerpt(output.decode(errors="replace"))}"; make ~/.bashrc, or whatever it calls, '
+        "print nothing for non-interactive shells"
     )
 
 
-def not_whole(
-    node: str, user: str, script: Script, reply: Reply, *, exit_code: int | None, stderr: bytes
+def incomplete(
+    node: str, user: str, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
 ) -> CommandError:
-    """The error for a reply without its end marker; names the likely cause."""
-    purpose = script.purpose_after(len(reply.results))
-    code = "no exit code" if exit_code is None or exit_code < 0 else f"exit {exit_code}"
-    said = (reply.noise + b"\n" + stderr).strip().decode(errors="replace")
-    first = excerpt(" ".join(said.split()))
+    """Return the error for a reply of the host without its end; names the likely cause."""
+    output = (reply.noise + b"\n" + stderr).strip().decode(errors="replace")
+    first = excerpt(" ".join(output.split()))
+    code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
     seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
+    start_up = f"~/.bashrc or another start-up file of {user}"
+    shell = "fish" if "fish: " in output else output.partition(_NOT_BASH)[2].strip().split("\n")[0]
     if reply.began:
-        why = "was it killed, or the session ended there? Run again"
-        return CommandError(
-            node, f"could not {purpose}: the reply broke off while it ran: {seen}; {why}"
+        why = (
+            f"the reply broke off while it ran: {seen}; was it killed, or the session ended there? "
+            "Run again"
         )
-    if shell := _other_shell(said):
-        return CommandError(
-            node,
-            f"could not {purpose}: {shell} runs the commands of the login, not bash: ~/.bashrc or "
-            f"another start-up file of {user} replaces the shell (exec); make it do so in "
-            "interactive shells alone: [[ $- != *i* ]] || exec …",
+    elif shell:
+        why = (
+            f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "
+            "(exec); make it do so in interactive shells alone: [[ $- != *i* ]] || exec …"
         )
-    if reply.left_running:
-        return CommandError(
-            node,
-            f"could not {purpose}: process {reply.left_running} goes on writing where the answer "
-            f"comes: ~/.bashrc or another start-up file of {user} has left it running; make it "
-            "return for non-interactive shells",
+    elif reply.left_running:
+        why = (
+            f"process {reply.left_running} goes on writing where the answer comes: {start_up} has "
+            "left it running; make it return for non-interactive shells"
         )
-    return CommandError(
-        node,
-        f"could not {purpose}: the login ended before the script did: {seen}; "
-        f"{_why_nothing_ran(said, user)}",
-    )
+    else:
+        why = f"the login ended before the script did: {seen}; "
+        if "This account is currently not available" in output:
+            why += (
+                f"the account {user} may not log in (its shell is nologin): give it a shell, "
+                f"usermod -s /bin/bash {user}, or state another `user`"
+            )
+        elif "This service allows sftp connections only" in output:
+            why += (
+                f"the server gives {user} sftp alone (ForceCommand internal-sftp): except {user} "
+                "from that in its sshd_config, or state another `user`"
+            )
+        else:
+            why += (
+                f"one of these: {start_up} exits (make it return for non-interactive shells); a "
+                "command is forced (take away ForceCommand in its sshd_config, or command= before "
+                "the key in authorized_keys); or the shell of the account runs nothing "
+                f"(usermod -s /bin/bash {user})"
+            )
+    return CommandError(node, f"could not {script.purpose_after(len(reply.results))}: {why}")
 
 
-def _why_nothing_ran(said: str, user: str) -> str:
-    """The cause and its remedy if the output shows it, else all possible causes."""
-    if "This account is currently not available" in said:
-        return (
-            f"the account {user} may not log in (its shell is nologin): give it a shell, "
-            f"usermod -s /bin/bash {user}, or state another `user`"
-        )
-    if "This service allows sftp connections only" in said:
-        return (
-            f"the server gives {user} sftp alone (ForceCommand internal-sftp): except {user} from "
-            "that in its sshd_config, or state another `user`"
-        )
-    return (
-        f"one of these: ~/.bashrc or another start-up file of {user} exits (make it return for "
-        "non-interactive shells); a command is forced (take away ForceCommand in its sshd_config, "
-        "or command= before the key in authorized_keys); or the shell of the account runs nothing "
-        f"(usermod -s /bin/bash {user})"
-    )
-
-
-def not_whole_inside(
+def incomplete_inside(
     node: str, inside: ContainerExec, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
 ) -> CommandError:
-    """The error for a reply from a container that has no end marker."""
+    """Return the error for a reply of a container without its end."""
     where = f"the container {inside.container}"
-    said = excerpt(" ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split()))
+    output = excerpt(" ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split()))
     code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
+    purpose = script.purpose_after(len(reply.results))
     if reply.began:
-        purpose = script.purpose_after(len(reply.results))
-        seen = f'{code}, "{said}"' if said else code
+        seen = f'{code}, "{output}"' if output else code
         return CommandError(
             node,
             f"could not {purpose}: the reply from {where} broke off while it ran: {seen}; "
             f"was it stopped? {inside.engine_name} ps -a tells",
         )
-    seen = f"{inside.engine_name} exec ended with {code}: {said or 'nothing was said'}"
-    remedy = inside.remedy(said)
+    seen = f"{inside.engine_name} exec ended with {code}: {output or 'nothing was said'}"
     return CommandError(
-        node, f"could not {script.purpose_after(0)} in {where}: {seen.rstrip('.')}; {remedy}"
+        node, f"could not {purpose} in {where}: {seen.rstrip('.')}; {inside.remedy(output)}"
     )
 
 
 class HostAndContainer:
-    """The workload side behind `way`; each execution on it also runs the host's `commands`."""
+    """A container; each execution in it also runs the given commands on the host side."""
 
     def __init__(self, host: HostSide, way: ContainerExec, commands: Sequence[Command]) -> None:
         self.on_host: tuple[Result, ...] = ()
@@ -390,28 +325,27 @@ class HostAndContainer:
         self._commands = tuple(commands)
 
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
-        """Run all commands in the container, and the host's beside it, in one execution.
+        """Run all commands in the container, and those of the host side, in one execution.
 
         Raises:
-            UnreachableError: the connection is gone.
-            CommandError: a reply is not whole.
+            UnreachableError: the connection is lost.
+            CommandError: a reply is incomplete.
         """
         script = compile_script(commands)
-        shell = f'eval "$(head -c {len(script.program)})"'
         reads = all(command.effect is Effect.READ for command in commands)
-        way_in = Command(
-            argv=self._way.argv("bash", "--noprofile", "--norc", "-c", shell),
+        command = Command(
+            argv=self._way.argv(*_shell(script.program)),
             purpose=commands[0].purpose,
             effect=Effect.READ if reads else Effect.WRITE,
             timeout_s=script.longest_s,
             most_bytes=script.most_bytes,
             stdin=script.program,
         )
-        framed, *said = self._host.run_all((way_in, *self._commands))
-        self.on_host = tuple(said)
+        framed, *on_host = self._host.run_all((command, *self._commands))
+        self.on_host = tuple(on_host)
         reply = parse_reply(framed.node, script, framed.stdout)
         if not reply.ended:
-            raise not_whole_inside(
+            raise incomplete_inside(
                 framed.node,
                 self._way,
                 script,
@@ -419,4 +353,4 @@ class HostAndContainer:
                 exit_code=framed.exit_code,
                 stderr=framed.stderr,
             )
-        return reply.results
+        return tuple(reply.results)

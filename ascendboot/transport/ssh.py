@@ -1,287 +1,70 @@
-"""Connections to nodes over SSH, through Fabric and Paramiko."""
+"""Opens transports to nodes over SSH, also through jump hosts."""
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-import fabric
-import paramiko
-
+from ascendboot.errors import NodeError
 from ascendboot.transport import connect
-from ascendboot.transport.connect import (
-    Ask,
-    Cause,
-    ConnectError,
-    Identities,
-    Shared,
-    ask_nobody,
-    jump_has_no_way,
-    jump_node,
-    jump_unusable,
-)
+from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.transport.connection import Connection, Keepalive, silence_paramiko
 from ascendboot.transport.hostkeys import HostKeyCheck, HostKeys
-from ascendboot.transport.login import ERRORS, Login, load_key
-from ascendboot.transport.login_session import (
-    REQUEST,
-    Keepalive,
-    Socket,
-    SshTransport,
-    Waits,
-    Watched,
-)
+from ascendboot.transport.login import KeyFiles
+from ascendboot.transport.login_session import SshTransport, Waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ascendboot.model.cluster import Node
     from ascendboot.transport.api import Result
-    from ascendboot.transport.channel import Channel
-
-_ANSWER_S = 30.0
-"""How long the server may take for what is not a command of ours: a login, a channel."""
-
-_LAST_WORDS_S = 1.0
-
-# The server sends so much that nobody has taken yet, and no more: what a reader who is slower than
-# the job costs here, for each node. Measured on loopback, 200 MB through a stream: as fast as with
-# 16 MiB, 10 % more CPU; with Paramiko's own choice (32 KiB packets, aes128-ctr) twice the CPU.
-_WINDOW = 2 << 20
-_PACKET = 128 << 10
-_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+    from ascendboot.transport.connection import Socket
+    from ascendboot.transport.login import Ask
 
 
-class Link:
-    """One connection to one server, and what has to end with it."""
+class JumpHosts:
+    """One connection per jump host: its first user opens it, its last user closes it.
 
-    def __init__(
-        self, node: Node, sock: Socket, release: Callable[[], None], keepalive: Keepalive
-    ) -> None:
-        self.node = node
-        self.connections = 1
-        self.round_trip_s = 0.0
-        self.keepalive = keepalive
-        self._sock = Watched(sock, keepalive.silent_s)
-        self._release = release
-        self._fabric: fabric.Connection | None = None
+    A jump host that could not be reached is not tried again.
+    """
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ended = ""
+        self._open: dict[str, Future[Connection]] = {}
+        self._users: dict[str, int] = {}
 
-    @property
-    def transport(self) -> paramiko.Transport:
-        """Paramiko's side of it, logged in; EOFError after `close`."""
-        connection = self._fabric
-        if connection is None:
-            raise EOFError("it was closed")
-        return connection.transport
-
-    def login(self, check: HostKeyCheck, identities: Identities[paramiko.PKey]) -> None:
-        """Greet, check the host key, log in.
+    def take(self, key: str, opener: Callable[[], Connection]) -> Connection:
+        """Return the connection named `key`; call `give_back` once for it.
 
         Raises:
-            ConnectError: one of them failed.
+            NodeError: it could not be opened, now or earlier.
         """
-        node, began = self.node, time.monotonic()
-        # One each: Fabric writes into it, and rebuilds it while others would read.
-        config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
-        with ExitStack() as unless_done:
-            unless_done.callback(self.close)
-            self._fabric = fabric.Connection(
-                node.address,
-                user=node.ssh.user,
-                port=node.ssh.port,
-                config=config,
-                connect_kwargs={
-                    "sock": self._sock,
-                    "auth_strategy": Login(node, identities),
-                    "transport_factory": lambda sock, **_: _new_transport(sock, check),
-                },
-            )
-            self._fabric.client.set_missing_host_key_policy(check)
-            try:
-                self._fabric.open()
-            except ERRORS as error:
-                raise connect.not_greeted(
-                    node,
-                    str(error),
-                    incompatible=isinstance(error, paramiko.ssh_exception.IncompatiblePeer),
-                    slow=time.monotonic() - began >= connect.HANDSHAKE_S,
-                    dropped=isinstance(error, (EOFError, OSError)) or "banner" in str(error),
-                ) from error
-            self.transport.packetizer.set_keepalive(self.keepalive.every_s, self._ask)
-            unless_done.pop_all()
-
-    def _ask(self) -> None:
-        """Ask the server whether it is there; called by Paramiko's thread, which may not wait."""
-        self._sock.note_request()
-        request = paramiko.Message()
-        request.add_byte(paramiko.common.cMSG_GLOBAL_REQUEST)
-        request.add_string(REQUEST)
-        request.add_boolean(True)  # noqa: FBT003 - it wants a reply, as no other way to ask does
-        self.transport._send_user_message(request)  # noqa: SLF001
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the connection is there, as far as is known at once."""
-        connection = self._fabric
-        return connection is not None and bool(connection.transport.is_active())
-
-    def why_ended(self) -> str | None:
-        """Why the server is gone, or None; asked after a channel ended for no reason told."""
-        try:
-            transport = self.transport
-        except EOFError as error:
-            return str(error)
-        # Paramiko ends the channels first and only then says that the connection is gone.
-        transport.join(_LAST_WORDS_S)
-        if transport.is_active():
-            return None
-        return self._reason(transport.get_exception()) or "the server closed it"
-
-    def _reason(self, error: BaseException | None) -> str:
-        """Why the connection ended: Paramiko says it once, and from then on only that it has."""
-        if isinstance(error, OSError) and error.strerror:
-            self._ended = error.strerror
-        return self._ended
-
-    def session(self, purpose: str) -> Channel:
-        """A channel to run something in.
-
-        Raises:
-            UnreachableError: the connection is gone, or the server opens no more sessions.
-        """
-        began = time.monotonic()
-        try:
-            opened = self.transport.open_session(_WINDOW, _PACKET, timeout=_ANSWER_S)
-        except paramiko.ChannelException as error:
-            raise connect.no_session(self.node.name, purpose, error.text) from error
-        except ERRORS as error:
-            seen = self._reason(error) or str(error)
-            raise connect.lost(self.node.name, purpose, seen) from error
-        self.round_trip_s = time.monotonic() - began
-        return _Channel(opened)
-
-    def close(self) -> None:
-        """End it; never raises."""
         with self._lock:
-            connection, self._fabric = self._fabric, None
-            release, self._release = self._release, _nothing
-        if connection is not None:
-            with suppress(*ERRORS):
-                connection.client.close()
-        with suppress(*ERRORS):
-            self._sock.close()
-        release()
+            is_first = key not in self._open
+            future = self._open.setdefault(key, Future())
+            self._users[key] = self._users.get(key, 0) + 1
+        if is_first:
+            try:
+                future.set_result(opener())
+            except NodeError as error:
+                future.set_exception(error)
+            finally:
+                future.cancel()  # after another error, so that nobody waits forever
+        return future.result()
 
-
-def _nothing() -> None:
-    pass
-
-
-@contextmanager
-def _as_os_errors() -> Iterator[None]:
-    try:
-        yield
-    except (paramiko.SSHException, EOFError) as error:
-        raise ConnectionError(str(error) or "the connection ended") from error
-
-
-class _Channel:
-    """Paramiko's channel, raising OSError alone."""
-
-    def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel = channel
-
-    def exec_command(self, command: str) -> None:
-        with _as_os_errors():
-            self._channel.exec_command(command)
-
-    def sendall(self, data: bytes) -> None:
-        with _as_os_errors():
-            self._channel.sendall(data)
-
-    def shutdown_write(self) -> None:
-        with _as_os_errors():
-            self._channel.shutdown_write()
-
-    def settimeout(self, timeout: float | None) -> None:
-        self._channel.settimeout(timeout)
-
-    def recv(self, size: int) -> bytes:
-        with _as_os_errors():
-            return bytes(self._channel.recv(size))
-
-    def recv_stderr(self, size: int) -> bytes:
-        with _as_os_errors():
-            return bytes(self._channel.recv_stderr(size))
-
-    def recv_stderr_ready(self) -> bool:
-        return bool(self._channel.recv_stderr_ready())
-
-    @property
-    def has_ended(self) -> bool:
-        return bool(self._channel.closed or self._channel.eof_received)
-
-    def recv_exit_status(self) -> int:
-        return int(self._channel.recv_exit_status())
-
-    def close(self) -> None:
-        with _as_os_errors():
-            self._channel.close()
-
-
-_AGREED_ON = {
-    "kex_algo_list": ("key exchange", "KexAlgorithms"),
-    "server_key_algo_list": ("type of host key", "HostKeyAlgorithms"),
-    "server_encrypt_algo_list": ("cipher", "Ciphers"),
-    "server_mac_algo_list": ("MAC", "MACs"),
-}
-_MOST_NAMES = 20
-_NO_ALGORITHMS = ("kex-strict-", "ext-info-")
-
-
-class _Transport(paramiko.Transport):  # type: ignore[misc]  # Paramiko has no types
-    """Shows both lists where the two sides have nothing in common; Paramiko shows neither."""
-
-    def _parse_kex_init(self, m: paramiko.Message) -> None:
-        theirs = self._really_parse_kex_init(paramiko.Message(m.get_remainder()))
-        ours = self._get_latest_kex_init()
-        for part, (what, keyword) in _AGREED_ON.items():
-            lists = [_algorithms(offer[part]) for offer in (theirs, ours)]
-            if not set(lists[0]) & set(lists[1]):
-                has, wants = map(_shown, lists)
-                raise paramiko.ssh_exception.IncompatiblePeer(
-                    f"no {what} in common: the server has {has}; ascendboot has {wants} "
-                    f"({keyword} in its sshd_config)"
-                )
-        super()._parse_kex_init(m)
-
-
-def _algorithms(offer: Sequence[str]) -> list[str]:
-    return [name for name in offer if not name.startswith(_NO_ALGORITHMS)]
-
-
-def _shown(names: Sequence[str]) -> str:
-    """The server may send as many, and as long ones, as it likes."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(name[:60] for name in names[:_MOST_NAMES]) + more
-
-
-def _new_transport(sock: Watched, check: HostKeyCheck) -> paramiko.Transport:
-    transport = _Transport(sock)
-    options = transport.get_security_options()
-    options.key_types = check.algorithms(options.key_types)
-    options.ciphers = sorted(options.ciphers, key=lambda name: name not in _CIPHERS)
-    transport.banner_timeout = transport.handshake_timeout = connect.HANDSHAKE_S
-    transport.auth_timeout = transport.channel_timeout = _ANSWER_S
-    return transport
+    def give_back(self, key: str) -> None:
+        """End one use of a connection."""
+        with self._lock:
+            self._users[key] -= 1
+            if self._users[key]:
+                return
+            future = self._open.pop(key)
+        future.result().close()
 
 
 class SshOpener:
-    """Opens the transports of one run; what they share (host keys, private keys) lives here."""
+    """Opens the transports of one run, which share host keys, private keys and jump hosts."""
 
     def __init__(
         self,
@@ -289,43 +72,44 @@ class SshOpener:
         *,
         nodes: Iterable[Node] = (),
         connect_timeout_s: float = 10.0,
-        ask: Ask = ask_nobody,
+        ask: Ask = lambda _file: None,
         on_result: Callable[[Result], None] | None = None,
         keepalive: Keepalive | None = None,
         waits: Waits | None = None,
     ) -> None:
-        self.host_keys = host_keys
+        self._host_keys = host_keys
         self._nodes = {node.name: node for node in nodes}
         self._timeout_s = connect_timeout_s
-        self._identities: Identities[paramiko.PKey] = Identities(load_key, ask)
+        self._key_files = KeyFiles(ask)
         self._on_result = on_result
         self._keepalive = keepalive or Keepalive()
         self._waits = waits or Waits()
-        self._jumps: Shared[Link] = Shared()
-        _silence_paramiko()
+        self._jumps = JumpHosts()
+        silence_paramiko()
 
     def __call__(self, node: Node) -> SshTransport:
-        """A transport to `node`, logged in.
+        """Connect to a node and log in.
 
         Raises:
-            ConnectError: why not, with its cause and a remedy.
+            ConnectError: with the cause and a remedy.
         """
         with self._waits.of(node.name, "connect and log in"):
-            link = self._open(node, ())
-        return SshTransport(link, self._on_result, waits=self._waits)
+            connection = self._open(node, ())
+        return SshTransport(connection, self._on_result, waits=self._waits)
 
-    def _open(self, node: Node, behind: Sequence[str]) -> Link:
-        link, tries = connect.retried(lambda: self._try(node, behind))
-        link.connections += tries - 1
-        return link
+    def _open(self, node: Node, behind: Sequence[str]) -> Connection:
+        connection, tries = connect.retried(lambda: self._try(node, behind))
+        connection.attempts += tries - 1
+        return connection
 
-    def _try(self, node: Node, behind: Sequence[str]) -> Link:
-        check = HostKeyCheck(node, self.host_keys)
+    def _try(self, node: Node, behind: Sequence[str]) -> Connection:
+        """Connect once, or once per type of host key if the inventory has a fingerprint."""
+        check = HostKeyCheck(node, self._host_keys)
         changed: ConnectError | None = None
         while True:
-            link = Link(node, *self._socket(node, behind), self._keepalive)
+            connection = Connection(node, *self._socket(node, behind), self._keepalive)
             try:
-                link.login(check, self._identities)
+                connection.login(check, self._key_files)
             except ConnectError as error:
                 if changed is not None and error.cause is Cause.PROTOCOL:
                     raise changed from error  # it has no key of another type
@@ -333,44 +117,25 @@ class SshOpener:
                     raise
                 changed = error
             else:
-                link.connections = check.rounds
-                return link
+                connection.attempts = check.rounds
+                return connection
 
     def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Socket, Callable[[], None]]:
-        """A socket, or what is as good as one, and what gives it back."""
+        """Return a socket or a channel to a node, and what to call when it is closed."""
+        address, port = node.address, node.ssh.port
         if node.ssh.jump is None:
-            found = connect.open_socket(
-                node.name, node.address, node.ssh.port, timeout_s=self._timeout_s
-            )
-            return found, found.close
-        jump = jump_node(node, self._nodes, behind)
-        return self._through(node, jump, (*behind, node.name))
-
-    def _through(
-        self, node: Node, jump: Node, behind: Sequence[str]
-    ) -> tuple[Socket, Callable[[], None]]:
+            sock = connect.open_socket(node.name, address, port, timeout_s=self._timeout_s)
+            return sock, sock.close
+        jump = connect.jump_node(node, self._nodes, behind)
         key = f"{jump.ssh.user}@{jump.address}:{jump.ssh.port}"
         try:
-            link = self._jumps.take(key, lambda: self._open(jump, behind))
+            gate = self._jumps.take(key, lambda: self._open(jump, (*behind, node.name)))
         except ConnectError as error:
-            raise jump_unusable(node, jump, error) from error
+            message = f"could not use the jump host {jump.name}: {error.message}"
+            raise ConnectError(node.name, Cause.JUMP, message) from error
         try:
-            channel = link.transport.open_channel(
-                "direct-tcpip",
-                (node.address, node.ssh.port),
-                ("127.0.0.1", 0),
-                timeout=self._timeout_s,
-            )
-        except ERRORS as error:
+            channel = gate.forward_to(node, self._timeout_s)
+        except ConnectError:
             self._jumps.give_back(key)
-            seen = error.text if isinstance(error, paramiko.ChannelException) else str(error)
-            raise jump_has_no_way(node, jump, seen) from error
+            raise
         return channel, lambda: self._jumps.give_back(key)
-
-
-def _silence_paramiko() -> None:
-    # It logs every failed connection with a traceback; ours say in one line what it was.
-    logger = logging.getLogger("paramiko")
-    logger.setLevel(logging.CRITICAL)
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False

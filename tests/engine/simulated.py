@@ -22,7 +22,7 @@ from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper, wanted_answer
 from ascendboot.templates import installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
-from ascendboot.transport.guard import ReadOnlyHost
+from ascendboot.transport.guard import ReadOnly
 from tests.engine.signing import authority, public_key
 from tests.unit.checks import well
 
@@ -241,7 +241,7 @@ class Simulation:
         self, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
         opened, errors = self._connect(nodes)
-        return {name: ReadOnlyHost(transport) for name, transport in opened.items()}, errors
+        return {name: ReadOnly(transport) for name, transport in opened.items()}, errors
 
     def _proof(self, command: Command) -> str | None:
         if command.purpose != "log in from the primary":

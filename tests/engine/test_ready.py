@@ -17,7 +17,7 @@ from ascendboot.readiness.ready import Readiness, check_readiness
 from ascendboot.readiness.requirements import Leftover
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.transport.fake import Answer, FakeTransport
-from ascendboot.transport.guard import ReadOnlyHost
+from ascendboot.transport.guard import ReadOnly
 from tests.unit.checks import well
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def looked(
     **given: Any,
 ) -> Readiness:
     hosts = {server.transport.node: server.transport for server in servers}
-    sides = {name: ReadOnlyHost(host) for name, host in hosts.items()} if guarded else hosts
+    sides = {name: ReadOnly(host) for name, host in hosts.items()} if guarded else hosts
     return check_readiness(TWO, applied(), sides, script, hosts=hosts, forks=2, **given)
 
 

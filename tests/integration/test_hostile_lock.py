@@ -18,8 +18,8 @@ from ascendboot.errors import NodeError
 from ascendboot.facts.query import Answered, answer_to
 from ascendboot.setup.lock import Lock, locks
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.guard import Fence, GuardedHost
-from ascendboot.transport.login_session import Keepalive
+from ascendboot.transport.connection import Keepalive
+from ascendboot.transport.guard import Fence, Guarded
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Taken:
     """A connection that asked for the lock, what it may tell another node, and what it was told."""
 
     transport: SshTransport
-    other: GuardedHost
+    other: Guarded
     lock: Answer[Lock]
 
 
@@ -71,7 +71,7 @@ def take(request: pytest.FixtureRequest, bench: Bench, cluster: str) -> Callable
         fence = Fence(fact.command, wish.still_held, 3600.0)
         fence.held_by(transport)
         fence.answered(result)
-        other = GuardedHost(bench.open(bench.node(bench.servers[0], "n2")), fence.allow)
+        other = Guarded(bench.open(bench.node(bench.servers[0], "n2")), fence.allow)
         return Taken(transport, other, answer_to(fact, result))
 
     return take

@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.login_session import Keepalive
+from ascendboot.transport.connection import Keepalive
 from tests.integration.real_sshd import needs_bash
 from tests.waiting import wait_until
 

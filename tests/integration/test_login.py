@@ -505,7 +505,7 @@ def test_many_at_once_all_get_in_although_the_server_drops_some(bench: Bench) ->
 
 def test_the_socket_sends_at_once_and_notices_a_dead_peer(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server()))
-    sock = transport._link._sock  # type: ignore[attr-defined]
+    sock = transport._connection._sock
     tcp = socket.IPPROTO_TCP
     assert sock.getsockopt(tcp, socket.TCP_NODELAY) == 1
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -21,8 +21,8 @@ from ascendboot.transport.script import (
     Script,
     compile_open,
     compile_script,
+    incomplete,
     launch_line,
-    not_whole,
     parse_reply,
 )
 
@@ -92,7 +92,7 @@ class Here(FakeTransport):
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
         self.executions.append(tuple(commands))
         script = compile_script(commands)
-        return parse_reply(self.node, script, run(script)).results
+        return tuple(parse_reply(self.node, script, run(script)).results)
 
 
 def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_does_not_end_is_named(compiled: Script) -> None:
     done = subprocess.run([BASH, "-c", line], input=patient, capture_output=True, check=False)
     reply = parse_reply("n1", compiled, done.stdout)
     assert not reply.began
-    error = not_whole("n1", "root", compiled, reply, exit_code=1, stderr=b"")
+    error = incomplete("n1", "root", compiled, reply, exit_code=1, stderr=b"")
     assert re.fullmatch(
         r"n1: could not try: process \d+ \(sleep\) goes on writing where the answer comes: "
         r"~/\.bashrc or another start-up file of root has left it running; make it return for "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.transport.channel import ChannelStream
+from ascendboot.transport.login_session import Session, SessionStream
 
 
 class Scripted:
@@ -52,6 +52,6 @@ class Scripted:
 def test_the_reader_hears_of_the_end_whatever_it_is(end: bytes | OSError) -> None:
     heard: list[bytes] = []
     channel = Scripted(TimeoutError(), b"a line\n", end)
-    stream = ChannelStream("n1", channel, heard.append, received=b"before ")
+    stream = SessionStream("n1", Session(channel), heard.append, b"before ")
     assert stream.wait(5.0)
     assert heard == [b"before ", b"a line\n", b""]

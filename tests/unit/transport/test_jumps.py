@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
-from ascendboot.transport.connect import Cause, ConnectError, Shared, jump_node
+from ascendboot.transport.connect import Cause, ConnectError, jump_node
+from ascendboot.transport.ssh import JumpHosts
+
+if TYPE_CHECKING:
+    from ascendboot.transport.connection import Connection
 
 
 def node(name: str, **access: str) -> Node:
@@ -43,29 +49,36 @@ def test_a_circle_is_refused(jump: str, behind: tuple[str, ...]) -> None:
     assert caught.value.cause is Cause.JUMP
 
 
-class Connection:
-    """What is shared."""
+class Opened:
+    """A connection that counts how often it is closed."""
 
-    def __init__(self) -> None:
-        self.closes = 0
+    closes = 0
 
     def close(self) -> None:
         self.closes += 1
 
 
+def open_one() -> Connection:
+    return cast("Connection", Opened())
+
+
+def closes(connection: Connection) -> int:
+    return cast("Opened", connection).closes
+
+
 def test_the_first_opens_and_the_last_closes() -> None:
-    shared: Shared[Connection] = Shared()
-    first = shared.take("gate", Connection)
-    assert shared.take("gate", Connection) is first
-    shared.give_back("gate")
-    assert first.closes == 0
-    shared.give_back("gate")
-    assert first.closes == 1
-    assert shared.take("gate", Connection) is not first
+    jumps = JumpHosts()
+    first = jumps.take("gate", open_one)
+    assert jumps.take("gate", open_one) is first
+    jumps.give_back("gate")
+    assert closes(first) == 0
+    jumps.give_back("gate")
+    assert closes(first) == 1
+    assert jumps.take("gate", open_one) is not first
 
 
 def test_a_jump_host_that_is_down_is_tried_once_for_all() -> None:
-    shared: Shared[Connection] = Shared()
+    jumps = JumpHosts()
     tries: list[str] = []
 
     def opener() -> Connection:
@@ -74,5 +87,5 @@ def test_a_jump_host_that_is_down_is_tried_once_for_all() -> None:
 
     for _ in range(3):
         with pytest.raises(UnreachableError, match="gate: no answer"):
-            shared.take("gate", opener)
+            jumps.take("gate", opener)
     assert tries == ["try"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import threading
 
@@ -98,10 +99,11 @@ def test_an_interrupt_begins_nothing_more_and_waits_for_nothing() -> None:
 
     def press() -> None:
         assert is_at_work.wait(10)
-        raise KeyboardInterrupt
+        _thread.interrupt_main()
 
+    threading.Thread(target=press).start()
     with pytest.raises(KeyboardInterrupt):
-        for_each(NODES, work, forks=1, meanwhile=press)
+        for_each(NODES, work, forks=1)
     [worker] = [thread for thread in threading.enumerate() if thread.name.startswith("node")]
     assert worker.daemon, "the program would wait for it when it ends"
     may_end.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.transport.connect import Cause, ConnectError, pauses, retried
+from ascendboot.transport.connect import Cause, ConnectError, retried
 
 
 class Server:
@@ -45,10 +45,11 @@ def test_nothing_else_is_tried_again(cause: Cause) -> None:
 
 
 def test_the_pauses_grow_are_jittered_and_take_about_five_seconds() -> None:
-    drawn = [list(pauses()) for _ in range(50)]
-    assert {len(one) for one in drawn} == {7}
-    for one in drawn:
-        assert 0.025 <= one[0] <= 0.075
-        assert 2.3 <= sum(one) <= 7.2
-        assert max(one) <= 2.4
-    assert len({one[0] for one in drawn}) > 1
+    drawn = [Server(*[Cause.DROPPED] * 7) for _ in range(50)]
+    for server in drawn:
+        retried(server.connect, sleep=server.slept.append)
+        assert len(server.slept) == 7
+        assert 0.025 <= server.slept[0] <= 0.075
+        assert 2.3 <= sum(server.slept) <= 7.2
+        assert max(server.slept) <= 2.4
+    assert len({server.slept[0] for server in drawn}) > 1

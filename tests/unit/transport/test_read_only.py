@@ -38,7 +38,7 @@ def test_a_write_is_refused_before_anything_is_sent(attempt: Callable[[Transport
         attempt(ReadOnly(below))
     assert below.executions == []
     assert str(caught.value) == (
-        "n1: refused while planning: rm -rf /x. Something that may only look tried to remove x; "
+        "n1: refused while planning: rm -rf /x. A read-only step tried to remove x; "
         "this is a bug in ascendboot"
     )
 

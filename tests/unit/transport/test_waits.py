@@ -11,7 +11,7 @@ def test_item_03_what_makes_no_progress_is_told_of_once() -> None:
     with waits.of("n1", "list the NPUs") as first, waits.of("n2", "list the NPUs"):
         at[0] = TOLD_AFTER_S - 1
         assert waits.late() == {}
-        first.goes_on("read the clock")
+        first("read the clock")
         at[0] += 1
         assert waits.late() == {"list the NPUs": ["n2"]}
         assert waits.late() == {}
