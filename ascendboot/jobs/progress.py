@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass, field
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ascendboot.launch.events import (
-    AgentEnded,
     EndingBegan,
     Event,
     LauncherEnded,
@@ -22,14 +20,11 @@ from ascendboot.launch.events import (
     StartOverdue,
     StopAsked,
 )
-from ascendboot.model.job import RankEnd
-from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ascendboot.launch.plan import JobRecord, LaunchPlan
-    from ascendboot.model.cluster import NodeClocks
+    from ascendboot.launch.plan import LaunchPlan
 
 _APART_S = 0.2
 _MOST_MARKS = 600
@@ -76,8 +71,6 @@ class Progress:
     launcher_code: int | None = None
     launcher_ended_at: float | None = None
     """By the primary's clock."""
-    agents: dict[int, AgentEnded] = field(default_factory=dict)
-    """The agents that ended, by node rank."""
     endings: dict[int, float] = field(default_factory=dict)
     """By node rank: since when, by its clock, the ranks there were ended on purpose."""
     rank_endings: dict[int, float] = field(default_factory=dict)
@@ -129,15 +122,15 @@ class Progress:
         match event:
             case RankStarted(rank=rank):
                 self.started.add(rank)
+            case RankEnded(rank=rank):
+                self.started.add(rank)
+                self.ended[rank] = event
             case RankNumbered():
-                self._begin(event)
+                self._restart(event)
             case RankTold(rank=rank, error=error):
                 self.error_files[rank] = error
             case RankEndingBegan(rank=rank, at=at):
                 self.rank_endings.setdefault(rank, at)
-            case RankEnded(rank=rank):
-                self.started.add(rank)
-                self.ended[rank] = event
             case _:
                 self._note_of_node(event)
 
@@ -145,8 +138,6 @@ class Progress:
         match event:
             case LauncherEnded(exit_code=code, at=at):
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
-            case AgentEnded(node_rank=node_rank):
-                self.agents[node_rank] = event
             case NodeLeft(node_rank=node_rank):
                 self.left[node_rank] = event
             case EndingBegan(node_rank=node_rank, at=at):
@@ -156,9 +147,9 @@ class Progress:
             case StartOverdue():
                 self.overdue = event if self.overdue is None else self.overdue.and_also(event)
             case _:
-                pass  # starts of launchers and agents change nothing here
+                pass  # starts of launchers, and agents, change nothing here
 
-    def _begin(self, numbered: RankNumbered) -> None:
+    def _restart(self, numbered: RankNumbered) -> None:
         """Drop what is known of the rank before this start."""
         rank = numbered.rank
         for known in (self.ended, self.error_files, self.rank_endings):
@@ -177,140 +168,35 @@ OF_A_LOST_LAUNCHER = BY_LAUNCHER | {SIGHUP, SIGPIPE}
 """Signals that end ranks whose launcher is gone."""
 
 
-def ends_of(plan: LaunchPlan | JobRecord, progress: Progress) -> tuple[RankEnd, ...]:
-    """The end of every rank, in rank order; without an exit code where its end was not recorded."""
-    ends = []
-    for rank in plan.ranks:
-        seen = progress.ended.get(rank.rank)
-        ends.append(
-            RankEnd(
-                rank=rank.rank,
-                node=rank.node,
-                device=rank.device_id,
-                exit_code=None if seen is None else seen.exit_code,
-                signal=None if seen is None else signal_of(seen.exit_code),
-            )
-        )
-    return tuple(ends)
-
-
 def signal_of(exit_code: int) -> int | None:
     """The signal that a shell's exit code stands for; None when it stands for none."""
     number = exit_code - SIGNALLED
     return number if 0 < number <= _HIGHEST_SIGNAL else None
 
 
-def after_restarts(plan: LaunchPlan | JobRecord, progress: Progress) -> Progress:
-    """The progress without failures that the job has survived.
+def has_started(plan: LaunchPlan, progress: Progress) -> bool:
+    """Whether all ranks have started; of an elastic job the first, which waits for the others."""
+    if plan.request.min_nodes is None:
+        return len(progress.started) == len(plan.ranks)
+    return 0 in progress.started
 
-    These are the ends on nodes that it gave up and, while it goes on, of ranks that start again.
-    Of a failed job everything counts: its failure may have begun on such a node.
+
+def will_end(plan: LaunchPlan, event: Event, progress: Progress) -> bool:
+    """Whether the launcher ends soon after `event`.
+
+    It does once the job is being ended, once a rank failed, and once all ranks have ended. An
+    elastic job goes on without ranks that failed and nodes that were lost.
     """
-    if progress.launcher_code or 0 in progress.endings:
-        return progress
-    gone = _gone(plan, progress)
-    ended = {
-        rank: end
-        for rank, end in progress.ended.items()
-        if rank not in gone and (progress.launcher_over or end.exit_code == 0)
-    }
-    endings = {node: at for node, at in progress.endings.items() if node not in progress.left}
-    return replace(progress, ended=ended, endings=endings)
-
-
-def restart_notes(
-    plan: LaunchPlan | JobRecord, progress: Progress, clocks: NodeClocks
-) -> tuple[str, ...]:
-    """Notes about lost nodes and restarts of ranks, by time."""
-
-    def when(at: float) -> str:
-        return f"{datetime.fromtimestamp(clocks.here(plan.primary, at), timezone.utc):%H:%M:%S} UTC"
-
-    notes = [
-        (left.at, f"{_lost(plan, left.node_rank)} at {when(left.at)}: {left.why}")
-        for left in progress.left.values()
-    ]
-    for before, life in zip(progress.starts, progress.starts[1:], strict=False):
-        same = life.world_size == before.world_size
-        sizes = f"{life.world_size} of them, {'as' if same else before.world_size} before"
-        notes.append((life.at, f"the ranks began again at {when(life.at)}: {sizes}"))
-    return tuple(words for _, words in sorted(notes))
-
-
-def _lost(plan: LaunchPlan | JobRecord, node_rank: int) -> str:
-    node = plan.nodes[node_rank]
-    return f"{node}: lost with {ranks_named(tuple(r.rank for r in plan.ranks_on(node)))}"
-
-
-def _gone(plan: LaunchPlan | JobRecord, progress: Progress) -> frozenset[int]:
-    return frozenset(
-        rank.rank for number in progress.left for rank in plan.ranks_on(plan.nodes[number])
-    )
-
-
-class Lifecycle(Protocol):
-    """Detects from a job's events that it has started or is about to end."""
-
-    def has_started(self, progress: Progress) -> bool:
-        """Whether all ranks that it needs have started."""
-        ...
-
-    def will_end(self, event: Event, progress: Progress) -> bool:
-        """Whether its launcher ends soon after `event`."""
-        ...
-
-
-class WholeJobLifecycle:
-    """A job that needs all of its ranks."""
-
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
-
-    def has_started(self, progress: Progress) -> bool:
-        """Every rank has."""
-        return len(progress.started) == self._ranks
-
-    def will_end(self, event: Event, progress: Progress) -> bool:
-        """A rank failed or is being ended, or all have ended."""
-        match event:
-            case RankEnded(exit_code=code):
-                return bool(code) or len(progress.ended) == self._ranks
-            case StopAsked() | EndingBegan() | RankEndingBegan():
-                return True
-            case _:
-                return False
-
-
-class ElasticLifecycle:
-    """An elastic job: ranks may restart, and nodes may leave."""
-
-    def __init__(self, plan: LaunchPlan) -> None:
-        self._node_ranks = {rank.rank: plan.nodes.index(rank.node) for rank in plan.ranks}
-
-    def has_started(self, progress: Progress) -> bool:
-        """The first rank has: it waits for the other nodes that are needed."""
-        return 0 in progress.started
-
-    def will_end(self, event: Event, progress: Progress) -> bool:
-        """The primary ends it, or all ranks have ended well on the nodes that are left."""
-        match event:
-            case StopAsked() | EndingBegan(node_rank=0):
-                return True
-            case RankEnded() | NodeLeft():
-                ends = {
-                    n: progress.ended.get(n)
-                    for n, on in self._node_ranks.items()
-                    if on not in progress.left
-                }
-                return all(end is not None and end.exit_code == 0 for end in ends.values())
-            case _:
-                return False
-
-
-def lifecycle_of(plan: LaunchPlan) -> Lifecycle:
-    """The lifecycle of the planned kind of job."""
-    return (
-        WholeJobLifecycle(len(plan.ranks))
-        if plan.request.min_nodes is None
-        else ElasticLifecycle(plan)
-    )
+    match event:
+        case StopAsked() | EndingBegan(node_rank=0):
+            return True
+        case EndingBegan() | RankEndingBegan():
+            return plan.request.min_nodes is None
+        case RankEnded(exit_code=code) if plan.request.min_nodes is None:
+            return bool(code) or len(progress.ended) == len(plan.ranks)
+        case RankEnded() | NodeLeft():
+            lost = {plan.nodes[node_rank] for node_rank in progress.left}
+            ends = [progress.ended.get(rank.rank) for rank in plan.ranks if rank.node not in lost]
+            return all(end is not None and end.exit_code == 0 for end in ends)
+        case _:
+            return False

@@ -23,7 +23,7 @@ from ascendboot.jobs.follow import (
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.output import OutputWriter, plain
-from ascendboot.jobs.progress import Progress, lifecycle_of
+from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
 from ascendboot.jobs.stop import (
     LINGER_S,
@@ -182,7 +182,6 @@ class Following:
         self._limits = limits
         self._hangs = hangs
         self._watch = watch
-        self._lifecycle = lifecycle_of(job.plan)
         self._start_by: float | None = None
         self._end_by: float | None = None
         self._stopping = False
@@ -228,9 +227,9 @@ class Following:
     def _note(self, event: Event) -> None:
         progress = self._job.progress
         progress.note(event)
-        if self._lifecycle.has_started(progress):
+        if has_started(self._job.plan, progress):
             self._start_by = None
-        if self._lifecycle.will_end(event, progress):
+        if will_end(self._job.plan, event, progress):
             self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
         match event:
             case LauncherStarted() if self._stopping:

@@ -10,7 +10,7 @@ import pytest
 from ascendboot.checks.collective.run import preflight_plan
 from ascendboot.errors import LaunchError
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.progress import Progress, lifecycle_of
+from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.launch.events import (
     ENDING,
     EndingBegan,
@@ -195,24 +195,23 @@ def test_what_a_rank_said_before_it_began_again_is_no_cause(tmp_path: Path) -> N
 
 
 def test_when_it_has_begun_and_when_it_will_end() -> None:
-    signs = lifecycle_of(PLAN)
-    assert not signs.has_started(seen(*begun(2, 4, 1.0)))
-    assert signs.has_started(seen(*begun(0, 4, 1.0)))
+    assert not has_started(PLAN, seen(*begun(2, 4, 1.0)))
+    assert has_started(PLAN, seen(*begun(0, 4, 1.0)))
     for number, event in enumerate(THROUGH[:-1]):
         progress = seen(*THROUGH[: number + 1])
-        assert signs.will_end(event, progress) == (number == len(THROUGH) - 2), event
+        assert will_end(PLAN, event, progress) == (number == len(THROUGH) - 2), event
     for event in (StopAsked(1.0), EndingBegan(0, 1.0)):
-        assert signs.will_end(event, seen(event))
+        assert will_end(PLAN, event, seen(event))
     first_two_through = seen(*ALL, RankEnded(0, 0, 2.0), RankEnded(1, 0, 2.0), LOST)
-    assert signs.will_end(LOST, first_two_through)
+    assert will_end(PLAN, LOST, first_two_through)
 
 
 def test_a_job_that_needs_all_ends_with_any() -> None:
-    signs = lifecycle_of(plan(TORCHRUN))
-    assert not signs.has_started(seen(*ALL[:-1]))
-    assert signs.has_started(seen(*ALL))
+    whole = plan(TORCHRUN)
+    assert not has_started(whole, seen(*ALL[:-1]))
+    assert has_started(whole, seen(*ALL))
     for event in (RankEnded(1, 3, 1.0), EndingBegan(1, 1.0), RankEndingBegan(2, 1.0)):
-        assert signs.will_end(event, seen(event))
-    assert not signs.will_end(RankEnded(1, 0, 1.0), seen(RankEnded(1, 0, 1.0)))
+        assert will_end(whole, event, seen(event))
+    assert not will_end(whole, RankEnded(1, 0, 1.0), seen(RankEnded(1, 0, 1.0)))
     ends = [RankEnded(rank, 0, 1.0) for rank in range(4)]
-    assert signs.will_end(ends[3], seen(*ends))
+    assert will_end(whole, ends[3], seen(*ends))
