@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.containers import code_rules, container_rules
-from ascendboot.checks.devices import device_rules, product_rules
+from ascendboot.checks import containers, devices, hosts, launchers, network, rank_table
 from ascendboot.checks.finding import Finding, in_order
-from ascendboot.checks.hosts import environment_rules, host_rules
-from ascendboot.checks.launchers import (
-    hccl_port_rules,
-    hccl_setting_rules,
-    launcher_rules,
-    resource_rules,
-)
-from ascendboot.checks.network import network_rules, port_rules
-from ascendboot.checks.rank_table import rank_table_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +20,9 @@ def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[
     Nodes without facts are not checked, and neither are queries that were not made.
     """
     rules = (
-        *(container_rules, host_rules, code_rules, network_rules, device_rules, port_rules),
-        *(product_rules, hccl_port_rules, hccl_setting_rules, resource_rules),
-        *(rank_table_rules, launcher_rules, environment_rules),
+        *(containers.container_rules, hosts.host_rules, containers.code_rules),
+        *(network.network_rules, devices.device_rules, network.port_rules, devices.product_rules),
+        *(launchers.hccl_port_rules, launchers.hccl_setting_rules, launchers.resource_rules),
+        *(rank_table.rank_table_rules, launchers.launcher_rules, hosts.environment_rules),
     )
     return in_order(finding for rule in rules for finding in rule(cluster, facts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -9,17 +11,19 @@ from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.model.names import fold, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ascendboot.facts.parsers.software import Program
+    from ascendboot.facts.parsers.system import FileSystem, Listener
     from ascendboot.model.cluster import Node
 
-T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 Level: TypeAlias = Literal["error", "warning", "info"]
 _LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """A problem or remark about some nodes; `id` is stable across versions."""
 
@@ -33,74 +37,86 @@ class Finding:
     def message(self) -> str:
         """Where, what was seen, what to do, as sentences: `lab-[03,17]: … is missing. Add …`."""
         sentences = [self.text, self.remedy] if self.remedy else [self.text]
-        return f"{fold(self.nodes)}: " + " ".join(_ended(sentence) for sentence in sentences)
+        ended = (text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
+        return f"{fold(self.nodes)}: {' '.join(ended)}"
+
+
+Findings: TypeAlias = Iterable[Finding]
 
 
 def error(id_: str, nodes: tuple[str, ...], text: str, remedy: str = "") -> Finding:
     """A finding that blocks."""
-    return Finding(id=id_, level="error", nodes=nodes, text=text, remedy=remedy)
+    return Finding(id_, "error", nodes, text, remedy)
 
 
 def warning(id_: str, nodes: tuple[str, ...], text: str, remedy: str = "") -> Finding:
     """A finding that does not block."""
-    return Finding(id=id_, level="warning", nodes=nodes, text=text, remedy=remedy)
+    return Finding(id_, "warning", nodes, text, remedy)
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The same thing found at several nodes once; errors first, then the order of the rules.
+def in_order(findings: Findings) -> tuple[Finding, ...]:
+    """Merges equal findings of several nodes; errors first, then the order of the rules.
 
     Of one rule's findings those that fewer nodes have come first.
     """
-    merged: dict[Finding, list[str]] = {}
-    for finding in findings:
-        merged.setdefault(replace(finding, nodes=()), []).extend(finding.nodes)
-    whole = [replace(key, nodes=tuple(dict.fromkeys(nodes))) for key, nodes in merged.items()]
+    merged = grouped((replace(each, nodes=()), each.nodes) for each in findings)
+    whole = [
+        replace(key, nodes=tuple(dict.fromkeys(name for names in nodes for name in names)))
+        for key, nodes in merged.items()
+    ]
     rules = list(dict.fromkeys(finding.id for finding in whole))
     return tuple(
         sorted(whole, key=lambda f: (_LEVELS.index(f.level), rules.index(f.id), len(f.nodes)))
     )
 
 
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in the order of the pairs."""
+    groups: defaultdict[K, list[V]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return dict(groups)
+
+
 def unanswered(
-    id_: str, node: Node, answer: Answer[T], remedy: str = "", *, level: Level = "error"
-) -> Iterator[Finding]:
-    """A finding when a query has no answer."""
+    id_: str, node: Node, answer: Answer[V], remedy: str = "", *, level: Level = "error"
+) -> Findings:
+    """A finding if a query has no answer; the remedy is for a tool that is missing."""
     if isinstance(answer, Unanswered) and answer.kind != "not-asked":
         missing = remedy if answer.kind == "missing" else ""
-        yield Finding(id=id_, level=level, nodes=(node.name,), text=answer.message, remedy=missing)
+        yield Finding(id_, level, (node.name,), answer.message, missing)
 
 
-def known(answers: Mapping[str, Answer[T]]) -> dict[str, T]:
+def known(answers: Mapping[str, Answer[V]]) -> dict[str, V]:
     """The values of the answered queries."""
     return {name: a.value for name, a in answers.items() if isinstance(a, Answered)}
 
 
 def differences(
     id_: str, values: Mapping[str, str], *, has: str, level: Level, remedy: str
-) -> Iterator[Finding]:
-    """A finding at the minority when the nodes' `values` are not all equal.
+) -> Findings:
+    """A finding at the minority if the nodes' `values` are not all equal.
 
-    `14 nodes have Open MPI 4.1.5, lab-[03,17] have 4.1.4`; `has` is `Open MPI `. Where no value
-    has most nodes, all are named.
+    `14 nodes have Open MPI 4.1.5, lab-[03,17] have 4.1.4`; `has` is `Open MPI `. Without a
+    majority the finding is at all nodes.
     """
-    groups: dict[str, list[str]] = {}
-    for name, value in values.items():
-        groups.setdefault(value, []).append(name)
-    if len(groups) < 2:  # noqa: PLR2004  two are needed to differ
+    groups = grouped((value, name) for name, value in values.items())
+    if len(groups) <= 1:
         return
     ranked = sorted(groups.items(), key=lambda group: -len(group[1]))
-    most, rest = ranked[0], ranked[1:]
-    parts = [f"{_who(most[1], count=len(most[1]) > 1)} {has}{most[0]}"]
-    parts += [f"{_who(names, count=False)} {value}" for value, names in rest]
-    is_tie = len(rest[0][1]) == len(most[1])
-    odd = list(values) if is_tie else [name for _, names in rest for name in names]
-    yield Finding(id=id_, level=level, nodes=tuple(odd), text=", ".join(parts), remedy=remedy)
+    (usual, most), *rest = ranked
+    who = f"{len(most)} nodes have" if len(most) > 1 else f"{fold(most)} has"
+    parts = [f"{who} {has}{usual}"]
+    parts += [f"{fold(names)} {'has' if len(names) == 1 else 'have'} {v}" for v, names in rest]
+    is_tie = len(rest[0][1]) == len(most)
+    odd = values if is_tie else (name for _, names in rest for name in names)
+    yield Finding(id_, level, tuple(odd), ", ".join(parts), remedy)
 
 
 def too_old(
     id_: str, node: Node, tool: Program | None, since: Mapping[str, tuple[int, int]], remedy: str
-) -> Iterator[Finding]:
-    """A finding where a program of OpenSSH refuses something that we write; `since` has all."""
+) -> Findings:
+    """A finding if a program of OpenSSH is older than an option that we write, as in `since`."""
     if tool is None:
         return
     unknown = [
@@ -109,12 +125,39 @@ def too_old(
         if tool.release < (major, minor)
     ]
     if unknown:
-        yield error(
-            id_,
-            (node.name,),
-            f"{tool.path} is of OpenSSH {tool.version}, which does not know {', '.join(unknown)}",
-            remedy,
-        )
+        text = f"{tool.path} is of OpenSSH {tool.version}, which does not know {', '.join(unknown)}"
+        yield error(id_, (node.name,), text, remedy)
+
+
+def port_holders(listeners: Iterable[Listener] | None) -> dict[int, str]:
+    """The program that listens on each port that is in use."""
+    return {each.port: each.holder for each in reversed(tuple(listeners or ()))}
+
+
+def hccl_ports_taken(holders: Mapping[int, str], ports: Sequence[int]) -> list[str]:
+    """`ports 60000-60001 of HCCL's 60000-60031 are taken by …`, one text for each program."""
+    taken = grouped((holders[port], port) for port in ports if port in holders)
+    return [
+        f"{'ports' if len(its) > 1 else 'port'} {numbers(its)} of HCCL's {numbers(ports)} "
+        f"{'are' if len(its) > 1 else 'is'} taken by {holder}"
+        for holder, its in taken.items()
+    ]
+
+
+LEAST_FREE_BYTES = 100 * 1000**2
+"""With less, a job may not even be able to log why it ended."""
+LEAST_FREE_INODES = 1000
+LEAST_FREE = f"{LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes"
+
+
+def disk_lacks(system: FileSystem) -> str:
+    """`only 7 MB and 3 inodes are free on /tmp`; empty if there is enough."""
+    lacks = []
+    if system.free_bytes < LEAST_FREE_BYTES:
+        lacks.append(f"{max(system.free_bytes, 0) // 1000**2} MB")
+    if system.free_inodes is not None and system.free_inodes < LEAST_FREE_INODES:
+        lacks.append(f"{system.free_inodes} inodes")
+    return f"only {' and '.join(lacks)} are free on {system.mount_point}" if lacks else ""
 
 
 def numbers(ids: Sequence[int]) -> str:
@@ -129,11 +172,6 @@ def devices(ids: Sequence[int]) -> str:
     return f"device{'' if len(ids) == 1 else 's'} {numbers(ids)}"
 
 
-def _who(names: Sequence[str], *, count: bool) -> str:
-    if count:
-        return f"{len(names)} nodes have"
-    return f"{fold(names)} {'has' if len(names) == 1 else 'have'}"
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+def devices_are(ids: Sequence[int]) -> str:
+    """`device 3 is` or `devices 3-5 are`."""
+    return f"{devices(ids)} {'is' if len(ids) == 1 else 'are'}"

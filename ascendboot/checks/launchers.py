@@ -6,18 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ascendboot.checks.finding import (
-    Finding,
-    devices,
-    differences,
-    error,
-    known,
-    numbers,
-    too_old,
-    unanswered,
-    warning,
-)
-from ascendboot.facts.derive import answered_nodes, device_ids, logic_ids, product_of
+from ascendboot.checks import finding
+from ascendboot.facts import derive
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read
@@ -26,13 +16,9 @@ from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, 
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ascendboot.facts.node_facts import NodeFacts
-
-LEAST_FREE_BYTES: Final = 100 * 1000**2
-"""With less, a job may not even be able to say why it ended."""
-LEAST_FREE_INODES: Final = 1000
 
 SSHD_OPTIONS: Final = {
     "DisableForwarding": (7, 4),
@@ -44,7 +30,7 @@ SSHD_OPTIONS: Final = {
     "PermitUserRC": (6, 7),
     "ed25519 keys": (6, 5),
 }
-"""What we write for sshd, and the release of OpenSSH that knows it first; the newest decides."""
+"""What we write for sshd, and the first release of OpenSSH that knows it."""
 SSH_OPTIONS: Final = {
     "IdentityAgent": (7, 3),
     "CertificateFile": (7, 2),
@@ -52,9 +38,6 @@ SSH_OPTIONS: Final = {
     "ed25519 keys": (6, 5),
 }
 """The same for ssh on the primary."""
-
-_INSTALL_TORCH = "Install PyTorch for the Python that `code.python` states"
-_INSTALL = "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states"
 
 
 def choose_launcher(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
@@ -79,58 +62,17 @@ def needs_openmpi(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
     return cluster.primary_name not in facts or traits_of(choose_launcher(cluster, facts)).openmpi
 
 
-def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module."""
-    nodes = tuple(answered_nodes(cluster, facts))
-    found = known({node.name: node_facts.horovod for node, node_facts in nodes})
-    yield from differences(
-        "horovod-differs",
-        {name: horovod.version for name, horovod in found.items()},
-        has="Horovod ",
-        level="error",
-        remedy="Install the same version on all nodes",
-    )
-    yield from differences(
-        "torch-differs",
-        {name: torch.words for name, torch in known({n.name: s.torch for n, s in nodes}).items()},
-        has="",
-        level="error",
-        remedy="Install the same versions on all nodes",
-    )
-    for node, node_facts in nodes:
-        if cluster.launcher == "torchrun":
-            yield from unanswered("torch-missing", node, node_facts.torch, _INSTALL_TORCH)
-        if node.name == cluster.primary_name:  # whatever starts ranks reaches the nodes by ssh
-            yield from unanswered("ssh-missing", node, node_facts.ssh, "Install openssh-client")
-            remedy = "Install OpenSSH 7.4 or later where ranks run"
-            yield from too_old("ssh-old", node, value_of(node_facts.ssh), SSH_OPTIONS, remedy)
-    if cluster.launcher != "horovod":
-        return
-    for node, node_facts in nodes:
-        yield from unanswered("horovod-missing", node, node_facts.horovod, _INSTALL)
-        horovod = value_of(node_facts.horovod)
-        if horovod is not None and horovod.has_mpi is False:
-            yield error(
-                "horovod-without-mpi",
-                (node.name,),
-                f"Horovod {horovod.version} was built without MPI",
-                _INSTALL,
-            )
-
-
 def _for_root_info(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> LauncherChoice:
-    nodes = tuple(answered_nodes(cluster, facts))
-    found = known({node.name: node_facts.torch for node, node_facts in nodes})
-    lacking = [node.name for node, _ in nodes if node.name not in found]
-    if lacking:
+    torch = {n.name: value_of(found.torch) for n, found in derive.answered_nodes(cluster, facts)}
+    if lacking := [name for name, found in torch.items() if found is None]:
         return LauncherChoice("mpirun", f"{fold(lacking)}: there is no torch for {cluster.python}")
-    versions = " and ".join(dict.fromkeys(torch.words for torch in found.values()))
+    versions = " and ".join(dict.fromkeys(found.words for found in torch.values() if found))
     why = f"resources.mode is root-info, and {cluster.python} has {versions} on every node"
     return LauncherChoice("torchrun", why)
 
 
 def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
-    """Why horovodrun cannot be taken; empty when it can."""
+    """Why horovodrun cannot be used; empty if it can."""
     primary = facts[cluster.primary_name]
     if isinstance(primary.horovod, Unanswered):
         return f"{cluster.primary_name}: {primary.horovod.why}"
@@ -138,183 +80,170 @@ def _obstacle(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> str:
         return f"Horovod on {cluster.primary_name} was built without MPI"
     if isinstance(primary.ssh, Unanswered):
         return f"{cluster.primary_name}: {primary.ssh.message}"
-    lacking = [
-        n.name
-        for n, node_facts in answered_nodes(cluster, facts)
-        if value_of(node_facts.horovod) is None
-    ]
+    nodes = derive.answered_nodes(cluster, facts)
+    lacking = [node.name for node, found in nodes if value_of(found.horovod) is None]
     return f"there is no Horovod on {fold(lacking)}" if lacking else ""
+
+
+def launcher_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Horovod, torch and ssh, as far as the launcher needs them."""
+    nodes = tuple(derive.answered_nodes(cluster, facts))
+    horovods = finding.known({node.name: node_facts.horovod for node, node_facts in nodes})
+    torches = finding.known({node.name: node_facts.torch for node, node_facts in nodes})
+    for id_, has, versions in (
+        ("horovod-differs", "Horovod ", {name: it.version for name, it in horovods.items()}),
+        ("torch-differs", "", {name: it.words for name, it in torches.items()}),
+    ):
+        remedy = f"Install the same version{'' if has else 's'} on all nodes"
+        yield from finding.differences(id_, versions, has=has, level="error", remedy=remedy)
+    for node, node_facts in nodes:
+        if cluster.launcher == "torchrun":
+            remedy = "Install PyTorch for the Python that `code.python` states"
+            yield from finding.unanswered("torch-missing", node, node_facts.torch, remedy)
+        if node.name == cluster.primary_name:  # all launchers reach the nodes by ssh
+            ssh, remedy = node_facts.ssh, "Install OpenSSH 7.4 or later where ranks run"
+            yield from finding.unanswered("ssh-missing", node, ssh, "Install openssh-client")
+            yield from finding.too_old("ssh-old", node, value_of(ssh), SSH_OPTIONS, remedy)
+    for node, node_facts in nodes if cluster.launcher == "horovod" else ():
+        remedy = (
+            "Install Horovod with MPI (HOROVOD_WITH_MPI=1) for the Python that `code.python` states"
+        )
+        yield from finding.unanswered("horovod-missing", node, node_facts.horovod, remedy)
+        horovod = value_of(node_facts.horovod)
+        if horovod is not None and horovod.has_mpi is False:
+            text = f"Horovod {horovod.version} was built without MPI"
+            yield finding.error("horovod-without-mpi", (node.name,), text, remedy)
 
 
 MOST_RANKS, MOST_RANKS_OF_REC_SDK = 32768, 512
 
 
-def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module."""
+def resource_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Order of devices, the port where ranks meet, and what HCCL takes without a rank table."""
     by_chief = cluster.resource_mode == "no-rank-table"
-    for node, node_facts in answered_nodes(cluster, facts):
-        if by_chief:
-            yield from _product(node, node_facts)
-        if cluster.is_for_torch:
-            yield from _order(node, node_facts)
-    primary = facts.get(cluster.primary_name)
-    if primary is None or not cluster.has_meeting_port:
-        return
-    yield from _taken(cluster, primary)
-    yield from _ephemeral(cluster, primary)
-    if by_chief:
-        yield from _chief_device(cluster, primary)
-        yield from _size(cluster, facts)
-
-
-def _size(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """CM_WORKER_SIZE, which counts all ranks, has a limit of HCCL and a smaller one of Rec SDK."""
-    size = sum(
-        len(device_ids(node, node_facts)) for node, node_facts in answered_nodes(cluster, facts)
-    )
-    rec_sdk = cluster.profile == "rec-sdk-tf"
-    most = MOST_RANKS_OF_REC_SDK if rec_sdk else MOST_RANKS
-    if size > most:
-        yield error(
-            "worker-size",
-            (cluster.primary_name,),
-            f"the job has {size} ranks, and {'Rec SDK' if rec_sdk else 'HCCL'} takes {most} "
-            "without a rank table (CM_WORKER_SIZE)",
-            "State `resources: {mode: rank-table}`, or use fewer devices",
-        )
-
-
-def _order(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
-    """PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending."""
-    ids = logic_ids(node, node_facts)
-    if list(ids) != sorted(ids):
-        yield error(
-            "device-order",
-            (node.name,),
-            f"PyTorch takes devices in the order of their logic ids, but those of "
-            f"{devices(device_ids(node, node_facts))} are {numbers(ids)}",
-            "State `devices` in that order",
-        )
-
-
-def _product(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
-    product = product_of(node_facts)
-    if product in WITHOUT_CM:
-        yield error(
-            "no-rank-table-unsupported",
-            (node.name,),
-            f"the NPUs are of the {WITHOUT_CM[product]}, and HCCL reads CM_ variables on 910 "
-            "and A2 only",
-            "State `resources: {mode: rank-table}`",
-        )
-
-
-def _taken(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
-    for listener in value_of(node_facts.listeners) or ():
-        if listener.port == cluster.chief_port:
-            yield error(
-                "chief-port-taken",
-                (cluster.primary_name,),
-                f"port {cluster.chief_port}, where the ranks are to meet, is taken by "
-                f"{listener.holder}",
-                "State another `resources.chief_port`",
+    for node, node_facts in derive.answered_nodes(cluster, facts):
+        product = derive.product_of(node_facts)
+        if by_chief and product in WITHOUT_CM:
+            text = (
+                f"the NPUs are of the {WITHOUT_CM[product]}, and HCCL reads CM_ variables on 910 "
+                "and A2 only"
             )
-            return
+            remedy = "State `resources: {mode: rank-table}`"
+            yield finding.error("no-rank-table-unsupported", (node.name,), text, remedy)
+        ids = derive.logic_ids(node, node_facts)
+        # PyTorch's local rank N takes the Nth device that it can see, and it sees them ascending.
+        if cluster.is_for_torch and list(ids) != sorted(ids):
+            used = finding.devices(derive.device_ids(node, node_facts))
+            text = (
+                "PyTorch takes devices in the order of their logic ids, but those of "
+                f"{used} are {finding.numbers(ids)}"
+            )
+            yield finding.error("device-order", (node.name,), text, "State `devices` in that order")
+    primary = facts.get(cluster.primary_name)
+    if primary is not None and cluster.has_meeting_port:
+        yield from _chief_port(cluster, primary)
+        if by_chief:
+            yield from _chief(cluster, facts, primary)
 
 
-def _ephemeral(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
-    yield from unanswered(
-        "kernel-ports-unknown", cluster.primary, node_facts.kernel_ports, level="warning"
+def _chief_port(cluster: Cluster, primary: NodeFacts) -> finding.Findings:
+    """The port where the ranks meet must be free, and stay free."""
+    port, nodes = cluster.chief_port, (cluster.primary_name,)
+    if holder := finding.port_holders(value_of(primary.listeners)).get(port):
+        text = f"port {port}, where the ranks are to meet, is taken by {holder}"
+        remedy = "State another `resources.chief_port`"
+        yield finding.error("chief-port-taken", nodes, text, remedy)
+    yield from finding.unanswered(
+        "kernel-ports-unknown", cluster.primary, primary.kernel_ports, level="warning"
     )
-    ports = value_of(node_facts.kernel_ports)
-    if ports is not None and ports.may_take(cluster.chief_port):
-        yield warning(
-            "chief-port-ephemeral",
-            (cluster.primary_name,),
-            f"any outgoing connection may take port {cluster.chief_port}: Linux gives "
-            f"{ports.first}-{ports.last} to them",
+    ports = value_of(primary.kernel_ports)
+    if ports is not None and ports.may_take(port):
+        text = (
+            f"any outgoing connection may take port {port}: Linux gives "
+            f"{ports.first}-{ports.last} to them"
+        )
+        remedy = (
             f"State a `resources.chief_port` outside, such as {CHIEF_PORT}, or add it to "
-            "net.ipv4.ip_local_reserved_ports",
+            "net.ipv4.ip_local_reserved_ports"
         )
+        yield finding.warning("chief-port-ephemeral", nodes, text, remedy)
 
 
-def _chief_device(cluster: Cluster, node_facts: NodeFacts) -> Iterator[Finding]:
-    npus = value_of(node_facts.npus)
-    if npus is None or not npus.npus:
-        return
-    ids = sorted(logic_ids(cluster.primary, node_facts))
-    if cluster.chief_device not in ids:
-        yield error(
-            "chief-device-missing",
-            (cluster.primary_name,),
+def _chief(
+    cluster: Cluster, facts: Mapping[str, NodeFacts], primary: NodeFacts
+) -> finding.Findings:
+    """The chief device must be one of the job; HCCL and Rec SDK limit the number of ranks."""
+    ids = sorted(derive.logic_ids(cluster.primary, primary))
+    npus = value_of(primary.npus)
+    if npus is not None and npus.npus and cluster.chief_device not in ids:
+        text = (
             f"no device of the job has the logic id {cluster.chief_device} that "
-            f"`resources.chief_device` states; they have {numbers(ids) or 'none'}",
-            "State one of these",
+            f"`resources.chief_device` states; they have {finding.numbers(ids) or 'none'}"
         )
+        nodes = (cluster.primary_name,)
+        yield finding.error("chief-device-missing", nodes, text, "State one of these")
+    nodes_ = derive.answered_nodes(cluster, facts)
+    size = sum(len(derive.device_ids(node, node_facts)) for node, node_facts in nodes_)
+    most, whose = MOST_RANKS, "HCCL"
+    if cluster.profile == "rec-sdk-tf":
+        most, whose = MOST_RANKS_OF_REC_SDK, "Rec SDK"
+    if size > most:
+        text = (
+            f"the job has {size} ranks, and {whose} takes {most} "
+            "without a rank table (CM_WORKER_SIZE)"
+        )
+        remedy = "State `resources: {mode: rank-table}`, or use fewer devices"
+        yield finding.error("worker-size", (cluster.primary_name,), text, remedy)
 
 
 _VISIBLE, _RETRY = "ASCEND_RT_VISIBLE_DEVICES", "HCCL_OP_RETRY_ENABLE"
 
 
-def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module."""
-    yield from _values(cluster, facts)
-    for node, node_facts in answered_nodes(cluster, facts):
+def hccl_setting_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Variables of HCCL with values that this product or these devices do not take."""
+    for node, node_facts in derive.answered_nodes(cluster, facts):
+        if cluster.product == "auto":  # with a stated product, the inventory was checked
+            yield from _values(cluster, node, derive.product_of(node_facts) or "")
         yield from _visible_devices(cluster, node, node_facts)
-        yield from _retry(cluster, node, node_facts)
+        is_a3 = derive.stated_or_seen_product(cluster, node_facts) == "a3"
+        is_on = ":1" in cluster.env_of(node).get(_RETRY, "")
+        if not (is_a3 and is_on) or cluster.resource_mode != "rank-table":
+            continue
+        # HCCL's manual: a step is repeated only if ranks find each other's hosts in the table
+        if cluster.own_table is None or not _has_hosts(cluster.own_table):
+            text = (
+                f"{_RETRY}: nothing is repeated, because the rank table does not state a host_ip "
+                "for every server"
+            )
+            remedy = "Give a table that does as `resources.file`, or switch it off"
+            yield finding.warning("hccl-setting", (node.name,), text, remedy)
 
 
-def _values(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """Each variable alone; where a product is stated, the inventory was checked with it."""
-    if cluster.product != "auto":
-        return
+def _values(cluster: Cluster, node: Node, product: str) -> finding.Findings:
     of_profile = profile_env(cluster.profile)
-    for node, node_facts in answered_nodes(cluster, facts):
-        product = product_of(node_facts) or ""
-        for name, value in cluster.env_of(node).items():
-            if of_profile.get(name) == value:
-                continue
-            wrong, unread = why_not(name, value, product), why_not_read(name, product)
-            if wrong or unread:
-                yield Finding(
-                    id="hccl-setting",
-                    level="error" if wrong else "warning",
-                    nodes=(node.name,),
-                    text=f"{name}: {wrong or unread}",
-                    remedy="Correct it in the inventory",
-                )
+    for name, value in cluster.env_of(node).items():
+        if of_profile.get(name) == value:
+            continue
+        wrong, unread = why_not(name, value, product), why_not_read(name, product)
+        if wrong or unread:
+            text, remedy = f"{name}: {wrong or unread}", "Correct it in the inventory"
+            level: finding.Level = "error" if wrong else "warning"
+            yield finding.Finding("hccl-setting", level, (node.name,), text, remedy)
 
 
-def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
+def _visible_devices(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findings:
     """Local rank N gets the Nth of this list: that must be its device."""
-    stated, used = cluster.env_of(node).get(_VISIBLE), logic_ids(node, node_facts)
+    stated, used = cluster.env_of(node).get(_VISIBLE), derive.logic_ids(node, node_facts)
     if stated is None or why_not(_VISIBLE, stated) or not used:
         return
     ids = [int(word) for word in stated.split(",")]
     if ids[: len(used)] != list(used):
-        yield error(
-            "hccl-setting",
-            (node.name,),
-            f"{_VISIBLE} shows {numbers(ids)}, and the ranks of this node have the devices "
-            f"with the logic ids {numbers(used)}",
-            "Leave it out, and state the ones to use as `devices`",
+        text = (
+            f"{_VISIBLE} shows {finding.numbers(ids)}, and the ranks of this node have the devices "
+            f"with the logic ids {finding.numbers(used)}"
         )
-
-
-def _retry(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
-    """HCCL's manual: a step is repeated only where ranks find each other's hosts in the table."""
-    product = product_of(node_facts) if cluster.product == "auto" else cluster.product
-    is_on = ":1" in cluster.env_of(node).get(_RETRY, "")
-    if product != "a3" or cluster.resource_mode != "rank-table" or not is_on:
-        return
-    if cluster.own_table is None or not _has_hosts(cluster.own_table):
-        yield warning(
-            "hccl-setting",
-            (node.name,),
-            f"{_RETRY}: nothing is repeated, because the rank table does not state a host_ip "
-            "for every server",
-            "Give a table that does as `resources.file`, or switch it off",
-        )
+        remedy = "Leave it out, and state the ones to use as `devices`"
+        yield finding.error("hccl-setting", (node.name,), text, remedy)
 
 
 def _has_hosts(table: OwnTable) -> bool:
@@ -328,46 +257,30 @@ def _has_hosts(table: OwnTable) -> bool:
 def ports_of_hccl(cluster: Cluster, node: Node) -> tuple[range, ...]:
     """The node's ports that HCCL takes: 60000-60031 unless the job's environment moves them.
 
-    Empty where the environment leaves the choice to HCCL or holds what we do not understand.
+    Empty if the environment leaves the choice to HCCL or holds what we do not understand.
     """
     return tuple(hccl_ports(cluster.env_of(node)))
 
 
-def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module; between the devices of one server HCCL needs no port."""
+def hccl_port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """HCCL's ports that are taken, or may be; between the devices of one server it needs none."""
     if len(cluster.nodes) == 1:
         return
-    for node, node_facts in answered_nodes(cluster, facts):
+    for node, node_facts in derive.answered_nodes(cluster, facts):
+        holders = finding.port_holders(value_of(node_facts.listeners))
+        kernel = value_of(node_facts.kernel_ports)
         for ports in ports_of_hccl(cluster, node):
-            yield from _taken_ports(ports, node, node_facts)
-            yield from _given_away(ports, node, node_facts)
-
-
-def _taken_ports(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
-    """A warning only: a job that is running holds them rightly."""
-    holders: dict[str, set[int]] = {}
-    for listener in value_of(node_facts.listeners) or ():
-        if listener.port in ports:
-            holders.setdefault(listener.holder, set()).add(listener.port)
-    for holder, taken in holders.items():
-        many = "ports" if len(taken) > 1 else "port"
-        yield warning(
-            "hccl-port-taken",
-            (node.name,),
-            f"{many} {numbers(sorted(taken))} of HCCL's {numbers(ports)} "
-            f"{'are' if len(taken) > 1 else 'is'} taken by {holder}",
-            "Unless that is a job which runs now, end it, or move HCCL: "
-            "HCCL_IF_BASE_PORT under `env`",
-        )
-
-
-def _given_away(ports: range, node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
-    kernel = value_of(node_facts.kernel_ports)
-    if kernel is not None and any(kernel.may_take(port) for port in ports):
-        yield warning(
-            "hccl-ports-ephemeral",
-            (node.name,),
-            f"any outgoing connection may take a port of HCCL's {numbers(ports)}: "
-            f"Linux gives {kernel.first}-{kernel.last} to them",
-            "Add the range to net.ipv4.ip_local_reserved_ports, behind what is there",
-        )
+            for text in finding.hccl_ports_taken(holders, ports):
+                # A warning only: a job that is running holds them rightly.
+                remedy = (
+                    "Unless that is a job which runs now, end it, or move HCCL: "
+                    "HCCL_IF_BASE_PORT under `env`"
+                )
+                yield finding.warning("hccl-port-taken", (node.name,), text, remedy)
+            if kernel is not None and any(kernel.may_take(port) for port in ports):
+                text = (
+                    f"any outgoing connection may take a port of HCCL's {finding.numbers(ports)}: "
+                    f"Linux gives {kernel.first}-{kernel.last} to them"
+                )
+                remedy = "Add the range to net.ipv4.ip_local_reserved_ports, behind what is there"
+                yield finding.warning("hccl-ports-ephemeral", (node.name,), text, remedy)

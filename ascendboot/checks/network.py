@@ -1,90 +1,87 @@
-"""Checks of networks, addresses and ports."""
+"""Checks of networks, addresses and links, of devices and of nodes."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING, TypeVar
 
+from ascendboot.checks import finding
 from ascendboot.checks.devices import DRIVER
-from ascendboot.checks.finding import (
-    Finding,
-    Level,
-    devices,
-    differences,
-    error,
-    unanswered,
-    warning,
-)
 from ascendboot.checks.hosts import same_machines
-from ascendboot.facts.derive import (
-    answered_nodes,
-    carriers_of,
-    device_ids,
-    network_of,
-    pods_of,
-    product_of,
-)
+from ascendboot.facts import derive
 from ascendboot.facts.query import Answer, Answered, Unanswered, value_of
 from ascendboot.hccl.variables import INTRA_ROCE
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.npus import DeviceNetwork
-    from ascendboot.facts.parsers.system import Interface
     from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")
+_SET_IP = "hccn_tool -i {} -ip -s address ADDRESS netmask MASK"
 
 
-def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module; about the devices that a job would use."""
+def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Addresses, links and TLS switches of the devices that a job would use."""
     needs_ip = _needs_ip(cluster, facts)
-    for node, node_facts in answered_nodes(cluster, facts):
-        of_a3 = product_of(node_facts) == "a3"
-        yield from unanswered("device-networks-unknown", node, node_facts.device_networks, DRIVER)
-        used = _used(node, node_facts)
-        yield from _silent(node, {n.device_id: n.addresses for n in used}, "ip", "read the IP of")
-        yield from _silent(node, {n.device_id: n.link_up for n in used}, "link", "read the link of")
-        yield from _silent(
-            node, {n.device_id: n.tls_enabled for n in used}, "tls", "read the TLS switch of"
-        )
-        yield from _without_ip(node, used, is_needed=needs_ip)
+    for node, node_facts in derive.answered_nodes(cluster, facts):
+        answer, used = node_facts.device_networks, _used(node, node_facts)
+        yield from finding.unanswered("device-networks-unknown", node, answer, DRIVER)
+        for what, purpose, answers in (
+            ("ip", "read the IP of", {n.device_id: n.addresses for n in used}),
+            ("link", "read the link of", {n.device_id: n.link_up for n in used}),
+            ("tls", "read the TLS switch of", {n.device_id: n.tls_enabled for n in used}),
+        ):
+            for (reason, kind), ids in unanswered_devices(answers).items():
+                # jobs run without knowing the TLS switch; a tool without it is no obstacle
+                level: finding.Level = "warning" if (what, kind) == ("tls", "failed") else "error"
+                text = f"could not {purpose} {finding.devices(ids)}: {reason}"
+                yield finding.Finding(f"device-{what}-unknown", level, (node.name,), text)
+        if ids := [network.device_id for network in used if network.addresses == Answered(())]:
+            level = "error" if needs_ip else "warning"
+            text = f"{finding.devices(ids)} {'has' if len(ids) == 1 else 'have'} no IP address"
+            remedy = f"Set it: {_SET_IP.format(ids[0])}"
+            yield finding.Finding("device-ip-missing", level, (node.name,), text, remedy)
         yield from _not_as_stated(node, used)
-        yield from _links_down(node, used, is_a3=cluster.product == "a3" or of_a3)
+        if ids := [n.device_id for n in used if n.link_up == Answered(value=False)]:
+            # inside an A3 super pod devices reach each other without this link
+            is_a3 = "a3" in (cluster.product, derive.product_of(node_facts))
+            yield link_down(node.name, ids, "warning" if is_a3 else "error")
         yield from _at_boot(node, node_facts, used)
     yield from _doubled(cluster, facts)
     yield from _tls(cluster, facts)
 
 
+def link_down(node: str, ids: Sequence[int], level: finding.Level) -> finding.Finding:
+    """The finding about devices without a link."""
+    remedy = (
+        f"Look at cable and switch port; hccn_tool -i {ids[0]} -link_stat -g shows since when; "
+        "or state the other devices under `devices`"
+    )
+    text = f"the link of {finding.devices(ids)} is down"
+    return finding.Finding("link-down", level, (node,), text, remedy)
+
+
+def unanswered_devices(answers: Mapping[int, Answer[T]]) -> dict[tuple[str, str], list[int]]:
+    """The devices without an answer by reason and its kind; the reason quotes the first device."""
+    shapes = finding.grouped(
+        ((answer.why.replace(f"-i {device_id} ", "-i ID "), answer.kind), device_id)
+        for device_id, answer in answers.items()
+        if isinstance(answer, Unanswered) and answer.kind != "not-asked"
+    )
+    return {
+        (shape.replace("-i ID ", f"-i {ids[0]} "), kind): ids
+        for (shape, kind), ids in shapes.items()
+    }
+
+
 def _used(node: Node, node_facts: NodeFacts) -> tuple[DeviceNetwork, ...]:
     networks = value_of(node_facts.device_networks) or ()
-    ids = device_ids(node, node_facts)
+    ids = derive.device_ids(node, node_facts)
     return tuple(network for network in networks if not ids or network.device_id in ids)
-
-
-def _silent(
-    node: Node, answers: Mapping[int, Answer[T]], what: str, purpose: str
-) -> Iterator[Finding]:
-    """One finding per reason, however many devices share it."""
-    reasons: dict[tuple[str, Level], list[int]] = {}
-    for device_id, answer in answers.items():
-        if isinstance(answer, Unanswered) and answer.kind != "not-asked":
-            reason = answer.why.replace(f"-i {device_id} ", "-i ID ")
-            # jobs run without knowing the TLS switch; a tool that cannot tell it is no obstacle
-            is_harmless = what == "tls" and answer.kind == "failed"
-            reasons.setdefault((reason, "warning" if is_harmless else "error"), []).append(
-                device_id
-            )
-    for (reason, level), ids in reasons.items():
-        yield Finding(
-            id=f"device-{what}-unknown",
-            level=level,
-            nodes=(node.name,),
-            text=f"could not {purpose} {devices(ids)}: {reason.replace('-i ID ', f'-i {ids[0]} ')}",
-        )
 
 
 def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
@@ -95,145 +92,98 @@ def _needs_ip(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
     """
     if any(cluster.env_of(node).get(INTRA_ROCE) == "1" for node in cluster.nodes):
         return True
-    pods = pods_of(cluster, facts).values()
+    pods = derive.pods_of(cluster, facts).values()
     in_one_pod = all(pods) and len(set().union(*pods)) == 1
     return len(cluster.nodes) > 1 and not in_one_pod
 
 
-def _without_ip(node: Node, used: Sequence[DeviceNetwork], *, is_needed: bool) -> Iterator[Finding]:
-    ids = [network.device_id for network in used if network.addresses == Answered(())]
-    if ids:
-        yield Finding(
-            id="device-ip-missing",
-            level="error" if is_needed else "warning",
-            nodes=(node.name,),
-            text=f"{devices(ids)} {'has' if len(ids) == 1 else 'have'} no IP address",
-            remedy=f"Set it: hccn_tool -i {ids[0]} -ip -s address ADDRESS netmask MASK",
-        )
-
-
-def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
+def _not_as_stated(node: Node, used: Sequence[DeviceNetwork]) -> finding.Findings:
     stated = {device.device_id: device.device_ip for device in node.devices if device.device_ip}
     for network in used:
         wanted, ip = stated.get(network.device_id), network.device_ip
         if wanted and ip and _addresses(wanted) != _addresses(ip):
-            yield error(
-                "device-ip-differs",
-                (node.name,),
-                f"device {network.device_id} has the IP {ip}; the inventory states {wanted}",
-                "Correct the inventory, or set the IP of the device with hccn_tool",
-            )
+            text = f"device {network.device_id} has the IP {ip}; the inventory states {wanted}"
+            remedy = "Correct the inventory, or set the IP of the device with hccn_tool"
+            yield finding.error("device-ip-differs", (node.name,), text, remedy)
 
 
-def _links_down(node: Node, used: Sequence[DeviceNetwork], *, is_a3: bool) -> Iterator[Finding]:
-    ids = [network.device_id for network in used if network.link_up == Answered(value=False)]
-    if ids:
-        yield Finding(
-            id="link-down",
-            # inside an A3 super pod devices reach each other without this link
-            level="warning" if is_a3 else "error",
-            nodes=(node.name,),
-            text=f"the link of {devices(ids)} is down",
-            remedy="Look at cable and switch port; "
-            f"hccn_tool -i {ids[0]} -link_stat -g shows since when",
-        )
-
-
-def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -> Iterator[Finding]:
-    if used:
-        yield from unanswered(
-            "hccn-conf-unknown", node, node_facts.hccn_conf, level=_conf_level(node_facts)
-        )
-    conf = value_of(node_facts.hccn_conf)
-    for network in used:
-        ip = network.device_ip
-        written = conf.addresses.get(network.device_id) if conf else None
-        if written and ip and not _addresses(written) <= _addresses(ip):
-            yield warning(
-                "hccn-conf-differs",
-                (node.name,),
-                f"/etc/hccn.conf gives device {network.device_id} the IP {written}, "
-                f"but the device has {ip}",
-                "Find out which is right and set it: "
-                f"hccn_tool -i {network.device_id} -ip -s address ADDRESS netmask MASK",
-            )
-
-
-def _conf_level(node_facts: NodeFacts) -> Level:
-    """A missing or unreadable file is no problem; one that is not understood is."""
+def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -> finding.Findings:
+    """The addresses in /etc/hccn.conf; without the file, or without the right to read it, none."""
     answer = node_facts.hccn_conf
-    return (
-        "warning" if isinstance(answer, Unanswered) and answer.kind == "not-understood" else "info"
-    )
+    if used:
+        is_odd = isinstance(answer, Unanswered) and answer.kind == "not-understood"
+        level: finding.Level = "warning" if is_odd else "info"
+        yield from finding.unanswered("hccn-conf-unknown", node, answer, level=level)
+    conf = value_of(answer)
+    for network in used if conf else ():
+        ip, written = network.device_ip, conf.addresses.get(network.device_id) if conf else None
+        if written and ip and not _addresses(written) <= _addresses(ip):
+            text = (
+                f"/etc/hccn.conf gives device {network.device_id} the IP {written}, "
+                f"but the device has {ip}"
+            )
+            remedy = f"Find out which is right and set it: {_SET_IP.format(network.device_id)}"
+            yield finding.warning("hccn-conf-differs", (node.name,), text, remedy)
 
 
-def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+def _doubled(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Addresses of devices that another device or a node has, too."""
     aliases = {name for names in same_machines(cluster, facts) for name in names[1:]}
-    holders: dict[str, list[tuple[str, str]]] = {}
-    for node in cluster.nodes:
-        for address in sorted(_addresses(f"{node.address},{node.cluster_address}")):
-            holders.setdefault(address, []).append((node.name, ""))
-    for node, node_facts in answered_nodes(cluster, facts):
-        for network in _used(node, node_facts) if node.name not in aliases else ():
-            for address in sorted(_addresses(network.device_ip or "")):
-                holders.setdefault(address, []).append((node.name, f"device {network.device_id}"))
-    for address, who in holders.items():
-        if len(who) < 2 or not any(device for _, device in who):  # noqa: PLR2004  "twice" is two
-            continue
-        names = " and ".join(f"{name} {device}".strip() for name, device in who)
-        times = "twice" if len(who) == 2 else f"{len(who)} times"  # noqa: PLR2004
-        yield error(
-            "device-ip-twice",
-            tuple(dict.fromkeys(name for name, _ in who)),
-            f"device IP {address} is used {times}: {names}",
-            "Give each device an IP of its own with hccn_tool",
-        )
+    holders = [
+        (address, (node.name, ""))
+        for node in cluster.nodes
+        for address in sorted(_addresses(f"{node.address},{node.cluster_address}"))
+    ]
+    holders += [
+        (address, (node.name, f"device {network.device_id}"))
+        for node, node_facts in derive.answered_nodes(cluster, facts)
+        if node.name not in aliases
+        for network in _used(node, node_facts)
+        for address in sorted(_addresses(network.device_ip or ""))
+    ]
+    for address, who in finding.grouped(holders).items():
+        if len(who) > 1 and any(device for _, device in who):
+            names = " and ".join(f"{name} {device}".strip() for name, device in who)
+            times = "twice" if len(who) == 2 else f"{len(who)} times"  # noqa: PLR2004
+            nodes = tuple(dict.fromkeys(name for name, _ in who))
+            text = f"device IP {address} is used {times}: {names}"
+            remedy = "Give each device an IP of its own with hccn_tool"
+            yield finding.error("device-ip-twice", nodes, text, remedy)
 
 
-def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
+def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
     """An error where devices talk by these ports: not on one node, nor inside A3's super pods."""
     switches = {
-        node.name: {
-            network.device_id: network.tls_enabled.value
-            for network in _used(node, node_facts)
-            if isinstance(network.tls_enabled, Answered)
-        }
-        for node, node_facts in answered_nodes(cluster, facts)
+        node.name: {n.device_id: n.tls_enabled for n in _used(node, node_facts)}
+        for node, node_facts in derive.answered_nodes(cluster, facts)
     }
-    of_a3 = cluster.product == "a3" or any(
-        product_of(node_facts) == "a3" for node_facts in facts.values()
-    )
-    is_needed = len(cluster.nodes) > 1 and not of_a3
+    products = {cluster.product, *map(derive.product_of, facts.values())}
+    is_needed = len(cluster.nodes) > 1 and "a3" not in products
     yield from tls_findings(switches, "error" if is_needed else "warning")
 
 
-def tls_findings(switches: Mapping[str, Mapping[int, bool]], level: Level) -> Iterator[Finding]:
+def tls_findings(
+    switches: Mapping[str, Mapping[int, Answer[bool | None]]], level: finding.Level
+) -> finding.Findings:
     """All devices must agree, across nodes: the fewer are named, with their devices."""
     by_state: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
     for name, of_node in switches.items():
-        for device_id, is_on in of_node.items():
-            by_state[is_on].setdefault(name, []).append(device_id)
+        for device_id, answer in of_node.items():
+            if (is_on := value_of(answer)) is not None:
+                by_state[is_on].setdefault(name, []).append(device_id)
     counts = {state: sum(map(len, nodes.values())) for state, nodes in by_state.items()}
     if not all(counts.values()):
         return
     # 0 on all is the vendor's advice, so that on a tie the devices with 1 are the odd ones
     odd = counts[True] <= counts[False]
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for name, ids in by_state[odd].items():
-        groups.setdefault(tuple(ids), []).append(name)
-    where = "; ".join(f"{fold(names)} {devices(ids)}" for ids, names in groups.items())
-    yield Finding(
-        id="tls-differs",
-        level=level,
-        nodes=tuple(by_state[odd]),
-        text=f"the TLS switch of {where} is {_switch(on=odd)}, "
-        f"that of the {counts[not odd]} other devices {_switch(on=not odd)}",
-        remedy="Set it alike on all: hccn_tool -i ID -tls -s enable 0",
+    groups = finding.grouped((tuple(ids), name) for name, ids in by_state[odd].items())
+    where = "; ".join(f"{fold(names)} {finding.devices(ids)}" for ids, names in groups.items())
+    text = (
+        f"the TLS switch of {where} is {'on' if odd else 'off'}, "
+        f"that of the {counts[not odd]} other devices {'off' if odd else 'on'}"
     )
-
-
-def _switch(*, on: bool) -> str:
-    return "on" if on else "off"
+    remedy = "Set it alike on all: hccn_tool -i ID -tls -s enable 0"
+    yield finding.Finding("tls-differs", level, tuple(by_state[odd]), text, remedy)
 
 
 def _addresses(text: str) -> frozenset[str]:
@@ -248,65 +198,53 @@ def _address(word: str) -> str | None:
         return None
 
 
-def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Iterator[Finding]:
-    """All findings of this module."""
-    for node, node_facts in answered_nodes(cluster, facts):
-        yield from unanswered("interfaces-unknown", node, node_facts.interfaces)
+def network_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """The interfaces that carry the cluster addresses, and their networks."""
+    networks = {}
+    for node, node_facts in derive.answered_nodes(cluster, facts):
+        yield from finding.unanswered("interfaces-unknown", node, node_facts.interfaces)
         if value_of(node_facts.interfaces) is not None:
-            yield from _device_address(node, node_facts)
-    networks = {
-        node.name: network_of(node, node_facts)
-        for node, node_facts in answered_nodes(cluster, facts)
-    }
-    yield from differences(
+            yield from _interface(node, node_facts)
+        if network := derive.network_of(node, node_facts):
+            networks[node.name] = network
+    yield from finding.differences(
         "networks-differ",
-        {name: network for name, network in networks.items() if network},
+        networks,
         has="the cluster address in ",
         level="info",
         remedy="Make sure that they route to each other",
     )
 
 
-def _device_address(node: Node, node_facts: NodeFacts) -> Iterator[Finding]:
-    interfaces = value_of(node_facts.interfaces) or ()
-    has = ", ".join(
-        f"{interface.name} {address.address}"
-        for interface in interfaces
-        for address in interface.addresses
-        if address.scope == "global"
-    )
-    carriers = [interface.name for interface, _ in carriers_of(node, node_facts)]
+def _interface(node: Node, node_facts: NodeFacts) -> finding.Findings:
+    """The interface that carries the cluster address: there, up, and as stated."""
+    carriers = [interface for interface, _ in derive.carriers_of(node, node_facts)]
     if not carriers:
-        yield error(
-            "address-missing",
-            (node.name,),
+        has = ", ".join(
+            f"{interface.name} {address.address}"
+            for interface in value_of(node_facts.interfaces) or ()
+            for address in interface.addresses
+            if address.scope == "global"
+        )
+        text = (
             f"no interface carries the cluster address {node.cluster_address}; "
-            f"the node has {has or 'no address'}",
-            "Correct `cluster_address`",
+            f"the node has {has or 'no address'}"
         )
+        yield finding.error("address-missing", (node.name,), text, "Correct `cluster_address`")
         return
-    yield from _down(node, interfaces, carriers[0])
-    if node.interface is not None and node.interface not in carriers:
-        yield error(
-            "interface-differs",
-            (node.name,),
-            f"the inventory states interface {node.interface}, but {carriers[0]} carries "
-            f"the cluster address {node.cluster_address}",
-            "Correct `interface` or `cluster_address`",
+    first = carriers[0]
+    # Linux answers on an address without a cable, and not on one whose interface is down.
+    carries = f"{first.name}, which carries the cluster address {node.cluster_address}"
+    if not first.is_up:
+        text, remedy = f"{carries}, is down", f"ip link set {first.name} up"
+        yield finding.error("interface-down", (node.name,), text, remedy)
+    elif not first.has_carrier:
+        remedy = "Look at its cable and switch port"
+        yield finding.warning("interface-down", (node.name,), f"{carries}, has no link", remedy)
+    if node.interface is not None and node.interface not in {each.name for each in carriers}:
+        text = (
+            f"the inventory states interface {node.interface}, but {first.name} carries "
+            f"the cluster address {node.cluster_address}"
         )
-
-
-def _down(node: Node, interfaces: Sequence[Interface], carrier: str) -> Iterator[Finding]:
-    """Linux answers on an address without a cable, and not on one whose interface is down."""
-    [found] = [interface for interface in interfaces if interface.name == carrier]
-    if not (found.is_up and found.has_carrier):
-        yield Finding(
-            id="interface-down",
-            level="warning" if found.is_up else "error",
-            nodes=(node.name,),
-            text=f"{carrier}, which carries the cluster address {node.cluster_address}, "
-            f"{'has no link' if found.is_up else 'is down'}",
-            remedy="Look at its cable and switch port"
-            if found.is_up
-            else f"ip link set {carrier} up",
-        )
+        remedy = "Correct `interface` or `cluster_address`"
+        yield finding.error("interface-differs", (node.name,), text, remedy)

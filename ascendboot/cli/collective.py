@@ -19,8 +19,7 @@ from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError,
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, LaunchPlan, preflight_id, record_of
 from ascendboot.model.cluster import NodeClocks
-from ascendboot.readiness.launch_request import job_request
-from ascendboot.readiness.ready import check_readiness
+from ascendboot.readiness.ready import check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import write_text

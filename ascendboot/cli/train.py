@@ -30,9 +30,8 @@ from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
-from ascendboot.readiness.launch_request import job_request
 from ascendboot.readiness.queries import file_system
-from ascendboot.readiness.ready import Readiness, check_readiness
+from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 
 if TYPE_CHECKING:

@@ -3,61 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from ascendboot.checks.devices import health_findings, not_understood
-from ascendboot.checks.finding import Finding, Level, devices, differences, in_order, numbers
+from ascendboot.checks import finding
+from ascendboot.checks.devices import health_findings
 from ascendboot.checks.hosts import device_node_findings
-from ascendboot.checks.launchers import LEAST_FREE_BYTES, LEAST_FREE_INODES
-from ascendboot.checks.network import tls_findings
+from ascendboot.checks.network import link_down, tls_findings, unanswered_devices
 from ascendboot.errors import UsageError
 from ascendboot.facts.query import Unanswered, value_of
-from ascendboot.readiness.queries import (
-    PACKAGES,
-    DeviceIps,
-    Holder,
-    JobProcess,
-    NodeProbe,
-    Packages,
-)
-from ascendboot.readiness.requirements import JobRequirements, job_rules
+from ascendboot.readiness.queries import PACKAGES, DeviceIps, Holder, Jobs, NodeProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ascendboot.facts.environment import NodeEnvironment
     from ascendboot.facts.parsers.system import FileSystem, Listener
+    from ascendboot.readiness.requirements import JobRequirements
 
-
-@dataclass(frozen=True)
-class Check:
-    """One check on all nodes; `always` is the reason why it cannot be skipped."""
-
-    id: str
-    always: str = ""
-
-
-CHECKS = (
-    Check("setup"),
-    Check("open-folders", "others could change what runs as your user"),
-    Check("code"),
-    Check("script", "no rank starts without it"),
-    Check("data"),
-    Check("programs", "no rank starts without them"),
-    Check("jobs", "two jobs would spoil each other"),
-    Check("leftovers", "end them: --stop-leftovers"),
-    Check("rank-table", "ranks would take the wrong places"),
-    Check("packages"),
-    Check("devices"),
-    Check("device-ips"),
-    Check("links"),
-    Check("tls"),
-    Check("ports"),
-    Check("disk"),
-)
-ORDER = tuple(check.id for check in CHECKS)
-SKIPPABLE = tuple(check.id for check in CHECKS if not check.always)
-_ALL = "all"
+CHECKS = {
+    "setup": "",
+    "open-folders": "others could change what runs as your user",
+    "code": "",
+    "script": "no rank starts without it",
+    "data": "",
+    "programs": "no rank starts without them",
+    "jobs": "two jobs would spoil each other",
+    "leftovers": "end them: --stop-leftovers",
+    "rank-table": "ranks would take the wrong places",
+    **dict.fromkeys(("packages", "devices", "device-ips", "links", "tls", "ports", "disk"), ""),
+}
+"""All checks in their order, with the reason why one cannot be skipped."""
+ORDER = tuple(CHECKS)
+SKIPPABLE = tuple(check for check, always in CHECKS.items() if not always)
+_UNCHECKED = "it was not checked"
 
 
 def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
@@ -68,24 +46,102 @@ def skipped_checks(words: str | Literal[True] | None) -> tuple[str, ...]:
     """
     if not words:
         return ()
-    if words is True or words == _ALL:
+    if words is True or words == "all":
         return SKIPPABLE
     requested = [word.strip() for word in words.split(",")]
     problems = [
-        f'"{check.id}" cannot be skipped: {check.always}'
-        for check in CHECKS
-        if check.id in requested and check.always
+        f'"{check}" cannot be skipped: {always}'
+        for check, always in CHECKS.items()
+        if check in requested and always
     ]
-    problems += [f'there is no check "{word}"' for word in requested if word not in ORDER]
+    problems += [f'there is no check "{word}"' for word in requested if word not in CHECKS]
     if problems:
         known = ", ".join(SKIPPABLE)
         raise UsageError(f"--skip-checks: {'; '.join(problems)}. What can be skipped: {known}")
     return tuple(id_ for id_ in SKIPPABLE if id_ in requested)
 
 
+def readiness_findings(
+    job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str] = ()
+) -> list[finding.Finding]:
+    """Returns all findings in the order of the checks; equal findings of several nodes are one.
+
+    `imported`: the packages that a script on the control machine imports.
+    """
+    found = [
+        *_jobs(probes),
+        *_packages(job, probes, imported),
+        *(each for node, probe in probes.items() for each in _of_node(job, node, probe)),
+    ]
+    tls = {name: ports.tls for name, probe in probes.items() if (ports := value_of(probe.ports))}
+    found += _as_check("tls", tls_findings(tls, "error"))
+    made = [each for each in finding.in_order(found) if job.makes(each.id)]
+    return sorted(made, key=lambda each: ORDER.index(each.id))
+
+
+def _as_check(check: str, findings: finding.Findings) -> finding.Findings:
+    """Findings of setup's rules as those of a check, whose remedies follow a semicolon."""
+    for each in findings:
+        yield replace(each, id=check, remedy=each.remedy[:1].lower() + each.remedy[1:])
+
+
+def _of_node(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findings:
+    yield from _unanswered(node, probe)
+    for lack in value_of(probe.lacks) or ():
+        text, _, remedy = lack.partition("; ")
+        yield finding.error("programs", (node,), text, remedy)
+    yield from script_findings(str(job.script or ""), value_of(probe.opening) or "", (node,))
+    for state, path in value_of(probe.data) or ():
+        remedy = "bring it there, or correct `data` in the inventory"
+        yield finding.error("data", (node,), _LACKS_DATA[state].format(path), remedy)
+    packages = value_of(probe.packages)
+    if packages is not None and packages.lacks:
+        text = f"no module {packages.lacks} for {job.python}"
+        yield finding.error("programs", (node,), text, "install it or state another code.python")
+    yield from _devices(job, node, probe)
+    if addresses := value_of(probe.device_ips):
+        yield from _addresses(job, node, addresses)
+    yield from _links(node, probe)
+    reported = {process.pid for process in _known_jobs(probe).processes}
+    listeners = value_of(probe.listeners) or ()
+    others = [each for each in listeners if each.pid is None or each.pid not in reported]
+    yield from _ports(job, node, others)
+    if system := value_of(probe.disk):
+        yield from disk_findings(system, (node,), what_for="for the logs of ranks")
+
+
+_CHECK_OF_ANSWER = {
+    "lacks": "programs",
+    "opening": "script",
+    "packages": "packages",
+    "data": "data",
+    "jobs": "jobs",
+    "listeners": "ports",
+    "disk": "disk",
+    "holders": "devices",
+    "health": "devices",
+    "device_ips": "device-ips",
+    "surroundings": "devices",
+    "ports": "links",
+}
+"""If `present` is unknown, so is `holders`."""
+
+
+def _unanswered(node: str, probe: NodeProbe) -> finding.Findings:
+    """Queries without an answer, without those that another finding reports."""
+    for name, check in _CHECK_OF_ANSWER.items():
+        answer = getattr(probe, name)
+        if not isinstance(answer, Unanswered) or answer.kind == "not-asked":
+            continue
+        if (name, answer.kind) == ("packages", "missing"):
+            continue  # one of the missing programs
+        if name == "health" and isinstance(probe.holders, Unanswered):
+            continue  # they come from the same table
+        yield finding.warning(check, (node,), answer.message, _UNCHECKED)
+
+
 _COMES_WITH = {"torch": ("torch_npu",), "tensorflow": ("tensorflow_cpu", "npu_bridge")}
 """Packages that a job uses whenever it uses another one."""
-_ABSENT = "none"
 
 
 def imported_by(text: str) -> frozenset[str]:
@@ -102,78 +158,43 @@ def imported_by(text: str) -> frozenset[str]:
     return frozenset(found & set(PACKAGES))
 
 
-def package_rules(
+def _packages(
     job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str]
-) -> Iterator[Finding]:
+) -> finding.Findings:
     """Compares package versions: an error if the job uses the package, else a warning."""
     seen = {node: found for node, probe in probes.items() if (found := value_of(probe.packages))}
-    used = {*job.used, *imported}.union(*(packages.used for packages in seen.values()))
+    used = {"Python", *job.used, *imported}.union(*(packages.used for packages in seen.values()))
     used |= {other for name in used for other in _COMES_WITH.get(name, ())}
-    python = {node: packages.python for node, packages in seen.items()}
-    yield from _differing("Python", python, is_used=True)
+    versions = {"Python": {node: packages.python for node, packages in seen.items()}}
     for name in PACKAGES:
-        versions = {node: _version(packages, name) for node, packages in seen.items()}
-        yield from _differing(name, versions, is_used=name in used)
+        versions[name] = {node: found.versions.get(name, "none") for node, found in seen.items()}
+    for name, of_nodes in versions.items():
+        # 2.1.0 and 2.1.1 are of one series, and so are 2.1.0 and 2.1.0+cpu.
+        series = {".".join(version.split(".")[:2]) for version in of_nodes.values()}
+        level: finding.Level = "error" if name in used and len(series) > 1 else "warning"
+        remedy = "install the same version on all nodes"
+        yield from finding.differences(
+            "packages", of_nodes, has=f"{name} ", level=level, remedy=remedy
+        )
 
 
-def _version(packages: Packages, name: str) -> str:
-    return packages.versions.get(name, _ABSENT)
-
-
-def _differing(name: str, versions: Mapping[str, str], *, is_used: bool) -> Iterator[Finding]:
-    # 2.1.0 and 2.1.1 are of one series, and so are 2.1.0 and 2.1.0+cpu.
-    series = {".".join(version.split(".")[:2]) for version in versions.values()}
-    yield from differences(
-        "packages",
-        versions,
-        has=f"{name} ",
-        level="error" if is_used and len(series) > 1 else "warning",
-        remedy="install the same version on all nodes",
-    )
-
-
-def port_findings(
-    job: JobRequirements, node: str, listeners: Iterable[Listener]
-) -> Iterator[Finding]:
+def _ports(job: JobRequirements, node: str, listeners: Iterable[Listener]) -> finding.Findings:
     """Finds ports of the job that another program listens on."""
-    holders: dict[str, dict[int, None]] = {}
-    for listener in listeners:
-        holders.setdefault(_listens(listener), {})[listener.port] = None
-    taken = {port for ports in holders.values() for port in ports}
-    wanted = job.hccl_ports[node]
-    for holder, ports in holders.items():
-        for port in ports:
-            yield from _one_port(job, node, port, holder)
-        hccl = sorted(port for port in ports if port in wanted)
-        if hccl:
-            free = len(wanted) - len(taken & set(wanted))
-            fails = node in job.hccl_is_stated or free < len(job.devices[node])
-            yield _finding_of(
-                "ports",
-                "error" if fails else "warning",
-                node,
-                f"port{'s' if len(hccl) > 1 else ''} {numbers(hccl)} of HCCL's "
-                f"{numbers(wanted)} {'are' if len(hccl) > 1 else 'is'} "
-                f"taken by {holder}",
-                "end it, or move HCCL: HCCL_IF_BASE_PORT",
-            )
-
-
-def _one_port(job: JobRequirements, node: str, port: int, holder: str) -> Iterator[Finding]:
-    if port == job.meeting_port and node == job.primary:
-        text = f"port {port}, where the ranks are to meet, is taken by {holder}"
+    holders, wanted = finding.port_holders(listeners), job.hccl_ports[node]
+    if node == job.primary and job.meeting_port in holders:
+        text = f"port {job.meeting_port}, where the ranks are to meet, is taken by "
+        text += holders[job.meeting_port]
         remedy = "end it, or state another resources.chief_port"
-        yield _finding_of("ports", "error", node, text, remedy)
-    elif port == job.sshd_port:
-        # While our sshd runs, the script does not query its port.
-        text = f"port {port} of the cluster's sshd, which does not run, is taken by {holder}"
-        yield _finding_of("ports", "error", node, text, "end it and run setup")
-
-
-def _listens(listener: Listener) -> str:
-    if listener.pid is None:
-        return "a program that cannot be seen from here"
-    return f"{listener.program} (pid {listener.pid})"
+        yield finding.error("ports", (node,), text, remedy)
+    if job.sshd_port in holders:  # while our sshd runs, the script does not query its port
+        text = f"port {job.sshd_port} of the cluster's sshd, which does not run, is taken by "
+        text += holders[job.sshd_port]
+        yield finding.error("ports", (node,), text, "end it and run setup")
+    free = [port for port in wanted if port not in holders]
+    fails = node in job.hccl_is_stated or len(free) < len(job.devices[node])
+    for text in finding.hccl_ports_taken(holders, wanted):
+        remedy = "end it, or move HCCL: HCCL_IF_BASE_PORT"
+        yield finding.Finding("ports", "error" if fails else "warning", (node,), text, remedy)
 
 
 ENOUGH_BYTES = 1000**3
@@ -186,247 +207,167 @@ _LACKS_DATA = {
 _PYTHONS = ("python", "pypy", "uv run")
 _SHOWN_OPENING = 80
 
-_LOOKS = {
-    "lacks": "programs",
-    "opening": "script",
-    "packages": "packages",
-    "data": "data",
-    "jobs": "jobs",
-    "listeners": "ports",
-    "disk": "disk",
-    "holders": "devices",
-    "health": "devices",
-    "device_ips": "device-ips",
-    "surroundings": "devices",
-    "ports": "links",
-}
-"""The check that an answer belongs to; if `present` is unknown, so is `holders`."""
 
-
-def readiness_findings(
-    job: JobRequirements, probes: Mapping[str, NodeProbe], imported: Iterable[str] = ()
-) -> tuple[Finding, ...]:
-    """Returns all findings in the order of the checks; equal findings of several nodes are one.
-
-    `imported`: the packages that a script on the control machine imports.
-    """
-    found = [
-        *job_rules(probes),
-        *package_rules(job, probes, imported),
-        *(finding for node, probe in probes.items() for finding in _of_node(job, node, probe)),
-        *_switches(probes),
-    ]
-    made = [finding for finding in in_order(found) if job.makes(finding.id)]
-    return tuple(sorted(made, key=lambda finding: ORDER.index(finding.id)))
-
-
-def disk_findings(system: FileSystem, nodes: Sequence[str], *, what_for: str) -> Iterator[Finding]:
+def disk_findings(system: FileSystem, nodes: tuple[str, ...], *, what_for: str) -> finding.Findings:
     """Checks the free space for the logs of a job."""
-    free = f"{max(system.free_bytes, 0) // 1000**2} MB"
-    inodes = system.free_inodes
-    lacks = [free] if system.free_bytes < LEAST_FREE_BYTES else []
-    if inodes is not None and inodes < LEAST_FREE_INODES:
-        lacks.append(f"{inodes} inodes")
-    least = f"{LEAST_FREE_BYTES // 1000**2} MB and {LEAST_FREE_INODES} inodes"
-    level: Level = "error"
-    if not lacks and system.free_bytes < ENOUGH_BYTES:
-        lacks, least, level = [free], f"{ENOUGH_BYTES // 1000**3} GB for a long job", "warning"
-    if lacks:
-        yield Finding(
-            id="disk",
-            level=level,
-            nodes=tuple(nodes),
-            text=f"only {' and '.join(lacks)} are free on {system.mount_point} {what_for}",
-            remedy=f"free {least}",
-        )
+    if lacks := finding.disk_lacks(system):
+        yield finding.error("disk", nodes, f"{lacks} {what_for}", f"free {finding.LEAST_FREE}")
+    elif system.free_bytes < ENOUGH_BYTES:
+        text = f"only {system.free_bytes // 1000**2} MB are free on {system.mount_point} {what_for}"
+        remedy = f"free {ENOUGH_BYTES // 1000**3} GB for a long job"
+        yield finding.warning("disk", nodes, text, remedy)
 
 
-def script_findings(script: str, opening: str, nodes: Sequence[str]) -> Iterator[Finding]:
+def script_findings(script: str, opening: str, nodes: tuple[str, ...]) -> finding.Findings:
     """Finds a script whose first line (`opening`) names an interpreter other than Python.
 
     A file named `.py` may start as a shell script that runs Python: that is only a warning.
     """
-    if not opening.startswith("#!") or any(word in opening for word in _PYTHONS):
-        return
-    yield Finding(
-        id="script",
-        level="warning" if script.endswith(".py") else "error",
-        nodes=tuple(nodes),
-        text=f"{script} is no script of Python: it begins with {opening[:_SHOWN_OPENING].strip()}",
-        remedy="give train the script of Python that it starts, and what it sets as `env`",
-    )
+    if opening.startswith("#!") and not any(word in opening for word in _PYTHONS):
+        text = f"{script} is no script of Python: it begins with {opening[:_SHOWN_OPENING].strip()}"
+        remedy = "give train the script of Python that it starts, and what it sets as `env`"
+        level: finding.Level = "warning" if script.endswith(".py") else "error"
+        yield finding.Finding("script", level, nodes, text, remedy)
 
 
-def _of_node(job: JobRequirements, node: str, probe: NodeProbe) -> Iterator[Finding]:
-    for name, check in _LOOKS.items():
-        answer = getattr(probe, name)
-        if isinstance(answer, Unanswered) and not _is_reported(probe, name, answer):
-            yield _finding_of(check, "warning", node, answer.message, "it was not checked")
-    for lack in value_of(probe.lacks) or ():
-        text, _, remedy = lack.partition("; ")
-        yield _finding_of("programs", "error", node, text, remedy)
-    yield from script_findings(str(job.script or ""), value_of(probe.opening) or "", (node,))
-    for state, path in value_of(probe.data) or ():
-        remedy = "bring it there, or correct `data` in the inventory"
-        yield _finding_of("data", "error", node, _LACKS_DATA[state].format(path), remedy)
-    packages = value_of(probe.packages)
-    if packages is not None and packages.lacks:
-        text = f"no module {packages.lacks} for {job.python}"
-        yield _finding_of(
-            "programs", "error", node, text, "install it or state another code.python"
-        )
-    yield from _absent(job, node, value_of(probe.present) or ())
-    yield from _ill(job, node, value_of(probe.health) or {})
-    yield from _users(job, node, probe)
-    if given := value_of(probe.surroundings):
-        yield from _in_container(job, node, given)
-    if addresses := value_of(probe.device_ips):
-        yield from _addresses(job, node, addresses)
-    yield from _links(node, probe)
-    if listeners := value_of(probe.listeners):
-        reported = {process.pid for process in _processes(probe)}
-        yield from port_findings(
-            job, node, [each for each in listeners if each.pid is None or each.pid not in reported]
-        )
-    if system := value_of(probe.disk):
-        yield from disk_findings(system, (node,), what_for="for the logs of ranks")
-
-
-def _is_reported(probe: NodeProbe, name: str, answer: Unanswered) -> bool:
-    """Whether another answer reports it, or there was no query."""
-    match name, answer.kind:
-        case _, "not-asked":
-            return True
-        case "packages", "missing":
-            return True  # one of the missing programs
-        case "health", _:
-            return isinstance(probe.holders, Unanswered)  # they come from the same table
-        case _:
-            return False
-
-
-def _finding_of(check: str, level: Level, node: str, text: str, remedy: str) -> Finding:
-    return Finding(id=check, level=level, nodes=(node,), text=text, remedy=remedy)
-
-
-def _absent(job: JobRequirements, node: str, present: Sequence[int]) -> Iterator[Finding]:
-    """Finds devices of the job that npu-smi does not list."""
-    absent = [id_ for id_ in sorted(job.devices[node]) if present and id_ not in present]
+def _devices(job: JobRequirements, node: str, probe: NodeProbe) -> finding.Findings:
+    """Finds devices of the job that are absent, ill, in use, or not in the container."""
+    used, present = job.devices[node], value_of(probe.present) or ()
+    absent = [id_ for id_ in sorted(used) if present and id_ not in present]
     if absent:
-        verb = "is" if len(absent) == 1 else "are"
-        yield _finding_of(
-            "devices",
-            "error",
-            node,
-            f"{devices(absent)} {verb} not there: npu-smi info lists {devices(present)}",
-            "look for the cause with dmesg; bring it back, or state the others under `devices` and "
-            "run setup",
-        )
-
-
-def _ill(job: JobRequirements, node: str, health: Mapping[int, str]) -> Iterator[Finding]:
-    """Finds devices of the job that npu-smi does not report as OK."""
-    if any(word != "OK" for word in health.values()):
-        used = job.devices[node]
+        listed = finding.devices(present)
+        text = f"{finding.devices_are(absent)} not there: npu-smi info lists {listed}"
         remedy = (
-            "look at the error codes of npu-smi info -t health; reset or replace the NPU, or state "
-            "the others under `devices` and run setup"
+            "look for the cause with dmesg; bring it back, or state the others under `devices` and "
+            "run setup"
         )
-        yield from health_findings("devices", node, used, health, remedy)
-        unchecked = "it was not checked"
-        yield from not_understood("devices", node, used, health, unchecked)
-
-
-def _users(job: JobRequirements, node: str, probe: NodeProbe) -> Iterator[Finding]:
-    """Finds processes that use devices of the job, without those of jobs reported anyway."""
-    reported = {process.job_id for process in _processes(probe)}
+        yield finding.error("devices", (node,), text, remedy)
+    health = value_of(probe.health) or {}
+    yield from _as_check("devices", health_findings(node, used, health))
+    reported = {process.job_id for process in _known_jobs(probe).processes}
     for holder in value_of(probe.holders) or ():
-        used = [id_ for id_ in holder.devices if id_ in job.devices[node]]
-        if used and holder.job_id not in reported:
-            many = "are" if len(used) > 1 else "is"
-            yield _finding_of(
-                "devices",
-                "error",
-                node,
-                f"{devices(used)} {many} used by {_who(holder)}",
-                f"end it: stop --job {holder.job_id}"
-                if holder.job_id
-                else "end it, or state the other devices under `devices`",
-            )
+        ids = [id_ for id_ in holder.devices if id_ in used]
+        if ids and holder.job_id not in reported:
+            yield _in_use(node, ids, holder)
+    if given := value_of(probe.surroundings):
+        container = job.containers[node] or ""
+        # setup has checked the device nodes that only some products need
+        found = device_node_findings(node, container, tuple(used), given, is_950=True)
+        yield from _as_check("devices", found)
 
 
-def _in_container(job: JobRequirements, node: str, given: NodeEnvironment) -> Iterator[Finding]:
-    """Finds devices of the job that the container does not have."""
-    # setup has checked the device nodes that only some products need
-    place, used = job.containers[node] or "", tuple(job.devices[node])
-    yield from device_node_findings(node, place, used, given, is_950=True, id_="devices")
-
-
-def _who(holder: Holder) -> str:
+def _in_use(node: str, ids: Sequence[int], holder: Holder) -> finding.Finding:
+    who = f"pid {holder.pid} ({holder.command or 'a process that cannot be seen from here'})"
+    remedy = "end it, or state the other devices under `devices`"
     if holder.job_id:
-        return f"job {holder.job_id} (pid {holder.pid})"
-    return f"pid {holder.pid} ({holder.command or 'a process that cannot be seen from here'})"
+        who = f"job {holder.job_id} (pid {holder.pid})"
+        remedy = f"end it: stop --job {holder.job_id}"
+    text = f"{finding.devices_are(ids)} used by {who}"
+    return finding.error("devices", (node,), text, remedy)
 
 
-def _addresses(job: JobRequirements, node: str, seen: DeviceIps) -> Iterator[Finding]:
+def _addresses(job: JobRequirements, node: str, seen: DeviceIps) -> finding.Findings:
     """Where /etc/hccn.conf and the rank table differ; the device itself decides."""
     for device_id, stated in job.devices[node].items():
         at_boot = seen.at_boot.get(device_id)
         if stated is None or at_boot is None or at_boot == stated:
             continue
         answer = seen.now.get(device_id)
-        table = f"the rank table has {stated} for device {device_id}"
+        level: finding.Level = "warning"
+        text = f"the rank table has {stated} for device {device_id}"
         if answer is None or isinstance(answer, Unanswered):
             why = f" ({answer.message})" if answer else ""
-            text = f"{table}, /etc/hccn.conf has {at_boot}, and the device was not heard{why}"
-            yield _finding_of("device-ips", "warning", node, text, "run check")
+            text += f", /etc/hccn.conf has {at_boot}, and the device did not answer{why}"
+            remedy = "run check"
         elif answer.value != stated:
-            text = f"{table}, and the device has {answer.value or 'none'}"
-            yield _finding_of("device-ips", "error", node, text, "run setup")
+            text += f", and the device has {answer.value or 'none'}"
+            level, remedy = "error", "run setup"
         else:
-            text = f"{table}, as the device has it, and /etc/hccn.conf has {at_boot}"
+            text += f", as the device has it, and /etc/hccn.conf has {at_boot}"
             remedy = "correct the file before the server starts anew"
-            yield _finding_of("device-ips", "warning", node, text, remedy)
+        yield finding.Finding("device-ips", level, (node,), text, remedy)
 
 
-def _links(node: str, probe: NodeProbe) -> Iterator[Finding]:
+def _links(node: str, probe: NodeProbe) -> finding.Findings:
     """Finds devices whose link is down, and those without an answer, by reason."""
     ports = value_of(probe.ports)
     if ports is None:
         return
     down = [id_ for id_, answer in ports.link.items() if value_of(answer) is False]
     if down:
-        remedy = (
-            f"look at cable and switch port, hccn_tool -i {down[0]} -link_stat -g shows since "
-            "when; or state the other devices under `devices`"
-        )
-        yield _finding_of("links", "error", node, f"the link of {devices(down)} is down", remedy)
-    reasons: dict[tuple[str, str], list[int]] = {}
+        yield from _as_check("links", [link_down(node, down, "error")])
     for check, answers in (("links", ports.link), ("tls", ports.tls)):
-        for id_, answer in answers.items():
-            # Some tools cannot report the switch; setup has said so.
-            if isinstance(answer, Unanswered) and (check, answer.kind) != ("tls", "failed"):
-                why = answer.why.replace(f"-i {id_} ", "-i ID ")
-                reasons.setdefault((check, why), []).append(id_)
-    for (check, why), ids in reasons.items():
-        text = f"nothing was heard of {devices(ids)}: {why}"
-        yield _finding_of(check, "warning", node, text, "it was not checked")
+        for (why, kind), ids in unanswered_devices(answers).items():
+            if (check, kind) != ("tls", "failed"):  # some tools cannot report the switch
+                text = f"no answer for {finding.devices(ids)}: {why}"
+                yield finding.warning(check, (node,), text, _UNCHECKED)
 
 
-def _switches(probes: Mapping[str, NodeProbe]) -> Iterator[Finding]:
-    """Finds devices of one job that differ in TLS."""
-    known = {name: ports.tls for name, probe in probes.items() if (ports := value_of(probe.ports))}
-    switches = {
-        name: {
-            id_: is_on for id_, answer in of_node.items() if (is_on := value_of(answer)) is not None
-        }
-        for name, of_node in known.items()
-    }
-    if len({is_on for of_node in switches.values() for is_on in of_node.values()}) > 1:
-        for finding in tls_findings(switches, "error"):
-            yield replace(finding, id="tls", remedy=f"s{finding.remedy[1:]}")
+_SHOWN = 8
 
 
-def _processes(probe: NodeProbe) -> Sequence[JobProcess]:
-    jobs = value_of(probe.jobs)
-    return jobs.processes if jobs else ()
+@dataclass(frozen=True)
+class Leftover:
+    """Processes that remain of a job whose launcher has ended."""
+
+    job_id: str
+    folder: PurePosixPath
+    """The folder of the job, the same on every node."""
+    pids: Mapping[str, tuple[int, ...]]
+    """By node."""
+
+
+def leftovers(probes: Mapping[str, NodeProbe]) -> tuple[Leftover, ...]:
+    """The jobs whose launcher started on one of these nodes and runs on none of them.
+
+    A job whose launcher started on no node of these counts as running.
+    """
+    jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
+    folders = [folder for of_node in jobs.values() for folder in of_node.folders]
+    pids: dict[str, dict[str, tuple[int, ...]]] = {}
+    for node, of_node in jobs.items():
+        its = finding.grouped((process.job_id, process.pid) for process in of_node.processes)
+        for job_id, of_job in its.items():
+            pids.setdefault(job_id, {})[node] = tuple(of_job)
+    runs = {folder.job_id for folder in folders if folder.launcher == "runs"}
+    gone = dict.fromkeys(folder.job_id for folder in folders if folder.launcher == "gone")
+    paths = {folder.job_id: PurePosixPath(folder.path) for folder in reversed(folders)}
+    return tuple(
+        Leftover(job_id, paths[job_id], pids[job_id])
+        for job_id in gone
+        if job_id in pids and job_id not in runs
+    )
+
+
+def _jobs(probes: Mapping[str, NodeProbe]) -> finding.Findings:
+    """Finds running jobs, leftovers of jobs and processes without a record."""
+    left = {leftover.job_id for leftover in leftovers(probes)}
+    jobs = {node: _known_jobs(probe) for node, probe in probes.items()}
+    recorded = {folder.job_id for of_node in jobs.values() for folder in of_node.folders}
+    for node, of_node in jobs.items():
+        for job_id, its in finding.grouped((p.job_id, p) for p in of_node.processes).items():
+            pids = ", ".join(str(process.pid) for process in its[:_SHOWN])
+            more = f" and {len(its) - _SHOWN} more" if len(its) > _SHOWN else ""
+            named = f"pid {pids}{more} ({its[0].command})"
+            id_ = "jobs"
+            if job_id in left:
+                id_, what = "leftovers", "process is" if len(its) == 1 else "processes are"
+                text = f"{len(its)} {what} left of job {job_id}, whose launcher is gone: {named}"
+                remedy = f"end them: stop --job {job_id}, or train with --stop-leftovers"
+            elif job_id in recorded:
+                text = f"job {job_id} runs on this node"
+                remedy = f"wait for its end, or end it: stop --job {job_id}"
+            else:  # `stop` ends only jobs that have a record
+                text = (
+                    f"processes carry the id of job {job_id}, and no node has a folder of "
+                    f"this job: {named}"
+                )
+                remedy = (
+                    "end these processes with kill, or start them without the variable "
+                    "ASCENDBOOT_JOB_ID"
+                )
+            yield finding.error(id_, (node,), text, remedy)
+
+
+def _known_jobs(probe: NodeProbe) -> Jobs:
+    return value_of(probe.jobs) or Jobs()

@@ -8,62 +8,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.facts.environment import device_node_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.parsers.system import FileSystem, Listener
-from ascendboot.facts.query import NOT_ASKED, Answer, Sections, attempt
+from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, attempt, read_script
 from ascendboot.templates import script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ascendboot.facts.environment import NodeEnvironment
-    from ascendboot.facts.parsers.npu_smi import DeviceIds
+    from ascendboot.model.cluster import Node
+    from ascendboot.readiness.requirements import JobRequirements
     from ascendboot.transport.api import Result
-
-
-def file_system(path: Path) -> FileSystem:
-    """The file system that holds a path; `path` stands for its mount point."""
-    found = os.statvfs(path)
-    return FileSystem(
-        mount_point=str(path),
-        free_bytes=found.f_bavail * found.f_frsize,
-        free_inodes=found.f_favail if found.f_files else None,
-    )
-
 
 T = TypeVar("T")
 
-
-def _each(
-    sections: Sections, what: str, purpose: str, parse: Callable[[str, str], T]
-) -> dict[int, Answer[T]]:
-    names = [name for name in sections if name.endswith(f"/{what}")]
-    device_ids = sorted(int(name.partition("/")[0]) for name in names)
-
-    def printed(device_id: int) -> T:
-        tool = f"hccn_tool -i {device_id} -{what} -g"
-        return parse(hccn_tool_output(sections.get(f"{device_id}/{what}"), tool), tool)
-
-    return {id_: attempt(f"{purpose} of device {id_}", partial(printed, id_)) for id_ in device_ids}
-
-
-def _ips(text: str, tool: str) -> str | None:
-    return ",".join(address.ip for address in hccn_tool.parse_ip(text, tool)) or None
-
-
 PACKAGES: Final = (
-    "torch",
-    "torch_npu",
-    "tensorflow",
-    "tensorflow_cpu",
-    "npu_bridge",
-    "npu_device",
-    "horovod",
-    "mindspore",
-    "mpi4py",
-    "numpy",
+    *("torch", "torch_npu", "tensorflow", "tensorflow_cpu", "npu_bridge", "npu_device"),
+    *("horovod", "mindspore", "mpi4py", "numpy"),
 )
 """Packages whose version a job depends on, by the names of their distributions."""
 
@@ -191,8 +155,8 @@ class NodeProbe:
     data: Answer[tuple[tuple[DataState, str], ...]] = NOT_ASKED
     """The paths that cannot be read, each with its state."""
     jobs: Answer[Jobs] = NOT_ASKED
-    listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
-    disk: Answer[FileSystem] = NOT_ASKED
+    listeners: Answer[tuple[system.Listener, ...]] = NOT_ASKED
+    disk: Answer[system.FileSystem] = NOT_ASKED
     holders: Answer[tuple[Holder, ...]] = NOT_ASKED
     present: Answer[tuple[int, ...]] = NOT_ASKED
     """The devices of the server; empty if unknown."""
@@ -209,9 +173,68 @@ class NodeProbe:
         return cls(**{name: answers[name] for name in cls.__dataclass_fields__ if name in answers})
 
 
+_LINKS = {"link": "links", "tls": "tls"}
+"""The check that needs a query of hccn_tool."""
+
+
+def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
+    """The queries for the workload side; all share one run of one script."""
+    with_ports = job.makes("ports")
+    ports = [f"{port:04X}" for port in job.ports_on(node.name)] if with_ports else []
+    sshd = f"{job.sshd_port:04X}" if job.sshd_port and with_ports else ""
+    words = (job.base, job.python, job.module, job.script or "", job.mpirun)
+    data = job.data if job.makes("data") else ()
+    with_versions = bool(job.module) or (job.makes("packages") and len(job.devices) > 1)
+    versions = VERSIONS if with_versions else ""
+    command = read_script(
+        WORK,
+        *map(str, words),
+        *("|".join(ports), versions, sshd, *data),
+        purpose="look at what the job needs",
+        timeout_s=30.0 + 6.0 * len(data),
+    )
+    packages = Fact(command, parse_packages, f"ask {job.python} for packages")
+    return {
+        **({"packages": packages} if with_versions else {}),
+        **({"data": Fact(command, parse_data, "look for the data")} if data else {}),
+        **(device_node_query(node) if job.makes("devices") else {}),
+        "lacks": Fact(command, parse_lacks, "look for programs"),
+        "opening": Fact(command, parse_opening, "see how the script begins"),
+        "jobs": Fact(command, parse_jobs, "look for jobs"),
+        "listeners": Fact(command, parse_listeners, "see who has the ports"),
+        "disk": Fact(command, parse_disk, "measure the free disk space"),
+    }
+
+
+def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
+    """The queries about devices for the host side; they are slow, so they run beside the others."""
+    users = "users" if job.makes("devices") else ""
+    ips = job.devices[node.name] if job.makes("device-ips") else {}
+    # A device with two ports has two addresses, but hccn.conf holds one.
+    pairs = [f"{id_}={ip}" for id_, ip in ips.items() if ip and "," not in ip]
+    linked = job.linked[node.name]
+    tools = [what for what, check in _LINKS.items() if linked and job.makes(check)]
+    if not (users or pairs or tools):
+        return {}
+    words = (users, " ".join(tools), " ".join(map(str, linked)), *pairs)
+    command = read_script(HOST, *words, purpose="look at the devices", timeout_s=60.0, aside=True)
+    of_users: dict[str, Fact[Any]] = {
+        "holders": Fact(command, parse_holders, "see who uses the devices"),
+        "present": Fact(command, parse_present, "see which devices there are"),
+        "health": Fact(command, parse_health, "see how the devices are"),
+    }
+    addresses = Fact(command, parse_device_ips, "read the addresses of the devices")
+    ports = Fact(command, parse_ports, "read links and TLS switches of the devices")
+    return {
+        **(of_users if users else {}),
+        **({"device_ips": addresses} if pairs else {}),
+        **({"ports": ports} if tools else {}),
+    }
+
+
 def parse_lacks(result: Result) -> tuple[str, ...]:
     """The missing programs, each with a remedy."""
-    return tuple(_lines(_part(result, "lacks")))
+    return tuple(_lines(result, "lacks"))
 
 
 def parse_opening(result: Result) -> str:
@@ -222,7 +245,7 @@ def parse_opening(result: Result) -> str:
 def parse_data(result: Result) -> tuple[tuple[DataState, str], ...]:
     """Which paths cannot be read."""
     found: list[tuple[DataState, str]] = []
-    for number, line in enumerate(_lines(_part(result, "data")), 1):
+    for number, line in enumerate(_lines(result, "data"), 1):
         match line.split(" ", 1):
             case [("absent" | "unreadable" | "silent") as state, path]:
                 found.append((state, path))
@@ -233,10 +256,9 @@ def parse_data(result: Result) -> tuple[tuple[DataState, str], ...]:
 
 def parse_packages(result: Result) -> Packages:
     """The versions that the interpreter reported."""
-    lines = _lines(_part(result, "packages"))
     printed: dict[str, list[str]] = {"python": [], "uses": [], "lacks": []}
     versions: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(result, "packages"), 1):
         match line.split(" "):
             case [("python" | "uses" | "lacks") as kind, word]:
                 printed[kind].append(word)
@@ -253,7 +275,7 @@ def parse_packages(result: Result) -> Packages:
 def parse_jobs(result: Result) -> Jobs:
     """Processes and folders of jobs."""
     processes, folders = [], []
-    for number, line in enumerate(_lines(_part(result, "jobs")), 1):
+    for number, line in enumerate(_lines(result, "jobs"), 1):
         match line.split(" ", 3):
             case ["process", pid, job_id, command] if pid.isdecimal():
                 processes.append(JobProcess(int(pid), job_id, command))
@@ -264,7 +286,7 @@ def parse_jobs(result: Result) -> Jobs:
     return Jobs(tuple(processes), tuple(folders))
 
 
-def parse_listeners(result: Result) -> tuple[Listener, ...]:
+def parse_listeners(result: Result) -> tuple[system.Listener, ...]:
     """The listeners other than our sshd; empty if no port of the job is taken."""
     printed, sshd = _part(result, "listeners"), _part(result, "sshd")
     if not printed:
@@ -272,7 +294,7 @@ def parse_listeners(result: Result) -> tuple[Listener, ...]:
     return tuple(found for found in system.parse_ss(printed) if str(found.pid) != sshd)
 
 
-def parse_disk(result: Result) -> FileSystem:
+def parse_disk(result: Result) -> system.FileSystem:
     """The file system on which the job's folder will be."""
     found = system.parse_disk(_part(result, "disk"))
     if len(found) != 1:
@@ -282,11 +304,16 @@ def parse_disk(result: Result) -> FileSystem:
 
 def parse_holders(result: Result) -> tuple[Holder, ...]:
     """The processes that use devices."""
-    sections = Sections(result, _SCRIPT)
     devices: dict[int, list[int]] = {}
-    for process in npu_smi.parse_table(*_table(sections)).processes:
+    for process in npu_smi.parse_table(*_table(result)).processes:
         devices.setdefault(process.pid, []).append(process.device_id)
-    seen = _seen(_lines(sections.text("holders")))
+    seen = {}
+    for number, line in enumerate(_lines(result, "holders"), 1):
+        match line.split(" ", 2):
+            case [pid, job_id, command] if pid.isdecimal():
+                seen[int(pid)] = ("" if job_id == "-" else job_id, command)
+            case _:
+                raise NotUnderstoodError(_SCRIPT, number, line, "pid, job and command")
     return tuple(
         Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()
     )
@@ -294,12 +321,22 @@ def parse_holders(result: Result) -> tuple[Holder, ...]:
 
 def parse_present(result: Result) -> tuple[int, ...]:
     """The devices that npu-smi lists."""
-    return npu_smi.parse_table(*_table(Sections(result, _SCRIPT))).device_ids
+    return npu_smi.parse_table(*_table(result)).device_ids
 
 
 def parse_health(result: Result) -> Mapping[int, str]:
     """The health of the devices as npu-smi reports it."""
-    return npu_smi.parse_health(*_table(Sections(result, _SCRIPT)))
+    return npu_smi.parse_health(*_table(result))
+
+
+def _table(result: Result) -> tuple[str, npu_smi.DeviceIds]:
+    """The table of NPUs, and their physical ids if the script queried them."""
+    sections = Sections(result, _SCRIPT)
+    table = npu_smi_output(sections, "processes", npu_smi.TOOL)
+    if "mapping" not in sections:
+        return table, {}
+    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING)
+    return table, npu_smi.parse_mapping(mapping).device_ids
 
 
 def parse_device_ips(result: Result) -> DeviceIps:
@@ -319,37 +356,43 @@ def parse_ports(result: Result) -> DevicePorts:
     if "hccn_tool" not in sections:
         return DevicePorts()
     sections.text("hccn_tool")
-
     return DevicePorts(
         _each(sections, "link", "read the link", hccn_tool.parse_link),
         _each(sections, "tls", "read the TLS switch", hccn_tool.parse_tls),
     )
 
 
-def _table(sections: Sections) -> tuple[str, DeviceIds]:
-    """The table of NPUs, and their physical ids if the script queried them."""
-    table = npu_smi_output(sections, "processes", npu_smi.TOOL)
-    if "mapping" not in sections:
-        return table, {}
-    mapping = npu_smi_output(sections, "mapping", npu_smi.MAPPING)
-    return table, npu_smi.parse_mapping(mapping).device_ids
+def _each(
+    sections: Sections, what: str, purpose: str, parse: Callable[[str, str], T]
+) -> dict[int, Answer[T]]:
+    """The answers of hccn_tool to one query, by device."""
+    names = [name for name in sections if name.endswith(f"/{what}")]
+
+    def printed(device_id: int) -> T:
+        tool = f"hccn_tool -i {device_id} -{what} -g"
+        return parse(hccn_tool_output(sections.get(f"{device_id}/{what}"), tool), tool)
+
+    ids = sorted(int(name.partition("/")[0]) for name in names)
+    return {id_: attempt(f"{purpose} of device {id_}", partial(printed, id_)) for id_ in ids}
 
 
-def _seen(lines: Sequence[str]) -> dict[int, tuple[str, str]]:
-    """Maps each pid to the id of its job (may be empty) and its command."""
-    found = {}
-    for number, line in enumerate(lines, 1):
-        match line.split(" ", 2):
-            case [pid, job_id, command] if pid.isdecimal():
-                found[int(pid)] = ("" if job_id == "-" else job_id, command)
-            case _:
-                raise NotUnderstoodError(_SCRIPT, number, line, "pid, job and command")
-    return found
+def _ips(text: str, tool: str) -> str | None:
+    return ",".join(address.ip for address in hccn_tool.parse_ip(text, tool)) or None
 
 
 def _part(result: Result, name: str) -> str:
     return Sections(result, _SCRIPT).text(name)
 
 
-def _lines(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line]
+def _lines(result: Result, name: str) -> list[str]:
+    return [line for line in _part(result, name).split("\n") if line]
+
+
+def file_system(path: Path) -> system.FileSystem:
+    """The file system that holds a path; `path` stands for its mount point."""
+    found = os.statvfs(path)
+    return system.FileSystem(
+        mount_point=str(path),
+        free_bytes=found.f_bavail * found.f_frsize,
+        free_inodes=found.f_favail if found.f_files else None,
+    )

@@ -1,44 +1,35 @@
-"""Decides whether the nodes of a job are ready for it."""
+"""Checks that the nodes of a job are ready, and builds its launch request."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.checks.containers import code_findings
-from ascendboot.checks.finding import Finding, in_order
+from ascendboot.checks.finding import Finding, Findings, error, grouped, in_order
 from ascendboot.checks.hosts import open_to_others
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import code_queries
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
-from ascendboot.model.cluster import Cluster, ContainerExec, Node, NodeClocks
+from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.request import LaunchRequest, Login
+from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster, ContainerExec, Node, NodeClocks
 from ascendboot.model.names import fold, names_file_here
-from ascendboot.readiness.checks import (
-    ORDER,
-    disk_findings,
-    imported_by,
-    readiness_findings,
-    script_findings,
-)
-from ascendboot.readiness.queries import NodeProbe
-from ascendboot.readiness.requirements import (
-    JobRequirements,
-    Leftover,
-    host_queries,
-    job_requirements,
-    leftovers,
-    work_queries,
-)
+from ascendboot.readiness import checks
+from ascendboot.readiness.queries import NodeProbe, host_queries, work_queries
+from ascendboot.readiness.requirements import JobRequirements, job_requirements
+from ascendboot.setup.context import chief_settings, meeting_settings, rank_table_name
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import for_each
 from ascendboot.transport.script import HostAndContainer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ascendboot.facts.parsers.system import FileSystem
     from ascendboot.model.files import CodeTree
@@ -53,6 +44,31 @@ _IMAGE = Command(
     purpose="look at the environment of the container",
     effect=Effect.READ,
 )
+_STATED = (
+    "`facts: stated` is in the inventory: where npu-smi or hccn_tool could not be read at setup, "
+    "the devices and addresses of this job are what the inventory states"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """The result of all readiness checks."""
+
+    script: PurePosixPath
+    """Where the script lies on the nodes; only its name counts when it is copied there."""
+    is_copied: bool
+    """It is not on the nodes and comes from the control machine."""
+    problems: tuple[str, ...]
+    """Why the job cannot start, nodes folded; empty if all nodes are ready."""
+    warnings: tuple[str, ...] = ()
+    """Findings that do not stop the job."""
+    leftovers: tuple[checks.Leftover, ...] = ()
+    """Processes of earlier jobs; they must end before the job starts."""
+    left: tuple[str, ...] = ()
+    """The same in words."""
+    clocks: NodeClocks
+    image: Mapping[str, str]
+    """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
 
 
 @dataclass(frozen=True)
@@ -68,133 +84,6 @@ class NodeReply:
     image: Mapping[str, str]
     code: CodeTree | None
     probe: NodeProbe
-
-
-@dataclass(frozen=True)
-class ReadinessQuery:
-    """Queries both sides of a node in one execution."""
-
-    cluster: Cluster
-    record: SetupRecord
-    job: JobRequirements
-    sending: CodeSender | None
-
-    def run(self, node: Node, sides: Sides) -> NodeReply:
-        """Query a node.
-
-        Raises:
-            NodeError: the query failed, or an answer that every job needs was not understood.
-        """
-        left = self.record.nodes[node.name]
-        needed = self._needed(node)
-        work = {**needed, **work_queries(self.job, node)}
-        host: dict[str, Fact[Any]] = {**host_queries(self.job, node)}
-        if left.host_sshd:
-            host["served"] = self._own(left)
-        answers = _query_sides(node, sides, left.engine, host, work)
-        for name in (*needed, *host.keys() & {"served"}):
-            answer = answers[name]
-            if isinstance(answer, Unanswered):
-                raise NodeError(node.name, answer.message)
-        values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
-        is_checked = self.job.makes("setup")
-        return NodeReply(
-            problems=left.problems(values["own"], values.get("served"), now=time.time())
-            if is_checked
-            else (),
-            own=tuple(values[name] for name in ("own", "served") if name in values),
-            has_script=values.get("script", False),
-            clock=values["clock"],
-            image=values.get("image", {}),
-            code=values.get("code_tree"),
-            probe=NodeProbe.of(answers),
-        )
-
-    def _needed(self, node: Node) -> dict[str, Fact[Any]]:
-        """The queries without whose answers no job starts."""
-        queries: dict[str, Fact[Any]] = {"own": self._own(self.record.nodes[node.name])}
-        if self.job.script is not None:
-            queries["script"] = _script_query(str(self.job.script))
-        if self.job.makes("code"):
-            queries |= code_queries(self.cluster)
-            queries |= self.sending.questions() if self.sending else {}
-        if node.container is not None and node == self.cluster.primary:
-            queries["image"] = Fact(_IMAGE, _set_by_image)
-        return queries
-
-    def _own(self, left: NodeRecord) -> Fact[Installed]:
-        question = installed_query(
-            self.cluster.name,
-            with_public_keys=False,
-            with_certificates=left.expires is None,
-        )
-        return Fact(question, parse_installed)
-
-
-def _script_query(path: str) -> Fact[bool]:
-    has_script = Command(
-        argv=("test", "-f", path, "-a", "-r", path),
-        purpose=f"look for {path}",
-        effect=Effect.READ,
-        expect=frozenset({0, 1}),
-    )
-    return Fact(has_script, lambda result: result.checked().exit_code == 0)
-
-
-def _query_sides(
-    node: Node,
-    sides: Sides,
-    engine: str,
-    host: Mapping[str, Fact[Any]],
-    work: Mapping[str, Fact[Any]],
-) -> dict[str, Answer[Any]]:
-    """The answers of both sides, from one execution; from two if the engine is unknown."""
-    if node.container is None:
-        return query(sides.work, {**work, **host})
-    commands = tuple(dict.fromkeys(fact.command for fact in host.values()))
-    if engine:
-        both = HostAndContainer(sides.host, ContainerExec(engine, node.container), commands)
-        answers, results = query(both, work), both.on_host
-    else:
-        answers, results = query(sides.work, work), sides.host.run_all(commands)
-    result = dict(zip(commands, results, strict=True))
-    return {
-        **answers,
-        **{name: answer_to(fact, result[fact.command]) for name, fact in host.items()},
-    }
-
-
-def _set_by_image(result: Result) -> dict[str, str]:
-    values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
-    return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
-
-
-_STATED = (
-    "`facts: stated` is in the inventory: where npu-smi or hccn_tool could not be read at setup, "
-    "the devices and addresses of this job are what the inventory states"
-)
-_HERE = "on this side, for the logs of the job"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Readiness:
-    """The result of all readiness checks."""
-
-    script: PurePosixPath
-    """Where the script lies on the nodes; only its name counts when it is copied there."""
-    is_copied: bool
-    """It is not on the nodes and comes from the control machine."""
-    problems: tuple[str, ...]
-    """Why the job cannot start, nodes folded; empty if all nodes are ready."""
-    warnings: tuple[str, ...] = ()
-    """Findings that do not stop the job."""
-    leftovers: tuple[Leftover, ...] = ()
-    """Processes of earlier jobs; they must end before the job starts."""
-    left: tuple[str, ...] = ()
-    """The same in words."""
-    clocks: NodeClocks
-    image: Mapping[str, str]
-    """What the primary's container sets of `OF_THE_IMAGE`; empty without a container."""
 
 
 def check_readiness(
@@ -216,151 +105,252 @@ def check_readiness(
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
-    readiness_query = ReadinessQuery(
-        cluster, record, job_requirements(cluster, record, path, skipped), sending
-    )
-    sides = {name: Sides(hosts[name], transports[name]) for name in transports}
-    answers = for_each(
-        cluster.nodes,
-        lambda node: readiness_query.run(node, sides[node.name]),
-        forks=forks,
-    )
-    return _readiness(readiness_query, answers, script, control_disk)
+    job = job_requirements(cluster, record, path, skipped)
 
+    def ask(node: Node) -> NodeReply:
+        sides = Sides(hosts[node.name], transports[node.name])
+        left = record.nodes[node.name]
+        return _query_node(node, sides, cluster, left, job=job, sending=sending)
 
-def _readiness(
-    readiness_query: ReadinessQuery,
-    answers: Mapping[str, NodeReply | NodeError],
-    script: str,
-    control_disk: FileSystem | None,
-) -> Readiness:
-    """Combines the answers of all nodes."""
+    answers = for_each(cluster.nodes, ask, forks=forks)
     replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
-    is_copied = not any(answer.has_script for answer in replies.values()) and Path(script).is_file()
-    found = _found(readiness_query, replies, script, control_disk, is_copied=is_copied)
-    errors = [finding for finding in found if finding.level == "error"]
-    return Readiness(
-        script=readiness_query.job.script or PurePosixPath(Path(script).name),
-        is_copied=is_copied,
-        problems=(
-            *_unreachable(answers),
-            *(_finding_line(f) for f in errors if f.id != "leftovers"),
-        ),
-        warnings=(
-            *((_STATED,) if readiness_query.cluster.facts == "stated" else ()),
-            *(_finding_line(finding) for finding in found if finding.level != "error"),
-        ),
-        leftovers=leftovers({name: answer.probe for name, answer in replies.items()}),
-        left=tuple(_finding_line(finding) for finding in errors if finding.id == "leftovers"),
-        clocks=NodeClocks(
-            {name: answer.clock.offset_s for name, answer in replies.items()},
-            max((answer.clock.uncertainty_s for answer in replies.values()), default=0.0),
-        ),
-        image=next((answer.image for answer in replies.values() if answer.image), {}),
-    )
-
-
-def _found(
-    readiness_query: ReadinessQuery,
-    replies: Mapping[str, NodeReply],
-    script: str,
-    control_disk: FileSystem | None,
-    *,
-    is_copied: bool,
-) -> list[Finding]:
-    """The findings of all checks that are not skipped, in the order of the report."""
-    job = readiness_query.job
-    probes = {name: answer.probe for name, answer in replies.items()}
+    failures = grouped((a.message, name) for name, a in answers.items() if isinstance(a, NodeError))
+    probes = {name: reply.probe for name, reply in replies.items()}
+    is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()
     text = Path(script).read_text(errors="replace") if is_copied else ""
+    on_control = "on this side, for the logs of the job"
     found = [
         *_of_setup(replies),
-        *open_to_others({name: answer.own for name, answer in replies.items()}),
-        *_of_code_and_script(readiness_query, replies, script, is_copied=is_copied),
-        *script_findings(script, text.partition("\n")[0], ()),
-        *readiness_findings(job, probes, imported_by(text)),
-        *(disk_findings(control_disk, (), what_for=_HERE) if control_disk else ()),
+        *open_to_others({name: reply.own for name, reply in replies.items()}),
+        *_of_code(cluster, replies, sending),
     ]
-    made = (finding for finding in found if job.makes(finding.id))
-    return sorted(made, key=lambda finding: ORDER.index(finding.id))
+    if not (is_copied or any(each.id == "code" for each in found)):
+        found += _of_script(replies, path, script)
+    found += checks.script_findings(script, text.partition("\n")[0], ())
+    found += checks.readiness_findings(job, probes, checks.imported_by(text))
+    found += checks.disk_findings(control_disk, (), what_for=on_control) if control_disk else ()
+    made = [finding for finding in found if job.makes(finding.id)]
+    made.sort(key=lambda finding: checks.ORDER.index(finding.id))
+    errors = [finding for finding in made if finding.level == "error"]
+    return Readiness(
+        script=path or PurePosixPath(Path(script).name),
+        is_copied=is_copied,
+        problems=(
+            *(f"{fold(names)}: {reason}" for reason, names in failures.items()),
+            *(_line(finding) for finding in errors if finding.id != "leftovers"),
+        ),
+        warnings=(
+            *((_STATED,) if cluster.facts == "stated" else ()),
+            *(_line(finding) for finding in made if finding.level != "error"),
+        ),
+        leftovers=checks.leftovers(probes),
+        left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
+        clocks=NodeClocks(
+            {name: reply.clock.offset_s for name, reply in replies.items()},
+            max((reply.clock.uncertainty_s for reply in replies.values()), default=0.0),
+        ),
+        image=next((reply.image for reply in replies.values() if reply.image), {}),
+    )
 
 
-def _unreachable(answers: Mapping[str, NodeReply | NodeError]) -> list[str]:
-    """The nodes whose query failed, each reason once."""
-    reasons: dict[str, list[str]] = {}
-    for name, answer in answers.items():
-        if isinstance(answer, NodeError):
-            reasons.setdefault(answer.message, []).append(name)
-    return [f"{fold(names)}: {reason}" for reason, names in reasons.items()]
+def _query_node(
+    node: Node,
+    sides: Sides,
+    cluster: Cluster,
+    left: NodeRecord,
+    *,
+    job: JobRequirements,
+    sending: CodeSender | None,
+) -> NodeReply:
+    """Query both sides of a node in one execution.
+
+    Raises:
+        NodeError: the query failed, or an answer that every job needs was not understood.
+    """
+    own_query = installed_query(
+        cluster.name, with_public_keys=False, with_certificates=left.expires is None
+    )
+    own = Fact(own_query, parse_installed)
+    needed: dict[str, Fact[Any]] = {"own": own}
+    if job.script is not None:
+        needed["script"] = _script_query(str(job.script))
+    if job.makes("code"):
+        needed |= code_queries(cluster)
+        needed |= sending.questions() if sending else {}
+    if node.container is not None and node == cluster.primary:
+        needed["image"] = Fact(_IMAGE, _set_by_image)
+    host = {**host_queries(job, node), **({"served": own} if left.host_sshd else {})}
+    work = {**needed, **work_queries(job, node)}
+    answers = _query_sides(node, sides, left.engine, host, work)
+    for name in (*needed, *host.keys() & {"served"}):
+        answer = answers[name]
+        if isinstance(answer, Unanswered):
+            raise NodeError(node.name, answer.message)
+    values: dict[str, Any] = {name: value_of(answer) for name, answer in answers.items()}
+    problems = left.problems(values["own"], values.get("served"), now=time.time())
+    return NodeReply(
+        problems=problems if job.makes("setup") else (),
+        own=tuple(values[name] for name in ("own", "served") if name in values),
+        has_script=values.get("script", False),
+        clock=values["clock"],
+        image=values.get("image", {}),
+        code=values.get("code_tree"),
+        probe=NodeProbe.of(answers),
+    )
 
 
-def _finding_line(finding: Finding) -> str:
+def _script_query(path: str) -> Fact[bool]:
+    has_script = Command(
+        argv=("test", "-f", path, "-a", "-r", path),
+        purpose=f"look for {path}",
+        effect=Effect.READ,
+        expect=frozenset({0, 1}),
+    )
+    return Fact(has_script, lambda result: result.checked().exit_code == 0)
+
+
+def _set_by_image(result: Result) -> dict[str, str]:
+    values = result.checked().text.split("\0")[: len(OF_THE_IMAGE)]
+    return {name: value for name, value in zip(OF_THE_IMAGE, values, strict=True) if value}
+
+
+def _query_sides(
+    node: Node,
+    sides: Sides,
+    engine: str,
+    host: Mapping[str, Fact[Any]],
+    work: Mapping[str, Fact[Any]],
+) -> dict[str, Answer[Any]]:
+    """The answers of both sides, from one execution; from two if the engine is unknown."""
+    if node.container is None:
+        return query(sides.work, {**work, **host})
+    commands = tuple(dict.fromkeys(fact.command for fact in host.values()))
+    if engine:
+        both = HostAndContainer(sides.host, ContainerExec(engine, node.container), commands)
+        answers, results = query(both, work), both.on_host
+    else:
+        answers, results = query(sides.work, work), sides.host.run_all(commands)
+    result = dict(zip(commands, results, strict=True))
+    return answers | {name: answer_to(fact, result[fact.command]) for name, fact in host.items()}
+
+
+def _line(finding: Finding) -> str:
     where = f"{fold(finding.nodes)}: " if finding.nodes else ""
     return f"{where}{finding.text}{'; ' if finding.remedy else ''}{finding.remedy}"
 
 
-def _problem(id_: str, nodes: Sequence[str], text: str, remedy: str) -> Finding:
-    return Finding(id=id_, level="error", nodes=tuple(nodes), text=text, remedy=remedy)
-
-
-def _of_setup(replies: Mapping[str, NodeReply]) -> tuple[Finding, ...]:
+def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:
     return in_order(
-        _problem("setup", (name,), f"not ready: {problem}", "run setup")
-        for name, answer in replies.items()
-        for problem in answer.problems
+        error("setup", (name,), f"not ready: {problem}", "run setup")
+        for name, reply in replies.items()
+        for problem in reply.problems
     )
-
-
-def _of_code_and_script(
-    readiness_query: ReadinessQuery,
-    replies: Mapping[str, NodeReply],
-    script: str,
-    *,
-    is_copied: bool,
-) -> tuple[Finding, ...]:
-    """Differences of the code; only without any, a missing script."""
-    trees = {name: answer.code for name, answer in replies.items() if answer.code is not None}
-    found = (
-        tuple(_of_code(readiness_query.cluster, trees, readiness_query.sending)) if trees else ()
-    )
-    having = [name for name, answer in replies.items() if answer.has_script]
-    lacking = [] if is_copied else [name for name in replies if name not in having]
-    missing = _of_script(lacking, having, readiness_query.job.script, script) if lacking else ()
-    return found or tuple(missing)
 
 
 def _of_code(
-    cluster: Cluster, trees: Mapping[str, CodeTree], sending: CodeSender | None
-) -> Iterator[Finding]:
+    cluster: Cluster, replies: Mapping[str, NodeReply], sending: CodeSender | None
+) -> Findings:
     """Finds differences from the code that the nodes should have."""
+    trees = {name: reply.code for name, reply in replies.items() if reply.code is not None}
     if sending is None:
         remedy = "make the folders equal, or state code.source and run setup"
         for finding in in_order(code_findings(cluster, trees)):
             if finding.level == "error":
-                yield _problem("code", finding.nodes, f"not ready: {finding.text}", remedy)
-        return
-    sending = sending.after(trees)
-    lacking: dict[tuple[str, ...], list[str]] = {}
-    for name, tree in trees.items():
-        if send := sending.needed(tree):
-            lacking.setdefault(send, []).append(name)
-    for send, nodes in lacking.items():
-        more = f"; {len(send) - 1} more" if len(send) > 1 else ""
-        text = f"not ready: {send[0]} is not as in {sending.source.shown}{more}"
-        yield _problem("code", nodes, text, "run setup")
+                yield error("code", finding.nodes, f"not ready: {finding.text}", remedy)
+    elif trees:
+        source, after = sending.source.shown, sending.after(trees)
+        lacking = grouped((after.needed(tree), name) for name, tree in trees.items())
+        for paths, nodes in lacking.items():
+            if paths:
+                more = f"; {len(paths) - 1} more" if len(paths) > 1 else ""
+                text = f"not ready: {paths[0]} is not as in {source}{more}"
+                yield error("code", tuple(nodes), text, "run setup")
 
 
 def _of_script(
-    lacking: Sequence[str], having: Sequence[str], path: PurePosixPath | None, script: str
-) -> Iterator[Finding]:
-    if having:
-        text = f"has no readable {path}, but {fold(having)} has"
-        yield _problem("script", lacking, text, "copy it there")
-        return
+    replies: Mapping[str, NodeReply], path: PurePosixPath | None, script: str
+) -> Findings:
+    """Finds a script that is not on the control machine, and not on all nodes."""
+    having = [name for name, reply in replies.items() if reply.has_script]
+    lacking = tuple(name for name in replies if name not in having)
     here = os.path.relpath(script)
-    if path is None:
+    if having and lacking:
+        text = f"has no readable {path}, but {fold(having)} has"
+        yield error("script", lacking, text, "copy it there")
+    elif lacking and path is None:
         text = f"{script}: is no file on the control machine ({here})"
         remedy = "check its name, or state the folder of the nodes' code as code.path"
-        yield _problem("script", (), text, remedy)
-        return
-    text = f"{script}: is neither {path} on the nodes nor a file here ({here})"
-    yield _problem("script", (), text, "check its name")
+        yield error("script", (), text, remedy)
+    elif lacking:
+        text = f"{script}: is neither {path} on the nodes nor a file here ({here})"
+        yield error("script", (), text, "check its name")
+
+
+def job_request(
+    cluster: Cluster,
+    record: SetupRecord,
+    ready: Readiness,
+    *,
+    script: str,
+    job_id: str,
+    grace_s: float,
+    min_nodes: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> LaunchRequest:
+    """The launch request of a job whose nodes are all ready; queries nothing."""
+    placement = record.placement(cluster)
+    with_table = cluster.resource_mode == "rank-table"
+    by_chief = cluster.resource_mode == "no-rank-table"
+    table = f"resources/{rank_table_name(placement)}"
+    primary = record.nodes[cluster.primary_name]
+    folder = PurePosixPath(cluster.code_path or ready.script.parent)
+    return LaunchRequest(
+        job_id=job_id,
+        cluster=cluster.name,
+        placement=placement,
+        base=record.base,
+        login=Login(user=primary.user, uid=primary.uid, home=PurePosixPath(primary.home)),
+        mpirun=PurePosixPath(record.mpirun),
+        networks=record.networks,
+        rank_table=record.base / table if with_table else None,
+        rank_table_sha256=primary.files[table].sha256 if with_table else "",
+        chief=chief_settings(cluster, placement) if by_chief else {},
+        meeting={} if by_chief else meeting_settings(cluster, placement),
+        python=cluster.python,
+        script=ready.script,
+        script_args=script_arguments(sys.argv),
+        script_content=Path(script).read_bytes() if ready.is_copied else None,
+        script_source=str(Path(script).absolute()) if ready.is_copied else "",
+        workdir=None if ready.is_copied else folder,
+        launcher=record.launcher,
+        min_nodes=min_nodes,
+        ssh_port=record.port,
+        mpi_args=cluster.mpi_args,
+        launcher_env=_launcher_env(cluster, record, ready.image),
+        path=ready.image.get("PATH", ""),
+        grace_s=grace_s,
+        log_limit=cluster.log_limit,
+        notes=notes,
+    )
+
+
+def _launcher_env(
+    cluster: Cluster, record: SetupRecord, image: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of the launcher, as the ranks see it.
+
+    The inventory overrides the profile; paths of the profile stand before those of the image.
+    """
+    names = LAUNCHER_NAMES if traits_of(record.launcher).loads_libraries else ()
+    of_image = {k: v for k, v in image.items() if k == "LD_LIBRARY_PATH" or k in names}
+    of_profile = {
+        name: f"{value}:{of_image[name]}" if of_image.get(name) else value
+        for name, value in record.launcher_env.items()
+    }
+    stated = {k: v for k, v in cluster.env.items() if k.startswith("OMPI_MCA_") or k in names}
+    return {**of_image, **of_profile, **stated}
+
+
+def script_arguments(argv: Sequence[str]) -> tuple[str, ...]:
+    """The words after `--`, from the command line: Invoke joins them."""
+    return tuple(argv[argv.index("--") + 1 :]) if "--" in argv else ()

@@ -11,10 +11,9 @@ import pytest
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.files import OwnFile
-from ascendboot.readiness.checks import SKIPPABLE
+from ascendboot.readiness.checks import SKIPPABLE, Leftover
 from ascendboot.readiness.queries import HOST, WORK
 from ascendboot.readiness.ready import Readiness, check_readiness
-from ascendboot.readiness.requirements import Leftover
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
@@ -188,7 +187,7 @@ def test_everything_that_is_wrong_is_named_at_once(servers: tuple[Server, Server
     assert ready.warnings == (
         (
             "lab-1: the rank table has 198.19.1.0 for device 0, /etc/hccn.conf has 198.19.7.7, and "
-            "the device was not heard; run check"
+            "the device did not answer; run check"
         ),
         (
             "lab-1: port 60001 of HCCL's 60000-60031 is taken by nginx (pid 9); end it, or move "

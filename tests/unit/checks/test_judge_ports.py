@@ -133,7 +133,8 @@ def test_links_that_are_down() -> None:
     down = [network(2, i, link_up=DOWN) for i in (3, 5)]
     words = (
         "lab-2: the link of devices 3,5 is down. "
-        "Look at cable and switch port; hccn_tool -i 3 -link_stat -g shows since when."
+        "Look at cable and switch port; hccn_tool -i 3 -link_stat -g shows since when; "
+        "or state the other devices under `devices`."
     )
     assert second(**networks(2, *down)) == [f"link-down error {words}"]
     a3 = replace(TWO, product="a3")

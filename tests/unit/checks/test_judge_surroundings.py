@@ -155,7 +155,7 @@ def test_before_a_job_its_devices_are_looked_for_in_its_container() -> None:
     lacking = found.probe(2, surroundings=Answered(given(0, 1, 2)))
     assert found.said(found.probe(1), lacking) == [
         (
-            "devices error lab-2: the container rec-sdk has no /dev/davinci3; Create it again with "
+            "devices error lab-2: the container rec-sdk has no /dev/davinci3; create it again with "
             "--device=/dev/davinci3"
         )
     ]

@@ -29,7 +29,7 @@ from ascendboot.cli.program import (
 )
 from ascendboot.cli.verbs import SHORT
 from ascendboot.errors import UsageError
-from ascendboot.readiness.launch_request import script_arguments
+from ascendboot.readiness.ready import script_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

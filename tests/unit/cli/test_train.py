@@ -19,8 +19,8 @@ from ascendboot.console.screen import Screen
 from ascendboot.errors import LaunchError, OutputError, UsageError
 from ascendboot.jobs.hang import HangRules
 from ascendboot.model.cluster import NodeClocks
+from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
-from ascendboot.readiness.requirements import Leftover
 from ascendboot.templates import script
 from ascendboot.transport.fake import FakeTransport
 

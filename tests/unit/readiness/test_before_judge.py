@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answered, Unanswered
-from ascendboot.readiness.checks import disk_findings, imported_by
+from ascendboot.readiness.checks import Leftover, disk_findings, imported_by, leftovers
 from ascendboot.readiness.queries import (
     DeviceIps,
     DevicePorts,
@@ -21,7 +21,6 @@ from ascendboot.readiness.queries import (
     NodeProbe,
     Packages,
 )
-from ascendboot.readiness.requirements import Leftover, leftovers
 from tests.unit.readiness.found import JOB, probe, said, second
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def test_devices_that_are_not_well_are_named_by_how_ill_they_are() -> None:
     health = Answered({0: "Warning", 1: "Alarm", 2: "Critical", 3: "Alarm", 9: "Critical"})
     remedy = (
         "look at the error codes of npu-smi info -t health; reset or replace the NPU, or state the "
-        "others under `devices` and run setup"
+        "other devices under `devices`"
     )
     assert second(health=health) == [
         f"devices error lab-2: npu-smi info calls device 2 Critical, not OK; {remedy}",
@@ -205,7 +204,7 @@ def test_a_word_for_one_device_that_nobody_knows_hides_no_alarm_of_another() -> 
     assert told[0].startswith("devices error lab-2: npu-smi info calls device 2 Alarm, not OK; ")
     strange = (
         'devices warning lab-2: could not see how device 1 is: npu-smi info says "NA", none of '
-        "OK, Critical, Alarm, Warning, UNKNOWN; it was not checked"
+        "OK, Critical, Alarm, Warning, UNKNOWN; look at npu-smi info -t health"
     )
     assert told[1:] == [strange]
 
@@ -229,7 +228,7 @@ def test_a_table_that_the_devices_contradict() -> None:
         ),
         (
             "device-ips warning lab-2: the rank table has 198.19.2.3 for device 3, "
-            "/etc/hccn.conf has 198.19.9.3, and the device was not heard (could not read the IP "
+            "/etc/hccn.conf has 198.19.9.3, and the device did not answer (could not read the IP "
             "of device 3: it is busy); run check"
         ),
     ]
@@ -244,11 +243,11 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
     assert said(fine, replace(fine, device_ips=probe(2).device_ips)) == []
     assert said(fine, bad) == [
         (
-            "links error lab-2: the link of device 1 is down; look at cable and switch port, "
+            "links error lab-2: the link of device 1 is down; look at cable and switch port; "
             "hccn_tool -i 1 -link_stat -g shows since when; or state the other devices under "
             "`devices`"
         ),
-        ("links warning lab-2: nothing was heard of device 3: it is busy; it was not checked"),
+        ("links warning lab-2: no answer for device 3: it is busy; it was not checked"),
         (
             "tls error lab-2: the TLS switch of lab-2 device 1 is on, that of the 3 other devices "
             "off; set it alike on all: hccn_tool -i ID -tls -s enable 0"
@@ -333,8 +332,8 @@ def test_too_few_ports_of_a_range_that_hccl_chooses_from() -> None:
     unseen = Answered(tuple(listening(port, None) for port in range(60000, 60029)))
     assert second(listeners=unseen) == [
         (
-            "ports error lab-2: ports 60000-60028 of HCCL's 60000-60031 are taken by a program "
-            "that cannot be seen from here; end it, or move HCCL: HCCL_IF_BASE_PORT"
+            "ports error lab-2: ports 60000-60028 of HCCL's 60000-60031 are taken by a program of "
+            "another user; end it, or move HCCL: HCCL_IF_BASE_PORT"
         )
     ]
 

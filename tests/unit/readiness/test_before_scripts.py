@@ -23,8 +23,9 @@ from ascendboot.readiness.queries import (
     JobFolder,
     NodeProbe,
     Packages,
+    host_queries,
+    work_queries,
 )
-from ascendboot.readiness.requirements import host_queries, work_queries
 from ascendboot.transport.api import Result
 from tests.unit.checks.well import node
 from tests.unit.readiness.found import JOB
