@@ -261,13 +261,15 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
 def _sshd(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findings:
     """The OpenSSH server of a node, and whether it would accept a login."""
     in_container = node.container is not None and not cluster.serves_from_host(node)
-    place = "on the host side"
+    install = "Install openssh-server on the host side"
+    upgrade = "Install OpenSSH 7.4 or later on the host side"
     if in_container:
-        place = f"in the image of {node.container}, or state `ssh: {{via: engine}}`"
-    answer = node_facts.sshd
-    yield from finding.unanswered("sshd-missing", node, answer, f"Install openssh-server {place}")
-    server, remedy = value_of(answer), f"Install OpenSSH 7.4 or later {place}"
-    yield from finding.too_old("sshd-old", node, server, SSHD_OPTIONS, remedy)
+        image = f"{node.container}, or state `ssh: {{via: engine}}`"
+        install = f"Install openssh-server in the image of {image}"
+        upgrade = f"Install OpenSSH 7.4 or later in the image of {image}"
+    yield from finding.unanswered("sshd-missing", node, node_facts.sshd, install)
+    server = value_of(node_facts.sshd)
+    yield from finding.too_old("sshd-old", node, server, SSHD_OPTIONS, upgrade)
     if server is None or server.lets_us_in:
         return
     from_host = cluster.serves_from_host(node)
