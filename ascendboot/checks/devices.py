@@ -10,7 +10,7 @@ from ascendboot.errors import RankTableError
 from ascendboot.facts import derive
 from ascendboot.facts.npus import ROOT_INFO, RootInfo
 from ascendboot.facts.query import NOT_ASKED, Answer, Answered, Unanswered, value_of
-from ascendboot.ranktable.read import device_places
+from ascendboot.ranktable.formats.levels import device_places
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -17,8 +17,10 @@ from ascendboot.facts.derive import (
 )
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
-from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
-from ascendboot.ranktable.read import Table, device_places
+from ascendboot.ranktable.build import build, generation_for
+from ascendboot.ranktable.formats.levels import device_places
+from ascendboot.ranktable.formats.parts import Member, MemberDevice, Table
+from ascendboot.ranktable.generations import FORMATS, generation_of, table_in
 from ascendboot.ranktable.rules import (
     BY_PRODUCT,
     CALLED,
@@ -29,20 +31,14 @@ from ascendboot.ranktable.rules import (
     Product,
 )
 from ascendboot.ranktable.text import Source, from_text
-from ascendboot.ranktable.validate import (
-    NAMED,
-    PRODUCTS_OF,
-    generation_of,
-    table_in,
-    validate_table,
-)
+from ascendboot.ranktable.validate import validate_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node, OwnTable
-    from ascendboot.ranktable.formats import LevelRank
+    from ascendboot.ranktable.formats.levels import LevelRank
 
 
 def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Product | None]:
@@ -139,14 +135,15 @@ def rank_table_words(cluster: Cluster, facts: Mapping[str, NodeFacts], text: str
     kinds = sorted({product for product in products(cluster, facts).values() if product})
     readers = f", for {' and '.join(CALLED[product] for product in kinds)}" if kinds else ""
     own = "" if cluster.own_table is None else ", the inventory's own"
-    return f"rank table: {NAMED[generation_of(table_in(from_text('', text)))]}{readers}{own}"
+    generation = generation_of(table_in(from_text("", text)))
+    return f"rank table: {FORMATS[generation].called}{readers}{own}"
 
 
 def _unmade(
     cluster: Cluster, facts: Mapping[str, NodeFacts], known: Sequence[Product]
 ) -> Iterator[Finding]:
     """What keeps a table from being made for the products of the nodes."""
-    if not any(readers >= set(known) for readers in map(set, PRODUCTS_OF.values())):
+    if not any(set(known) <= set(generation.products) for generation in FORMATS.values()):
         yield error(
             "products-differ",
             tuple(node.name for node, _ in answered_nodes(cluster, facts)),
@@ -164,8 +161,9 @@ def _generation(own: OwnTable, name: str, product: Product | None) -> Iterator[F
     if product is None:
         return
     stated = own.generation
-    if not any(stated == g and product in readers for g, readers in PRODUCTS_OF.items()):
-        wanted = " or ".join(g for g, readers in PRODUCTS_OF.items() if product in readers)
+    read = [name for name, known in FORMATS.items() if product in known.products]
+    if stated not in read:
+        wanted = " or ".join(read)
         yield error(
             "rank-table-generation",
             (name,),

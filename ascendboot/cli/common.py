@@ -17,6 +17,7 @@ from ascendboot.errors import OutputError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.names import parse_span
+from ascendboot.ranktable.generations import FORMATS
 from ascendboot.ranktable.rules import PRODUCTS
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ascendboot.model.cluster import Cluster
-    from ascendboot.ranktable.validate import Generation
+    from ascendboot.ranktable.generations import Generation
 
 
 W = TypeVar("W", bound=str)
@@ -32,12 +33,7 @@ W = TypeVar("W", bound=str)
 PRODUCT_HELP: Final = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
 ANSWER_HELP: Final = "Print the result as JSON on standard output"
 
-GENERATIONS: dict[str, Generation] = {
-    "1.0": "1.0",
-    "1.2": "1.2",
-    "2.0": "2.0",
-    "group-list": "group list",
-}
+GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
 """The generations by their value of --to."""
 
 

@@ -26,24 +26,22 @@ from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableErro
 from ascendboot.facts.derive import device_ids, devices_of
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.model.names import expand
-from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
+from ascendboot.ranktable.build import build, generation_for
 from ascendboot.ranktable.check import ServerState, check_file, sentence
+from ascendboot.ranktable.compare import differences
 from ascendboot.ranktable.convert import (
     ORDERS,
-    Converted,
     Host,
-    differences,
     from_hostfile,
     in_order,
     is_hostfile,
-    lines_of,
     merge,
-    rows_json,
-    version_of,
 )
 from ascendboot.ranktable.convert import convert as change
-from ascendboot.ranktable.read import Table, rows_of, table_of
+from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
+from ascendboot.ranktable.generations import table_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
+from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.state import write_text
@@ -442,14 +440,14 @@ def show(c: Context, *, table: str, server: str | None = None, json: bool = Fals
     Exit codes: 0 shown, 2 unreadable, not JSON or not a rank table.
     """
     found = table_of(read(table))
-    rows = [row for row in rows_of(found) if server in (None, row.server)]
+    rows = [row for row in found.rows if server in (None, row.server)]
     if not rows:
-        servers = ", ".join(dict.fromkeys(row.server for row in rows_of(found)))
+        servers = ", ".join(dict.fromkeys(row.server for row in found.rows))
         raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
     screen = Screen(json_mode=json)
-    for line in lines_of(version_of(found), rows) if not json else ():
+    for line in lines_of(found.generation, rows) if not json else ():
         screen.say(line)
-    document = {"version": version_of(found), "ranks": rows_json(rows)}
+    document = {"version": found.generation, "ranks": rows_json(rows)}
     end(screen, 0, document if json else None)
 
 

@@ -11,15 +11,16 @@ from ascendboot.errors import RankTableError
 from ascendboot.hccl.variables import INTRA_ROCE
 from ascendboot.inventory.cross_checks import environment
 from ascendboot.model.cluster import Device, Node, OwnTable
-from ascendboot.ranktable.read import Row, rows_of, table_of
+from ascendboot.ranktable.generations import generation_of, table_in, table_of
 from ascendboot.ranktable.text import Source, lines_of, read
-from ascendboot.ranktable.validate import generation_of, table_in, validate_table
+from ascendboot.ranktable.validate import validate_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.inventory.schema import InventoryKeys
     from ascendboot.inventory.yaml import Sheet
+    from ascendboot.ranktable.formats.parts import Row
     from ascendboot.ranktable.rules import Job
 
 LEVELS = "2.0"
@@ -49,7 +50,7 @@ def read_own_table(sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]) -
 
 
 def _places(source: Source, nodes: tuple[Node, ...]) -> tuple[tuple[str, int, str | None], ...]:
-    rows = rows_of(table_of(source))
+    rows = table_of(source).rows
     if generation_of(table_in(source)) != LEVELS:
         return tuple((row.server, row.device_id, ",".join(row.addresses) or None) for row in rows)
     return tuple(
@@ -96,7 +97,7 @@ def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
 
 def _unfit(source: Source, keys: InventoryKeys, nodes: Sequence[Node]) -> Iterator[str]:
     """Where the table and the inventory describe different clusters."""
-    rows = rows_of(table_of(source))
+    rows = table_of(source).rows
     if generation_of(table_in(source)) == LEVELS:
         yield from _unfit_levels(rows, nodes, keys)
         return

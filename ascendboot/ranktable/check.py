@@ -1,4 +1,4 @@
-"""Compares a rank table with a cluster."""
+"""Checks the rank table in a file, also against the devices of a cluster."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text
 from ascendboot.ranktable.fields import number, packed
-from ascendboot.ranktable.read import unnumbered_ranks
-from ascendboot.ranktable.rules import CALLED, RULE_OF, Job, Problem, Product
-from ascendboot.ranktable.text import JsonPath, Source
-from ascendboot.ranktable.validate import (
-    NAMED,
-    PRODUCTS_OF,
-    Generation,
-    generation_of,
-    table_in,
-    validate_table,
-)
+from ascendboot.ranktable.formats.levels import unnumbered_ranks
+from ascendboot.ranktable.generations import FORMATS, Generation, generation_of, table_in
+from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, rules
+from ascendboot.ranktable.validate import validate_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ascendboot.ranktable.formats import LevelRank
+    from ascendboot.ranktable.formats.levels import LevelRank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,131 +44,113 @@ class ServerState:
 def against(
     document: Mapping[str, object], servers: Mapping[str, ServerState]
 ) -> tuple[Problem, ...]:
-    """Where a table contradicts the devices of the nodes."""
-    found = [*_ranks(document, servers)]
-    for path, name, device, where in _devices(document):
-        server = servers.get(name)
-        if server is None:
+    """Where a table, which may be broken anywhere, contradicts the devices of the nodes."""
+    found = [*_stale_ranks(document, servers)]
+    entries = [(path, server, "device") for path, server in _objects(document, "server_list")]
+    for path, group in _objects(document, "group_list"):
+        instances = _objects(group, "instance_list", path)
+        entries += [(where, instance, "devices") for where, instance in instances]
+    for path, entry, list_name in entries:
+        server_id = entry.get("server_id")
+        server = servers.get(server_id) if isinstance(server_id, str) else None
+        devices = [*_objects(entry, list_name, path)] if isinstance(server_id, str) else []
+        if server is not None:
+            for where, device in devices:
+                found += _stale_members(server, device, where)
+        elif devices:
             known = ", ".join(servers)
-            text = f'server_id "{name}" is no node of the cluster; its nodes have {known}'
-            problem = Problem(id="server-unknown", level="error", path=path, text=text)
-            if problem not in found[-1:]:
-                found.append(problem)
-        else:
-            found += _differences(server, device, where)
+            words = f'server_id "{server_id}" is no node of the cluster; its nodes have {known}'
+            found.append(_problem("server-unknown", (*path, "server_id"), words))
     return tuple(found)
 
 
-def _devices(
-    document: Mapping[str, object],
-) -> Iterator[tuple[JsonPath, str, Mapping[str, object], JsonPath]]:
-    """Path of the server's id, the id, a device of it, and the path of that."""
-    servers = [(path, server, "device") for path, server in _objects(document, "server_list")]
-    for path, group in _objects(document, "group_list"):
-        instances = _objects(group, "instance_list", path)
-        servers += [(where, instance, "devices") for where, instance in instances]
-    for path, server, name in servers:
-        server_id = server.get("server_id")
-        if isinstance(server_id, str):
-            for where, device in _objects(server, name, path):
-                yield (*path, "server_id"), server_id, device, where
+def _problem(rule_id: str, path: text.JsonPath, words: str) -> Problem:
+    return Problem(id=rule_id, level=rules()[rule_id].level, path=path, text=words)
 
 
 def _objects(
-    members: Mapping[str, object], name: str, path: JsonPath = ()
-) -> Iterator[tuple[JsonPath, Mapping[str, object]]]:
-    """The objects in a list of a document that may be broken anywhere."""
+    members: Mapping[str, object], name: str, path: text.JsonPath = ()
+) -> Iterator[tuple[text.JsonPath, Mapping[str, object]]]:
     values = members.get(name)
     for index, value in enumerate(values if isinstance(values, list) else ()):
         if isinstance(value, dict):
             yield (*path, name, index), value
 
 
-def _differences(
-    server: ServerState, device: Mapping[str, object], path: JsonPath
+def _stale_members(
+    server: ServerState, device: Mapping[str, object], path: text.JsonPath
 ) -> Iterator[Problem]:
+    """What the table states of a device, and the node no longer has."""
     device_id = _number(device.get("device_id"))
     if device_id is None:
         return
     now = server.devices.get(device_id)
     if now is None:
         there = ", ".join(map(str, sorted(server.devices))) or "none"
-        text = f"{server.node} has no device {device_id}; it has {there}"
-        yield Problem(id="device-gone", level="error", path=(*path, "device_id"), text=text)
+        words = f"{server.node} has no device {device_id}; it has {there}"
+        yield _problem("device-gone", (*path, "device_id"), words)
         return
-    stated = device.get("device_ip")
-    where = (*path, "device_ip")
+    stated, name = device.get("device_ip"), f"{server.node} device {device_id}"
     if isinstance(stated, str) and stated:
-        name = f"{server.node} device {device_id}"
+        where = (*path, "device_ip")
         if not _same(stated, now.device_ip):
             own = now.device_ip or "none"
-            text = f"the table has {stated}, {name} has {own} (hccn_tool -i {device_id} -ip -g)"
-            yield Problem(id="device-ip-stale", level="error", path=where, text=text)
+            words = f"the table has {stated}, {name} has {own} (hccn_tool -i {device_id} -ip -g)"
+            yield _problem("device-ip-stale", where, words)
         if now.in_conf and "," not in stated and not _same(now.in_conf, stated):
-            text = f"the table has {stated}, /etc/hccn.conf of {name} has {now.in_conf}"
-            yield Problem(id="hccn-conf-stale", level="warning", path=where, text=text)
+            words = f"the table has {stated}, /etc/hccn.conf of {name} has {now.in_conf}"
+            yield _problem("hccn-conf-stale", where, words)
     place = _number(device.get("super_device_id"))
     if None not in (place, now.super_device_id) and place != now.super_device_id:
-        text = (
-            f"the table has {place}, {server.node} device {device_id} has {now.super_device_id} "
-            "(npu-smi info -t spod-info)"
+        words = (
+            f"the table has {place}, {name} has {now.super_device_id} (npu-smi info -t spod-info)"
         )
-        where = (*path, "super_device_id")
-        yield Problem(id="super-device-stale", level="error", path=where, text=text)
+        yield _problem("super-device-stale", (*path, "super_device_id"), words)
 
 
-def _ranks(document: Mapping[str, object], servers: Mapping[str, ServerState]) -> Iterator[Problem]:
+def _stale_ranks(
+    document: Mapping[str, object], servers: Mapping[str, ServerState]
+) -> Iterator[Problem]:
     """Version 2.0 names no servers: an entry belongs to the node with its net instance."""
     holders = {
-        (rank.levels[0].net_instance_id, device_id): (server.node, rank)
+        (rank.level_list[0].net_instance_id, device_id): (server.node, rank)
         for server in servers.values()
         for device_id, rank in server.places.items()
-        if rank.levels
+        if rank.level_list
     }
     for path, entry in _objects(document, "rank_list") if holders else ():
-        rank = _level_rank(entry)
-        if rank is None:
+        try:
+            [rank] = unnumbered_ranks({"rank_list": [entry]}, "")
+        except RankTableError:
+            continue  # validate reports what is wrong with it
+        if not rank.level_list:
             continue
-        instance = rank.levels[0].net_instance_id
-        holder = holders.get((instance, rank.device_id))
-        if holder is None:
+        instance = rank.level_list[0].net_instance_id
+        node, own = holders.get((instance, rank.device_id), (None, rank))
+        only, instead = _words(rank) - _words(own), _words(own) - _words(rank)
+        if node is None:
             known = ", ".join(dict.fromkeys(name for name, _ in holders))
-            text = (
+            words = (
                 f'no node has device {rank.device_id} in net instance "{instance}"; the nodes have '
                 f"{known}"
             )
-            yield Problem(id="server-unknown", level="error", path=path, text=text)
-        elif _words(rank) != _words(holder[1]):
-            node, own = holder
-            only = min(_words(rank) - _words(own), default="less")
-            instead = min(_words(own) - _words(rank), default="nothing more")
-            text = (
-                f"the table has {only}, {node} device {rank.device_id} has {instead} "
-                "(/etc/hccl_rootinfo.json)"
+            yield _problem("server-unknown", path, words)
+        elif only or instead:
+            words = (
+                f"the table has {min(only, default='less')}, {node} device {rank.device_id} has "
+                f"{min(instead, default='nothing more')} (/etc/hccl_rootinfo.json)"
             )
-            yield Problem(id="level-stale", level="error", path=path, text=text)
+            yield _problem("level-stale", path, words)
 
 
-def _level_rank(entry: object) -> LevelRank | None:
-    """The entry, where it is one and states its net instance."""
-    try:
-        [rank] = unnumbered_ranks(Source(name="", text="", document={"rank_list": [entry]}))
-    except RankTableError:
-        return None  # validate reports what is wrong with it
-    return rank if rank.levels else None
-
-
-def _words(rank: LevelRank) -> frozenset[str]:
+def _words(rank: LevelRank) -> set[str]:
     """What an entry states, in words for messages."""
-    return frozenset(
-        [f"local_id {rank.local_id}"]
-        + [
-            f"{address.addr} on {'+'.join(address.ports)} in layer {level.net_layer} of "
-            f"{level.net_instance_id}"
-            for level in rank.levels
-            for address in level.addresses
-        ]
-    )
+    return {f"local_id {rank.local_id}"} | {
+        f"{address.addr} on {'+'.join(address.ports)} in layer {level.net_layer} of "
+        f"{level.net_instance_id}"
+        for level in rank.level_list
+        for address in level.rank_addr_list
+    }
 
 
 def _number(value: object) -> int | None:
@@ -186,9 +161,8 @@ def _same(one: str, other: str | None) -> bool:
     """Whether both are the same addresses, however they are written."""
     if other is None:
         return False
-    return [packed(part) or part for part in one.split(",")] == [
-        packed(part) or part for part in other.split(",")
-    ]
+    first, second = ([packed(part) or part for part in text.split(",")] for text in (one, other))
+    return first == second
 
 
 MOST_SHOWN = 8
@@ -262,15 +236,15 @@ class FileResult:
 
     def _summary(self) -> str:
         levels = Counter(problem.level for problem in self.problems)
-        parts = [
-            f"{levels[level]} {level}{'' if levels[level] == 1 else 's'}"
+        counts = [
+            f", {levels[level]} {level}{'' if levels[level] == 1 else 's'}"
             for level in ("error", "warning")
             if levels[level]
         ]
-        generation = self.generation or "1.0"
-        products: tuple[Product, ...] = (self.product,) if self.product else PRODUCTS_OF[generation]
-        of = f"{NAMED[generation]}, checked for {_either(products)}"
-        return f"{self.state}: {', '.join([of, *parts])}"
+        found = FORMATS[self.generation or "1.0"]
+        *most, last = (CALLED[p] for p in ((self.product,) if self.product else found.products))
+        products = f"{', '.join(most)} or {last}" if most else last
+        return f"{self.state}: {found.called}, checked for {products}{''.join(counts)}"
 
 
 def check_file(
@@ -305,10 +279,5 @@ def check_file(
 def sentence(problem: Problem) -> str:
     """A problem on one line: rule, place, what is wrong, HCCL's message, what to do."""
     message = f' HCCL: "{problem.hccl}".' if problem.hccl else ""
-    remedy = RULE_OF[problem.id].remedy
-    return f"{problem.level} {problem.id}: {problem.where}: {problem.text}.{message} {remedy}."
-
-
-def _either(products: tuple[Product, ...]) -> str:
-    *most, last = (CALLED[product] for product in products)
-    return f"{', '.join(most)} or {last}" if most else last
+    where = f"{problem.level} {problem.id}: {problem.where}"
+    return f"{where}: {problem.text}.{message} {problem.remedy}."

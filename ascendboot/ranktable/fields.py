@@ -57,35 +57,34 @@ class Members:
         """Report that a member is missing; HCCL calls it `called`."""
         self.report("missing", None, f"{name} is missing", name=called or name)
 
+    def list_of(self, name: str, called: str | None = None) -> list[object] | None:
+        """A list; HCCL calls it `called`."""
+        value = self.values.get(name)
+        if isinstance(value, list):
+            return value
+        if name not in self:
+            self.missing(name, called)
+        else:
+            words = f"{name} is {kind(value)}, not a list"
+            self.report("wrong-type", name, words, name=called or name)
+        return None
+
     def filled_list(self, name: str) -> list[object] | None:
         """A list with something in it."""
-        value = self.values.get(name)
-        if name not in self:
-            self.missing(name)
-        elif not isinstance(value, list):
-            self.report("wrong-type", name, f"{name} is {kind(value)}, not a list")
-        elif not value:
+        values = self.list_of(name)
+        if values == []:
             self.report("empty", name, f"{name} is empty")
-        else:
-            return value
-        return None
+        return values or None
 
-    def objects(self, name: str, what: str) -> Iterator[Members | None]:
-        """Each item of a list; `what` is one of them, such as "a server"."""
+    def objects(self, name: str, what: str) -> Iterator[Members]:
+        """The objects in a list; `what` is one of them, such as "a server"."""
         values = self.values.get(name)
         for index, value in enumerate(values if isinstance(values, list) else ()):
-            yield self._object((*self.path, name, index), value, what)
-
-    def member_object(self, name: str) -> Members | None:
-        """An object."""
-        return self._object((*self.path, name), self.values.get(name), name)
-
-    def _object(self, path: JsonPath, value: object, what: str) -> Members | None:
-        if isinstance(value, dict):
-            return Members(self.check, value, path)
-        text = f"{what} is {kind(value)}, not an object"
-        self.check.report("wrong-type", path, text, name=what)
-        return None
+            if isinstance(value, dict):
+                yield Members(self.check, value, (*self.path, name, index))
+            else:
+                text = f"{what} is {kind(value)}, not an object"
+                self.check.report("wrong-type", (*self.path, name, index), text, name=what)
 
     def text(self, name: str, *, optional: bool = False) -> str | None:
         """A string as it stands."""
@@ -118,7 +117,9 @@ class Members:
         value = None if text is None else number(text)
         if text is not None and value is None and not self.is_placeholder(name, text):
             words = f'{name} is "{cut(text)}"; a whole number is wanted'
-            hccl = "" if _is_taken_by_hccl(text) else None
+            # of "8x" HCCL takes the 8
+            leading = _LEADING_NUMBER.match(text)
+            hccl = "" if leading is not None and number(leading[1]) is not None else None
             self.report("not-digits", name, words, hccl=hccl, value=cut(text))
         return value
 
@@ -183,11 +184,11 @@ class Members:
     def string(self, name: str, *, least: int = 0, most: int | None = None) -> str | None:
         """A string of a fitting length in bytes, as version 2.0 has them."""
         value = self.values.get(name)
-        if name not in self:
-            self.missing(name)
-            return None
         if not isinstance(value, str):
-            self.report("wrong-type", name, f"{name} is {kind(value)}, not a string")
+            if name not in self:
+                self.missing(name)
+            else:
+                self.report("wrong-type", name, f"{name} is {kind(value)}, not a string")
             return None
         if self.is_placeholder(name, value):
             return None
@@ -216,17 +217,10 @@ class Members:
 
     def sized(self, name: str, called: str, least: int, most: int) -> list[object] | None:
         """A list whose length is in its range, as version 2.0 has them."""
-        values = self.values.get(name)
-        if name not in self:
-            self.missing(name, called)
-            return None
-        if not isinstance(values, list):
-            self.report("wrong-type", name, f"{name} is {kind(values)}, not a list", name=called)
-            return None
-        size = len(values)
-        if not least <= size <= most:
-            words = f"{name} has {size}, and {least} to {most} are taken"
-            self.report("out-of-range", name, words, value=size, least=least, most=most)
+        values = self.list_of(name, called)
+        if values is not None and not least <= len(values) <= most:
+            words = f"{name} has {len(values)}, and {least} to {most} are taken"
+            self.report("out-of-range", name, words, value=len(values), least=least, most=most)
         return values
 
 
@@ -237,12 +231,6 @@ def number(text: str) -> int | None:
     digits = text.lstrip("0") or "0"
     value = int(digits) if len(digits) <= len(str(MOST_U32)) else MOST_U32 + 1
     return value if value <= MOST_U32 else None
-
-
-def _is_taken_by_hccl(text: str) -> bool:
-    """Whether HCCL reads a number from a text that is none: of "8x" it takes the 8."""
-    match = _LEADING_NUMBER.match(text)
-    return match is not None and number(match[1]) is not None
 
 
 def packed(address: str) -> bytes | None:

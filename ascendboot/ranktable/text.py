@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 JsonPath: TypeAlias = tuple[str | int, ...]
-"""The way to a value in a document: names of members, and positions in lists from 0."""
+"""The path to a value in a document: names of members, and positions in lists from 0."""
 
 LARGEST_MIB = 256
 """16,384 servers of eight devices take 16 MiB in version 1.0."""
@@ -55,7 +55,7 @@ def read(name: str) -> Source:
     Raises:
         RankTableError: it cannot be read, is too large, or is not JSON.
     """
-    path, text = Path(name), _text(name)
+    path, text = Path(name), _decoded(name)
     return replace(
         from_text(name, text.removeprefix(_BOM)),
         has_bom=text.startswith(_BOM),
@@ -71,11 +71,19 @@ def text_of(name: str) -> str:
     Raises:
         RankTableError: it cannot be read, is too large, or is no text.
     """
-    return _text(name).removeprefix(_BOM)
+    return _decoded(name).removeprefix(_BOM)
+
+
+class _RefusedError(Exception):
+    """A value that Python reads and HCCL does not; `token` is its text in the document."""
+
+    def __init__(self, problem: str, token: str) -> None:
+        super().__init__(problem)
+        self.token = token
 
 
 def from_text(name: str, text: str) -> Source:
-    """The JSON in a text; `name` says where it came from.
+    """The JSON in a text; `name` names its source in messages.
 
     Raises:
         RankTableError: it is not JSON, or is nested too deeply.
@@ -92,7 +100,7 @@ def from_text(name: str, text: str) -> Source:
         document = json.loads(
             text,
             object_pairs_hook=members,
-            parse_constant=_refuse,
+            parse_constant=_refuse_constant,
             parse_float=_finite,
             parse_int=_short,
         )
@@ -100,10 +108,10 @@ def from_text(name: str, text: str) -> Source:
             _refuse_half_characters(text)
     except json.JSONDecodeError as error:
         position, problem = _explained(text, error)
-    except _NumberError as error:
-        position, problem = _position_of(text, str(error)), error.problem
-    except _HalfCharacterError as error:
-        position, problem = error.position, str(error)
+    except _RefusedError as error:
+        tokens = (match for match in _TOKEN.finditer(text) if match[0].strip() == error.token)
+        first = next(tokens, None)
+        position, problem = first.start(first.lastgroup or 0) if first else 0, str(error)
     except RecursionError:
         position, problem = 0, "lists or objects are nested too deeply"
     else:
@@ -117,7 +125,7 @@ def from_text(name: str, text: str) -> Source:
 
 
 def lines_of(text: str, paths: Sequence[JsonPath]) -> Mapping[JsonPath, int]:
-    """The line of each path; of one that is not there, that of the nearest thing around it.
+    """The line of each path; for a missing value, the line of the nearest object around it.
 
     The text is JSON that `from_text` has read.
     """
@@ -141,51 +149,34 @@ def shown(path: JsonPath) -> str:
     return text.removeprefix(".") or "$"
 
 
-class _HalfCharacterError(Exception):
-    """Half of a character that two escapes make, at a position of the text."""
-
-    def __init__(self, character: str, position: int) -> None:
-        super().__init__(f"\\u{ord(character):04x} is half of a character; write it as a whole")
-        self.position = position
-
-
-class _NumberError(Exception):
-    """A number that Python reads and JSON, or HCCL, does not have; its text is that number."""
-
-    @property
-    def problem(self) -> str:
-        word = str(self)
-        if len(word) > _MOST_DIGITS:
-            return f"a number of {len(word)} digits"
-        no_number = word.lstrip("-").isalpha()
-        return f"{word} is no number of JSON" if no_number else f"{word} is too large"
-
-
 def _refuse_half_characters(text: str) -> None:
-    r"""HCCL's reader takes no `\ud800` without its other half."""
+    r"""Refuse `\ud800` without its other half, as HCCL's reader does."""
     for match in _TOKEN.finditer(text):
         string = match["string"] or ""
         half = _HALF.search(json.loads(string)) if _SURROGATE.search(string) else None
         if half is not None:
-            raise _HalfCharacterError(half[0], match.start("string"))
+            problem = f"\\u{ord(half[0]):04x} is half of a character; write it as a whole"
+            raise _RefusedError(problem, string)
 
 
-def _refuse(word: str) -> NoReturn:
-    raise _NumberError(word)
+def _refuse_constant(word: str) -> NoReturn:
+    raise _RefusedError(f"{word} is no number of JSON", word)
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
-    return value if math.isfinite(value) else _refuse(digits)
+    if math.isfinite(value):
+        return value
+    too_long = f"a number of {len(digits)} digits"
+    raise _RefusedError(
+        too_long if len(digits) > _MOST_DIGITS else f"{digits} is too large", digits
+    )
 
 
 def _short(digits: str) -> int:
-    return int(digits) if len(digits) <= _MOST_DIGITS else _refuse(digits)
-
-
-def _position_of(text: str, word: str) -> int:
-    tokens = (match for match in _TOKEN.finditer(text) if match["other"] == word)
-    return next((match.start("other") for match in tokens), 0)
+    if len(digits) <= _MOST_DIGITS:
+        return int(digits)
+    raise _RefusedError(f"a number of {len(digits)} digits", digits)
 
 
 def _explained(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
@@ -220,7 +211,10 @@ class _Open:
 
 
 def _walk(text: str) -> Iterator[tuple[JsonPath, int, bool]]:
-    """Every value below the document: its path, where it or its name begins, if it is a double."""
+    """Every value below the document: its path, the position of it or its name, if it is a double.
+
+    Python's own reader keeps no positions.
+    """
     opened: list[_Open] = []
     for match in _TOKEN.finditer(text):
         mark, inner = match["mark"], opened[-1] if opened else None
@@ -245,12 +239,28 @@ def _walk(text: str) -> Iterator[tuple[JsonPath, int, bool]]:
             opened.append(_Open(None, 0, awaits_name=False))
 
 
-def _text(name: str) -> str:
-    content = _content(name)
-    if content.startswith(_UTF_16_OR_32) or b"\x00" in content[:4]:
-        raise RankTableError(
-            f"{name}: could not be read: the text is UTF-16 or UTF-32; save it as UTF-8"
-        )
+def _decoded(name: str) -> str:
+    """The text of a file that is small enough, and UTF-8."""
+    problem = ""
+    try:
+        found = Path(name).stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would wait for a writer
+            what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            problem = f"it is {what}; name the file"
+        elif found.st_size > LARGEST_MIB << 20:
+            problem = (
+                f"it has {found.st_size >> 20} MiB, and {LARGEST_MIB} MiB are the most; "
+                "a table of 131,072 ranks takes 16 MiB"
+            )
+        content = b"" if problem else Path(name).read_bytes()
+    except OSError as error:
+        raise RankTableError(f"{name}: could not be read: {error.strerror}") from None
+    if not problem and not content.strip():
+        problem = "the file is empty"
+    elif content.startswith(_UTF_16_OR_32) or b"\x00" in content[:4]:
+        problem = "the text is UTF-16 or UTF-32; save it as UTF-8"
+    if problem:
+        raise RankTableError(f"{name}: could not be read: {problem}")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -259,23 +269,3 @@ def _text(name: str) -> str:
             f"{name}: could not be read: line {line}: byte 0x{content[error.start]:02x} is not "
             "UTF-8; save the file as UTF-8"
         ) from None
-
-
-def _content(name: str) -> bytes:
-    path = Path(name)
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe would wait for a writer
-            what = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise RankTableError(f"{name}: could not be read: it is {what}; name the file")
-        if found.st_size > LARGEST_MIB << 20:
-            raise RankTableError(
-                f"{name}: could not be read: it has {found.st_size >> 20} MiB, and {LARGEST_MIB} "
-                "MiB are the most; a table of 131,072 ranks takes 16 MiB"
-            )
-        content = path.read_bytes()
-    except OSError as error:
-        raise RankTableError(f"{name}: could not be read: {error.strerror}") from None
-    if not content.strip():
-        raise RankTableError(f"{name}: could not be read: the file is empty")
-    return content

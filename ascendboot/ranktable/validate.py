@@ -1,48 +1,17 @@
-"""What kind of table a document is, and all that is wrong with it."""
+"""Checks everything for which HCCL or a training stack refuses a rank table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-from ascendboot.errors import RankTableError
-from ascendboot.ranktable import validate_groups, validate_v1, validate_v2
 from ascendboot.ranktable.fields import Members, cut, kind
+from ascendboot.ranktable.generations import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, Job, Level, Problem, Product, TableCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ascendboot.ranktable.text import Source
 
-Generation: TypeAlias = Literal["1.0", "1.2", "2.0", "group list"]
-
-PRODUCTS_OF: dict[Generation, tuple[Product, ...]] = {
-    "1.0": ("910", "a2", "a3", "310p"),
-    "1.2": ("a3",),
-    "2.0": ("a5",),
-    "group list": ("910",),
-}
-"""The products whose HCCL reads a generation."""
-
-NAMED: dict[Generation, str] = {
-    "1.0": "version 1.0",
-    "1.2": "version 1.2",
-    "2.0": "version 2.0",
-    "group list": "a group list",
-}
-
 HETEROGENEOUS = "1.1"
-
-_OTHERS: dict[str, str] = {
-    "node_list": "a table of version 1.1, that of clusters of several kinds of machines, which "
-    "ascendboot does not know",
-    "peer_list": "a topology file of 950 (HCCL_TOPO_FILE_PATH)",
-    "edge_list": "a topology file of 950 (HCCL_TOPO_FILE_PATH)",
-    "prefill_device_list": "a table of an inference system with prefill and decode servers",
-    "decode_device_list": "a table of an inference system with prefill and decode servers",
-    "server_group_list": "a table of an inference system with groups of servers",
-}
-"""By the member that gives them away, what is often taken for a rank table."""
 
 
 def validate_table(
@@ -60,56 +29,22 @@ def validate_table(
         RankTableError: the document is no rank table.
     """
     document = table_in(source)
-    found = generation_of(document)
-    readers = PRODUCTS_OF[found]
+    generation = generation_of(document)
+    table_format = FORMATS[generation]
+    readers = table_format.products
     implied = product or (readers[0] if len(readers) == 1 else None)
-    check = TableCheck(product=implied, job=job, intra_roce=intra_roce, is_v2=found == "2.0")
+    check = TableCheck(product=implied, job=job, intra_roce=intra_roce, is_v2=table_format.is_v2)
     root = Members(check, document)
     _check_file(source, root)
-    _check_version(root, found, product)
-    _check_status(source, root, found)
-    if found == "2.0":
-        validate_v2.check_rank_list(document, check)
-    elif found == "group list":
-        validate_groups.check_group_list(document, check)
-    else:
-        validate_v1.check_server_list(document, check)
-    if job == "rec-sdk-tf" and found in ("2.0", "group list"):
-        words = f"{NAMED[found]} has no server_list, which Rec SDK reads"
+    _check_version(root, generation, product)
+    _check_status(source, root)
+    table_format.check(root)
+    if job == "rec-sdk-tf" and table_format.list_name != "server_list":
+        words = f"{table_format.called} has no server_list, which Rec SDK reads"
         # its demos for 950 come with a table of 2.0
-        level: Level = "warning" if found == "2.0" else "error"
+        level: Level = "warning" if table_format.is_v2 else "error"
         root.report("rec-sdk-form", None, words, level=level)
     return tuple(sorted(check.problems, key=lambda problem: problem.level))
-
-
-def table_in(source: Source) -> dict[str, object]:
-    """The document, where it is a rank table, good or bad.
-
-    Raises:
-        RankTableError: it is something else.
-    """
-    document = source.document
-    if not isinstance(document, dict):
-        raise RankTableError(
-            f"{source.name}: not a rank table: the document is {kind(document)}, not an object"
-        )
-    for name, what in _OTHERS.items():
-        if name in document:
-            raise RankTableError(f"{source.name}: not a rank table, but {what}: it has {name}")
-    if not {"server_list", "rank_list", "group_list"} & set(document):
-        names = ", ".join(cut(name) for name in list(document)[:5]) or "nothing"
-        raise RankTableError(
-            f"{source.name}: not a rank table: none of server_list, rank_list and group_list is "
-            f"there; it has {names}"
-        )
-    return document
-
-
-def generation_of(document: Mapping[str, object]) -> Generation:
-    """The generation by the table's own list; between 1.0 and 1.2 the version decides."""
-    if "server_list" in document:
-        return "1.2" if document.get("version") == "1.2" else "1.0"
-    return "2.0" if "rank_list" in document else "group list"
 
 
 def _check_file(source: Source, root: Members) -> None:
@@ -128,53 +63,39 @@ def _check_file(source: Source, root: Members) -> None:
         root.check.report("doubled-key", doubled, f'"{cut(str(doubled[-1]))}" is there twice')
 
 
-def _check_version(root: Members, found: Generation, product: Product | None) -> None:
+def _check_version(root: Members, generation: Generation, product: Product | None) -> None:
+    found = FORMATS[generation]
+    stated = root.values.get("version")
     # null in a group list is as good as none
-    is_left_out = root.values.get("version") is None
-    version = None if is_left_out else root.text("version")
-    if is_left_out and found != "group list":
+    version = None if stated is None else root.text("version")
+    if stated is None and generation != "group list":
         root.missing("version")
-    elif version is not None and version != found:
-        # HCCL looks for what tables of 1.1 begin with
-        hccl = "json object has no property called collective_id"
-        root.report(
-            "version-unknown",
-            "version",
-            _wrong_version(version, found),
-            hccl=hccl if version == HETEROGENEOUS else None,
-            value=version,
-        )
-    if product is not None and product not in PRODUCTS_OF[found]:
-        readers = " and ".join(CALLED[reader] for reader in PRODUCTS_OF[found])
-        words = f"{NAMED[found]} is for {readers}, not for {CALLED[product]}"
-        hccl = _refusal(root.values.get("version"), product, found)
+    elif version is not None and version != generation:
+        words, hccl = f'version is "{cut(version)}", the fields are those of {found.called}', None
+        if version == HETEROGENEOUS:
+            # HCCL looks for what tables of 1.1 begin with
+            hccl = "json object has no property called collective_id"
+            words = (
+                f"tables of 1.1, that of clusters of several kinds of machines, have collective_id "
+                f"and node_list; the fields are those of {found.called}"
+            )
+        if generation == "group list":
+            words = f'version is "{cut(version)}"; a group list has none'
+        elif version in ("1.3", "1.4"):
+            words = f"{version} comes from a scheduler for Kubernetes and is refused by HCCL"
+        root.report("version-unknown", "version", words, hccl=hccl, value=version)
+    if product is not None and product not in found.products:
+        readers = " and ".join(CALLED[reader] for reader in found.products)
+        words = f"{found.called} is for {readers}, not for {CALLED[product]}"
+        # elsewhere HCCL reads on and fails later, or in another way
+        hccl = f"version[{stated}] is not support" if found.is_v2 else ""
+        if product == "a5":
+            hccl = f'failed with version [{stated or ""}] is not "2.0".'
         root.report("wrong-generation", "version", words, hccl=hccl)
 
 
-def _refusal(version: object, product: Product, found: Generation) -> str:
-    """What HCCL prints; nothing where it reads on and fails later, or in another way."""
-    if product == "a5":
-        return f'failed with version [{version or ""}] is not "2.0".'
-    return f"version[{version}] is not support" if found == "2.0" else ""
-
-
-def _wrong_version(version: str, found: Generation) -> str:
-    known = {
-        HETEROGENEOUS: "tables of 1.1, that of clusters of several kinds of machines, have "
-        f"collective_id and node_list; the fields are those of {NAMED[found]}",
-        "1.3": "1.3 comes from a scheduler for Kubernetes and is refused by HCCL",
-        "1.4": "1.4 comes from a scheduler for Kubernetes and is refused by HCCL",
-    }
-    if found == "group list":
-        return f'version is "{cut(version)}"; a group list has none'
-    return known.get(
-        version, f'version is "{cut(version)}", the fields are those of {NAMED[found]}'
-    )
-
-
-def _check_status(source: Source, root: Members, found: Generation) -> None:
-    status = root.values.get("status")
-    is_v2 = found == "2.0"
+def _check_status(source: Source, root: Members) -> None:
+    status, is_v2 = root.values.get("status"), root.check.is_v2
     if status == "completed" or (is_v2 and "status" not in root):
         return
     if not is_v2 and not isinstance(status, str):

@@ -16,8 +16,7 @@ from ascendboot.facts.parsers.hccn_tool import HccnConf
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
 from ascendboot.facts.query import Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Device, OwnTable
-from ascendboot.ranktable.convert import version_of
-from ascendboot.ranktable.read import rows_of, table_of
+from ascendboot.ranktable.generations import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.cluster_plan import place
@@ -289,7 +288,7 @@ def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:
         {f"lab-{n}": well.a5(n) for n in (1, 2)},
     ):
         placed = place(wish, facts)
-        rows = rows_of(made_table(wish, facts))
+        rows = made_table(wish, facts).rows
         assert [(row.rank, row.device_id) for row in rows] == [
             (rank, slot.device_id) for rank, slot in enumerate(placed.slots)
         ]
@@ -324,12 +323,12 @@ def test_the_table_of_any_cluster_is_read_as_it_was_made_and_taken(
     assert table_of(source) == made
     (product,) = set(products(wish, facts).values())
     assert {p.id for p in validate_table(source, product=product)} <= {"pod-order"}
-    assert len(rows_of(made)) == place(wish, facts).world_size
+    assert len(made.rows) == place(wish, facts).world_size
 
 
 def test_each_product_gets_its_generation() -> None:
     made = made_table(well.TWO, FACTS_A3)
-    assert version_of(made) == "1.2"
+    assert made.generation == "1.2"
     document = json.loads(made.to_json())
     assert document["server_list"][1]["device"][3]["super_device_id"] == str(
         2 << 22 | 1 << 18 | 1 << 16 | 3
@@ -341,7 +340,7 @@ def test_each_product_gets_its_generation() -> None:
         }
     ]
     alone = {f"lab-{n}": well.a3(n, None) for n in (1, 2)}
-    assert version_of(made_table(well.TWO, alone)) == "1.0"
+    assert made_table(well.TWO, alone).generation == "1.0"
     levels = made_table(well.TWO, {f"lab-{n}": well.a5(n) for n in (1, 2)})
     expected = [
         {"rank_id": 2 * (n - 1) + i, **entry}

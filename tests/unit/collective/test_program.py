@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from ascendboot.checks.collective import rank as rank_module
 from ascendboot.checks.collective.progress import DOING, rank_notes
-from ascendboot.ranktable.formats import RankedDevice, RankTable, Server
+from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
 from ascendboot.readiness.queries import PACKAGES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TABLE = RankTable((Server("198.18.0.1", (RankedDevice(4, "198.19.0.1", 0),)),)).to_json()
+DEVICE = RankedDevice(device_id=4, device_ip="198.19.0.1", rank_id=0)
+TABLE = RankTable(server_list=(Server(server_id="198.18.0.1", device=(DEVICE,)),)).to_json()
 
 
 @settings(deadline=None, derandomize=True, max_examples=20)

@@ -27,8 +27,7 @@ from ascendboot.lab.shape import (
 )
 from ascendboot.model.cluster import Device
 from ascendboot.model.files import fingerprint
-from ascendboot.ranktable.formats import LevelTable
-from ascendboot.ranktable.read import device_places
+from ascendboot.ranktable.formats.levels import LevelTable, device_places
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
 
@@ -333,7 +332,8 @@ def test_what_nodes_of_other_products_know() -> None:
         "spod 1 sdid=4259841 size=384 pod=0 server=1",
     ]
     places = device_places(root_info_text(SMALL.nodes[0]), "root info")
-    table = LevelTable(tuple(replace(p, rank_id=rank) for rank, p in places.items()))
+    ranks = (place.model_copy(update={"rank_id": rank}) for rank, place in places.items())
+    table = LevelTable(rank_list=tuple(ranks))
     assert validate_table(from_text("table", table.to_json()), product="a5") == ()
 
 

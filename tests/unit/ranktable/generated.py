@@ -6,20 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ascendboot.ranktable.formats import (
-    Address,
-    Group,
-    GroupDevice,
-    GroupTable,
-    Instance,
-    LevelRank,
-    LevelTable,
-    NetLevel,
-    RankedDevice,
-    RankTable,
-    Server,
-    SuperPod,
-)
+from ascendboot.ranktable.formats.groups import GroupTable
+from ascendboot.ranktable.formats.levels import LevelTable
+from ascendboot.ranktable.formats.servers import RankTable
 
 NAMES = st.text("abcxyz019-._é字", min_size=1, max_size=12).filter(
     lambda name: "..." not in name and "xx" not in name and "x.x" not in name
@@ -32,7 +21,7 @@ EXTRA = st.dictionaries(
         max_leaves=4,
     ),
     max_size=2,
-).map(lambda members: tuple(sorted(members.items())))
+)
 
 
 def address(number: int, *, v6: bool) -> str:
@@ -44,76 +33,77 @@ def server_tables(draw: st.DrawFn, *, with_pods: bool = False) -> RankTable:
     names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
     devices = draw(st.lists(st.integers(0, 15), min_size=1, max_size=8, unique=True))
     v6, ports = draw(st.booleans()), draw(st.sampled_from((1, 2)))
-    servers = []
-    for at, name in enumerate(names):
-        ranked = []
-        for index, device in enumerate(devices):
-            rank = at * len(devices) + index
-            ips = ",".join(address(rank * ports + port, v6=v6) for port in range(ports))
-            place = at << 22 | device // 2 << 18 | device % 2 << 16 | device
-            port = (("device_port", str(draw(st.integers(1, 65535)))),)
-            ranked.append(
-                RankedDevice(
-                    device,
-                    ips,
-                    rank,
-                    place if with_pods else None,
-                    draw(st.sampled_from(((), port))),
-                )
-            )
-        servers.append(Server(name, tuple(ranked), draw(EXTRA)))
+
+    def one(at: int, index: int, device: int) -> dict[str, Any]:
+        rank = at * len(devices) + index
+        found = {
+            "device_id": device,
+            "device_ip": ",".join(address(rank * ports + port, v6=v6) for port in range(ports)),
+            "rank_id": rank,
+        }
+        if draw(st.booleans()):
+            found["device_port"] = str(draw(st.integers(1, 65535)))
+        place = at << 22 | device // 2 << 18 | device % 2 << 16 | device
+        return found | ({"super_device_id": place} if with_pods else {})
+
+    servers = [
+        draw(EXTRA) | {"server_id": name, "device": [one(at, *pair) for pair in enumerate(devices)]}
+        for at, name in enumerate(names)
+    ]
     cut = draw(st.integers(1, len(names)))
-    parts = [part for part in (names[:cut], names[cut:]) if part]
-    pods = tuple(SuperPod(f"pod{i}", tuple(part), draw(EXTRA)) for i, part in enumerate(parts))
-    extra = draw(EXTRA)
-    if with_pods:
-        return RankTable(tuple(servers), "1.2", pods, extra)
-    return RankTable(tuple(servers), "1.0", (), extra)
+    pods = [
+        draw(EXTRA)
+        | {"super_pod_id": f"pod{i}", "server_list": [{"server_id": name} for name in part]}
+        for i, part in enumerate((names[:cut], names[cut:]))
+        if part
+    ]
+    of_pods = {"version": "1.2", "super_pod_list": pods} if with_pods else {}
+    return RankTable.model_validate(draw(EXTRA) | {"server_list": servers} | of_pods)
 
 
 @st.composite
 def level_tables(draw: st.DrawFn) -> LevelTable:
-    size = draw(st.integers(1, 6))
     layers = sorted(draw(st.sets(st.integers(0, 7), min_size=1, max_size=3)))
     counts = {layer: draw(st.integers(0, 3)) for layer in layers}
     kind = draw(st.sampled_from(("IPV4", "IPV6", "EID")))
     ports = st.lists(st.sampled_from(("0/0", "1/7", "d2h")), min_size=1, max_size=3)
     numbers = iter(range(10_000))
 
-    def one() -> Address:
+    def one() -> dict[str, Any]:
         number = next(numbers)
         text = f"{number:032x}" if kind == "EID" else address(number, v6=kind == "IPV6")
-        return Address(kind, text, tuple(draw(ports)), (("plane_id", "p0"),))
+        return {"addr_type": kind, "addr": text, "ports": draw(ports), "plane_id": "p0"}
 
-    def level(layer: int) -> NetLevel:
-        net = (("net_attr", ""), ("net_type", "CLOS"))
-        return NetLevel(layer, "all", tuple(one() for _ in range(counts[layer])), net)
+    def level(layer: int) -> dict[str, Any]:
+        addresses = [one() for _ in range(counts[layer])]
+        net = {"net_layer": layer, "net_instance_id": "all", "net_attr": "", "net_type": "CLOS"}
+        return net | {"rank_addr_list": addresses}
 
-    return LevelTable(
-        tuple(
-            LevelRank(rank, rank, rank, tuple(map(level, layers)), (("device_port", 16666 + rank),))
-            for rank in range(size)
-        ),
-        draw(EXTRA),
-    )
+    ranks = [
+        {**dict.fromkeys(("rank_id", "local_id", "device_id"), rank), "device_port": 16666 + rank}
+        | {"level_list": [level(layer) for layer in layers]}
+        for rank in range(draw(st.integers(1, 6)))
+    ]
+    return LevelTable.model_validate(draw(EXTRA) | {"rank_list": ranks})
 
 
 @st.composite
 def group_tables(draw: st.DrawFn) -> GroupTable:
     names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     devices = draw(st.lists(st.integers(0, 7), min_size=1, max_size=4, unique=True))
-    instances = tuple(
-        Instance(
-            f"pod-{i}",
-            name,
-            tuple(
-                GroupDevice(device, address(i * 8 + device, v6=False), draw(EXTRA))
-                for device in devices
-            ),
-        )
+    instances = [
+        {
+            "pod_name": f"pod-{i}",
+            "server_id": name,
+            "devices": [
+                draw(EXTRA) | {"device_id": d, "device_ip": address(i * 8 + d, v6=False)}
+                for d in devices
+            ],
+        }
         for i, name in enumerate(names)
-    )
-    return GroupTable((Group("world", instances, draw(EXTRA)),), draw(EXTRA))
+    ]
+    group = draw(EXTRA) | {"group_name": "world", "instance_list": instances}
+    return GroupTable.model_validate(draw(EXTRA) | {"group_list": [group]})
 
 
 TABLES: st.SearchStrategy[Any] = st.one_of(

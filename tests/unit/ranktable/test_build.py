@@ -12,16 +12,16 @@ from ascendboot.checks.rank_table import member
 from ascendboot.cli.ranktable import write
 from ascendboot.errors import RankTableError
 from ascendboot.inventory.load import load
-from ascendboot.ranktable.build import Member, MemberDevice, build, generation_for
-from ascendboot.ranktable.read import rows_of
+from ascendboot.ranktable.build import build, generation_for
+from ascendboot.ranktable.formats.parts import Member, MemberDevice
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import call
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ascendboot.ranktable.generations import Generation
     from ascendboot.ranktable.rules import Product
-    from ascendboot.ranktable.validate import Generation
 
 INVENTORY = """\
 cluster: four
@@ -92,8 +92,8 @@ def test_servers_in_and_outside_of_super_pods_make_no_table() -> None:
 
 def test_servers_of_950_are_numbered_as_given_or_as_text() -> None:
     servers = [member(well.node(n), well.a5(n)) for n in (2, 1)]
-    given = rows_of(build(servers, "2.0", "given", "a5"))
-    by_text = rows_of(build(servers, "2.0", "server-id", "a5"))
+    given = build(servers, "2.0", "given", "a5").rows
+    by_text = build(servers, "2.0", "server-id", "a5").rows
     assert [row.server for row in given][::2] == ["sp_0_srv_2", "sp_0_srv_1"]
     assert [row.server for row in by_text][::2] == ["sp_0_srv_1", "sp_0_srv_2"]
 
@@ -117,8 +117,8 @@ def test_the_wrong_generation_is_refused(
 def test_servers_are_numbered_as_given_or_as_text() -> None:
     given = build(members("10.0.0.9", "10.0.0.10"), "1.0", "given", "a2")
     by_text = build(members("10.0.0.9", "10.0.0.10"), "1.0", "server-id", "a2")
-    assert [row.server for row in rows_of(given)][::2] == ["10.0.0.9", "10.0.0.10"]
-    assert [row.server for row in rows_of(by_text)][::2] == ["10.0.0.10", "10.0.0.9"]
+    assert [row.server for row in given.rows][::2] == ["10.0.0.9", "10.0.0.10"]
+    assert [row.server for row in by_text.rows][::2] == ["10.0.0.10", "10.0.0.9"]
 
 
 def test_super_pods_of_a3_are_written_and_left_out_of_1_0() -> None:

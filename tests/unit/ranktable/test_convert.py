@@ -9,9 +9,9 @@ import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.convert import Host, convert, from_hostfile, in_order, merge
-from ascendboot.ranktable.formats import RankTable
-from ascendboot.ranktable.read import rows_of, table_of
-from ascendboot.ranktable.validate import Generation, validate_table
+from ascendboot.ranktable.formats.servers import RankTable
+from ascendboot.ranktable.generations import Generation, table_of
+from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
 
 
@@ -41,7 +41,7 @@ def test_what_is_missing_is_named(
 def test_a_group_list_becomes_the_ranks_that_hccl_would_give() -> None:
     document = changed(groups(), "group_list/0/instance_list/0/server_id", "node_9")
     made = convert(table(document), "1.0").table
-    assert [(row.rank, row.server) for row in rows_of(made)] == [(0, "node_1"), (1, "node_9")]
+    assert [(row.rank, row.server) for row in made.rows] == [(0, "node_1"), (1, "node_9")]
     assert convert(made, "group list").table.world_size == 2
 
 
@@ -69,7 +69,7 @@ def test_tables_of_single_servers_become_one_with_ranks_as_strings() -> None:
             device |= {"rank_id": rank, "device_ip": f"192.0.2.{10 * number + rank}"}
         parts.append(table(part))
     merged = merge(parts)
-    rows = [(row.rank, row.server, row.device_id, row.addresses[0]) for row in rows_of(merged)]
+    rows = [(row.rank, row.server, row.device_id, row.addresses[0]) for row in merged.rows]
     assert rows == [
         (0, "198.51.100.10", 0, "192.0.2.0"),
         (1, "198.51.100.10", 1, "192.0.2.1"),
@@ -112,7 +112,7 @@ def test_tables_of_single_servers_of_950_become_one() -> None:
                 f"192.0.2.{10 * level['net_layer'] + rank['rank_id']}"
             )
     merged = merge([table(part) for part in parts])
-    assert [(row.rank, row.server, row.local_id) for row in rows_of(merged)] == [
+    assert [(row.rank, row.server, row.local_id) for row in merged.rows] == [
         (0, "az0-rack0", 0),
         (1, "az0-rack0", 1),
         (2, "az0-rack0b", 0),
@@ -145,7 +145,7 @@ def test_a_host_gets_its_first_devices() -> None:
         "n1 slots=1 max_slots=8  # here", "h", {"n1": Host("n1", {5: None, 3: "192.0.2.1"})}
     )
     assert isinstance(made, RankTable)
-    assert [(row.device_id, row.addresses) for row in rows_of(made)] == [(3, ("192.0.2.1",))]
+    assert [(row.device_id, row.addresses) for row in made.rows] == [(3, ("192.0.2.1",))]
 
 
 @pytest.mark.parametrize("generation", ALL)

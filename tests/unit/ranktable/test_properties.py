@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ascendboot.ranktable.convert import convert, differences, in_order
-from ascendboot.ranktable.read import rows_of, table_of
+from ascendboot.ranktable.compare import differences
+from ascendboot.ranktable.convert import convert, in_order
+from ascendboot.ranktable.generations import table_of
 from ascendboot.ranktable.text import from_text, lines_of
 from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.generated import TABLES, level_tables, server_tables
@@ -19,8 +20,8 @@ from tests.unit.ranktable.generated import TABLES, level_tables, server_tables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ascendboot.ranktable.formats import RankTable
-    from ascendboot.ranktable.read import Table
+    from ascendboot.ranktable.formats.parts import Table
+    from ascendboot.ranktable.formats.servers import RankTable
     from ascendboot.ranktable.rules import Product
 
 SOME = settings(
@@ -180,8 +181,8 @@ def test_one_broken_rank_of_version_2_is_named_by_its_rule(
 @given(server_tables(with_pods=True))
 def test_conversions_keep_every_rank_where_it_is(table: RankTable) -> None:
     plain = convert(table, "1.0").table
-    places = [(row.rank, row.server, row.device_id, row.addresses) for row in rows_of(table)]
-    assert [(r.rank, r.server, r.device_id, r.addresses) for r in rows_of(plain)] == places
+    places = [(row.rank, row.server, row.device_id, row.addresses) for row in table.rows]
+    assert [(r.rank, r.server, r.device_id, r.addresses) for r in plain.rows] == places
     sorted_by_text = in_order(plain, "server-id")
     problems = validate_table(from_text("t.json", sorted_by_text.to_json()), job="mindspore")
     assert "mindspore-order" not in {problem.id for problem in problems}

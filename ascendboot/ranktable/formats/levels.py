@@ -1,18 +1,200 @@
-"""Validates tables with a `rank_list`: version 2.0, that of 950. Numbers are integers here."""
+"""Rank tables of version 2.0, those of 950: ranks with their places in the network's layers."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
+from pydantic import AfterValidator, BeforeValidator
+
+from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut, kind, packed
+from ascendboot.ranktable.formats.parts import (
+    Format,
+    LackingError,
+    Member,
+    Number,
+    Part,
+    Row,
+    Table,
+    by_rank,
+    understood,
+)
+from ascendboot.ranktable.text import from_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ascendboot.ranktable.rules import TableCheck
+    from ascendboot.ranktable.formats.servers import RankTable
     from ascendboot.ranktable.text import JsonPath
+
+
+class Address(Part):
+    """An address of a rank in one net instance, and the ports of the device that have it."""
+
+    addr_type: str
+    addr: str
+    ports: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
+
+
+class NetLevel(Part):
+    """What a rank has in one layer of the network."""
+
+    numbers_are_text: ClassVar[bool] = False
+    last: ClassVar[str] = "rank_addr_list"
+
+    net_layer: Number
+    net_instance_id: str
+    rank_addr_list: tuple[Address, ...] = ()
+
+
+class LevelRank(Part):
+    """One rank: its device and its place in each layer."""
+
+    numbers_are_text: ClassVar[bool] = False
+    last: ClassVar[str] = "level_list"
+
+    rank_id: Number
+    local_id: Number
+    device_id: Number
+    level_list: tuple[NetLevel, ...] = ()
+
+
+class LevelTable(Table):
+    """A table of version 2.0."""
+
+    derived: ClassVar[frozenset[str]] = frozenset({"status", "version", "rank_count"})
+
+    rank_list: Annotated[
+        tuple[LevelRank, ...],
+        AfterValidator(lambda ranks: tuple(sorted(ranks, key=lambda rank: rank.rank_id))),
+    ] = ()
+
+    @property
+    def generation(self) -> str:
+        """As in messages."""
+        return "2.0"
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The ranks that the entries state."""
+        return by_rank(
+            Row(
+                rank=rank.rank_id,
+                server=rank.level_list[0].net_instance_id if rank.level_list else "",
+                device_id=rank.device_id,
+                addresses=tuple(
+                    f"{level.net_layer}:{address.addr}"
+                    for level in rank.level_list
+                    for address in level.rank_addr_list
+                ),
+                local_id=rank.local_id,
+                others=rank.others,
+            )
+            for rank in self.rank_list
+        )
+
+    @property
+    def counts(self) -> dict[str, object]:
+        """The number of ranks, after the version."""
+        return {"version": "2.0", "rank_count": len(self.rank_list)}
+
+    @property
+    def other_members(self) -> dict[str, dict[str, object]]:
+        """Everything of each layer of each rank."""
+        return {
+            f"rank {rank.rank_id} layer {level.net_layer}": {
+                "net_instance_id": level.net_instance_id,
+                **level.others,
+                **{
+                    address.addr: (address.addr_type, address.ports, *address.others.items())
+                    for address in level.rank_addr_list
+                },
+            }
+            for rank in self.rank_list
+            for level in rank.level_list
+        }
+
+    def to_servers(self) -> NoReturn:
+        """It states no servers."""
+        raise LackingError("server_id and device_ip of each device")
+
+    @classmethod
+    def merged(cls, parts: Sequence[Table]) -> LevelTable:
+        """The ranks of all, numbered anew."""
+        tables = [part for part in parts if isinstance(part, cls)]
+        ranks = [rank for table in tables for rank in table.rank_list]
+        return tables[0].model_copy(update={"rank_list": _numbered(ranks)})
+
+
+def _numbered(ranks: Sequence[LevelRank]) -> tuple[LevelRank, ...]:
+    return tuple(one.model_copy(update={"rank_id": rank}) for rank, one in enumerate(ranks))
+
+
+def _from_servers(_table: RankTable) -> NoReturn:
+    raise LackingError(
+        "local_id and, for each net_layer, net_instance_id and rank_addr_list with the ports of "
+        "each address; only the servers of 950 tell them: ranktable.write"
+    )
+
+
+def _from_members(members: Sequence[Member]) -> LevelTable:
+    missing = [
+        f"{member.server_id} device {device.device_id}"
+        for member in members
+        for device in member.devices
+        if device.place is None
+    ]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise RankTableError(
+            f"could not write version 2.0: what is missing is local_id and level_list of "
+            f"{missing[0]}{more}; the servers of 950 have them in /etc/hccl_rootinfo.json"
+        )
+    places = [d.place for m in members for d in m.devices if isinstance(d.place, LevelRank)]
+    return LevelTable(rank_list=_numbered(places))
+
+
+def unnumbered_ranks(document: object, name: str) -> tuple[LevelRank, ...]:
+    """The entries of a `rank_list` that states no ranks; all get 0. `name` names the file.
+
+    Raises:
+        RankTableError: a part cannot be understood.
+    """
+    entries = document.get("rank_list", []) if isinstance(document, dict) else []
+    if isinstance(entries, list):
+        entries = [{**one, "rank_id": 0} if isinstance(one, dict) else one for one in entries]
+    return understood(LevelTable, {"rank_list": entries}, name).rank_list
+
+
+# HCCL itself reads the root info where ranks find each other without a rank table, and takes the
+# topology file from it where there is one (hcomm `rank_info_detect_client.cc`,
+# `communicator_impl.cc`): a rank table's entries without `rank_id`.
+def device_places(text: str, name: str) -> Mapping[int, LevelRank]:
+    """The entry of each device in a root info, by physical id; all have the rank 0.
+
+    Raises:
+        RankTableError: HCCL would not take the file, or a part of it cannot be understood.
+    """
+    source = from_text(name, text)
+    document = source.document if isinstance(source.document, dict) else {}
+    version = document.get("version")
+    if version != "2.0":
+        found = f'"{cut(version)}"' if isinstance(version, str) else "not stated as text"
+        raise RankTableError(f'{name}: version is {found}, and HCCL of 950 reads "2.0" alone')
+    if not isinstance(document.get("topo_file_path"), str):
+        raise RankTableError(f"{name}: topo_file_path is missing, which HCCL of 950 wants")
+    ranks = unnumbered_ranks(document, name)
+    if document.get("rank_count") != len(ranks):
+        raise RankTableError(
+            f"{name}: rank_count is {document.get('rank_count')}, and rank_list has {len(ranks)}"
+        )
+    places = {rank.device_id: rank for rank in ranks}
+    if len(places) != len(ranks):
+        raise RankTableError(f"{name}: a device_id is there twice")
+    return places
+
 
 MOST_RANKS = 65536
 BACKUP_LOCAL_ID = 64
@@ -37,7 +219,7 @@ _MISSING_SHOWN = 8
 
 
 @dataclass
-class _Ranks:
+class _Seen:
     """What must be unique or alike among ranks."""
 
     numbers: dict[int, Members] = field(default_factory=dict)
@@ -49,12 +231,10 @@ class _Ranks:
     addresses: dict[str, JsonPath] = field(default_factory=dict)
 
 
-def check_rank_list(document: Mapping[str, object], check: TableCheck) -> None:
-    """Report everything that is wrong with the table."""
-    root = Members(check, document)
+def _check(root: Members) -> None:
     ranks = root.filled_list("rank_list")
     count = root.integer("rank_count", least=1, most=MOST_RANKS)
-    detour = document.get("detour", "")
+    detour = root.values.get("detour", "")
     if detour not in ("true", "false", ""):
         words = f'detour is {kind(detour)}; the strings "true" and "false" are known'
         root.report("not-among", "detour", words)
@@ -62,17 +242,16 @@ def check_rank_list(document: Mapping[str, object], check: TableCheck) -> None:
         return
     root.count("rank_count", count, len(ranks), "rank_list has")
     if _is_draft(ranks):
-        check.report(
+        root.check.report(
             "legacy-draft",
             ("rank_list", 0, "level_list"),
             "level, id, fabric_type and rank_addrs are the words of an old draft of 2.0",
             value="net_layer",
         )
         return
-    seen = _Ranks()
+    seen = _Seen()
     for rank in root.objects("rank_list", "a rank"):
-        if rank is not None:
-            _check_rank(rank, seen)
+        _check_rank(rank, seen)
     _check_numbers(seen, len(ranks))
     for position, (value, rank) in enumerate(seen.replaced):
         words = ""
@@ -93,7 +272,7 @@ def _is_draft(ranks: Sequence[object]) -> bool:
     return False
 
 
-def _check_rank(rank: Members, seen: _Ranks) -> None:
+def _check_rank(rank: Members, seen: _Seen) -> None:
     number = rank.integer("rank_id")
     if number is not None and number in seen.numbers:
         words = f"rank_id {number} is there twice"
@@ -114,13 +293,18 @@ def _check_rank(rank: Members, seen: _Ranks) -> None:
     for name in ("device_port", "host_port"):
         rank.port(name, as_integer=True)
     _check_levels(rank, local, seen)
-    plane = rank.member_object("control_plane") if "control_plane" in rank else None
-    if plane is not None:
-        _typed_address(plane)
-        plane.integer("listen_port", least=1, most=65536)
+    if "control_plane" in rank:
+        values = rank.values["control_plane"]
+        if isinstance(values, dict):
+            plane = Members(rank.check, values, (*rank.path, "control_plane"))
+            _typed_address(plane)
+            plane.integer("listen_port", least=1, most=65536)
+        else:
+            words = f"control_plane is {kind(values)}, not an object"
+            rank.report("wrong-type", "control_plane", words)
 
 
-def _check_levels(rank: Members, local: int | None, seen: _Ranks) -> None:
+def _check_levels(rank: Members, local: int | None, seen: _Seen) -> None:
     levels = rank.filled_list("level_list")
     if levels is not None and len(levels) > MOST_LEVELS:
         rank.report(
@@ -134,13 +318,13 @@ def _check_levels(rank: Members, local: int | None, seen: _Ranks) -> None:
         )
     before = -1
     for level in rank.objects("level_list", "a level"):
-        layer = None if level is None else _check_level(level, local, seen)
-        if level is not None and layer is not None and layer <= before:
+        layer = _check_level(level, local, seen)
+        if layer is not None and layer <= before:
             level.report("layers", "net_layer", f"net_layer {layer} stands after {before}")
         before = before if layer is None else layer
 
 
-def _check_level(level: Members, local: int | None, seen: _Ranks) -> int | None:
+def _check_level(level: Members, local: int | None, seen: _Seen) -> int | None:
     """Return its layer."""
     layer = level.integer("net_layer", most=MOST_LAYER)
     instance = level.string("net_instance_id", least=1, most=MOST_INSTANCE_ID)
@@ -150,8 +334,7 @@ def _check_level(level: Members, local: int | None, seen: _Ranks) -> int | None:
         level.string("net_attr")
     addresses = level.sized("rank_addr_list", "rank_addrs", 0, MOST_ADDRESSES)
     for address in level.objects("rank_addr_list", "an address"):
-        if address is not None:
-            _check_address(address, seen)
+        _check_address(address, seen)
     if layer is None or instance is None:
         return layer
     size = None if addresses is None else len(addresses)
@@ -169,7 +352,7 @@ def _check_level(level: Members, local: int | None, seen: _Ranks) -> int | None:
     return layer
 
 
-def _check_numbers(seen: _Ranks, size: int) -> None:
+def _check_numbers(seen: _Seen, size: int) -> None:
     missing = [str(number) for number in range(size) if number not in seen.numbers]
     named = ", ".join(missing[:_MISSING_SHOWN]) + (", …" * (len(missing) > _MISSING_SHOWN))
     for number, rank in seen.numbers.items():
@@ -184,7 +367,7 @@ def _check_numbers(seen: _Ranks, size: int) -> None:
             )
 
 
-def _check_address(address: Members, seen: _Ranks) -> None:
+def _check_address(address: Members, seen: _Seen) -> None:
     text = _typed_address(address)
     if text is not None:
         first = seen.addresses.setdefault(text, address.path)
@@ -239,3 +422,15 @@ def _check_backups(address: Members) -> None:
                 f'backup address "{cut(backup)}" is no {cut(str(address_type))} of IPV4 and IPV6'
             )
             address.check.report("address", path, words, value=cut(backup))
+
+
+FORMAT = Format(
+    called="version 2.0",
+    products=("a5",),
+    list_name="rank_list",
+    table=LevelTable,
+    check=_check,
+    from_servers=_from_servers,
+    from_members=_from_members,
+    is_v2=True,
+)

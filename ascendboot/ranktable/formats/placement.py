@@ -1,8 +1,9 @@
-"""Validates the numbering of ranks and the super pods of a table of version 1."""
+"""Checks the numbering of ranks and the super pods of versions 1.0 and 1.2."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ascendboot.ranktable.fields import Members, cut
@@ -27,54 +28,57 @@ _DIE_SHIFT, _DIE_MASK = 16, 0b11
 _DEVICE_MASK = 0xFFFF
 
 
-class Row(NamedTuple):
-    """A device, the index of its server, its rank and its id."""
+@dataclass
+class Device:
+    """A device of the table, and what other devices are compared with."""
 
     members: Members
     server: int
-    rank: int | None
+    """The index of its server."""
+    server_name: str
     device_id: int | None
+    rank: int | None = None
+    ports: dict[str, int | None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"device {'?' if self.device_id is None else self.device_id}"
 
 
-def check_placement(check: TableCheck, rows: Sequence[Row], servers: Mapping[str, int]) -> None:
+def check_placement(
+    check: TableCheck, devices: Sequence[Device], servers: Mapping[str, int]
+) -> None:
     """Report what is wrong with the ranks of all devices; `servers` has the indexes by id."""
-    by_server: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_server[row.server].append(row)
-    if all(row.rank is not None for row in rows) and _has_all_ranks(rows):
+    by_server: dict[int, list[Device]] = defaultdict(list)
+    for device in devices:
+        by_server[device.server].append(device)
+    if all(device.rank is not None for device in devices) and _has_all_ranks(devices):
         for server, of_server in by_server.items():
             ranks = sorted(_ranks(of_server))
             if not _are_consecutive(ranks):
                 words = f"its ranks, {_some(ranks)}, are not one after the other"
                 check.report("rank-order", ("server_list", server), words)
         if check.job == "mindspore" and len(servers) == len(by_server):
-            _check_mindspore_order(check, by_server, servers)
-        if len(by_server) > 1 and all(row.device_id is not None for row in rows):
+            first_ranks = [min(_ranks(by_server[servers[name]])) for name in sorted(servers)]
+            for name, before, rank in zip(
+                sorted(servers)[1:], first_ranks, first_ranks[1:], strict=False
+            ):
+                if rank < before:
+                    words = f'"{name}" comes later as text than a server whose ranks are higher'
+                    check.report("mindspore-order", ("server_list", servers[name]), words)
+                    break
+        if len(by_server) > 1 and all(device.device_id is not None for device in devices):
             _check_equal_devices(check, by_server)
     _check_equal_counts(check, by_server)
     if check.product in (None, "910"):
         _check_device_sets(check, by_server)
 
 
-def _check_mindspore_order(
-    check: TableCheck, by_server: Mapping[int, Sequence[Row]], servers: Mapping[str, int]
-) -> None:
-    before = -1
-    for name in sorted(servers):
-        first = min(_ranks(by_server[servers[name]]))
-        if first < before:
-            words = f'"{name}" comes later as text than a server whose ranks are higher'
-            check.report("mindspore-order", ("server_list", servers[name]), words)
-            return
-        before = first
-
-
-def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Row]]) -> None:
-    counts = Counter(len(rows) for rows in by_server.values())
+def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+    counts = Counter(len(devices) for devices in by_server.values())
     if len(counts) < 2:  # noqa: PLR2004  two are needed to differ
         return
     usual = counts.most_common(1)[0][0]
-    odd = next(server for server, rows in by_server.items() if len(rows) != usual)
+    odd = next(server for server, devices in by_server.items() if len(devices) != usual)
     level: Level = "error" if check.product in ("910", "310p") else "warning"
     others = ", ".join(
         f"{n} {'has' if n == 1 else 'have'} {c}" for c, n in sorted(counts.items(), reverse=True)
@@ -83,29 +87,29 @@ def _check_equal_counts(check: TableCheck, by_server: Mapping[int, Sequence[Row]
     check.report("device-count", ("server_list", odd, "device"), words, level=level)
 
 
-def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Row]]) -> None:
-    first: list[int | None] | None = None
-    for server, rows in by_server.items():
-        devices = [row.device_id for row in sorted(rows, key=lambda row: row.rank or 0)]
-        first = first or devices
-        if devices != first:
-            words = f"the devices are {_some(devices)}, those of the first server {_some(first)}"
+def _check_equal_devices(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+    first: list[int | None] = []
+    for server, devices in by_server.items():
+        ids = [device.device_id for device in sorted(devices, key=lambda one: one.rank or 0)]
+        first = first or ids
+        if ids != first:
+            words = f"the devices are {_some(ids)}, those of the first server {_some(first)}"
             level: Level = "error" if check.job == "rec-sdk-tf" else "warning"
             check.report("rec-sdk-devices", ("server_list", server, "device"), words, level=level)
             return
 
 
-def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Row]]) -> None:
-    for server, rows in by_server.items():
-        devices = {row.device_id for row in rows if row.device_id is not None}
-        count = len(rows)
-        crosses_rings = 1 < len(devices) <= _OF_ONE_RING and not any(devices <= r for r in RINGS)
+def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Device]]) -> None:
+    for server, devices in by_server.items():
+        ids = {device.device_id for device in devices if device.device_id is not None}
+        count = len(devices)
+        crosses_rings = 1 < len(ids) <= _OF_ONE_RING and not any(ids <= ring for ring in RINGS)
         if count in _SETS and not crosses_rings:
             continue
-        if check.product is None and (count > max(_SETS) or max(devices, default=0) > 7):  # noqa: PLR2004
+        if check.product is None and (count > max(_SETS) or max(ids, default=0) > max(RINGS[1])):
             continue  # not a 910 server
         words = (
-            f"{_some(sorted(devices))} are of both rings, 0-3 and 4-7"
+            f"{_some(sorted(ids))} are of both rings, 0-3 and 4-7"
             if count in _SETS
             else f"{count} devices take part"
         )
@@ -117,9 +121,9 @@ def _check_device_sets(check: TableCheck, by_server: Mapping[int, Sequence[Row]]
         )
 
 
-def _has_all_ranks(rows: Sequence[Row]) -> bool:
+def _has_all_ranks(devices: Sequence[Device]) -> bool:
     """Whether the ranks are 0 to N-1, each once; others are reported."""
-    ranks = _ranks(rows)
+    ranks = _ranks(devices)
     size = len(ranks)
     if sorted(ranks) == list(range(size)):
         return True
@@ -128,7 +132,7 @@ def _has_all_ranks(rows: Sequence[Row]) -> bool:
     for position, rank in enumerate(ranks):
         if rank >= size or first[rank] != position:
             problem = "is there twice" if rank < size else "is too high"
-            rows[position].members.report(
+            devices[position].members.report(
                 "rank-ids",
                 "rank_id",
                 f"rank_id {rank} {problem}: {size} ranks are numbered 0 to {size - 1}; missing: "
@@ -139,8 +143,8 @@ def _has_all_ranks(rows: Sequence[Row]) -> bool:
     return False
 
 
-def _ranks(rows: Sequence[Row]) -> list[int]:
-    return [row.rank for row in rows if row.rank is not None]
+def _ranks(devices: Sequence[Device]) -> list[int]:
+    return [device.rank for device in devices if device.rank is not None]
 
 
 def _are_consecutive(ranks: Sequence[int]) -> bool:
@@ -167,9 +171,7 @@ def pods_by_server(root: Members) -> dict[str, PodMember]:
     root.filled_list(_LIST)
     found: dict[str, PodMember] = {}
     seen: set[str] = set()
-    for index, pod in enumerate(root.objects(_LIST, "a super pod")):
-        if pod is None:
-            continue
+    for pod in root.objects(_LIST, "a super pod"):
         name = pod.label("super_pod_id", MOST_NAME, hccl_if_empty="super_pod_id[] is invalid")
         if name is not None and name in seen:
             words = f'super pod "{cut(name)}" is there twice'
@@ -178,8 +180,7 @@ def pods_by_server(root: Members) -> dict[str, PodMember]:
         seen |= {name} if name else set()
         pod.filled_list("server_list")
         for server in pod.objects("server_list", "a server"):
-            if server is not None:
-                _add_server(server, name or f"#{index}", found)
+            _add_server(server, name or f"#{pod.path[-1]}", found)
     return found
 
 
@@ -196,7 +197,10 @@ def _add_server(server: Members, pod: str, found: dict[str, PodMember]) -> None:
 
 
 def check_super_pods(
-    root: Members, rows: Sequence[Row], servers: Mapping[str, int], pods: Mapping[str, PodMember]
+    root: Members,
+    devices: Sequence[Device],
+    servers: Mapping[str, int],
+    pods: Mapping[str, PodMember],
 ) -> None:
     """Report what is wrong with servers and devices in their super pods."""
     if not isinstance(root.values.get(_LIST), list):
@@ -217,32 +221,34 @@ def check_super_pods(
     pod_of = {servers[name]: member.pod for name, member in pods.items() if name in servers}
     seen: dict[str, set[int]] = defaultdict(set)
     by_pod: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        pod = pod_of.get(row.server, "")
-        _check_super_device(row, seen[pod] if pod else set())
-        if row.rank is not None:
-            by_pod[pod].append(row.rank)
+    for device in devices:
+        pod = pod_of.get(device.server, "")
+        _check_super_device(device, seen[pod] if pod else set())
+        if device.rank is not None:
+            by_pod[pod].append(device.rank)
     for pod, ranks in by_pod.items():
         if pod and not _are_consecutive(ranks):
             words = f"the ranks of super pod {cut(pod)} are not one after the other"
             root.report("pod-order", _LIST, words)
 
 
-def _check_super_device(row: Row, seen: set[int]) -> None:
+def _check_super_device(device: Device, seen: set[int]) -> None:
     """`seen` are the super device ids of the same super pod."""
-    value = row.members.number("super_device_id")
+    value = device.members.number("super_device_id")
     if value is None:
         return
     if value in seen:
         words = f"super_device_id {value} is there twice in its super pod"
-        row.members.report("super-device-twice", "super_device_id", words, value=hex(value), pod="")
+        device.members.report(
+            "super-device-twice", "super_device_id", words, value=hex(value), pod=""
+        )
     seen.add(value)
     chip, die = value >> _CHIP_SHIFT & _CHIP_MASK, value >> _DIE_SHIFT & _DIE_MASK
-    device_id = row.device_id
+    device_id = device.device_id
     if value <= _DEVICE_MASK or device_id is None:
         return
     if (value & _DEVICE_MASK, chip, die) != (device_id, device_id // 2, device_id % 2):
-        row.members.report(
+        device.members.report(
             "super-device-id",
             "super_device_id",
             f"super_device_id {value} is of device {value & _DEVICE_MASK}, module {chip}, die "

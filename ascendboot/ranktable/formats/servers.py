@@ -1,0 +1,443 @@
+"""Rank tables of versions 1.0 and 1.2: servers with devices, and the super pods of A3."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from ascendboot.ranktable.fields import Members, cut, packed
+from ascendboot.ranktable.formats import placement
+from ascendboot.ranktable.formats.parts import (
+    Converted,
+    Format,
+    LackingError,
+    Member,
+    Number,
+    OptionalText,
+    Part,
+    Row,
+    Table,
+    by_rank,
+)
+from ascendboot.ranktable.rules import CALLED, Level, Product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class RankedDevice(Part):
+    """One device of a server: physical id, IP of its network port, and the rank that runs on it."""
+
+    last: ClassVar[str] = "rank_id"
+
+    device_id: Number
+    super_device_id: Number | None = None
+    device_ip: OptionalText = None
+    """Several are joined by commas."""
+    rank_id: Number
+
+
+class Server(Part):
+    """The entry of one node."""
+
+    last: ClassVar[str] = "device"
+
+    server_id: str
+    device: Annotated[
+        tuple[RankedDevice, ...],
+        AfterValidator(lambda found: tuple(sorted(found, key=lambda device: device.rank_id))),
+    ] = ()
+
+
+class PodServer(Part):
+    """A server of a super pod."""
+
+    server_id: str
+
+
+class SuperPod(Part):
+    """Servers that are joined by one scale-up fabric."""
+
+    last: ClassVar[str] = "server_list"
+
+    super_pod_id: str
+    server_list: tuple[PodServer, ...] = ()
+
+    @property
+    def server_ids(self) -> tuple[str, ...]:
+        """The ids of its servers."""
+        return tuple(server.server_id for server in self.server_list)
+
+
+def _in_rank_order(servers: Iterable[Server]) -> tuple[Server, ...]:
+    return tuple(sorted(servers, key=lambda s: s.device[0].rank_id if s.device else 0))
+
+
+class RankTable(Table):
+    """A table of version 1.0 or 1.2: all servers in rank order."""
+
+    derived: ClassVar[frozenset[str]] = frozenset({"status", "server_count"})
+
+    version: Annotated[
+        Literal["1.0", "1.2"], BeforeValidator(lambda word: "1.2" if word == "1.2" else "1.0")
+    ] = "1.0"
+    server_list: Annotated[tuple[Server, ...], AfterValidator(_in_rank_order)] = ()
+    super_pod_list: Annotated[
+        tuple[SuperPod, ...] | None, AfterValidator(lambda pods: pods or None)
+    ] = None
+
+    @property
+    def generation(self) -> str:
+        """As in messages."""
+        return self.version
+
+    @property
+    def super_pods(self) -> tuple[SuperPod, ...]:
+        """The super pods, where there are any."""
+        return self.super_pod_list or ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The ranks that the devices state."""
+        pods = {name: pod.super_pod_id for pod in self.super_pods for name in pod.server_ids}
+        return by_rank(
+            Row(
+                rank=device.rank_id,
+                server=server.server_id,
+                device_id=device.device_id,
+                addresses=tuple(device.device_ip.split(",")) if device.device_ip else (),
+                super_pod=pods.get(server.server_id, ""),
+                super_device_id=device.super_device_id,
+                others=device.others,
+            )
+            for server in self.server_list
+            for device in server.device
+        )
+
+    @property
+    def counts(self) -> dict[str, object]:
+        """The number of servers, after the version."""
+        return {"version": self.version, "server_count": str(len(self.server_list))}
+
+    @property
+    def other_members(self) -> dict[str, dict[str, object]]:
+        """Those of servers and of super pods."""
+        servers = {f"server {server.server_id}": server.others for server in self.server_list}
+        return servers | {f"super pod {pod.super_pod_id}": pod.others for pod in self.super_pods}
+
+    def to_servers(self) -> RankTable:
+        """The table itself."""
+        return self
+
+    @classmethod
+    def merged(cls, parts: Sequence[Table]) -> RankTable:
+        """The servers of all, and their super pods joined."""
+        tables = [part for part in parts if isinstance(part, cls)]
+        pods: dict[str, list[str]] = defaultdict(list)
+        for pod in (pod for table in tables for pod in table.super_pods):
+            pods[pod.super_pod_id] += pod.server_ids
+        servers = numbered([server for table in tables for server in table.server_list])
+        changes = {"server_list": servers, "super_pod_list": _super_pods(pods)}
+        return tables[0].model_copy(update=changes)
+
+
+def _super_pods(servers: dict[str, list[str]]) -> tuple[SuperPod, ...] | None:
+    """The super pods that have the servers, each of them once."""
+    pods = (
+        SuperPod(
+            super_pod_id=pod, server_list=tuple(PodServer(server_id=i) for i in dict.fromkeys(ids))
+        )
+        for pod, ids in servers.items()
+    )
+    return tuple(pods) or None
+
+
+def numbered(servers: Iterable[Server]) -> tuple[Server, ...]:
+    """The servers with ranks from 0, server by server and device by device as they stand."""
+    result, first = [], 0
+    for server in servers:
+        devices = tuple(
+            device.model_copy(update={"rank_id": rank})
+            for rank, device in enumerate(server.device, first)
+        )
+        result.append(server.model_copy(update={"device": devices}))
+        first += len(devices)
+    return tuple(result)
+
+
+def from_members(members: Sequence[Member]) -> RankTable:
+    """A table with all that is known of the members, numbered as they stand."""
+    pods: dict[str, list[str]] = defaultdict(list)
+    servers = []
+    for member in members:
+        if member.super_pod_id is not None:
+            pods[member.super_pod_id].append(member.server_id)
+        devices = tuple(
+            RankedDevice(
+                device_id=device.device_id,
+                super_device_id=device.super_device_id,
+                device_ip=device.device_ip,
+                rank_id=0,
+            )
+            for device in member.devices
+        )
+        servers.append(Server(server_id=member.server_id, device=devices))
+    return RankTable(server_list=numbered(servers), super_pod_list=_super_pods(pods))
+
+
+def _to_1_2(table: RankTable) -> Converted:
+    of_devices = [d.super_device_id for server in table.server_list for d in server.device]
+    unknown = of_devices.count(None)
+    missing = [f"super_device_id of {unknown} devices"] if unknown else []
+    if not table.super_pods:
+        count = len(table.server_list)
+        missing.append(f"super_pod_list: which super pod each of {count} servers is in")
+    if missing:
+        raise LackingError(" and ".join(missing))
+    return Converted(table.model_copy(update={"version": "1.2"}))
+
+
+def _to_1_0(table: RankTable) -> Converted:
+    servers = tuple(
+        server.model_copy(
+            update={
+                "device": tuple(
+                    device.model_copy(update={"super_device_id": None}) for device in server.device
+                )
+            }
+        )
+        for server in table.server_list
+    )
+    changes = {"version": "1.0", "server_list": servers, "super_pod_list": None}
+    left_out = ("super_device_id", "super_pod_list") if table.version == "1.2" else ()
+    return Converted(table.model_copy(update=changes), left_out)
+
+
+HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}
+"""The highest device id that HCCL takes on a product."""
+
+MOST_SERVER_ID = 64
+PORTS = ("device_port", "device_vnic_port", "host_port", "backup_device_port")
+
+
+@dataclass
+class _Servers:
+    """Checks the servers one after the other; keeps what must be unique or alike."""
+
+    root: Members
+    several: bool
+    """Whether there are several servers."""
+    several_pods: bool
+    ids: dict[str, int] = field(default_factory=dict)
+    """The index of each server by its id."""
+    have_host_ip: list[bool] = field(default_factory=list)
+    host_family: bytes = b""
+    devices: list[placement.Device] = field(default_factory=list)
+    owners: dict[bytes, placement.Device] = field(default_factory=dict)
+    """The first device of each address."""
+    backups: list[tuple[placement.Device, str]] = field(default_factory=list)
+    first_has_no_address: bool = False
+    """Whether the first device has none: then rank 0 uses the network of its host."""
+    first_address: bytes = b""
+    address_count: int = 0
+    is_complete: bool = True
+    """Whether all devices are objects: else their numbers tell nothing."""
+
+    def check_server(self, server: Members) -> None:
+        """Check a server and its devices."""
+        index = int(server.path[-1])
+        text = server.text("host_ip", optional=True)
+        address = None if text is None else server.address("host_ip", text)
+        if address is not None and text is not None:
+            self.host_family = self.host_family or address
+            count = len(self.have_host_ip)
+            server.other_family("host-ip-family", "host_ip", text, self.host_family, count)
+        self.have_host_ip.append("host_ip" in server)
+        name = server.label("server_id", MOST_SERVER_ID, hccl_if_empty="serverId[] is empty")
+        first = index if name is None else self.ids.setdefault(name, index)
+        if first != index:
+            words = (
+                f'server_id "{cut(name or "")}" is used twice: server_list[{first}] and [{index}]'
+            )
+            server.report("server-twice", "server_id", words, value=name)
+        listed, before = server.filled_list("device"), len(self.devices)
+        ids: set[int] = set()
+        for members in server.objects("device", "a device"):
+            device_id = members.number("device_id")
+            device = placement.Device(members, index, name or f"server {index}", device_id)
+            if device_id is not None:
+                self._check_id(device, device_id, ids)
+            device.ports.update((port, members.port(port)) for port in PORTS)
+            self._check_addresses(device)
+            backups = members.text("backup_device_ip", optional=True)
+            for backup in backups.split(",") if backups else ():
+                if members.address("backup_device_ip", backup) is not None:
+                    self.backups.append((device, backup))
+            device.rank = members.number("rank_id")
+            self.devices.append(device)
+        self.is_complete &= len(listed or [None]) == len(self.devices) - before
+
+    def _check_id(self, device: placement.Device, device_id: int, ids: set[int]) -> None:
+        """Check an id; `ids` are those of the same server."""
+        product, members = self.root.check.product, device.members
+        highest = HIGHEST[product or "310p"]
+        if device_id > highest:
+            of = CALLED[product] if product else "any product with such tables"
+            words = f"device_id {device_id} is above {highest}, the highest of {of}"
+            members.report("device-id", "device_id", words, value=device_id, most=highest)
+        elif product is None and device_id > HIGHEST["910"]:
+            low: tuple[Product, ...] = ("910", "a2", "a3")
+            names = [CALLED[product] for product in low if device_id > HIGHEST[product]]
+            words = f"device_id {device_id} is refused on {' and '.join(names)}"
+            members.report("device-id", "device_id", words, level="warning")
+        if device_id in ids:
+            words = f"{device.server_name} has device {device_id} twice"
+            members.report("device-twice", "device_id", words, index=len(self.devices))
+        ids.add(device_id)
+
+    def _check_addresses(self, device: placement.Device) -> None:
+        members, is_first = device.members, not self.devices
+        text = members.text("device_ip", optional=True)
+        parts = text.split(",") if text else []
+        for part in parts:
+            address = members.address("device_ip", part)
+            if address is not None:
+                self._check_address(part, address, device)
+        if not parts and not (text == "" or "device_ip" not in members):
+            return  # not a text, which is reported
+        count = len(parts) or 1
+        if is_first:
+            self.address_count, self.first_has_no_address = count, not parts
+        elif count != self.address_count and (parts or self.address_count):
+            words = (
+                f"the device has {count} address{'' if count == 1 else 'es'}, the first one has "
+                f"{self.address_count}"
+            )
+            members.report(
+                "address-count",
+                "device_ip" if parts else None,
+                words,
+                index=len(self.devices),
+                value=count,
+                other=self.address_count,
+            )
+        if not parts:
+            self._check_without_address(device)
+
+    def _check_address(self, text: str, address: bytes, device: placement.Device) -> None:
+        owner = self.owners.setdefault(address, device)
+        if owner is not device:
+            words = (
+                f"device_ip {text} is used twice: {device.server_name} {device} and "
+                f"server_list[{owner.server}] {owner}"
+            )
+            device.members.report("address-twice", "device_ip", words, value=text)
+        self.first_address = self.first_address or address
+        if self.several:
+            count = len(self.devices)
+            device.members.other_family(
+                "address-family", "device_ip", text, self.first_address, count
+            )
+
+    def _check_without_address(self, device: placement.Device) -> None:
+        product = self.root.check.product
+        in_one_pod = product == "a3" and not self.several_pods
+        if not self.root.check.intra_roce and (not self.several or in_one_pod):
+            return
+        has_no_member = "device_ip" not in device.members
+        over_host = self.have_host_ip[-1] and has_no_member and product != "a2"
+        device.members.report(
+            "device-ip-missing",
+            "device_ip",
+            f"{device.server_name} {device} has no device_ip, and "
+            f"{'there are several servers' if self.several else 'ranks talk over RoCE'}"
+            f"{'; its ranks would talk over the host' if over_host else ''}",
+            level="warning" if over_host else "error",
+        )
+
+    def check_backups(self) -> None:
+        """Check the backup addresses, which need all devices."""
+        level = self.root.check.level_on("a3")
+        for device, text in self.backups if level else ():
+            owner = self.owners.get(packed(text) or b"")
+            if owner is not None and level is not None:
+                _check_backup(device, owner, text, level)
+
+    def check_host_ips(self) -> None:
+        """HCCL uses the hosts' network for all if rank 0 has a host address and no device's."""
+        stated = self.have_host_ip
+        if all(stated) or not any(stated):
+            return
+        level: Level = "error" if stated[0] and self.first_has_no_address else "warning"
+        words = f"{sum(stated)} of {len(stated)} servers have a host_ip, this one has none"
+        path = ("server_list", stated.index(False))
+        self.root.check.report("host-ip", path, words, level=level)
+
+
+def _check_backup(
+    device: placement.Device, owner: placement.Device, text: str, level: Level
+) -> None:
+    members, name = device.members, "backup_device_ip"
+    if owner is device:
+        words = f"backup_device_ip {text} is the device's own address"
+        members.report("backup-self", name, words, level=level)
+        return
+    if device.device_id is None or owner.device_id is None:
+        return
+    partner = device.device_id ^ 1
+    port = device.ports["backup_device_port"]
+    if owner.server != device.server or owner.device_id != partner:
+        members.report(
+            "backup-partner",
+            name,
+            f"backup_device_ip {text} is that of server_list[{owner.server}] {owner}, and {device} "
+            f"shares its module with {partner}",
+            level=level,
+            device=device.device_id,
+            other=owner.device_id,
+        )
+    elif port is not None and port == owner.ports["device_port"]:
+        words = (
+            f"backup_device_port {port} is what {owner}, whose address is the backup, uses itself"
+        )
+        members.report("backup-port", "backup_device_port", words, level=level, value=port)
+
+
+def _check(root: Members) -> None:
+    values = root.filled_list("server_list")
+    if values is None:
+        return
+    count = root.number("server_count", optional=True)
+    root.count("server_count", count, len(values), "server_list has")
+    is_super = root.values.get("version") == "1.2"
+    pods = placement.pods_by_server(root) if is_super else {}
+    servers = _Servers(root, len(values) > 1, len({member.pod for member in pods.values()}) > 1)
+    for server in root.objects("server_list", "a server"):
+        servers.check_server(server)
+    servers.check_backups()
+    servers.check_host_ips()
+    if servers.is_complete and len(servers.have_host_ip) == len(values):
+        placement.check_placement(root.check, servers.devices, servers.ids)
+    if is_super:
+        placement.check_super_pods(root, servers.devices, servers.ids, pods)
+
+
+FORMAT_1_0 = Format(
+    called="version 1.0",
+    products=("910", "a2", "a3", "310p"),
+    list_name="server_list",
+    table=RankTable,
+    check=_check,
+    from_servers=_to_1_0,
+)
+FORMAT_1_2 = Format(
+    called="version 1.2",
+    products=("a3",),
+    list_name="server_list",
+    table=RankTable,
+    check=_check,
+    from_servers=_to_1_2,
+)
