@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ascendboot.cli.collective import check_collective
 from ascendboot.cli.common import end, on_interrupt
-from ascendboot.cli.progress import survey_of
 from ascendboot.cli.session import Session, code_sender
+from ascendboot.cli.setup import survey_of
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.setup.check import check_cluster
 from ascendboot.setup.results import Stopped

@@ -8,33 +8,21 @@ import signal
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from invoke.exceptions import Exit
 
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UsageError
-from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
 from ascendboot.model.names import parse_span
-from ascendboot.ranktable.generations import FORMATS
-from ascendboot.ranktable.rules import PRODUCTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.ranktable.generations import Generation
-
 
 W = TypeVar("W", bound=str)
-
-PRODUCT_HELP: Final = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
-ANSWER_HELP: Final = "Print the result as JSON on standard output"
-
-GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
-"""The generations by their value of --to."""
 
 
 def among(flag: str, word: str | None, known: Sequence[W]) -> W | None:
@@ -200,12 +188,6 @@ def duration(flag: str, text: str) -> float:
 def chosen_inventory(inventory: str | None) -> Path:
     """Find the inventory file of a verb."""
     return locate(inventory, cwd=Path.cwd(), environ=os.environ)
-
-
-def chosen_cluster(inventory: str | None, *, with_own_table: bool = True) -> tuple[Path, Cluster]:
-    """Find and read the inventory of a verb."""
-    path = chosen_inventory(inventory)
-    return path, load(path, with_own_table=with_own_table)
 
 
 @contextmanager

@@ -1,9 +1,11 @@
-"""Rank tables: `ranktable.show`, `.check`, `.convert`, `.write`."""
+"""Rank tables: `ranktable.validate`, `.write`, `.convert`, `.diff`, `.show`."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,102 +13,48 @@ from invoke.collection import Collection
 from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 
 from ascendboot.checks.all import cluster_findings
-from ascendboot.checks.rank_table import member
-from ascendboot.cli.common import (
-    ANSWER_HELP,
-    GENERATIONS,
-    PRODUCT_HELP,
-    among,
-    end,
-)
-from ascendboot.cli.progress import product_among, queried_cluster, query_npus, servers_seen
+from ascendboot.checks.rank_table import level_places, member, products
+from ascendboot.cli.common import FORKS, among, end
 from ascendboot.cli.verbs import Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
-from ascendboot.errors import AscendbootError, NotUnderstoodError, RankTableError, UsageError
-from ascendboot.facts.derive import device_ids, devices_of
-from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
-from ascendboot.model.names import expand
-from ascendboot.ranktable.build import build, generation_for
-from ascendboot.ranktable.check import ServerState, check_file, sentence
-from ascendboot.ranktable.compare import differences
-from ascendboot.ranktable.convert import (
-    ORDERS,
-    Host,
-    from_hostfile,
-    in_order,
-    is_hostfile,
-    merge,
+from ascendboot.errors import (
+    AscendbootError,
+    NotUnderstoodError,
+    RankTableError,
+    UnreachableError,
+    UsageError,
 )
-from ascendboot.ranktable.convert import convert as change
+from ascendboot.facts.derive import device_ids, devices_of, places_of
+from ascendboot.facts.node_facts import NodeFacts, queries
+from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
+from ascendboot.facts.query import query, value_of
+from ascendboot.model.names import counted, expand
+from ascendboot.ranktable import convert as conversion
+from ascendboot.ranktable.build import build, generation_for
+from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
+from ascendboot.ranktable.compare import differences
+from ascendboot.ranktable.convert import ORDERS, Host
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
-from ascendboot.ranktable.generations import table_of
+from ascendboot.ranktable.generations import FORMATS, table_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
 from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.state import write_text
+from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ascendboot.facts.node_facts import NodeFacts
+    from ascendboot.cli.session import Session
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.ranktable.generations import Generation
 
-
-def deliver(
-    table: Table,
-    screen: Screen,
-    *,
-    output: str | None,
-    product: Product | None = None,
-    job: Job | None = None,
-    force: bool = False,
-    left_out: Sequence[str] = (),
-) -> None:
-    """Write or print the table; problems go to standard error.
-
-    Raises:
-        AscendbootError: HCCL would refuse it; nothing is written.
-        UsageError: the file exists with other contents.
-    """
-    try:
-        text = table.to_json()
-        source = from_text("the new table", text)
-    except RecursionError:
-        raise UsageError("the table: an unknown member is nested too deeply") from None
-    if output is not None:
-        source = replace(source, absolute=str(Path(output).absolute()))
-    problems = validate_table(source, product=product, job=job)
-    for problem in problems:
-        screen.error(f"the new table: {sentence(problem)}")
-    if any(problem.level == "error" for problem in problems):
-        raise AscendbootError("the new table is refused and was not written")
-    if left_out:
-        screen.error(f"left out, because the new generation cannot hold it: {', '.join(left_out)}")
-    if output is not None:
-        _write(Path(output), text, force=force)
-    if screen.json_mode:
-        screen.json({"output": output, "left_out": list(left_out), "table": json.loads(text)})
-    elif output is None:
-        screen.text(text.removesuffix("\n"))
-    else:
-        screen.say(
-            f"{output}: written, {table.world_size} rank{'' if table.world_size == 1 else 's'}"
-        )
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    if path.exists() and not force:
-        if not path.is_file() or path.read_bytes() != text.encode():
-            raise UsageError(
-                f"{path}: could not be written: it exists with other contents; choose another "
-                "name, or use --force"
-            )
-        return
-    write_text(path, text)
-    path.chmod(0o644)
-
-
+PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
+ANSWER_HELP = "Print the result as JSON on standard output"
+GENERATIONS: dict[str, Generation] = {name.replace(" ", "-"): name for name in FORMATS}
+"""The generations by their value of --to."""
+_NPU_QUERIES = ("npus", "npu_list", "device_networks", "super_pods", "root_info", "hccn_conf")
 _ALLOWED = {"devices-differ", "device-ip-missing"}
 """Errors of `setup` that the rules of rank tables check by product and job."""
 
@@ -160,42 +108,36 @@ def write(
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
     cluster = call.cluster()
-    chosen = _chosen(cluster, nodes)
+    chosen = cluster.rank_order if nodes is None else _chosen(cluster, nodes)
     ids = None if devices is None else _ids(devices)
     if offline:
         members = tuple(_stated(cluster, node, ids) for node in chosen)
         stated = cluster.product if cluster.product != "auto" else None
         of_npus = wanted_product or stated
     else:
-        found = _found(call, cluster, chosen)
-        members = tuple(_seen(node, found[node.name], ids) for node in chosen)
-        of_npus = product_among(cluster, found) or wanted_product
+        to_stderr = Screen(json_mode=True)  # standard output may be the table
+        with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
+            found = _query_npus(session, chosen)
+        all_findings = cluster_findings(replace(cluster, resource_mode="rank-table"), found)
+        if errors := [f for f in all_findings if f.level == "error" and f.id not in _ALLOWED]:
+            raise AscendbootError(*(finding.message for finding in errors))
+        members = tuple(
+            member(n, found[n.name], _wanted(n, device_ids(n, found[n.name]), ids)) for n in chosen
+        )
+        of_npus = _product_among(cluster, found) or wanted_product
     if wanted_product is not None and wanted_product != of_npus:
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
     generation = GENERATIONS[word] if word else generation_for(of_npus, members)
     table = build(members, generation, wanted_order, of_npus)
-    deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
+    _deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
 
 
-def _found(call: Call, cluster: Cluster, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]:
-    to_stderr = Screen(json_mode=True)  # standard output may be the table
-    with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
-        found = query_npus(session, nodes)
-    asked = replace(cluster, resource_mode="rank-table")
-    findings = [
-        f for f in cluster_findings(asked, found) if f.level == "error" and f.id not in _ALLOWED
-    ]
-    if findings:
-        raise AscendbootError(*(finding.message for finding in findings))
-    return found
-
-
-def _chosen(cluster: Cluster, names: str | None) -> tuple[Node, ...]:
-    if names is None:
-        return cluster.rank_order
+def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
+    """Return the nodes of --nodes, in its order."""
     known = {node.name: node for node in cluster.nodes}
-    chosen = []
-    for pattern in _parts(names):
+    chosen: dict[str, Node] = {}
+    outside_brackets = r",(?![^\[]*\])"
+    for pattern in filter(None, map(str.strip, re.split(outside_brackets, names))):
         try:
             wanted = expand(pattern)
         except ValueError as error:
@@ -203,38 +145,27 @@ def _chosen(cluster: Cluster, names: str | None) -> tuple[Node, ...]:
         for name in wanted:
             if name not in known:
                 raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
-            chosen.append(known[name])
-    if len({node.name for node in chosen}) != len(chosen):
-        raise UsageError("--nodes: a node is named twice")
-    return tuple(chosen)
-
-
-def _parts(text: str) -> list[str]:
-    """Split at commas outside of brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
+            if name in chosen:
+                raise UsageError("--nodes: a node is named twice")
+            chosen[name] = known[name]
+    return tuple(chosen.values())
 
 
 def _ids(text: str) -> tuple[int, ...]:
+    """Return the device ids of --devices, in its order."""
     ids: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        ends = (first, last) if dash else (first, first)
-        if not all(end.isascii() and end.isdigit() and len(end) < 4 for end in ends):  # noqa: PLR2004
+        match = re.fullmatch(r"\s*([0-9]{1,3})(?:-([0-9]{1,3}))?\s*", part)
+        if match is None:
             raise UsageError(f'--devices: "{part}" is not a device id or a range, such as 0-3')
-        ids += range(int(ends[0]), int(ends[1]) + 1)
+        ids += range(int(match[1]), int(match[2] or match[1]) + 1)
     if len(set(ids)) != len(ids) or not ids:
         raise UsageError(f'--devices: "{text}" names no device, or one twice')
     return tuple(ids)
 
 
 def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member:
+    """Return a node with its devices as the inventory states them."""
     addresses = {device.device_id: device.device_ip for device in node.devices}
     if not addresses:
         raise UsageError(
@@ -243,10 +174,6 @@ def _stated(cluster: Cluster, node: Node, ids: tuple[int, ...] | None) -> Member
         )
     wanted = _wanted(node, tuple(addresses), ids)
     return Member(node.server_id, tuple(MemberDevice(i, addresses[i]) for i in wanted))
-
-
-def _seen(node: Node, facts: NodeFacts, ids: tuple[int, ...] | None) -> Member:
-    return member(node, facts, _wanted(node, device_ids(node, facts), ids))
 
 
 def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -304,13 +231,11 @@ def convert(
     """
     wanted_order = among("--order", order, ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
-    generation = None if to is None else GENERATIONS[among("--to", to, tuple(GENERATIONS)) or "1.0"]
-    hosts = {} if inventory is None else _hosts_of(inventory)
-    hosts |= _hosts_in(hccn_conf or ())
-    whole = _gathered((table, *(file or ())), hosts)
-    ordered = in_order(whole, wanted_order)
-    converted = change(ordered, generation) if generation else Converted(ordered)
-    deliver(
+    word = among("--to", to, tuple(GENERATIONS))
+    hosts = _hosts_of(inventory, hccn_conf or ())
+    whole = conversion.in_order(_gathered((table, *(file or ())), hosts), wanted_order)
+    converted = conversion.convert(whole, GENERATIONS[word]) if word else Converted(whole)
+    _deliver(
         converted.table,
         Screen(json_mode=json),
         output=output,
@@ -325,39 +250,85 @@ def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
     if hosts:
         if len(names) > 1:
             raise UsageError("--file: cannot be used with a hostfile; leave it out")
-        return from_hostfile(text_of(names[0]), names[0], hosts)
+        return conversion.from_hostfile(text_of(names[0]), names[0], hosts)
     for name in names:
-        if is_hostfile(text_of(name)):
+        if conversion.is_hostfile(text_of(name)):
             wanted = "--inventory FILE, or --hccn-conf HOST=FILE for each"
             raise UsageError(f"{name}: is a hostfile; state the devices of its hosts: {wanted}")
     tables = [table_of(read(name)) for name in names]
-    return tables[0] if len(tables) == 1 else merge(tables)
+    return tables[0] if len(tables) == 1 else conversion.merge(tables)
 
 
-def _hosts_in(words: Sequence[str]) -> dict[str, Host]:
-    """Read the hosts from --hccn-conf."""
-    hosts = {}
-    for word in words:
-        host, equals, path = word.partition("=")
+def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, Host]:
+    """Return the nodes of --inventory by name, address and server id, and those of --hccn-conf."""
+    hosts: dict[str, Host] = {}
+    if inventory is not None:
+        cluster, found = _queried_cluster(inventory)
+        for node in cluster.nodes:
+            host = Host(node.server_id, dict(devices_of(node, found[node.name])))
+            names = (node.name, node.address, node.cluster_address, node.server_id)
+            hosts |= dict.fromkeys(names, host)
+    for word in hccn_conf:
+        name, equals, path = word.partition("=")
         if not equals:
             raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
         try:
-            conf = hccn_conf_parser(text_of(path))
+            hosts[name] = Host(name, hccn_conf_parser(text_of(path)).addresses)
         except NotUnderstoodError as error:
             raise RankTableError(f"{path}: could not be read: {error}") from None
-        hosts[host] = Host(host, conf.addresses)
     return hosts
 
 
-def _hosts_of(inventory: str) -> dict[str, Host]:
-    """Return the nodes of a cluster by name, addresses and server id."""
-    cluster, found = queried_cluster(inventory)
-    hosts: dict[str, Host] = {}
-    for node in cluster.nodes:
-        host = Host(node.server_id, dict(devices_of(node, found[node.name])))
-        names = (node.name, node.address, node.cluster_address, node.server_id)
-        hosts |= dict.fromkeys(names, host)
-    return hosts
+def _deliver(
+    table: Table,
+    screen: Screen,
+    *,
+    output: str | None,
+    product: Product | None,
+    job: Job | None = None,
+    force: bool,
+    left_out: Sequence[str] = (),
+) -> None:
+    """Write or print the table; problems go to standard error.
+
+    Raises:
+        AscendbootError: HCCL would refuse it; nothing is written.
+        UsageError: the file exists with other contents.
+    """
+    try:
+        text = table.to_json()
+        source = from_text("the new table", text)
+    except RecursionError:
+        raise UsageError("the table: an unknown member is nested too deeply") from None
+    if output is not None:
+        source = replace(source, absolute=str(Path(output).absolute()))
+    problems = validate_table(source, product=product, job=job)
+    for problem in problems:
+        screen.error(f"the new table: {sentence(problem)}")
+    if any(problem.level == "error" for problem in problems):
+        raise AscendbootError("the new table is refused and was not written")
+    if left_out:
+        screen.error(f"left out, because the new generation cannot hold it: {', '.join(left_out)}")
+    if output is not None:
+        _write(Path(output), text, force=force)
+    if screen.json_mode:
+        screen.json({"output": output, "left_out": list(left_out), "table": json.loads(text)})
+    elif output is None:
+        screen.text(text.removesuffix("\n"))
+    else:
+        screen.say(f"{output}: written, {counted(table.world_size, 'rank')}")
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    if path.exists() and not force:
+        if not path.is_file() or path.read_bytes() != text.encode():
+            raise UsageError(
+                f"{path}: could not be written: it exists with other contents; choose another "
+                "name, or use --force"
+            )
+        return
+    write_text(path, text)
+    path.chmod(0o644)
 
 
 @verb(
@@ -402,17 +373,13 @@ def validate(
     names = (table, *(file or ()))
     servers = None
     if inventory is not None:
-        wanted_product, servers = _cluster_of(inventory, wanted_product)
-    results = [
-        check_file(
-            name,
-            product=wanted_product,
-            job=wanted_job,
-            intra_roce=intra_roce,
-            servers=servers,
-        )
-        for name in names
-    ]
+        cluster, found = _queried_cluster(inventory)
+        wanted_product = wanted_product or _product_among(cluster, found)
+        servers = servers_seen(cluster, found)
+    checked = partial(
+        check_file, product=wanted_product, job=wanted_job, intra_roce=intra_roce, servers=servers
+    )
+    results = [checked(name) for name in names]
     code = max(result.exit_code for result in results)
     screen = Screen(json_mode=json)
     for result in results if not json else ():
@@ -471,12 +438,88 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     end(screen, code, document if json else None)
 
 
+def _queried_cluster(inventory: str) -> tuple[Cluster, Mapping[str, NodeFacts]]:
+    """Read an inventory and query the NPUs of its nodes.
+
+    Raises:
+        AscendbootError: there is no such cluster, or some nodes could not be queried.
+    """
+    call = Call(inventory, int(FORKS), json=True)  # standard output is for the result
+    cluster = call.cluster()
+    with call.session("ranktable", cluster, reads=True) as session:
+        return cluster, _query_npus(session, cluster.nodes)
+
+
+def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFacts]:
+    """Query the NPUs of all nodes in parallel, on their host sides.
+
+    Raises:
+        AscendbootError: some nodes do not answer, or could not be queried.
+    """
+    hosts, lost = session.connect_hosts_to_look(nodes)
+    errors: dict[str, AscendbootError] = dict(lost)
+
+    def of_node(node: Node) -> NodeFacts:
+        known = queries(session.cluster, node)
+        npu_queries = {name: known[name] for name in _NPU_QUERIES if name in known}
+        return NodeFacts.from_answers(node.name, query(hosts[node.name], npu_queries))
+
+    found: dict[str, NodeFacts] = {}
+    if not errors:
+        for name, facts in for_each(nodes, of_node, forks=session.forks).items():
+            if isinstance(facts, NodeFacts):
+                found[name] = facts
+            else:
+                errors[name] = facts
+    if errors:
+        is_lost = any(isinstance(error, UnreachableError) for error in errors.values())
+        kind = _NodesUnreachableError if is_lost else AscendbootError
+        raise kind(*map(str, errors.values()))
+    return found
+
+
+class _NodesUnreachableError(AscendbootError):
+    """Some nodes do not answer; the text names each."""
+
+    exit_code = UnreachableError.exit_code
+
+
+def _product_among(cluster: Cluster, found: Mapping[str, NodeFacts]) -> Product | None:
+    """Return the product from the inventory, otherwise from the NPUs; None if unknown.
+
+    Raises:
+        AscendbootError: nodes have NPUs of different products.
+    """
+    known = sorted({product for product in products(cluster, found).values() if product})
+    if len(known) > 1:
+        raise AscendbootError(
+            f"the nodes have NPUs of different products: {' and '.join(known)}; a rank table is "
+            "for one product; select its nodes with --nodes"
+        )
+    return known[0] if known else None
+
+
+def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, ServerState]:
+    """Return the queried devices by the server id that rank tables use."""
+    servers = {}
+    for node in cluster.nodes:
+        if node.name not in found:
+            continue
+        facts = found[node.name]
+        npus, conf, places = value_of(facts.npus), value_of(facts.hccn_conf), places_of(facts)
+        networks = {n.device_id: n.device_ip for n in value_of(facts.device_networks) or ()}
+        devices = {
+            npu.device_id: DeviceState(
+                device_ip=networks.get(npu.device_id),
+                in_conf=conf.addresses.get(npu.device_id) if conf else None,
+                super_device_id=places[npu.device_id].super_device_id
+                if npu.device_id in places
+                else None,
+            )
+            for npu in (npus.npus if npus else ())
+        }
+        servers[node.server_id] = ServerState(node.name, devices, level_places(facts))
+    return servers
+
+
 collection = Collection("ranktable", validate, write, convert, diff, show)
-
-
-def _cluster_of(
-    inventory: str, product: Product | None
-) -> tuple[Product | None, Mapping[str, ServerState]]:
-    """Return the product, by default that of the cluster's NPUs, and the cluster's devices."""
-    cluster, found = queried_cluster(inventory)
-    return product or product_among(cluster, found), servers_seen(cluster, found)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from invoke.exceptions import Exit
 
 from ascendboot.cli.common import end, on_interrupt
-from ascendboot.cli.progress import BREAK_LOCK_HELP, OnScreen, left_nodes, locks_of
 from ascendboot.cli.session import Session
-from ascendboot.cli.setup import walk_setup
+from ascendboot.cli.setup import BREAK_LOCK_HELP, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
@@ -164,7 +163,7 @@ def _take_back(
     promise = "waiting for running commands; press Ctrl-C again to abort"
     with on_interrupt(interrupted.set, screen, promise):
         walk = Reset(
-            Progress(target, OnScreen(screen), interrupted, session.forks),
+            Progress(target, screen, interrupted, session.forks),
             here=here,
             locks=locks_of(session, breaks=break_lock),
             former=session.former,

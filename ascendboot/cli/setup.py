@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from contextlib import nullcontext
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, on_interrupt
-from ascendboot.cli.progress import BREAK_LOCK_HELP, locks_of, survey_of
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, plan_setup
+from ascendboot.setup.ca import CaKeys
+from ascendboot.setup.context import Templates
+from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
-from ascendboot.setup.record import setup_record
-from ascendboot.setup.results import Stopped
+from ascendboot.setup.record import node_of, reach_of, setup_record
+from ascendboot.setup.results import Progress, Stopped
+from ascendboot.setup.survey import Survey
+from ascendboot.state import State, whoami
+from ascendboot.templates import installed_templates
+from ascendboot.transport.guard import Fence
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.console.screen import Screen
+    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.setup.cluster_plan import ClusterFacts
+    from ascendboot.setup.sync import CodeSender
 
+BREAK_LOCK_HELP = (
+    "Take the cluster's lock from the setup or reset that holds it, and show its holder"
+)
 CHANGES_WAIT = 3
 
 
@@ -122,3 +137,86 @@ def walk_setup(
             for accepted in session.accepted:
                 screen.say(f"{accepted.node}: accepted the new host key {accepted.fingerprint}")
         return survey.progress.report(run.run_id)
+
+
+def locks_of(session: Session, *, breaks: bool) -> Locks:
+    """Create the cluster's lock for this run; the session then writes only while it holds it."""
+    found = locks(session.cluster.name, f"run {session.run.run_id} of {whoami()}", breaks=breaks)
+    session.fence = Fence(found.on_host.command, found.still_held, LEASE_S)
+    return found
+
+
+def survey_of(
+    session: Session,
+    screen: Screen,
+    interrupted: threading.Event,
+    *,
+    sender: CodeSender | None,
+    locks: Locks | None = None,
+    take_over: bool = False,
+    rekeys: bool = False,
+) -> Survey:
+    """Build the survey of a session's cluster; without locks it is read-only."""
+    state, cluster = session.state, session.cluster
+    ca = CaKeys(state.authority(cluster.name), cluster.name)
+    needs_ca = cluster.trust == "ca"
+
+    def before_writing(facts: ClusterFacts) -> tuple[Authority | None, Control]:
+        nodes = (*left_nodes(state, cluster), *cluster.nodes)
+        state.remember_nodes(cluster.name, {n.name: reach_of(n) for n in nodes})
+        if rekeys:
+            # Old certificates and the old key become invalid. The old ones are recorded first, in
+            # case the run is aborted.
+            key = facts.installed[cluster.primary_name].cluster_key
+            if key is not None:
+                state.add_control_key(cluster.name, f"key:{fingerprint(key)}")
+            if needs_ca and (former := ca.look()):
+                state.add_control_key(cluster.name, fingerprint(former.host))
+                ca.renew()
+        return ca.ensure() if needs_ca else None, _control_of(session, ca, creates=True)
+
+    return Survey(
+        progress=Progress(cluster, screen, interrupted, session.forks),
+        templates=Templates(installed_templates()),
+        former=session.former,
+        authority=ca.look() if needs_ca else None,
+        sender=sender,
+        locks=locks,
+        before_writing=before_writing if locks else None,
+        control=_control_of(session, ca, creates=locks is not None),
+        take_over=take_over,
+        rekeys=rekeys,
+        left=left_nodes(state, cluster),
+    )
+
+
+def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
+    """Return nodes that were set up from here and removed from the inventory.
+
+    A renamed node does not count as removed.
+    """
+    names = {node.name for node in cluster.nodes}
+    places = {(node.address, node.ssh.port) for node in cluster.nodes}
+    known = [node_of(name, reach) for name, reach in state.nodes(cluster.name).items()]
+    return tuple(
+        node
+        for node in known
+        if node.name not in names and (node.address, node.ssh.port) not in places
+    )
+
+
+def _control_of(session: Session, ca: CaKeys, *, creates: bool) -> Control:
+    """Return this control folder as nodes record it; `creates` makes an id if it has none."""
+    state, cluster = session.state, session.cluster
+    known = state.control_keys(cluster.name)
+    own = next((key for key in known if key.startswith("id:")), "")
+    if not own and creates and cluster.trust == "pinned":
+        own = f"id:{secrets.token_hex(16)}"
+        state.add_control_key(cluster.name, own)
+    return Control(
+        by=whoami(),
+        folder=str(state.root),
+        now=f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%MZ}",
+        known=frozenset((*known, own, *ca.known_as())),
+        id=own,
+    )

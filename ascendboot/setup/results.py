@@ -192,11 +192,11 @@ T = TypeVar("T")
 class ProgressListener(Protocol):
     """Receives the progress of every phase."""
 
-    def phase_begins(self, title: str) -> None:
+    def working(self, title: str) -> None:
         """A phase begins."""
         ...
 
-    def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
+    def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """All results of one phase, in inventory order."""
         ...
 
@@ -223,7 +223,7 @@ class Progress:
         """
         if self.interrupted.is_set():
             raise Stopped
-        self.listener.phase_begins(title)
+        self.listener.working(title)
 
     def end(self, title: str, results: Sequence[StepResult]) -> None:
         """Keep the results of a phase, and show them, without the cluster's secrets."""
@@ -234,7 +234,7 @@ class Progress:
                 for r in results
             ]
         self.results.extend(results)
-        self.listener.phase_done(title, results)
+        self.listener.phase(title, results)
 
     def for_each(
         self, names: Container[str], work: Callable[[Node], T]

@@ -233,7 +233,7 @@ class Survey:
 
     def _reach(self, connect: Connect) -> Mapping[str, HostSide]:
         """The host sides of all nodes that can be reached."""
-        self.progress.listener.phase_begins(REACH)
+        self.progress.listener.working(REACH)
         began = time.monotonic()
         hosts, errors = connect(self.cluster.nodes)
         took = time.monotonic() - began

@@ -183,10 +183,10 @@ class Simulation:
         """Other answers from one node."""
         self.facts[node] = replace(self.facts[node], **facts)
 
-    def phase_begins(self, title: str) -> None:
+    def working(self, title: str) -> None:
         """Listen to a walk."""
 
-    def phase_done(self, title: str, results: Sequence[StepResult]) -> None:
+    def phase(self, title: str, results: Sequence[StepResult]) -> None:
         """Listen to a walk."""
         self.shown.append(title)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ascendboot.checks.rank_table import made_table
-from ascendboot.cli.progress import servers_seen
+from ascendboot.cli.ranktable import servers_seen
 from ascendboot.ranktable.check import DeviceState, ServerState, against
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
