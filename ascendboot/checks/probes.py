@@ -14,78 +14,23 @@ from ascendboot.facts.derive import devices_of, places_of, product_of
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of
-from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, value_of
+from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, read_script, value_of
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.facts.parsers.hccn_tool import Ping
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import Command, Result
 
-_GIVEN_OUT: Final = 40000
+_EPHEMERAL: Final = 40000
 """Inside Linux's default range of ephemeral ports."""
-_FIRST_OF_RANKS: Final = "1024"
-"""Open MPI 4.1.4: each rank takes the first one that is free from here on."""
-
+_FIRST_OF_RANKS: Final = 1024
+"""Open MPI 4.1.4: each rank takes the first port that is free from here on."""
 _DAEMONS_OF_MPIRUN: Final = 64
 """Open MPI 4.1 (routed radix): so many daemons talk to mpirun alone, further ones through these."""
-
-
-@dataclass(frozen=True)
-class RequiredPort:
-    """A port of a node that is tried."""
-
-    port: int
-    use: str
-    """What needs it."""
-    is_open: bool = False
-    """Whether the cluster's sshd listens there now."""
-
-
-def required_ports(
-    cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node
-) -> Iterator[RequiredPort]:
-    """Ports that a job needs on a node, without the cluster's sshd; one port of each range."""
-    for ports in ports_of_hccl(cluster, node)[:1]:
-        yield RequiredPort(ports[0], "HCCL")
-    if not needs_openmpi(cluster, facts):
-        yield RequiredPort(_given_out(facts[node.name]), "gloo")
-        return
-    if node.name == cluster.primary_name or len(cluster.nodes) > _DAEMONS_OF_MPIRUN + 1:
-        yield RequiredPort(_of_daemons(cluster) or _given_out(facts[node.name]), "Open MPI")
-    first = _parameter(cluster.mpi_args, "btl_tcp_port_min_v4") or cluster.env_of(node).get(
-        "OMPI_MCA_btl_tcp_port_min_v4", _FIRST_OF_RANKS
-    )
-    yield RequiredPort(_first_number(first) or int(_FIRST_OF_RANKS), "Open MPI's ranks")
-
-
-def _of_daemons(cluster: Cluster) -> int | None:
-    """The first port that mpirun gives its daemons; it does not see a node's own variables."""
-    name = "oob_tcp_dynamic_ipv4_ports"
-    stated = _parameter(cluster.mpi_args, name) or cluster.env.get(f"OMPI_MCA_{name}", "")
-    return _first_number(stated)
-
-
-def _given_out(facts: NodeFacts) -> int:
-    kernel = value_of(facts.kernel_ports)
-    if kernel is None or kernel.first <= _GIVEN_OUT <= kernel.last:
-        return _GIVEN_OUT
-    return kernel.first
-
-
-def _parameter(words: Sequence[str], name: str) -> str:
-    """The value of one of Open MPI's parameters among words for mpirun; empty: not stated."""
-    following = (word for before, word in pairwise(words) if before == name)
-    return next(following, "")
-
-
-def _first_number(text: str) -> int | None:
-    found = re.match(r"[0-9]{1,5}", text)
-    return int(found[0]) if found else None
-
 
 Coverage: TypeAlias = Literal["once", "ring", "all-pairs"]
 """`once`: each device pings one of the next node; `ring`: also one of the node before; both with
@@ -108,17 +53,14 @@ class Npu:
         return f"device {self.device_id} of {self.node} ({self.address})"
 
 
-PingCommand: TypeAlias = Literal["ping", "hccs_ping"]
-"""What hccn_tool calls it: over the devices' network, or over the fabric of a super pod (A3)."""
-
-
 @dataclass(frozen=True)
 class PingProbe:
     """A ping from a device to an address of a device of another node."""
 
     source: Npu
     target: Npu
-    command: PingCommand = "ping"
+    command: Literal["ping", "hccs_ping"] = "ping"
+    """What hccn_tool calls it: over the devices' network, or over a super pod's fabric (A3)."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +83,7 @@ class NodeProbes:
     pings: tuple[PingProbe, ...] = ()
     tcp: tuple[TcpProbe, ...] = ()
     failed_pings_are_errors: bool = True
-    """False on A3 where super pods are not known: inside one of them devices reach each other
+    """False on A3 if super pods are not known: inside one of them devices reach each other
     without the network of the plain pings."""
 
 
@@ -157,22 +99,46 @@ def probes_of(
     `ssh_ports` holds the nodes on which the cluster's own sshd runs, with its port.
     """
     nodes = [node for node in cluster.nodes if node.name in facts]
-    devices = {node.name: _devices(node, facts[node.name]) for node in nodes}
+    found = {node.name: _devices(node, facts[node.name]) for node in nodes}
+    devices = {name: of_node for name, of_node in found.items() if of_node}
     tcp = _tcp_probes(cluster, nodes, facts, coverage, ssh_ports)
-    names = [name for name in devices if devices[name]]
-    pods_known = all(d.super_pod is not None for name in names for d in devices[name])
+    pods_known = all(d.super_pod is not None for of_node in devices.values() for d in of_node)
     return {
         node.name: NodeProbes(
-            pings=tuple(_pings(cluster.name, names, node.name, devices, coverage)),
+            pings=tuple(_pings(cluster.name, node.name, devices, coverage)),
             tcp=tuple(probe for probe in tcp if probe.source == node.name),
-            failed_pings_are_errors=pods_known or not _is_a3(cluster, facts[node.name]),
+            failed_pings_are_errors=pods_known
+            or "a3" not in (cluster.product, product_of(facts[node.name])),
         )
         for node in nodes
     }
 
 
-def _is_a3(cluster: Cluster, facts: NodeFacts) -> bool:
-    return "a3" in (cluster.product, product_of(facts))
+def _required_ports(
+    cluster: Cluster, facts: Mapping[str, NodeFacts], node: Node
+) -> Iterator[tuple[int, str]]:
+    """Ports that a job needs on a node, and for what; one port of each range."""
+    for ports in ports_of_hccl(cluster, node)[:1]:
+        yield ports[0], "HCCL"
+    kernel, ephemeral = value_of(facts[node.name].kernel_ports), _EPHEMERAL
+    if kernel is not None and not kernel.first <= _EPHEMERAL <= kernel.last:
+        ephemeral = kernel.first
+    if not needs_openmpi(cluster, facts):
+        yield ephemeral, "gloo"
+        return
+    if node.name == cluster.primary_name or len(cluster.nodes) > _DAEMONS_OF_MPIRUN + 1:
+        # mpirun does not see a node's own variables
+        yield _mpi_port(cluster, "oob_tcp_dynamic_ipv4_ports", cluster.env) or ephemeral, "Open MPI"
+    first = _mpi_port(cluster, "btl_tcp_port_min_v4", cluster.env_of(node))
+    yield first or _FIRST_OF_RANKS, "Open MPI's ranks"
+
+
+def _mpi_port(cluster: Cluster, name: str, env: Mapping[str, str]) -> int | None:
+    """The first port in a parameter of Open MPI, from words for mpirun or a variable."""
+    following = (word for before, word in pairwise(cluster.mpi_args) if before == name)
+    stated = next(following, "") or env.get(f"OMPI_MCA_{name}", "")
+    number = re.match(r"[0-9]{1,5}", stated)
+    return int(number[0]) if number else None
 
 
 @dataclass(frozen=True)
@@ -186,7 +152,7 @@ class _Device:
     super_pod: int | None
 
     def to(self, other: _Device) -> PingProbe | None:
-        """The ping to a device of another node; None where no way leads there."""
+        """The ping to a device of another node; None if no way leads there."""
         if self.vnic and other.vnic and self.super_pod == other.super_pod is not None:
             return PingProbe(self._at(self.vnic), other._at(other.vnic), "hccs_ping")
         if self.address and other.address:
@@ -198,40 +164,30 @@ class _Device:
 
 
 def _devices(node: Node, facts: NodeFacts) -> tuple[_Device, ...]:
-    """Without IPv6 addresses: no document says how hccn_tool pings those."""
+    """Without IPv6 addresses: no document states how hccn_tool pings those."""
     if facts.stated:
         return ()  # its tools cannot be read
     networks = value_of(facts.device_networks) or ()
     vnics = {network.device_id: value_of(network.vnic) for network in networks}
     pods = {device_id: place.super_pod_id for device_id, place in places_of(facts).items()}
     found = (
-        _Device(
-            node.name,
-            device_id,
-            "" if ":" in address else address,
-            vnics.get(device_id),
-            pods.get(device_id),
-        )
-        for device_id, addresses in devices_of(node, facts)
+        _Device(node.name, id_, "" if ":" in address else address, vnics.get(id_), pods.get(id_))
+        for id_, addresses in devices_of(node, facts)
         for address in (addresses or "").split(",")
     )
     return tuple(device for device in found if device.address or device.vnic)
 
 
 def _pings(
-    seed: str,
-    names: Sequence[str],
-    name: str,
-    devices: Mapping[str, tuple[_Device, ...]],
-    coverage: Coverage,
+    seed: str, name: str, devices: Mapping[str, tuple[_Device, ...]], coverage: Coverage
 ) -> Iterator[PingProbe]:
-    """Without doubles; none where no other node has a device with an address."""
-    if name not in names or len(names) == 1:
+    """Without doubles; none if no other node has a device with an address."""
+    if name not in devices or len(devices) == 1:
         return
-    mine = devices[name]
+    mine, names = devices[name], list(devices)
     others = [device for other in names if other != name for device in devices[other]]
     if coverage == "all-pairs":
-        yield from _without_none(source.to(target) for source in mine for target in others)
+        yield from filter(None, (source.to(target) for source in mine for target in others))
         return
     place = names.index(name)
     after, before = devices[names[(place + 1) % len(names)]], devices[names[place - 1]]
@@ -239,7 +195,7 @@ def _pings(
     if coverage == "ring":
         # one device further on: with two nodes both neighbours are the same
         wanted += [source.to(before[(i + 1) % len(before)]) for i, source in enumerate(mine)]
-    chosen = dict.fromkeys(_without_none(wanted))
+    chosen = dict.fromkeys(filter(None, wanted))
     enough = min(len(chosen) + _SAMPLES[coverage], len(mine) * len(others))
     chance = random.Random(f"{seed} {name}")  # noqa: S311 - the same again next time, no secret
     for _ in range(_DRAWS):
@@ -251,10 +207,6 @@ def _pings(
     yield from chosen
 
 
-def _without_none(pings: Iterable[PingProbe | None]) -> Iterator[PingProbe]:
-    return (ping for ping in pings if ping is not None)
-
-
 def _tcp_probes(
     cluster: Cluster,
     nodes: Sequence[Node],
@@ -262,37 +214,22 @@ def _tcp_probes(
     coverage: Coverage,
     ssh_ports: Mapping[str, int],
 ) -> list[TcpProbe]:
-    of_jobs = {node.name: tuple(required_ports(cluster, facts, node)) for node in nodes}
-    ours = {
-        name: RequiredPort(port, "the cluster's sshd", is_open=True)
-        for name, port in ssh_ports.items()
-    }
-    return [
-        TcpProbe(
-            source.name,
-            target.name,
-            target.cluster_address,
-            required.port,
-            required.use,
-            required.is_open,
-        )
-        for source, target in _pairs(cluster, nodes, coverage)
-        for required in (*filter(None, (ours.get(target.name),)), *of_jobs[target.name])
-    ]
-
-
-def _pairs(cluster: Cluster, nodes: Sequence[Node], coverage: Coverage) -> list[tuple[Node, Node]]:
-    """Everyone and the primary both ways, and a ring; or all pairs."""
+    """To and from the primary, and around a ring; or all pairs."""
+    ports = {node.name: tuple(_required_ports(cluster, facts, node)) for node in nodes}
     names = [node.name for node in nodes]
-    pairs = [(source, target) for source in nodes for target in nodes if source != target]
-    if coverage == "all-pairs":
-        return pairs
     ring = set(zip(names, (*names[1:], *names[:1]), strict=True))
-    return [
-        (source, target)
-        for source, target in pairs
-        if cluster.primary_name in (source.name, target.name) or (source.name, target.name) in ring
-    ]
+    found = []
+    for source in names:
+        for target in nodes:
+            pair, to = (source, target.name), (source, target.name, target.cluster_address)
+            is_wanted = coverage == "all-pairs" or cluster.primary_name in pair or pair in ring
+            if source == target.name or not is_wanted:
+                continue
+            if target.name in ssh_ports:
+                port = ssh_ports[target.name]
+                found.append(TcpProbe(*to, port, "the cluster's sshd", is_open=True))
+            found += [TcpProbe(*to, port, use) for port, use in ports[target.name]]
+    return found
 
 
 TCP_TIMEOUT_S = 3
@@ -324,22 +261,21 @@ def probe_command(probes: NodeProbes) -> Command:
 
     It ends in time: after about two seconds for each ping the rest is left out.
     """
-    pings = [
+    lines = [
         f"{ping.command} {number} {ping.source.device_id} {ping.target.address}\n"
         for number, ping in enumerate(probes.pings)
     ]
-    tcp = [
+    lines += [
         f"tcp {number} {probe.address} {probe.port}\n" for number, probe in enumerate(probes.tcp)
     ]
-    pings_s = 30 + 2 * len(pings)
-    tcp_s = 5 + TCP_TIMEOUT_S * (1 + len(tcp) // _AT_ONCE)
-    text = script("checks-probes.sh", limit=TCP_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE)
-    return Command(
-        argv=("bash", "-c", text, "ascendboot", str(pings_s)),
+    pings_s = 30 + 2 * len(probes.pings)
+    tcp_s = 5 + TCP_TIMEOUT_S * (1 + len(probes.tcp) // _AT_ONCE)
+    return read_script(
+        script("checks-probes.sh", limit=TCP_TIMEOUT_S, call_limit=CALL_TIMEOUT_S, jobs=_AT_ONCE),
+        str(pings_s),
         purpose="try the network",
-        effect=Effect.READ,
         timeout_s=30.0 + max(pings_s, tcp_s),
-        stdin="".join([*pings, *tcp]).encode(),
+        stdin="".join(lines).encode(),
     )
 
 
@@ -352,29 +288,25 @@ def read_probes(probes: NodeProbes, result: Result) -> ProbeResults:
     """
     sections = Sections(result, _TOOL)
     found = attempt("ping from the NPUs", lambda: sections.text("hccn_tool"))
+    tcp = {}
+    for line in lines_of(sections.text("tcp")):
+        match = _TCP_LINE.fullmatch(line.text)
+        if match is None or int(match[1]) >= len(probes.tcp):
+            raise NotUnderstoodError(_TOOL, line.number, line.text, "NUMBER EXIT_CODE REASON")
+        tcp[probes.tcp[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
     return ProbeResults(
         pings={
-            ping: _pinged(ping, sections[f"ping/{number}"])
+            ping: _ping_result(ping, sections[f"ping/{number}"])
             for number, ping in enumerate(probes.pings)
             if f"ping/{number}" in sections
         },
-        tcp=_tcp_results(probes, sections.text("tcp")),
+        tcp=tcp,
         trouble=found if isinstance(found, Unanswered) else None,
     )
 
 
-def _pinged(ping: PingProbe, section: Section) -> Answer[Ping]:
+def _ping_result(ping: PingProbe, section: Section) -> Answer[Ping]:
     tool = f"hccn_tool -i {ping.source.device_id} -{ping.command} -g address {ping.target.address}"
     return attempt(
         f"ping {ping.target}", lambda: hccn_tool.parse_ping(hccn_tool_output(section, tool), tool)
     )
-
-
-def _tcp_results(probes: NodeProbes, text: str) -> dict[TcpProbe, TcpResult]:
-    found = {}
-    for line in lines_of(text):
-        match = _TCP_LINE.fullmatch(line.text)
-        if match is None or int(match[1]) >= len(probes.tcp):
-            raise NotUnderstoodError(_TOOL, line.number, line.text, "NUMBER EXIT_CODE REASON")
-        found[probes.tcp[int(match[1])]] = TcpResult(int(match[2]), match[3].strip())
-    return found
