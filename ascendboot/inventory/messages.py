@@ -28,14 +28,14 @@ Shape: TypeAlias = "dict[str, Any]"
 
 
 class _WithoutNull(GenerateJsonSchema):
-    """A key that is left out is None in our model; in the file it is never null."""
+    """Without nulls and empty defaults: a key that is left out stands nowhere in the file."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         made = super().default_schema(schema)
-        if made.get("default", ...) is None:
+        if isinstance(made.get("default"), (dict, list)) or made.get("default", 0) in (None, ""):
             del made["default"]
         return made
 

@@ -58,11 +58,6 @@ class Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
-def nothing() -> list[str]:
-    """An empty list; of a function in Python, other than of `list`, the signature is known."""
-    return []
-
-
 def unset(default: str, example: object, description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
     """A key that may be left out; `default` says in words what holds then."""
     return Field(
@@ -70,6 +65,13 @@ def unset(default: str, example: object, description: str) -> Any:  # noqa: ANN4
         description=description,
         examples=[example],
         json_schema_extra={"x-default": default},
+    )
+
+
+def key(default: object, example: object, description: str, **schema: Any) -> Any:  # noqa: ANN401
+    """A key with a default; `schema` adds to its JSON schema."""
+    return Field(
+        default=default, description=description, examples=[example], json_schema_extra={**schema}
     )
 
 
@@ -130,9 +132,7 @@ class NodeKeys(Keys):
         "The node's server_id in the rank table; unique, kept as written. Takes a range.",
     )
     user: User | None = unset("your login name, as with ssh", "root", "The login name on the node.")
-    port: Port = Field(
-        default=22, description="The port of the node's own SSH server.", examples=[2222]
-    )
+    port: Port = key(22, 2222, "The port of the node's own SSH server.")
     identity: PathHere | None = unset(
         "the keys and the agent that ssh uses",
         "~/.ssh/id_ed25519",
@@ -158,11 +158,10 @@ class NodeKeys(Keys):
     )
     engine: Annotated[
         Literal["auto", "docker", "podman"], Kind(choice("auto", "docker", "podman"))
-    ] = Field(
-        default="auto",
-        description="What runs the container; auto: docker if it has one of that name, else "
-        "podman.",
-        examples=["podman"],
+    ] = key(
+        "auto",
+        "podman",
+        "What runs the container; auto: docker if it has one of that name, else podman.",
     )
     devices: Devices | None = unset(
         "all that the node has",
@@ -178,13 +177,13 @@ class NodeKeys(Keys):
     leaf: Line | None = unset(
         "not stated", "leaf-1", "The leaf switch to which the node is connected."
     )
-    env: Environment = Field(
-        default_factory=dict,
-        description="Environment variables of the ranks of this node alone. They count before the "
+    env: Environment = key(
+        {},
+        {"HCCL_SOCKET_IFNAME": "eth1"},
+        "Environment variables of the ranks of this node alone. They count before the "
         "inventory's own `env` and `hccl`, variable by variable, and variables of HCCL may stand "
         "here too.",
-        examples=[{"HCCL_SOCKET_IFNAME": "eth1"}],
-        json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
+        propertyNames={"pattern": ENV_NAME},
     )
     groups: Annotated[list[Name], Kind("a list of group names")] | None = unset(
         "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."
@@ -202,24 +201,24 @@ class SshKeys(Keys):
         Annotated[Literal["auto"], Tag(f"{TAG}word")] | Annotated[Port, Tag(f"{TAG}number")],
         by_type(word=str, number=int),
         Kind("auto or a whole number from 1 to 65535"),
-    ] = Field(
-        default="auto",
-        description="The port of the cluster's own sshd, the same on all nodes; auto: one that "
+    ] = key(
+        "auto",
+        7722,
+        "The port of the cluster's own sshd, the same on all nodes; auto: one that "
         "is free on all of them.",
-        examples=[7722],
     )
-    via: Annotated[Literal["sshd", "engine"], Kind(choice("sshd", "engine"))] = Field(
-        default="sshd",
-        description="How nodes reach each other's containers: sshd: the cluster's own sshd runs "
+    via: Annotated[Literal["sshd", "engine"], Kind(choice("sshd", "engine"))] = key(
+        "sshd",
+        "engine",
+        "How nodes reach each other's containers: sshd: the cluster's own sshd runs "
         "in them; engine: it runs on the host and lets logins into the container alone, by "
         "`docker exec`, so that no image needs an OpenSSH server.",
-        examples=["engine"],
     )
-    trust: Annotated[Literal["ca", "pinned"], Kind(choice("ca", "pinned"))] = Field(
-        default="ca",
-        description="How nodes know each other: ca: by certificates that two keys on the "
+    trust: Annotated[Literal["ca", "pinned"], Kind(choice("ca", "pinned"))] = key(
+        "ca",
+        "pinned",
+        "How nodes know each other: ca: by certificates that two keys on the "
         "operator's side sign; pinned: by host keys read over the authenticated session.",
-        examples=["pinned"],
     )
 
 
@@ -245,35 +244,33 @@ class ResourceKeys(Keys):
         "A rank table of yours, used as it is; a path from the folder in which ascendboot is "
         "called. It decides which devices take part, in which order.",
     )
-    chief_port: ChiefPort = Field(
-        default=CHIEF_PORT,
-        description="The port of the primary where ranks meet in the modes no-rank-table and "
+    chief_port: ChiefPort = key(
+        CHIEF_PORT,
+        CHIEF_PORT,
+        "The port of the primary where ranks meet in the modes no-rank-table and "
         "root-info, and under torchrun.",
-        examples=[CHIEF_PORT],
     )
-    chief_device: DeviceId = Field(
-        default=0,
-        description="The primary's device that leads them in that mode, by its logic id.",
-        examples=[0],
+    chief_device: DeviceId = key(
+        0, 0, "The primary's device that leads them in that mode, by its logic id."
     )
 
 
 class LauncherKeys(Keys):
     """Keys of the program that starts the ranks."""
 
-    kind: Annotated[LauncherKind, Kind(choice(*get_args(LauncherKind)))] = Field(
-        default="auto",
-        description="mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
+    kind: Annotated[LauncherKind, Kind(choice(*get_args(LauncherKind)))] = key(
+        "auto",
+        "mpirun",
+        "mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
         "without Open MPI; auto: with `resources.mode: root-info` torchrun if `code.python` has "
         "torch on every node, else mpirun; with the other modes horovodrun if it works beside "
         "`code.python` on the primary and all nodes have Horovod, else mpirun.",
-        examples=["mpirun"],
     )
-    mpi_args: Annotated[list[Word], Kind("a list of words")] = Field(
-        default_factory=nothing,
-        description="More words for mpirun's command line, also under horovodrun. What ascendboot "
+    mpi_args: Annotated[list[Word], Kind("a list of words")] = key(
+        [],
+        ["--mca", "btl_tcp_links", "2"],
+        "More words for mpirun's command line, also under horovodrun. What ascendboot "
         "or horovodrun sets itself is refused.",
-        examples=[["--mca", "btl_tcp_links", "2"]],
     )
 
 
@@ -291,28 +288,26 @@ class CodeKeys(Keys):
         "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
         "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
     )
-    exclude: Annotated[list[Pattern], Kind("a list of patterns")] = Field(
-        default_factory=nothing,
-        description="What below `path` and `source` is no code, such as data and results: names, "
+    exclude: Annotated[list[Pattern], Kind("a list of patterns")] = key(
+        [],
+        ["*.log", "data", "out/*.ckpt"],
+        "What below `path` and `source` is no code, such as data and results: names, "
         "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
-        examples=[["*.log", "data", "out/*.ckpt"]],
     )
-    python: Program = Field(
-        default="python3",
-        description="The interpreter that runs the ranks.",
-        examples=["/usr/local/bin/python3.10"],
+    python: Program = key(
+        "python3", "/usr/local/bin/python3.10", "The interpreter that runs the ranks."
     )
 
 
 class LogKeys(Keys):
     """Keys of what ranks print."""
 
-    max_size: LogSize = Field(
-        default="1 GiB",
-        description="What one log, of a rank or of the launcher, may take on its node, and once "
+    max_size: LogSize = key(
+        "1 GiB",
+        "256 MiB",
+        "What one log, of a rank or of the launcher, may take on its node, and once "
         "more on the operator's side. A log that outgrows it keeps a quarter of that from its "
         "beginning and at least half of it from its end; what lies between is dropped.",
-        examples=["256 MiB"],
     )
 
 
@@ -337,17 +332,17 @@ class InventoryKeys(Keys):
         title="ascendboot inventory", json_schema_extra={"required": ["cluster", "nodes"]}
     )
 
-    cluster: Name = Field(
-        default_factory=str,
-        description="The name of the cluster; names folders on the nodes.",
-        examples=["two-node"],
-        json_schema_extra={"x-default": "required"},
+    cluster: Name = key(
+        "",
+        "two-node",
+        "The name of the cluster; names folders on the nodes.",
+        **{"x-default": "required"},
     )
-    nodes: Annotated[dict[str, NodeMapping], Kind("a mapping of node names to their keys")] = Field(
-        default_factory=dict,
-        description="The nodes, by name. A name such as atlas-[01-16] stands for many.",
-        examples=[{"atlas-1": {"address": "192.0.2.11"}}],
-        json_schema_extra={
+    nodes: Annotated[dict[str, NodeMapping], Kind("a mapping of node names to their keys")] = key(
+        {},
+        {"atlas-1": {"address": "192.0.2.11"}},
+        "The nodes, by name. A name such as atlas-[01-16] stands for many.",
+        **{
             "x-default": "required",
             "minProperties": 1,
             "propertyNames": {"pattern": NAME_OR_RANGE},
@@ -356,89 +351,72 @@ class InventoryKeys(Keys):
     primary: Name | None = unset(
         "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
     )
-    defaults: GroupMapping = Field(
-        default_factory=NodeKeys.model_construct,
-        description="What holds for every node that does not state it itself or by a group.",
-        examples=[{"user": "root"}],
+    defaults: GroupMapping = key(
+        NodeKeys.model_construct(),
+        {"user": "root"},
+        "What holds for every node that does not state it itself or by a group.",
     )
-    groups: Annotated[dict[str, GroupMapping], Kind("a mapping of group names to node keys")] = (
-        Field(
-            default_factory=dict,
-            description="Keys that some nodes share: a node takes them over by `groups: [NAME]`.",
-            examples=[{"rack1": {"leaf": "leaf-1"}}],
-            json_schema_extra={"propertyNames": {"pattern": NAME}},
-        )
+    groups: Annotated[dict[str, GroupMapping], Kind("a mapping of group names to node keys")] = key(
+        {},
+        {"rack1": {"leaf": "leaf-1"}},
+        "Keys that some nodes share: a node takes them over by `groups: [NAME]`.",
+        propertyNames={"pattern": NAME},
     )
-    product: ProductName = Field(
-        default="auto",
-        description="The generation of the servers; auto: as the nodes report.",
-        examples=["a2"],
+    product: ProductName = key(
+        "auto", "a2", "The generation of the servers; auto: as the nodes report."
     )
-    facts: Annotated[Literal["read", "stated"], Kind(choice("read", "stated"))] = Field(
-        default="read",
-        description="Where npu-smi or hccn_tool cannot be read on a node, `stated` takes the "
+    facts: Annotated[Literal["read", "stated"], Kind(choice("read", "stated"))] = key(
+        "read",
+        "stated",
+        "Where npu-smi or hccn_tool cannot be read on a node, `stated` takes the "
         "`devices` of the inventory, with their `device_ip`, for what the tools would tell. "
         "`setup`, `check` and `train` warn of it; links, TLS switches and pings between such "
         "devices are not checked.",
-        examples=["stated"],
     )
-    profile: Annotated[Literal["none", "rec-sdk-tf"], Kind(choice("none", "rec-sdk-tf"))] = Field(
-        default="none",
-        description="The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
+    profile: Annotated[Literal["none", "rec-sdk-tf"], Kind(choice("none", "rec-sdk-tf"))] = key(
+        "none",
+        "rec-sdk-tf",
+        "The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
         "(docs/reference/rec-sdk-tf.md); `env` counts before it.",
-        examples=["rec-sdk-tf"],
     )
-    ssh: SshKeys = Field(
-        default_factory=SshKeys.model_construct,
-        description="The cluster's own SSH.",
-        examples=[{"port": 7722}],
+    ssh: SshKeys = key(SshKeys.model_construct(), {"port": 7722}, "The cluster's own SSH.")
+    resources: ResourceKeys = key(
+        ResourceKeys.model_construct(), {"mode": "rank-table"}, "How ranks learn of each other."
     )
-    resources: ResourceKeys = Field(
-        default_factory=ResourceKeys.model_construct,
-        description="How ranks learn of each other.",
-        examples=[{"mode": "rank-table"}],
+    launcher: LauncherKeys = key(
+        LauncherKeys.model_construct(), {"kind": "mpirun"}, "The program that starts the ranks."
     )
-    launcher: LauncherKeys = Field(
-        default_factory=LauncherKeys.model_construct,
-        description="The program that starts the ranks.",
-        examples=[{"kind": "mpirun"}],
+    code: CodeKeys = key(
+        CodeKeys.model_construct(), {"path": "/workspace/little_demo"}, "The training code."
     )
-    code: CodeKeys = Field(
-        default_factory=CodeKeys.model_construct,
-        description="The training code.",
-        examples=[{"path": "/workspace/little_demo"}],
-    )
-    data: Annotated[list[AbsolutePath], Kind("a list of absolute paths on the nodes")] = Field(
-        default_factory=nothing,
-        description="What jobs read besides their code, files and folders: before each job it is "
+    data: Annotated[list[AbsolutePath], Kind("a list of absolute paths on the nodes")] = key(
+        [],
+        ["/data/criteo", "/data/weights.npz"],
+        "What jobs read besides their code, files and folders: before each job it is "
         "looked at whether every node can read them where ranks run.",
-        examples=[["/data/criteo", "/data/weights.npz"]],
     )
-    logs: LogKeys = Field(
-        default_factory=LogKeys.model_construct,
-        description="What ranks print.",
-        examples=[{"max_size": "256 MiB"}],
-    )
-    env: Environment = Field(
-        default_factory=dict,
-        description="Environment variables of every rank; values count as written. What a node "
+    logs: LogKeys = key(LogKeys.model_construct(), {"max_size": "256 MiB"}, "What ranks print.")
+    env: Environment = key(
+        {},
+        {"HCCL_CONNECT_TIMEOUT": 1200},
+        "Environment variables of every rank; values count as written. What a node "
         "states under its own `env` counts before them.",
-        examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
-        json_schema_extra={"propertyNames": {"pattern": ENV_NAME}},
+        propertyNames={"pattern": ENV_NAME},
     )
-    secret_env: Annotated[list[EnvName], Kind("a list of names of environment variables")] = Field(
-        default_factory=nothing,
-        description="Variables under any `env` that hold secrets although neither name nor value "
+    secret_env: Annotated[list[EnvName], Kind("a list of names of environment variables")] = key(
+        [],
+        ["WANDB_BASE_URL"],
+        "Variables under any `env` that hold secrets although neither name nor value "
         "shows it: their values are shown nowhere, and only the user of the ranks can read them "
         "on the nodes.",
-        examples=[["WANDB_BASE_URL"]],
     )
-    hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = Field(
-        default_factory=dict,
-        description="Variables of HCCL and the NPU software, checked against what is documented "
+    hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = key(
+        {},
+        {"HCCL_CONNECT_TIMEOUT": 1200},
+        "Variables of HCCL and the NPU software, checked against what is documented "
         "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
-        examples=[{"HCCL_CONNECT_TIMEOUT": 1200}],
-        json_schema_extra={"properties": _hccl_schema(), "additionalProperties": False},
+        properties=_hccl_schema(),
+        additionalProperties=False,
     )
 
     @cached_property
