@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ascendboot.hccl.profiles import profile_env, why_not_value
 from ascendboot.hccl.variables import (
-    VARIABLES,
     WITHOUT_CM,
     Conflict,
     conflicts,
     hccl_ports,
+    variables,
     why_not,
     why_not_read,
 )
@@ -197,8 +197,8 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
         if reason:
             yield ("env", name), reason
     for name, value in keys.hccl.items():
-        if name not in VARIABLES:
-            hint = did_you_mean(name, VARIABLES, sheet) or "; other variables belong under `env`"
+        if name not in variables():
+            hint = did_you_mean(name, variables(), sheet) or "; other variables belong under `env`"
             unknown = f"no variable of HCCL has this name{hint}"
             yield ("hccl", name), _NOT_HERE.get(name) or why_not_env(name) or unknown
         elif reason := why_not(name, value, keys.product) or why_not_read(name, keys.product):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from ascendboot.hccl.variables import VARIABLES
+from ascendboot.hccl.variables import variables
 from ascendboot.inventory.values import (
     ENV_NAME,
     NAME,
@@ -315,13 +315,13 @@ def _hccl_schema() -> dict[str, Any]:
     """Each variable with its limits, for editors."""
     return {
         variable.name: {
-            **variable.kind.schema,
+            **variable.kind.json_schema,
             "description": f"{variable.meaning}. Read by: {variable.product_names}.",
             "examples": [variable.example],
             "x-kind": variable.kind.words,
             "x-default": variable.default or "none",
         }
-        for variable in VARIABLES.values()
+        for variable in variables().values()
     }
 
 

@@ -129,39 +129,13 @@ class TableCheck:
         return "error" if self.product == product else None
 
 
-def reference_markdown() -> str:
-    """The page `docs/reference/rank-table-rules.md`."""
+def rule_rows() -> str:
+    """The rows of the table in `docs/reference/rank-table-rules.md`."""
     rows = []
     for rule in rules().values():
-        messages = dict.fromkeys(_cell(text) for text in (rule.hccl, rule.hccl_v2) if text)
-        hccl = ", in 2.0 ".join(f"`{text}`" for text in messages) or "nothing"
-        cells = (f"`{rule.id}`", rule.level, rule.about, _cell(rule.meaning), hccl)
-        rows.append(f"| {' | '.join(cells)} | {_cell(rule.remedy)} |")
-    return _PAGE.format(rows="\n".join(rows))
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-_PAGE = """\
-# Rules of rank tables
-
-What `ranktable.validate` looks at, by the `id` that it prints. An error is what HCCL, or the job
-named with `--job`, refuses; a warning stops nothing. Rules of one product are warnings until
-`--product` names it. Version 1.2 is A3's, 2.0 is that of 950, a group list (HCCL's "template 2")
-that of 910: there the product need not be named. The rules are those of HCCL's own readers (hcomm,
-`topoinfo_ranktable*.cc`, `config.cc`, `rank_table_info/*.cc`) and of its manual; those of jobs are
-Rec SDK's, torch_npu's and MindSpore's.
-
-| id | level | tables | meaning | HCCL says | what to do |
-|---|---|---|---|---|---|
-{rows}
-
-## Not rank tables
-
-Topology files (`peer_list`, `edge_list`) and tables of inference systems (`prefill_device_list`,
-`server_group_list`) are recognised and named; the exit code is 2, as for text that is not JSON.
-Comments, commas before a bracket, NaN and the like are named with line and column. A file may have
-256 MiB.
-"""
+        messages = dict.fromkeys(f"`{text}`" for text in (rule.hccl, rule.hccl_v2) if text)
+        hccl = ", in 2.0 ".join(messages) or "nothing"
+        cells = (f"`{rule.id}`", rule.level, rule.about, rule.meaning, hccl, rule.remedy)
+        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        rows.append(f"| {row} |\n")
+    return "".join(rows)

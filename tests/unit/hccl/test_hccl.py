@@ -8,8 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ascendboot.hccl.profiles import variables_markdown
-from ascendboot.hccl.variables import VARIABLES, conflicts, hccl_ports, why_not, why_not_read
+from ascendboot.hccl.variables import conflicts, hccl_ports, variables, why_not, why_not_read
 from ascendboot.inventory.reference import schema
 
 ROOT = Path(__file__).parents[3]
@@ -21,10 +20,10 @@ PRODUCTS = {"910": "910", "A2": "a2", "A3": "a3", "950": "a5"}
 
 
 def test_all_that_ranks_may_be_given_are_known() -> None:
-    assert set(VARIABLES) == {name for name in DOCUMENTED if not name.startswith(OURS)}
+    assert set(variables()) == {name for name in DOCUMENTED if not name.startswith(OURS)}
 
 
-@pytest.mark.parametrize("name", [name for name in VARIABLES if "range" in DOCUMENTED[name]])
+@pytest.mark.parametrize("name", [name for name in variables() if "range" in DOCUMENTED[name]])
 def test_the_documented_range_is_taken_and_nothing_beside_it(name: str) -> None:
     least, most = DOCUMENTED[name]["range"]
     step = 4 if "multiple of 4" in DOCUMENTED[name]["type"] else 1
@@ -33,9 +32,9 @@ def test_the_documented_range_is_taken_and_nothing_beside_it(name: str) -> None:
     assert (taken, None in refused) == ([None, None], False)
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("name", variables())
 def test_defaults_and_products_are_the_documented_ones(name: str) -> None:
-    documented, variable = DOCUMENTED[name], VARIABLES[name]
+    documented, variable = DOCUMENTED[name], variables()[name]
     if "default" in documented:
         assert variable.default == str(documented["default"])
     products = documented.get("products", list(PRODUCTS))
@@ -45,7 +44,7 @@ def test_defaults_and_products_are_the_documented_ones(name: str) -> None:
 
 
 def test_defaults_and_examples_are_allowed() -> None:
-    for variable in VARIABLES.values():
+    for variable in variables().values():
         for value in filter(None, (variable.default, variable.example)):
             products = variable.products or ("auto", "910", "a2", "a3", "a5")
             assert [why_not(variable.name, value, product) for product in products] == [
@@ -197,14 +196,6 @@ def test_the_ports_of_the_host() -> None:
     assert hccl_ports({"HCCL_IF_BASE_PORT": "x"}) == []
     assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "auto"}) == []
     assert hccl_ports({"HCCL_HOST_SOCKET_PORT_RANGE": "1-2,9"}) == [range(1, 3), range(9, 10)]
-
-
-def test_the_page_is_the_one_of_the_code() -> None:
-    page = (ROOT / "docs/reference/hccl.md").read_text(encoding="utf-8")
-    assert page == variables_markdown(), (
-        "write it anew: python -c 'from ascendboot.hccl.variables import variables_markdown as r; "
-        'print(r(), end="")\' >docs/reference/hccl.md'
-    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +17,6 @@ from ascendboot.hccl.profiles import (
     packages_of,
     profile_env,
     profile_paths,
-    profiles_markdown,
     why_not_value,
 )
 from ascendboot.inventory.load import load
@@ -24,16 +24,10 @@ from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluste
 from tests.engine.simulated import Simulation
 from tests.unit.checks import well
 
-ROOT = Path(__file__).parents[3]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
-
-
-def test_the_page_is_the_one_of_the_code() -> None:
-    page = (ROOT / "docs/reference/rec-sdk-tf.md").read_text(encoding="utf-8")
-    assert page == profiles_markdown(), (
-        "write it anew: python -c 'from ascendboot.hccl.profiles import profiles_markdown as r; "
-        'print(r(), end="")\' >docs/reference/rec-sdk-tf.md'
-    )
 
 
 def test_defaults_lie_within_the_limits() -> None:

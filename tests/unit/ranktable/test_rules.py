@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.rules import reference_markdown, rules
+from ascendboot.ranktable.rules import rules
 from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from ascendboot.ranktable.rules import Job, Problem, Product
     from tests.unit.ranktable.examples import Document
 
-ROOT = Path(__file__).parent.parent.parent.parent
 RANK0 = "server_list/0/device/0"
 RANK1 = "server_list/0/device/1"
 LEVEL0 = "rank_list/0/level_list/0"
@@ -469,11 +467,3 @@ def test_every_rule_is_broken_by_a_case() -> None:
     broken |= {"server-unknown", "device-gone", "device-ip-stale", "hccn-conf-stale"}
     broken |= {"super-device-stale", "level-stale"}  # these in test_against.py
     assert broken == set(rules())
-
-
-def test_the_page_is_the_one_of_the_code() -> None:
-    page = (ROOT / "docs/reference/rank-table-rules.md").read_text(encoding="utf-8")
-    assert page == reference_markdown(), (
-        "write it anew: python -c 'from ascendboot.ranktable.rules import reference_markdown as r; "
-        'print(r(), end="")\' >docs/reference/rank-table-rules.md'
-    )
