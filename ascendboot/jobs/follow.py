@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.errors import NodeError, UnreachableError
@@ -52,7 +51,7 @@ class Followers:
         folder: Path,
         sink: Callable[[bytes], None],
         on_event: Callable[[NodeEvent], None],
-        on_sample: Callable[[str, NodeSample], None] | None = None,
+        on_sample: Callable[[str, NodeSample], None] = lambda _node, _sample: None,
         sample_s: int = 0,
         prefix: Callable[[str, int], bytes] = plain,
         forks: int,
@@ -72,12 +71,8 @@ class Followers:
         self._beat_s = 0.0
         self.output = RankOutput(sink)
         self.nodes: dict[str, NodeLogs] = {}
-        self._arrivals: dict[str, Arrivals] = {}
-
-    @property
-    def arrivals(self) -> Mapping[str, Arrivals]:
+        self.arrivals: dict[str, Arrivals] = {}
         """When which part of which log arrived; live, also for nodes not followed yet."""
-        return self._arrivals
 
     def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
         """Begin to follow all nodes.
@@ -90,11 +85,9 @@ class Followers:
         self._folder.mkdir(parents=True, exist_ok=True)
         for node in self._plan.nodes:
             self.nodes[node] = self._logs(node)
-            self._arrivals.update(self.nodes[node].arrivals)
+            self.arrivals.update(self.nodes[node].arrivals)
         opened = on_each(
-            self._plan.nodes,
-            lambda node: self.follow(node, transports[node]),
-            forks=self._forks,
+            self._plan.nodes, lambda node: self.follow(node, transports[node]), forks=self._forks
         )
         for error in opened.values():
             if isinstance(error, NodeError):
@@ -125,43 +118,36 @@ class Followers:
 
     def close(self) -> None:
         """End all streams and close the copies."""
-        on_each(self._streams, self._close, forks=self._forks)
-        for follower in self.nodes.values():
-            follower.close()
+
+        def close_streams(node: str) -> None:
+            for stream in self._streams[node]:
+                stream.close()
+
+        on_each(self._streams, close_streams, forks=self._forks)
+        for logs in self.nodes.values():
+            logs.close()
 
     def _logs(self, node: str) -> NodeLogs:
-        on_sample = self._on_sample
-        return NodeLogs(
-            node,
-            self._files(node),
-            on_event=lambda event: self._on_event(NodeEvent(node, event)),
-            on_sample=None if on_sample is None else partial(on_sample, node),
-            on_end=lambda: self._on_event(NodeEvent(node, None)),
-        )
-
-    def _close(self, node: str) -> None:
-        for stream in self._streams[node]:
-            stream.close()
-
-    def _files(self, node: str) -> dict[str, LogCopy]:
         prefixes = {
             rank_log(rank.rank): self._prefix(node, rank.rank) for rank in self._plan.ranks_on(node)
         }
-        files: dict[str, LogCopy] = {}
+        copies: dict[str, LogCopy] = {}
         try:
             for name in self._plan.logs_on(node):
-                prefix = prefixes.get(name)
-                files[name] = LogCopy(
-                    self._folder / name,
-                    None if prefix is None else Lines(prefix),
-                    self.output,
-                    limit=self._plan.log_limit,
+                lines = Lines(prefixes[name]) if name in prefixes else None
+                copies[name] = LogCopy(
+                    self._folder / name, lines, self.output, limit=self._plan.log_limit
                 )
         except OSError:
-            for file in files.values():
-                file.close()
+            for copy in copies.values():
+                copy.close()
             raise
-        return files
+        return NodeLogs(
+            node,
+            copies,
+            on_event=lambda event: self._on_event(NodeEvent(node, event)),
+            on_sample=lambda sample: self._on_sample(node, sample),
+        )
 
 
 if TYPE_CHECKING:
@@ -311,6 +297,17 @@ class Reconnector:
             self._check_folder(transport)
         self._followers.follow(node, transport)
 
+    def _connected(
+        self, node: str, connect: Callable[[str], Transport], *, until: float
+    ) -> Transport:
+        while True:
+            _LOG.debug("%s: connecting again", node)
+            try:
+                return connect(node)
+            except NodeError:
+                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
+                    raise
+
     def _check_folder(self, transport: Transport) -> None:
         folder = str(self._job.plan.job_folder)
         look = Command(
@@ -323,14 +320,3 @@ class Reconnector:
         if transport.run(look).checked().exit_code:
             seen = f"its folder {folder} is gone; was its container, or the node, re-created?"
             raise NodeError(transport.node, seen)
-
-    def _connected(
-        self, node: str, connect: Callable[[str], Transport], *, until: float
-    ) -> Transport:
-        while True:
-            _LOG.debug("%s: connecting again", node)
-            try:
-                return connect(node)
-            except NodeError:
-                if time.monotonic() >= until or self._over.wait(_PAUSE_S):
-                    raise

@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
-import queue
+import re
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.jobs.logs import Frames
 from ascendboot.jobs.output import LineView, LogCopy, RankOutput
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, EventReader, LauncherEnded, NodeSample, parse_sample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, rank_marks
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Stream, Transport
+from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from ascendboot.transport.api import Stream
 
-_EVENTS = "events"
+POLL_S: Final = 0.2
+"""How often `jobs-logs.sh` looks for new bytes."""
+SILENCE_S = 60.0
+"""A node counts as lost after so long without a sign of life."""
+_EVENTS: Final = "events"
+_HEADER: Final = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
+_WORD: Final = re.compile(rb"absent|beat|lost|end|sample .*")
+
+Frame: TypeAlias = tuple[str, bytes | int] | str
+"""Bytes of a file, or how many of it the node has dropped, behind its name; or another line."""
+
+
+class Frames:
+    """Parses the stream of `jobs-logs.sh`, in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._due = 0
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Take the next bytes of the stream.
+
+        Raises:
+            NotUnderstoodError: the stream has an unknown form.
+        """
+        data, self._rest = self._rest + data, b""
+        while data:
+            if self._due:
+                part, data = data[: self._due], data[self._due :]
+                self._due -= len(part)
+                yield self._name, part
+                continue
+            line, newline, data = data.partition(b"\n")
+            if not newline:
+                self._rest = line
+            elif match := _HEADER.fullmatch(line):
+                count, name = int(match[2]), match[3].decode()
+                if match[1] == b"gap":
+                    yield name, count
+                else:
+                    self._due, self._name = count, name
+            elif _WORD.fullmatch(line):
+                yield line.decode()
+            else:
+                shown = line.decode(errors="replace")
+                raise NotUnderstoodError(
+                    "the job's files", 1, shown, "bytes, gap, beat, lost or end"
+                )
 
 
 class NodeLogs:
@@ -35,16 +83,15 @@ class NodeLogs:
         node: str,
         copies: Mapping[str, LogCopy],
         *,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Event | None], None],
         on_sample: Callable[[NodeSample], None] | None = None,
-        on_end: Callable[[], None] = lambda: None,
         on_data: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_end` is called when a stream has ended, `on_data` after each piece of it."""
+        """`on_event` gets None when a stream has ended; `on_data` is called after each piece."""
         self._copies = copies
         self._events = EventReader(node, on_event)
+        self._on_event = on_event
         self._on_sample = on_sample
-        self._on_end = on_end
         self._on_data = on_data
         self._changed = threading.Condition()
         self._received_at = time.monotonic()
@@ -72,8 +119,7 @@ class NodeLogs:
     @property
     def sizes(self) -> dict[str, int]:
         """How many bytes of each file are on the control machine."""
-        here = {name: copy.size for name, copy in self._copies.items()}
-        return {_EVENTS: self._events.size, **here}
+        return {_EVENTS: self._events.size} | {n: copy.size for n, copy in self._copies.items()}
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -82,7 +128,7 @@ class NodeLogs:
 
     def reader(self) -> Callable[[bytes], None]:
         """Parses a new stream from `sizes` on; later bytes of an older stream are dropped."""
-        frames = Frames(self._on_bytes, self._on_gap, self._on_word)
+        frames = Frames()
 
         def feed(data: bytes) -> None:
             if self._reader is not feed:
@@ -109,11 +155,16 @@ class NodeLogs:
 
         Gives up when none of their bytes came for `patience_s`.
         """
+
+        def missing() -> dict[str, tuple[int, int]]:
+            here = self.sizes
+            return {n: (here[n], size) for n, size in sizes.items() if here.get(n, size) < size}
+
         with self._changed:
-            short, until = self._short_of(sizes), time.monotonic() + patience_s
+            short, until = missing(), time.monotonic() + patience_s
             while short and (left_s := until - time.monotonic()) > 0:
                 self._changed.wait(left_s)
-                before, short = short, self._short_of(sizes)
+                before, short = short, missing()
                 if short != before:
                     until = time.monotonic() + patience_s
             return short
@@ -125,47 +176,40 @@ class NodeLogs:
             for copy in self._copies.values():
                 copy.close()
 
-    def _short_of(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        here = self.sizes
-        return {n: (here[n], size) for n, size in sizes.items() if n in here and here[n] < size}
-
     def _feed(self, frames: Frames, data: bytes) -> None:
-        """Parse the next bytes; once a stream is not understood, the rest of it is dropped."""
+        """Take the next bytes; once a stream is not understood, the rest of it is dropped."""
         if not data:
             self._reader = None
-            self._on_end()
+            self._on_event(None)
         elif not self.problem:
             try:
-                frames.feed(data)
+                for frame in frames.feed(data):
+                    self._take(frame)
             except NotUnderstoodError as error:
                 self.problem = str(error)
 
-    def _on_bytes(self, name: str, data: bytes) -> None:
-        if name == _EVENTS:
-            self._events.feed(data)
-        elif name in self._copies:
-            self._wrote = self._wrote or name.startswith("rank.")
-            self._copies[name].give(data)
-            self.arrivals[name].note(self._copies[name].size, time.time())
-
-    def _on_gap(self, name: str, count: int) -> None:
-        if name in self._copies:
-            self._copies[name].skip(count)
-
-    def _on_word(self, word: str) -> None:
-        if word == "absent":
-            self.is_absent = True
-        elif word == "lost":
-            self.is_lost = True
-        elif word == "end":
-            self.ended.set()
-        elif self._on_sample is not None and (sample := parse_sample(word, wrote=self._wrote)):
-            self._wrote = False
-            self._on_sample(sample)
-
-
-POLL_S = 0.2
-"""How often `jobs-logs.sh` looks for new bytes."""
+    def _take(self, frame: Frame) -> None:
+        match frame:
+            case (name, bytes(data)) if name == _EVENTS:
+                self._events.feed(data)
+            case (name, content) if copy := self._copies.get(name):
+                if isinstance(content, int):
+                    copy.skip(content)
+                else:
+                    self._wrote = self._wrote or name.startswith("rank.")
+                    copy.give(content)
+                    self.arrivals[name].note(copy.size, time.time())
+            case "absent":
+                self.is_absent = True
+            case "lost":
+                self.is_lost = True
+            case "end":
+                self.ended.set()
+            case str(line) if self._on_sample and (sample := parse_sample(line, wrote=self._wrote)):
+                self._wrote = False
+                self._on_sample(sample)
+            case _:
+                pass  # a sign of life, or a file that is not of this job
 
 
 def logs_command(
@@ -187,10 +231,6 @@ def logs_command(
         purpose=f"read logs of job {job.job_id}",
         effect=Effect.WRITE if mode == "record" else Effect.READ,
     )
-
-
-SILENCE_S = 60.0
-"""A node counts as lost after so long without a sign of life."""
 
 
 @dataclass(frozen=True)
@@ -220,47 +260,47 @@ class LogGatherer:
         self._transports = transports
         self._forks = forks
         self._lock = threading.Lock()
-        self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._changed = threading.Event()
         self.progress = Progress()
         self.errors: dict[str, NodeError] = {}
-        self.nodes = {
-            node: NodeLogs(
-                node,
-                {
-                    name: LogCopy(
-                        folder / name,
-                        view.lines,
-                        output,
-                        resumes=True,
-                        shown_from=view.start,
-                        limit=job.log_limit,
-                    )
-                    for name, view in _views(job, node, shown or {}).items()
-                },
-                on_event=self._note,
-                on_data=lambda: self._inbox.put(None),
+        self.nodes = {}
+        for node in transports:
+            names = [*job.logs_on(node), *(rank_marks(rank.rank) for rank in job.ranks_on(node))]
+            views = {rank_log(rank): view for rank, view in (shown or {}).items()}
+            copies = {}
+            for name in names:
+                view = views.get(name, Selection())
+                copies[name] = LogCopy(
+                    folder / name,
+                    view.lines,
+                    output,
+                    resumes=True,
+                    shown_from=view.start,
+                    limit=job.log_limit,
+                )
+            self.nodes[node] = NodeLogs(
+                node, copies, on_event=self._note, on_data=self._changed.set
             )
-            for node in transports
-        }
 
     def follow(self) -> None:
         """Gather logs until the job's launcher has ended, or the primary is lost."""
-        streams = self._open(follow=True)
-        try:
+        with self._streams("follow"):
             while self._goes_on():
-                self._wait(1.0)
-        finally:
-            self._close(streams)
+                self._wait()
 
     def complete(self) -> None:
         """Gather what there is now; nodes that failed are in `errors`."""
-        self._see_the_last()
-        streams = self._open(follow=False)
-        try:
-            while any(not n.ended.is_set() for n in self._asked()):
-                self._wait(1.0)
-        finally:
-            self._close(streams)
+        # New streams begin where closed ones end: wait for the rest of those.
+        while any(node.is_read for node in self._asked().values()):
+            self._changed.wait(1.0)
+            self._changed.clear()
+            for name, node in self._asked().items():
+                if node.is_read and node.silent_s > SILENCE_S:
+                    silent = f"its last stream has not ended for {node.silent_s:.0f} s"
+                    self._mark_lost(name, silent)
+        with self._streams("once"):
+            while any(not node.ended.is_set() for node in self._asked().values()):
+                self._wait()
 
     def close(self) -> None:
         """Close the copies."""
@@ -270,12 +310,8 @@ class LogGatherer:
     @property
     def is_gone(self) -> bool:
         """Whether the primary no longer has the job's folder."""
-        return self.primary_node is not None and self.primary_node.is_absent
-
-    @property
-    def primary_node(self) -> NodeLogs | None:
-        """The logs of the primary; None when it was not reached."""
-        return self.nodes.get(self._job.primary)
+        primary = self.nodes.get(self._job.primary)
+        return primary is not None and primary.is_absent
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -283,35 +319,21 @@ class LogGatherer:
         return tuple(p for node in self.nodes.values() for p in node.problems)
 
     def _goes_on(self) -> bool:
-        primary = self.primary_node
-        if primary is None or self._job.primary in self.errors:
+        primary = self._asked().get(self._job.primary)
+        if primary is None:
             return False
         if primary.is_lost and not self.progress.launcher_over:
             self.progress.note(LauncherEnded(None))
         return not (self.progress.launcher_over or primary.is_absent)
 
-    def _see_the_last(self) -> None:
-        """Wait for the rest of closed streams: new ones begin where these end."""
-        while any(node.is_read for node in self._asked()):
-            self._sleep(1.0)
-            for name, node in self.nodes.items():
-                if name not in self.errors and node.is_read and node.silent_s > SILENCE_S:
-                    self._mark_lost(
-                        name, f"its last stream has not ended for {node.silent_s:.0f} s"
-                    )
+    def _asked(self) -> dict[str, NodeLogs]:
+        return {name: node for name, node in self.nodes.items() if name not in self.errors}
 
-    def _asked(self) -> Iterable[NodeLogs]:
-        return (node for name, node in self.nodes.items() if name not in self.errors)
-
-    def _sleep(self, seconds: float) -> None:
-        with suppress(queue.Empty):
-            self._inbox.get(timeout=seconds)
-
-    def _wait(self, seconds: float) -> None:
-        self._sleep(seconds)
-        for name, node in self.nodes.items():
-            if name in self.errors:
-                continue
+    def _wait(self) -> None:
+        """Wait for the next bytes, and note which nodes failed."""
+        self._changed.wait(1.0)
+        self._changed.clear()
+        for name, node in self._asked().items():
             is_over = not node.is_read  # read first: the stream may complete and end meanwhile
             if node.problem:
                 self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
@@ -326,34 +348,27 @@ class LogGatherer:
         words = f"could not gather logs of job {self._job.job_id}: {seen}"
         self.errors[node] = UnreachableError(node, words)
 
-    def _open(self, *, follow: bool) -> dict[str, Stream]:
-        names = [name for name in self.nodes if name not in self.errors]
-        opened = on_each(names, lambda name: self._stream(name, follow=follow), forks=self._forks)
+    @contextmanager
+    def _streams(self, mode: str) -> Iterator[None]:
+        """Hold a stream of each node open; `mode` is that of `jobs-logs.sh`."""
+
+        def opened(name: str) -> Stream:
+            node = self.nodes[name]
+            command = logs_command(self._job, mode, node.sizes)
+            return self._transports[name].stream(command, node.reader())
+
         streams: dict[str, Stream] = {}
-        for name, stream in opened.items():
+        for name, stream in on_each(self._asked(), opened, forks=self._forks).items():
             if isinstance(stream, NodeError):
                 self.errors[name] = stream
             else:
                 streams[name] = stream
-        return streams
+        try:
+            yield
+        finally:
+            on_each(streams, lambda name: streams[name].close(), forks=self._forks)
 
-    def _stream(self, name: str, *, follow: bool) -> Stream:
-        node = self.nodes[name]
-        command = logs_command(self._job, "follow" if follow else "once", node.sizes)
-        return self._transports[name].stream(command, node.reader())
-
-    def _close(self, streams: Mapping[str, Stream]) -> None:
-        on_each(streams, lambda name: streams[name].close(), forks=self._forks)
-
-    def _note(self, event: Event) -> None:
-        with self._lock:
-            self.progress.note(event)
-
-
-def _views(job: JobRecord, node: str, shown: Mapping[int, Selection]) -> dict[str, Selection]:
-    """What to show of each file of a node."""
-    views = dict.fromkeys(job.logs_on(node), Selection())
-    for rank in job.ranks_on(node):
-        views[rank_log(rank.rank)] = shown.get(rank.rank, Selection())
-        views[rank_marks(rank.rank)] = Selection()
-    return views
+    def _note(self, event: Event | None) -> None:
+        if event is not None:
+            with self._lock:
+                self.progress.note(event)

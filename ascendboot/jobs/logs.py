@@ -16,7 +16,7 @@ from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ascendboot.launch.plan import JobRecord
@@ -107,64 +107,6 @@ def _ranks(text: str, count: int) -> set[int]:
             )
         found.update(range(first, last + 1))
     return found
-
-
-_BYTES = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
-
-
-class Frames:
-    """Parses the stream of `jobs-logs.sh`, in pieces of any size."""
-
-    def __init__(
-        self,
-        on_bytes: Callable[[str, bytes], None],
-        on_gap: Callable[[str, int], None],
-        on_word: Callable[[str], None],
-    ) -> None:
-        """`on_bytes` gets bytes of a file, `on_gap` how many the node has dropped there.
-
-        `on_word` gets `absent`, `beat`, `lost`, `end` and lines that begin with `sample`.
-        """
-        self._on_bytes = on_bytes
-        self._on_gap = on_gap
-        self._on_word = on_word
-        self._rest = b""
-        self._name = ""
-        self._due = 0
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream.
-
-        Raises:
-            NotUnderstoodError: the stream has an unknown form.
-        """
-        data = self._rest + data
-        self._rest = b""
-        while data:
-            if self._due:
-                part, data = data[: self._due], data[self._due :]
-                self._due -= len(part)
-                self._on_bytes(self._name, part)
-                continue
-            line, newline, after = data.partition(b"\n")
-            if not newline:
-                self._rest = data
-                return
-            data = after
-            self._begin(line)
-
-    def _begin(self, line: bytes) -> None:
-        if match := _BYTES.fullmatch(line):
-            count, name = int(match[2]), match[3].decode()
-            if match[1] == b"gap":
-                self._on_gap(name, count)
-            else:
-                self._due, self._name = count, name
-        elif line in (b"absent", b"beat", b"lost", b"end") or line.startswith(b"sample "):
-            self._on_word(line.decode())
-        else:
-            shown = line.decode(errors="replace")
-            raise NotUnderstoodError("the job's files", 1, shown, "bytes, gap, beat, lost or end")
 
 
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.jobs.logs import Frames
+from ascendboot.jobs.gather import Frames
 from ascendboot.templates import script
 
 if TYPE_CHECKING:
@@ -29,17 +29,10 @@ def sent(folder: Path, marks: str, here: int) -> list[tuple[str, int]]:
     argv = ("/bin/bash", "-c", script("jobs-logs.sh"), "logs", *sizes)
     done = subprocess.run(argv, capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
-    parts: list[tuple[str, int]] = []
-
-    def give(_name: str, data: bytes) -> None:
-        before = parts.pop()[1] if parts and parts[-1][0] == "give" else 0
-        parts.append(("give", before + len(data)))
-
-    words: list[str] = []
-    frames = Frames(give, lambda _, count: parts.append(("skip", count)), words.append)
-    frames.feed(done.stdout)
-    assert words == ["end"]
-    return parts
+    *frames, last = Frames().feed(done.stdout)
+    assert last == "end"
+    contents = [frame[1] for frame in frames]
+    return [("skip", c) if isinstance(c, int) else ("give", len(c)) for c in contents]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError
-from ascendboot.jobs.gather import LogGatherer, Selection
-from ascendboot.jobs.logs import Frames
+from ascendboot.jobs.gather import Frames, LogGatherer, Selection
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
 from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
 from ascendboot.launch.planner import plan
@@ -36,26 +35,23 @@ SENT = (
 def test_frames_are_taken_apart_whatever_pieces_they_come_in(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
     given: dict[str, bytes] = {}
-    skipped: list[tuple[str, int]] = []
-    words: list[str] = []
-
-    def give(name: str, data: bytes) -> None:
-        given[name] = given.get(name, b"") + data
-
-    frames = Frames(give, lambda name, count: skipped.append((name, count)), words.append)
-    rest = SENT
+    others: list[object] = []
+    frames, rest = Frames(), SENT
     while rest:
         size = chance.randint(1, 9)
-        frames.feed(rest[:size])
+        for frame in frames.feed(rest[:size]):
+            if isinstance(frame, tuple) and isinstance(frame[1], bytes):
+                given[frame[0]] = given.get(frame[0], b"") + frame[1]
+            else:
+                others.append(frame)
         rest = rest[size:]
     assert given == {"rank.0.log": b"one\ntwo\n", "events": b"beat"}
-    assert skipped == [("rank.1.log", 3)]
-    assert words == ["beat", "lost", "absent", "end"]
+    assert others == ["beat", ("rank.1.log", 3), "lost", "absent", "end"]
 
 
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(NotUnderstoodError, match='line 1 not understood: "hello"'):
-        Frames(lambda *_: None, lambda *_: None, lambda _: None).feed(b"hello\n")
+        list(Frames().feed(b"hello\n"))
 
 
 def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> None:
