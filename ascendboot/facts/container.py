@@ -8,30 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers import system
 from ascendboot.facts.parsers.base import Section, ToolMissingError
-from ascendboot.facts.parsers.system import (
-    FORMAT,
-    RUNNING,
-    Container,
-    Engines,
-    parse_inspect,
-    parse_names,
-)
 from ascendboot.facts.query import (
     ENDED_BY_TIMEOUT,
     Answer,
     Fact,
     Sections,
     output_of,
+    read_script,
     value_of,
 )
 from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_absent
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS, Command, Effect, Result
+from ascendboot.transport.api import HANGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ascendboot.transport.api import Result
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20
@@ -55,39 +49,26 @@ PROGRAMS: Final = {
 }
 """Programs that our scripts need where ranks run, by the package of most systems."""
 
-_INSIDE: Final = script("facts-container-inside.sh")
-CONTAINER: Final = script("facts-container.sh", limit_s=_LIMIT_S)
-
 _OF_SSHD: Final = sum(1 << number for number in (6, 7, 18))
 """CAP_SETGID, CAP_SETUID and CAP_SYS_CHROOT: an sshd of root needs them for any login."""
 
 
-def container_query(node: Node) -> dict[str, Fact[Engines]]:
+def container_query(node: Node) -> dict[str, Fact[system.Engines]]:
     """The query about the node's container, if it has one, by the name of its fact."""
     if node.container is None:
         return {}
-    engines = ENGINES[node.engine]
-    words = " ".join(name for names in PROGRAMS.values() for name in names)
-    command = Command(
-        argv=(
-            "bash",
-            "-c",
-            CONTAINER,
-            "ascendboot",
-            FORMAT,
-            node.container,
-            _INSIDE,
-            words,
-            *engines,
-        ),
+    programs = " ".join(name for names in PROGRAMS.values() for name in names)
+    command = read_script(
+        script("facts-container.sh", limit_s=_LIMIT_S),
+        *(system.FORMAT, node.container, script("facts-container-inside.sh"), programs),
+        *ENGINES[node.engine],
         purpose=f"look for the container {node.container}",
-        effect=Effect.READ,
         timeout_s=5.0 * _LIMIT_S,
     )
-    return {"container": Fact(command, _parse)}
+    return {"container": Fact(command, _engines)}
 
 
-def container_exec(node: Node, answer: Answer[Engines]) -> ContainerExec | None:
+def container_exec(node: Node, answer: Answer[system.Engines]) -> ContainerExec | None:
     """How to run commands in the node's container; None if that is not possible."""
     engines = value_of(answer)
     container = engines.container if engines else None
@@ -96,7 +77,7 @@ def container_exec(node: Node, answer: Answer[Engines]) -> ContainerExec | None:
     return ContainerExec(container.engine, node.container)
 
 
-def _parse(result: Result) -> Engines:
+def _engines(result: Result) -> system.Engines:
     sections = Sections(result, _CONTAINER_SCRIPT)
     names: set[str] = set()
     refused: dict[str, str] = {}
@@ -107,24 +88,25 @@ def _parse(result: Result) -> Engines:
         path = system.parse_path(sections.text(engine), f"path of {engine}")
         reply = sections[f"{engine}/inspect"]
         if reply.exit_code == 0:
-            return Engines(container=_container(path, reply.text, sections.get(f"{engine}/bash")))
+            container = _container(path, reply.text, sections.get(f"{engine}/bash"))
+            return system.Engines(container=container)
         if not is_absent(reply.text):
-            refused[path] = _words(reply)
+            refused[path] = _message(reply)
         elif sections[f"{engine}/names"].exit_code == 0:
-            names.update(parse_names(sections[f"{engine}/names"].text))
+            names.update(system.parse_names(sections[f"{engine}/names"].text))
     if all(sections[engine].exit_code for engine in known):
         raise ToolMissingError(f"there is no {' and no '.join(known)} on the host side")
-    return Engines(names=tuple(sorted(names)), refused=refused)
+    return system.Engines(names=tuple(sorted(names)), refused=refused)
 
 
-def _container(path: str, reply: str, inside: Section | None) -> Container:
-    found = parse_inspect(reply, path)
-    if found.status == RUNNING and inside is None:
-        raise ToolError("nothing was run in it")
+def _container(path: str, reply: str, inside: Section | None) -> system.Container:
+    found = system.parse_inspect(reply, path)
     if inside is None:
+        if found.status == system.RUNNING:
+            raise ToolError("nothing was run in it")
         return found
     if inside.exit_code:
-        return replace(found, obstacle=_words(inside))
+        return replace(found, obstacle=_message(inside))
     lines = [line.split() for line in inside.text.splitlines()]
     return replace(
         found,
@@ -135,25 +117,21 @@ def _container(path: str, reply: str, inside: Section | None) -> Container:
     )
 
 
-def _words(reply: Section) -> str:
+def _message(reply: Section) -> str:
     """The error message of an engine, on one line."""
     words = " ".join(reply.text.split())
     if reply.exit_code in ENDED_BY_TIMEOUT and not words:
         return f"no answer within {_LIMIT_S} s; {HANGS}"
-    return words or f"it ended with code {reply.exit_code} and said nothing"
+    return words or f"it ended with code {reply.exit_code} and printed nothing"
 
 
 _TOOL = "the script that looks at the code"
 _TIMEOUT_S = 120.0
 _MOST_ANSWER = 16 << 20
 _MOST_RECORDS = 250_000
-"""With so many the answer takes some 100 MB of memory on the control machine."""
+"""With so many records the answer takes some 100 MB of memory on the control machine."""
 LARGE_BYTES = 32 * 1024**2
 """Larger files are data, such as checkpoints of a job."""
-
-_CODE_SCRIPT = script(
-    "facts-code.sh", large_bytes=LARGE_BYTES, most_files=MOST_FILES, most_bytes=MOST_BYTES
-)
 
 
 def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
@@ -166,7 +144,7 @@ def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
 
 def code_query(path: str, exclude: Sequence[str], *, light: bool) -> Fact[CodeTree]:
     """Queries the whole tree at `path`; `light` reads only the size of large data files."""
-    return _fact("light" if light else "all", path, exclude, b"")
+    return _tree_query("light" if light else "all", path, exclude, b"")
 
 
 def files_query(
@@ -174,29 +152,24 @@ def files_query(
 ) -> Fact[CodeTree]:
     """Queries only the files of `paths`; `with_others` adds the names of all others."""
     stdin = "".join(f"{name}\n" for name in paths).encode()
-    return _fact("names" if with_others else "listed", path, exclude, stdin)
+    return _tree_query("names" if with_others else "listed", path, exclude, stdin)
 
 
-def _fact(ways: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[CodeTree]:
-    words = (ways, path, *ALWAYS_LEFT_OUT, *exclude)
-    command = Command(
-        argv=("bash", "-c", _CODE_SCRIPT, "ascendboot", *words),
+def _tree_query(mode: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[CodeTree]:
+    sizes = {"large_bytes": LARGE_BYTES, "most_files": MOST_FILES, "most_bytes": MOST_BYTES}
+    command = read_script(
+        script("facts-code.sh", **sizes),
+        *(mode, path, *ALWAYS_LEFT_OUT, *exclude),
         purpose=f"look at the files of {path}",
-        effect=Effect.READ,
         timeout_s=_TIMEOUT_S,
         most_bytes=_MOST_ANSWER,
         stdin=stdin,
     )
-    return Fact(command, parse_code)
+    return Fact(command, _tree)
 
 
-def parse_code(result: Result) -> CodeTree:
-    """Parses the files of a tree.
-
-    Raises:
-        ToolError: the script itself failed.
-        NotUnderstoodError: its answer has an unknown form or no end.
-    """
+def _tree(result: Result) -> CodeTree:
+    """The files of a tree, in the form that facts-code.sh prints."""
     output_of(result)
     if result.stdout.count(b"\0") > _MOST_RECORDS:
         raise ToolError(
@@ -212,39 +185,39 @@ def parse_code(result: Result) -> CodeTree:
     if state != "present" or "sums" not in records:
         raise NotUnderstoodError(_TOOL, 1, state, "a state, records and sums")
     at = records.index("sums")
-    sums = dict(_sums("\0".join(records[at + 1 :])))
+    sums = _sums("\0".join(records[at + 1 :]))
     entries: dict[str, Entry] = {}
-    others = []
-    for kind, mode, size, name in _read(records[:at]):
-        if kind == "n":
-            others.append(name)
-        elif kind == "l":
-            entries[name] = Entry(target=mode)
-        elif kind == "b":
-            entries[name] = Entry(f"{size} bytes", int(mode, 8), size=int(size))
-        else:
-            entries[name] = Entry(sums.get(name, ""), int(mode, 8), size=int(size))
-    ordered = dict(sorted(entries.items()))
-    return CodeTree(entries=ordered, others=tuple(sorted({*others} - {*entries})))
-
-
-def _read(records: Sequence[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Kind, mode, size and name; of a link its target in place of the mode."""
-    rest = iter(records)
+    others = set()
+    rest = iter(records[:at])
     for number, record in enumerate(rest, 1):
-        kind, *numbers, name = record.split(" ", 3)
-        if kind not in {"f", "b", "l", "n"} or len(numbers) != 2:  # noqa: PLR2004 - mode and size
-            raise NotUnderstoodError(_TOOL, number, record, "f, b, l or n, mode, size and name")
-        target = next(rest, "").split(" ", 3)[-1] if kind == "l" else ""
-        yield kind, target or numbers[0], numbers[1], name.removeprefix("./")
+        match record.split(" ", 3):
+            case ["f", mode, size, name]:
+                name = name.removeprefix("./")
+                entries[name] = Entry(sums.get(name, ""), int(mode, 8), size=int(size))
+            case ["b", mode, size, name]:
+                content = f"{size} bytes"
+                entries[name.removeprefix("./")] = Entry(content, int(mode, 8), size=int(size))
+            case ["l", _, _, name]:
+                target = next(rest, "").split(" ", 3)[-1]
+                entries[name.removeprefix("./")] = Entry(target=target)
+            case ["n", _, _, name]:
+                others.add(name.removeprefix("./"))
+            case _:
+                expected = "f, b, l or n, mode, size and name"
+                raise NotUnderstoodError(_TOOL, number, record, expected)
+    ordered = dict(sorted(entries.items()))
+    return CodeTree(entries=ordered, others=tuple(sorted(others - {*entries})))
 
 
-def _sums(text: str) -> Iterator[tuple[str, str]]:
+def _sums(text: str) -> dict[str, str]:
+    """Maps paths to checksums, as sha256sum prints them, which escapes some names."""
     lines = text.split("\n")
     if lines[-2:] != ["end", ""]:
         raise NotUnderstoodError(_TOOL, len(lines), lines[-1], "end")
+    sums = {}
     for line in lines[:-2]:
         sha256, _, name = line.removeprefix("\\").partition("  ")
         if line.startswith("\\"):
             name = name.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
-        yield name.removeprefix("./"), sha256
+        sums[name.removeprefix("./")] = sha256
+    return sums

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.query import Fact, Sections
+from ascendboot.facts.query import Fact, Sections, read_script
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.transport.api import Result
 
 _SCRIPT = "the script that queries the environment of ranks"
 
 MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
-"""Device nodes that every NPU needs beside its own."""
+"""Device nodes that every NPU needs besides its own."""
 MOST_SHOWN = 200
 
-_ID = re.compile(r"[0-9]{1,3}")
+_DEVICE = re.compile(r"davinci([0-9]{1,3})")
+_IDS = re.compile(r"(?:npu-)?(?:Ascend910-)?([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _LIMIT = re.compile(r"[0-9]{1,20}")
 
 # A parent may read the memory of its child wherever the kernel permits it at all; Open MPI permits
@@ -48,7 +49,7 @@ os.close(go)
 os.waitpid(child, 0)
 print("allowed" if copied == 8 else "refused " + os.strerror(error))
 """
-"""Tries whether a process may copy from the memory of another one of the same user."""
+"""Tests whether a process may copy from the memory of another one of the same user."""
 
 SURROUNDINGS = script("facts-environment.sh")
 CONFINEMENT = script("facts-confinement.sh")
@@ -59,7 +60,7 @@ class NodeEnvironment:
     """The environment of the ranks of a node."""
 
     single_copy: str = ""
-    """Why a rank cannot copy from the memory of another; empty: it can, or that is unknown."""
+    """Why a rank cannot copy from the memory of another; empty: it can, or this is unknown."""
     device_nodes: frozenset[str] = frozenset()
     """Names of the NPU device nodes in /dev."""
     visible: str | None = None
@@ -72,8 +73,8 @@ class NodeEnvironment:
     @property
     def device_ids(self) -> tuple[int, ...]:
         """The physical ids of the devices that have a device node."""
-        ids = (name.removeprefix("davinci") for name in self.device_nodes)
-        return tuple(sorted(int(id_) for id_ in ids if _ID.fullmatch(id_)))
+        matches = map(_DEVICE.fullmatch, self.device_nodes)
+        return tuple(sorted(int(match[1]) for match in matches if match))
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,38 @@ class Confinement:
 
 def environment_query(cluster: Cluster, node: Node) -> dict[str, Fact[NodeEnvironment]]:
     """The query for the workload side, by the name of its fact."""
-    place = f" in the container {node.container}" if node.container else ""
     tries = cluster.launcher != "torchrun"
-    return _query(place, (cluster.python, SINGLE_COPY) if tries else ("", ""))
+    return _query(node, *((cluster.python, SINGLE_COPY) if tries else ("", "")))
 
 
 def device_node_query(node: Node) -> dict[str, Fact[NodeEnvironment]]:
     """The same before a job: only containers hide devices, so other nodes need no query."""
-    return _query(f" in the container {node.container}", ("", "")) if node.container else {}
+    return _query(node, "", "") if node.container else {}
+
+
+def _query(node: Node, *words: str) -> dict[str, Fact[NodeEnvironment]]:
+    place = f" in the container {node.container}" if node.container else ""
+    purpose = "query the environment of ranks"
+    command = read_script(SURROUNDINGS, *words, purpose=purpose, timeout_s=30.0)
+    purpose = f"see which devices and limits ranks have{place}"
+    return {"surroundings": Fact(command, _surroundings, purpose)}
+
+
+def _surroundings(result: Result) -> NodeEnvironment:
+    sections = Sections(result, _SCRIPT)
+    single = sections.text("single_copy").strip()
+    memlock = sections.text("memlock").strip()
+    visible = sections.text("visible").strip()
+    if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
+        raise NotUnderstoodError(_SCRIPT, 1, memlock, "a number of KiB or unlimited")
+    refused = single.removeprefix("refused ")[:MOST_SHOWN] if single.startswith("refused ") else ""
+    return NodeEnvironment(
+        single_copy=refused,
+        device_nodes=frozenset(sections.text("device_nodes").split()),
+        visible=visible.partition("=")[2] if visible else None,
+        memlock_kib=None if memlock == "unlimited" else int(memlock),
+        label=sections.text("label").strip()[:MOST_SHOWN],
+    )
 
 
 def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
@@ -103,10 +128,15 @@ def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
     if node.container is None:
         return {}
     purpose = "see what SELinux and AppArmor refuse"
-    command = Command(
-        argv=("bash", "-c", CONFINEMENT), purpose=purpose, effect=Effect.READ, timeout_s=20.0
-    )
+    command = read_script(CONFINEMENT, purpose=purpose, timeout_s=20.0)
     return {"confinement": Fact(command, _confinement)}
+
+
+def _confinement(result: Result) -> Confinement:
+    sections = Sections(result, _SCRIPT)
+    denials = sections.text("denials").split("\n")
+    enforcing = sections.text("enforcing").strip() == "1"
+    return Confinement(enforcing, tuple(line for line in denials if line.strip()))
 
 
 def granted_devices(visible: str) -> tuple[int, ...]:
@@ -119,46 +149,8 @@ def granted_devices(visible: str) -> tuple[int, ...]:
         return ()
     ids: set[int] = set()
     for word in (part.strip() for part in visible.split(",")):
-        first, bar, last = word.removeprefix("npu-").removeprefix("Ascend910-").partition("-")
-        end = last if bar else first
-        if not (_ID.fullmatch(first) and _ID.fullmatch(end) and int(first) <= int(end)):
+        match = _IDS.fullmatch(word)
+        if match is None or int(match[1]) > int(match[2] or match[1]):
             raise NotUnderstoodError("ASCEND_VISIBLE_DEVICES", 1, visible, "ids and ranges of ids")
-        ids.update(range(int(first), int(end) + 1))
+        ids.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(sorted(ids))
-
-
-def _query(place: str, words: tuple[str, str]) -> dict[str, Fact[NodeEnvironment]]:
-    command = Command(
-        argv=("bash", "-c", SURROUNDINGS, "ascendboot", *words),
-        purpose="query the environment of ranks",
-        effect=Effect.READ,
-        timeout_s=30.0,
-    )
-    purpose = f"see which devices and limits ranks have{place}"
-    return {"surroundings": Fact(command, _surroundings, purpose)}
-
-
-def _surroundings(result: Result) -> NodeEnvironment:
-    sections = Sections(result, _SCRIPT)
-
-    def printed(name: str) -> str:
-        return sections.text(name).strip()
-
-    single, memlock, visible = printed("single_copy"), printed("memlock"), printed("visible")
-    if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
-        raise NotUnderstoodError(_SCRIPT, 1, memlock, "a number of KiB or unlimited")
-    refused = single.removeprefix("refused ")[:MOST_SHOWN] if single.startswith("refused ") else ""
-    return NodeEnvironment(
-        single_copy=refused,
-        device_nodes=frozenset(printed("device_nodes").split()),
-        visible=visible.partition("=")[2] if visible else None,
-        memlock_kib=None if memlock == "unlimited" else int(memlock),
-        label=printed("label")[:MOST_SHOWN],
-    )
-
-
-def _confinement(result: Result) -> Confinement:
-    sections = Sections(result, _SCRIPT)
-    denials = sections.text("denials").split("\n")
-    enforcing = sections.text("enforcing").strip() == "1"
-    return Confinement(enforcing, tuple(line for line in denials if line.strip()))

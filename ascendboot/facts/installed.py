@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -16,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_identity,
 )
 
-from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
+from ascendboot.errors import NotUnderstoodError, excerpt
+from ascendboot.facts.query import output_of, read_script
 from ascendboot.model.files import (
     FOLDER,
     OWNER_BYTES,
@@ -27,10 +29,11 @@ from ascendboot.model.files import (
     fingerprint,
 )
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from ascendboot.transport.api import Command, Result
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,6 @@ class Daemon:
     identity: str
     certificate: str | None = None
     """SHA-256 of the host certificate that was there when it started."""
-
-
-_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,8 @@ class Open:
     @property
     def why(self) -> str:
         """`has mode 0777`, or `belongs to user id 1000`."""
-        return (
-            f"has mode {self.mode:04o}"
-            if self.owner is None
-            else f"belongs to user id {self.owner}"
-        )
+        owner = self.owner
+        return f"has mode {self.mode:04o}" if owner is None else f"belongs to user id {owner}"
 
     @property
     def closed(self) -> int:
@@ -73,7 +70,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Installed:
-    """All that ascendboot has on one node, below its folder `base`; `files` by path in there."""
+    """All that ascendboot has on one node; paths are relative to its folder `base`."""
 
     base: PurePosixPath
     files: Mapping[str, OwnFile] = field(default_factory=dict)
@@ -116,11 +113,29 @@ class Installed:
         return self.strays if self.daemon is None else (self.daemon.pid, *self.strays)
 
 
+_NAMED = 4
 _PRIVATE_KEYS = "sshd/host_key trust/cluster_key"
 _CERTIFICATES = "sshd/host_key-cert.pub trust/cluster_key-cert.pub"
 _CERTIFICATE_BYTES = 8192
 """No certificate of ours is longer; a node may hold anything."""
 _FOREVER = 2**64 - 1
+_TOOL = "own files"
+_ID = r"([0-9]{1,10})"
+_MODE = r"([0-7]{1,5})"
+_LINES = {
+    "mode": re.compile(rf"mode {_MODE} (?:\./)?(.+)"),
+    "open": re.compile(rf"open {_MODE} (-|{_ID}) (\S) (?:\./)?(.+)"),
+    "above": re.compile(rf"above {_MODE} (-|{_ID}) {_ID}:{_ID} (.+)"),
+    "key": re.compile(r"key (\S+) (.+)"),
+    "certificate": re.compile(r"certificate (\S+) (.+)"),
+    "sshd": re.compile(rf"sshd {_ID} (\S+)(?: (\S+))?"),
+    "stray": re.compile(rf"stray {_ID}"),
+    "port": re.compile(rf"port {_ID}"),
+    "leads": re.compile(r"leads (.+)"),
+    "owner": re.compile(r"owner (.+)"),
+}
+"""The lines of an answer by their first word; all other lines are those of sha256sum."""
+_DIGEST = re.compile(r"(\S+)  (?:\./)?(.+)")
 
 
 def base_script(cluster: str) -> str:
@@ -137,24 +152,15 @@ def installed_query(
     A query for changes needs no public keys, each of which takes a call of ssh-keygen, and no
     certificates if their expiry is known.
     """
-    keys = _PRIVATE_KEYS if with_public_keys else ""
-    certificates = _CERTIFICATES if with_certificates else ""
-    return Command(
-        argv=("bash", "-c", _script(cluster, keys, certificates)),
-        purpose="look at what ascendboot has set up",
-        effect=Effect.READ,
-    )
-
-
-def _script(cluster: str, private_keys: str, certificates: str) -> str:
-    look = script(
+    text = script(
         "facts-installed.sh",
         owner_bytes=OWNER_BYTES,
         certificate_bytes=_CERTIFICATE_BYTES,
-        private=private_keys,
-        certificates=certificates,
+        private=_PRIVATE_KEYS if with_public_keys else "",
+        certificates=_CERTIFICATES if with_certificates else "",
     )
-    return base_script(cluster) + look
+    purpose = "look at what ascendboot has set up"
+    return read_script(base_script(cluster) + text, purpose=purpose, timeout_s=30.0)
 
 
 def parse_installed(result: Result) -> Installed:
@@ -164,110 +170,59 @@ def parse_installed(result: Result) -> Installed:
         ToolError: the script failed on the node.
         NotUnderstoodError: a line of the answer has an unknown form, or its end is missing.
     """
-    if not result.as_expected:
-        raise ToolError(result.outcome())
+    output_of(result)
     lines = result.lines
     if not lines or lines[-1] != "end":
-        raise NotUnderstoodError("own files", len(lines), lines[-1] if lines else "", "end")
-    reader = _Reader()
+        raise NotUnderstoodError(_TOOL, len(lines), lines[-1] if lines else "", "end")
+    found: dict[str, list[re.Match[str]]] = {name: [] for name in (*_LINES, "digest")}
     for number, line in enumerate(lines[1:-1], 2):
-        try:
-            is_known = reader.takes(line)
-        except ValueError:  # no number where one belongs
-            is_known = False
-        if not is_known:
-            raise NotUnderstoodError("own files", number, line, "a line of a known kind")
-    return reader.own(PurePosixPath(lines[0].removeprefix("base ")))
+        kind = line.partition(" ")[0]
+        match = _LINES.get(kind, _DIGEST).fullmatch(line)
+        if match is None:
+            raise NotUnderstoodError(_TOOL, number, line, "a line of a known kind")
+        found[kind if kind in _LINES else "digest"].append(match)
+    base = PurePosixPath(lines[0].removeprefix("base "))
+    words = {kind: matches[-1][1] for kind, matches in found.items() if matches}
+    digests = {match[2]: match[1] for match in found["digest"]}
+    keys = {match[1]: match[2] for match in found["key"]}
+    certificates = {match[1]: _certificate(match[2]) for match in found["certificate"]}
+    opened, above = _open(base, found["open"], found["above"])
+    return Installed(
+        base=base,
+        files={m[2]: OwnFile(digests.get(m[2], ""), int(m[1], 8)) for m in found["mode"]},
+        host_key=keys.get("sshd/host_key"),
+        cluster_key=keys.get("trust/cluster_key"),
+        certificates={path: each for path, each in certificates.items() if each is not None},
+        daemon=_daemon(found["sshd"][-1]) if found["sshd"] else None,
+        strays=tuple(int(match[1]) for match in found["stray"]),
+        port=int(words["port"]) if "port" in words else None,
+        leads_to=words.get("leads"),
+        owner=Owner.parse(words["owner"]) if "owner" in words else None,
+        open=opened,
+        open_above=above,
+    )
 
 
-@dataclass
-class _Reader:
-    """Collects the lines of an answer by kind."""
+def _daemon(line: re.Match[str]) -> Daemon:
+    return Daemon(int(line[1]), line[2], None if line[3] in (None, "-") else line[3])
 
-    modes: dict[str, int] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
-    certificates: dict[str, str] = field(default_factory=dict)
-    daemon: Daemon | None = None
-    strays: list[int] = field(default_factory=list)
-    port: int | None = None
-    leads_to: str | None = None
-    owner: Owner | None = None
-    open: dict[str, Open] = field(default_factory=dict)
-    above: dict[str, Open] = field(default_factory=dict)
-    private: set[str] = field(default_factory=set)
 
-    def takes(self, line: str) -> bool:
-        """Reads one line; False if its kind is unknown."""
-        match line.split(" ", 2):
-            case ["mode", mode, path]:
-                self.modes[path.removeprefix("./")] = int(mode, 8)
-            case [("open" | "above") as where, mode, rest]:
-                self._takes_open(where, int(mode, 8), *rest.split(" ", 2))
-            case ["key", path, public]:
-                self.keys[path] = public
-            case ["certificate", path, text]:
-                self.certificates[path] = text
-            case ["stray", pid]:
-                self.strays.append(int(pid))
-            case ["port", port]:
-                self.port = int(port)
-            case [("leads" | "owner") as what, *words]:
-                self._takes_words(what, " ".join(words))
-            case [sha, "", path]:
-                self.digests[path.removeprefix("./")] = sha
-            case ["sshd", pid, known]:
-                sha, _, certificate = known.partition(" ")
-                self.daemon = Daemon(int(pid), sha, None if certificate == "-" else certificate)
-            case _:
-                return False
-        return True
-
-    def _takes_words(self, what: str, words: str) -> None:
-        if what == "leads":
-            self.leads_to = words
-        else:
-            self.owner = Owner.parse(words)
-
-    def _takes_open(self, where: str, mode: int, owner: str, more: str, path: str) -> None:
-        """`more`: the type of our file, or user and group of a folder above.
-
-        A group with the number of its user counts as private to that user, as on Debian.
-        """
-        whose = None if owner == "-" else int(owner)
-        if where == "open":
-            self.open[path.removeprefix("./")] = Open(mode, whose, more)
-        else:
-            self.above[path] = Open(mode, whose)
-            user, _, group = more.partition(":")
-            if whose is None and user == group and not mode & 0o002:
-                self.private.add(path)
-
-    def own(self, base: PurePosixPath) -> Installed:
-        """All of it."""
-        if above := self.above.pop(str(base.parent), None):
-            self.open[".."] = above
-        # From the top down.
-        paths = sorted(self.open, key=lambda path: (path not in {"..", "."}, path != "..", path))
-        above_all = {path: one for path, one in self.above.items() if path not in self.private}
-        return Installed(
-            base=base,
-            files={p: OwnFile(self.digests.get(p, ""), mode) for p, mode in self.modes.items()},
-            host_key=self.keys.get("sshd/host_key"),
-            cluster_key=self.keys.get("trust/cluster_key"),
-            certificates={
-                path: certificate
-                for path, text in self.certificates.items()
-                if (certificate := _certificate(text)) is not None
-            },
-            daemon=self.daemon,
-            strays=tuple(self.strays),
-            port=self.port,
-            leads_to=self.leads_to,
-            owner=self.owner,
-            open={path: self.open[path] for path in paths},
-            open_above=above_all,
-        )
+def _open(
+    base: PurePosixPath, lines: Sequence[re.Match[str]], lines_above: Sequence[re.Match[str]]
+) -> tuple[dict[str, Open], dict[str, Open]]:
+    """Our open files from the top down, and the open folders above."""
+    opened = {m[5]: Open(int(m[1], 8), int(m[3]) if m[3] else None, m[4]) for m in lines}
+    above = {}
+    for line in lines_above:
+        there = Open(int(line[1], 8), int(line[3]) if line[3] else None)
+        # A group with the number of its user counts as private to that user, as on Debian.
+        is_private = there.owner is None and line[4] == line[5] and not there.mode & 0o002
+        if line[6] == str(base.parent):
+            opened[".."] = there
+        elif not is_private:
+            above[line[6]] = there
+    ordered = sorted(opened, key=lambda path: (path not in {"..", "."}, path != "..", path))
+    return {path: opened[path] for path in ordered}, above
 
 
 def _certificate(text: str) -> Certificate | None:

@@ -119,7 +119,7 @@ class Sections(dict[str, Section]):
         if section.exit_code == 0:
             return section.text
         last = excerpt(section.text.strip().split("\n")[-1])
-        message = last or f"exited {section.exit_code} and said nothing"
+        message = last or f"exited {section.exit_code} and printed nothing"
         if section.exit_code == _NOT_FOUND:
             raise ToolMissingError(message)
         if section.exit_code in ENDED_BY_TIMEOUT and not section.content:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.environment import device_node_query
-from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output, npu_smi_output
+from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
-from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, attempt, read_script
+from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, read_script
 from ascendboot.templates import script
 
 if TYPE_CHECKING:
@@ -367,13 +366,8 @@ def _each(
 ) -> dict[int, Answer[T]]:
     """The answers of hccn_tool to one query, by device."""
     names = [name for name in sections if name.endswith(f"/{what}")]
-
-    def printed(device_id: int) -> T:
-        tool = f"hccn_tool -i {device_id} -{what} -g"
-        return parse(hccn_tool_output(sections.get(f"{device_id}/{what}"), tool), tool)
-
     ids = sorted(int(name.partition("/")[0]) for name in names)
-    return {id_: attempt(f"{purpose} of device {id_}", partial(printed, id_)) for id_ in ids}
+    return {id_: hccn_tool_answer(sections, id_, what, purpose, parse) for id_ in ids}
 
 
 def _ips(text: str, tool: str) -> str | None:

@@ -177,7 +177,7 @@ def test_the_text_of_a_part() -> None:
     [
         ("gone", ToolMissingError, "x is not there"),
         ("late", ToolError, f"it gave no answer in time; {HANGS}"),
-        ("mute", ToolError, "exited 3 and said nothing"),
+        ("mute", ToolError, "exited 3 and printed nothing"),
         ("bad", ToolError, "last words"),
         (
             "lost",

@@ -389,7 +389,7 @@ def test_a_tool_that_fails_without_a_word(stage: Stage) -> None:
     stage.put("hccn_tool", f'[ "$2$3" != 0-ip ] || exit 5\n{FINE}')
     silent = Unanswered(
         "failed",
-        "could not read the IP of device 0: hccn_tool -i 0 -ip -g exited 5 and said nothing",
+        "could not read the IP of device 0: hccn_tool -i 0 -ip -g exited 5 and printed nothing",
     )
     assert stage.answers()["device_networks"] == Answered(
         (network(0, addresses=silent), network(1))
@@ -475,5 +475,5 @@ def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
     assert networks.value[0].link_up == Unanswered(
         "not-understood",
         "could not read the link of device 3: the script that queries the NPUs: line 1 "
-        'not understood: ""; expected what hccn_tool -i 3 -link -g said',
+        'not understood: ""; expected the output of hccn_tool -i 3 -link -g',
     )
