@@ -229,7 +229,7 @@ def _at_home(report: JobReport, folder: Path) -> JobReport:
     """Return the report with the paths of the copied logs."""
     failure = report.first_failure
     if failure is not None:
-        failure = replace(failure, log=str(folder / rank_log(failure.end.rank)))
+        failure = replace(failure, log=str(folder / rank_log(failure.rank)))
     return replace(report, folder=str(folder), first_failure=failure)
 
 

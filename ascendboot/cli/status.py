@@ -268,7 +268,7 @@ def how_it_ended(report: JobReport) -> list[str]:
     cause = [] if report.cause is None else list(report.cause.lines())
     lines = [report.beside_cause] if report.beside_cause else []
     if not cause and (failure := report.first_failure):
-        lines.append(f"{failure.end.node}: rank {failure.end.rank} failed first")
+        lines.append(f"{failure.node}: rank {failure.rank} failed first")
     return lines + cause
 
 

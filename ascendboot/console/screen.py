@@ -205,12 +205,10 @@ class Screen:
             elif words := report.beside_cause:
                 self._indented(words)
         elif failure := report.first_failure:
-            end = failure.end
-            how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
-            self.say(
-                f"{end.node}: rank {end.rank} on device {end.device} failed first, with {how}",
-                "red",
-            )
+            code, signal = failure.exit_code, failure.signal
+            how = f"signal {signal}" if signal else f"exit code {code}"
+            where = f"{failure.node}: rank {failure.rank} on device {failure.device}"
+            self.say(f"{where} failed first, with {how}", "red")
             self._last_lines(failure)
         elif report.message:
             title, *rest = report.message.split("\n")

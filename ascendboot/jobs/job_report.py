@@ -67,7 +67,7 @@ def report_on(
     if failure is not None and failure.is_certain:
         log = folder / rank_log(failure.end.rank)
         last_lines = "\n".join(_lines(log)[-_LAST_LINES:])
-        explained = FirstFailure(end=failure.end, message=last_lines, log=str(log))
+        explained = FirstFailure(**vars(failure.end), message=last_lines, log=str(log))
     return JobReport(
         job_id=plan.job_id,
         state=state,

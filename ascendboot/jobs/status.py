@@ -170,7 +170,7 @@ def _failed_by_itself(report: JobReport) -> bool:
     failure, cause = report.first_failure, report.cause
     if failure is None:
         return cause is not None and bool(cause.unsure)
-    return failure.end.signal not in OF_A_LOST_LAUNCHER
+    return failure.signal not in OF_A_LOST_LAUNCHER
 
 
 def _node_status(job: JobRecord, node: str, probe: JobProbe | NodeError) -> NodeStatus:

@@ -1,8 +1,8 @@
-"""What happened: StepResult and Report, the value behind the screen and `--json`."""
+"""The results of a run: StepResult and Report, shown on the screen and printed by `--json`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 
@@ -18,12 +18,12 @@ class Outcome(str, Enum):
     NOT_RUN = "not_run"
 
 
-_CODE_OF_OUTCOME = {Outcome.UNREACHABLE: 4, Outcome.FAILED: 1, Outcome.BLOCKED: 1}
+_EXIT_CODES = {Outcome.UNREACHABLE: 4, Outcome.FAILED: 1, Outcome.BLOCKED: 1}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """The finding behind a result: its id, how bad it is, all nodes it is about, what to do."""
+    """The finding behind a result: its id, its level, all its nodes, and the remedy."""
 
     id: str
     level: str
@@ -44,16 +44,27 @@ class StepResult:
     duration_s: float = 0.0
     diff: str = ""
     cause: Cause | None = None
-    """The finding that it comes from, if it does."""
+    """The finding behind it, if any."""
 
     @property
     def is_warning(self) -> bool:
-        """Nothing stands in the way, but something is worth a look."""
-        return (
-            self.outcome is Outcome.OK
-            and self.cause is not None
-            and (self.cause.level == "warning")
-        )
+        """Whether it succeeded with a warning."""
+        level = self.cause.level if self.cause else ""
+        return self.outcome is Outcome.OK and level == "warning"
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Equal for results of one finding on several nodes."""
+        detail = self.detail.replace(f"{self.node}: ", "")
+        return "" if self.cause else self.node, self.phase, self.step, detail
+
+    def to_json(self) -> dict[str, object]:
+        """The result with the members of its cause, without empty ones."""
+        document = {**asdict(self), "duration_s": round(self.duration_s, 3)}
+        cause = document.pop("cause") or {}
+        if not self.diff:
+            del document["diff"]
+        return {**document, **cause}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +78,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 all is well · 1 failed or blocked · 4 a node was unreachable · 130 interrupted."""
+        """0 success · 1 failed or blocked · 4 a node was unreachable · 130 interrupted."""
         if self.interrupted:
             return 130
-        return max((_CODE_OF_OUTCOME.get(r.outcome, 0) for r in self.results), default=0)
+        return max((_EXIT_CODES.get(r.outcome, 0) for r in self.results), default=0)
 
     def count(self, *outcomes: Outcome) -> int:
         """How many results ended in one of `outcomes`."""
@@ -78,13 +89,12 @@ class Report:
 
     @property
     def problems(self) -> int:
-        """How many different things went wrong; one that several nodes share counts once."""
-        wrong = {Outcome.BLOCKED, Outcome.FAILED, Outcome.UNREACHABLE}
-        return len({_once(r) for r in self.results if r.outcome in wrong})
+        """How many results are failures; one finding on several nodes counts once."""
+        return len({r.identity for r in self.results if r.outcome in {*_EXIT_CODES}})
 
     def findings(self, level: str) -> int:
-        """How many different things of this level were found, on however many nodes."""
-        return len({_once(r) for r in self.results if r.cause and r.cause.level == level})
+        """How many findings have this level; one on several nodes counts once."""
+        return len({r.identity for r in self.results if r.cause and r.cause.level == level})
 
     def to_json(self) -> dict[str, object]:
         """The report as documented in the reference of `--json`."""
@@ -92,35 +102,5 @@ class Report:
             "run_id": self.run_id,
             "cluster": self.cluster,
             "exit_code": self.exit_code,
-            "results": [
-                {
-                    "node": r.node,
-                    "phase": r.phase,
-                    "step": r.step,
-                    "outcome": r.outcome.value,
-                    "detail": r.detail,
-                    "duration_s": round(r.duration_s, 3),
-                    **({"diff": r.diff} if r.diff else {}),
-                    **_cause(r.cause),
-                }
-                for r in self.results
-            ],
+            "results": [result.to_json() for result in self.results],
         }
-
-
-def _cause(cause: Cause | None) -> dict[str, object]:
-    if cause is None:
-        return {}
-    return {
-        "id": cause.id,
-        "level": cause.level,
-        "nodes": list(cause.nodes),
-        "remedy": cause.remedy,
-    }
-
-
-def _once(result: StepResult) -> tuple[str, ...]:
-    """Equal for results that tell of the same thing: of one finding at several nodes."""
-    detail = result.detail.replace(f"{result.node}: ", "")
-    where = "" if result.cause else result.node
-    return where, result.phase, result.step, detail

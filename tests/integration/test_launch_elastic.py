@@ -102,7 +102,7 @@ def test_restarts_that_are_used_up_end_the_job_and_the_rank_is_named(
     assert (report.state, report.exit_code) == (JobState.FAILED, 5)
     assert screen.of(3, "lab-2").count(b"no such thing") == 4
     assert report.first_failure is not None
-    assert report.first_failure.end.rank == 3
+    assert report.first_failure.rank == 3
     assert report.cause is not None
     assert report.cause.title.startswith("lab-2: rank 3 on device 7 failed first, with exit code 5")
     assert len(report.notes) == 3

@@ -59,7 +59,7 @@ def test_a_rank_fails_on_the_second_node(two: TwoNodes) -> None:
     report = two.run(made, Screenful())
     assert report.first_failure is not None
     assert (report.exit_code, report.first_failure.message) == (3, "no")
-    assert (report.first_failure.end.node, report.first_failure.end.device) == ("lab-2", 6)
+    assert (report.first_failure.node, report.first_failure.device) == ("lab-2", 6)
     assert [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
 
 

@@ -151,7 +151,7 @@ def test_a_rank_that_exits_3(cluster: LocalCluster) -> None:
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     log = cluster.runs / plan.job_id / "rank.1.log"
-    assert report.first_failure == FirstFailure(end=end(1, 3), message="one\ntwo", log=str(log))
+    assert report.first_failure == FirstFailure(**vars(end(1, 3)), message="one\ntwo", log=str(log))
     assert report.ranks[0] in (end(0, 143, 15), end(0, None))
     assert nothing_lives(plan)
 
@@ -182,7 +182,8 @@ raise ConnectionResetError(104, "Connection reset by peer")
     assert cause.unsure == ""
     assert cause.at is not None
     assert report.first_failure is not None
-    assert (report.first_failure.end, report.exit_code) == (end(0, 143, 15), 1)
+    assert vars(report.first_failure).items() >= vars(end(0, 143, 15)).items()
+    assert report.exit_code == 1
 
 
 @pytest.mark.parametrize("call", ["os.kill(os.getpid(), 9)", "os.killpg(0, 9)"])
@@ -193,7 +194,7 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     report = ran(cluster, plan, screen)
     assert (report.state, report.exit_code) == (JobState.FAILED, 137)
     assert report.first_failure is not None
-    assert report.first_failure.end == end(1, 137, 9)
+    assert vars(report.first_failure).items() >= vars(end(1, 137, 9)).items()
     assert report.cause is not None
     assert (report.cause.rank, report.cause.unsure) == (1, "")
     assert report.cause.meaning.startswith("SIGKILL, from outside")

@@ -167,7 +167,7 @@ def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
     assert report.first_failure is not None
     failure = report.first_failure
     assert (report.state, report.exit_code, failure.message) == (JobState.FAILED, 3, "no")
-    assert (failure.end.rank, failure.end.node, failure.end.device) == (2, "lab-2", 6)
+    assert (failure.rank, failure.node, failure.device) == (2, "lab-2", 6)
     assert [end.exit_code for end in report.ranks][1:3] == [143, 3]
     assert nothing_lives(two, made)
 
@@ -193,7 +193,7 @@ main()
     assert (cause.rank, cause.nodes, cause.words) == (2, ("lab-2",), "ValueError: loss is nan")
     assert (cause.source, cause.device) == ("error file", 6)
     assert report.first_failure is not None
-    assert report.first_failure.end.rank == 2
+    assert report.first_failure.rank == 2
     assert nothing_lives(two, made)
 
 
@@ -252,7 +252,7 @@ def test_a_rank_killed_with_what_records_its_end_is_named_by_torchrun(
     made = job(two, python, HEAD + "if rank == 1:\n    os.killpg(0, 9)\n" + FOR_EVER)
     report = two.run(made, Screenful())
     assert report.first_failure is not None
-    assert (report.exit_code, report.first_failure.end.rank) == (137, 1)
+    assert (report.exit_code, report.first_failure.rank) == (137, 1)
     assert nothing_lives(two, made)
 
 

@@ -165,5 +165,5 @@ def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
         in report.notes
     )
     assert report.first_failure is not None
-    log = cluster.runs / f"rank.{report.first_failure.end.rank}.log"
+    log = cluster.runs / f"rank.{report.first_failure.rank}.log"
     assert log.read_bytes() == b"one\ntwo\n"

@@ -56,7 +56,7 @@ def test_a_rank_that_fails_is_named_with_its_exit_code(cluster: LocalCluster) ->
     report = ran(cluster, cluster.job(source, launcher=CHOICE), Screenful())
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     assert report.first_failure is not None
-    assert (report.first_failure.end.rank, report.first_failure.end.exit_code) == (1, 3)
+    assert (report.first_failure.rank, report.first_failure.exit_code) == (1, 3)
 
 
 def test_it_is_stopped(cluster: LocalCluster) -> None:

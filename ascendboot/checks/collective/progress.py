@@ -345,10 +345,9 @@ def _ended(
     places: Sequence[Place], said: Mapping[int, RankNotes], report: JobReport
 ) -> Iterator[Finding]:
     """The rank that ended first, where it neither said why nor took too long."""
-    failure = report.first_failure
-    if failure is None:
+    end = report.first_failure
+    if end is None:
         return
-    end = failure.end
     one = said[end.rank]
     if one.failed or one.is_late:
         return
@@ -358,7 +357,7 @@ def _ended(
     where = DOING.get(one.at, "before it said anything")
     last = f": {one.others[-1]}" if one.others else ""
     words = f"ended with {how} {where}{last}"
-    yield _finding(places, [end.rank], words, f"Read its log: {failure.log}")
+    yield _finding(places, [end.rank], words, f"Read its log: {end.log}")
 
 
 def _hang(

@@ -9,7 +9,7 @@ import pytest
 from ascendboot.cli.status import how_it_ended, rank_rows, standstill
 from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.status import NodeStatus
-from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState, RankEnd
+from ascendboot.model.job import CauseKind, FirstFailure, JobCause, JobReport, JobState
 
 GIB = 1 << 30
 
@@ -104,9 +104,7 @@ FAILED = JobReport(
     started="",
     command="",
     first_failure=FirstFailure(
-        end=RankEnd(rank=1, node="atlas-2", device=4, exit_code=3, signal=None),
-        message="",
-        log="",
+        rank=1, node="atlas-2", device=4, exit_code=3, signal=None, message="", log=""
     ),
     ranks=(),
     duration_s=1.0,

@@ -150,7 +150,7 @@ def test_ranks_that_failed_are_blamed_and_not_those_that_were_ended_for_it() -> 
 def test_a_rank_that_was_killed_is_named_with_what_it_was_at() -> None:
     killed = {rank: replace(one, at="sum") for rank, one in all_well().items()}
     killed[3] = replace(killed[3], others=("Bus error",))
-    failure = FirstFailure(end=end(3, 137, 9), message="", log="runs/rank.3.log")
+    failure = FirstFailure(**vars(end(3, 137, 9)), message="", log="runs/rank.3.log")
     assert told(killed, report(137, first_failure=failure)) == [
         (
             "preflight-failed",
@@ -175,7 +175,7 @@ def test_a_rank_that_was_killed_is_named_with_what_it_was_at() -> None:
 def test_who_came_least_far_is_named_when_time_was_up(at: str, words: str) -> None:
     late = {rank: replace(one, at="gather", is_late=True) for rank, one in all_well().items()}
     late |= {rank: RankNotes(at=at) for rank in (2, 3)}
-    failure = FirstFailure(end=end(0, 1), message="", log="runs/rank.0.log")
+    failure = FirstFailure(**vars(end(0, 1)), message="", log="runs/rank.0.log")
     ended = report(1, first_failure=failure, message="gone")
     [(id_, message)] = told(late, ended)
     assert (id_, message.partition(". ")[0]) == ("preflight-failed", words)
@@ -200,7 +200,7 @@ def test_who_waited_in_vain_for_others_is_not_blamed(at: str, words: str) -> Non
         rank: replace(one, at="meet", failed=timed_out, after_s=30.5)
         for rank, one in all_well().items()
     }
-    failure = FirstFailure(end=end(0, 3), message="", log="runs/rank.0.log")
+    failure = FirstFailure(**vars(end(0, 3)), message="", log="runs/rank.0.log")
     ended = report(3, first_failure=failure)
     [(id_, message)] = told({**waited, 3: RankNotes(at=at)}, ended, by="gloo")
     assert (id_, message.partition(". ")[0]) == (

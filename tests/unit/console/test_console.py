@@ -192,7 +192,7 @@ def failed(cause: JobCause | None) -> JobReport:
         exit_code=1,
         started="",
         command="",
-        first_failure=FirstFailure(end=END, message="a\nb\nc\nd\ne", log="x/rank.9.log"),
+        first_failure=FirstFailure(**vars(END), message="a\nb\nc\nd\ne", log="x/rank.9.log"),
         ranks=(END,),
         duration_s=2.0,
         folder="x",

@@ -54,7 +54,7 @@ def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> No
     found = report(seen, tmp_path)
     assert first(found) == (2, "ValueError: loss is nan")
     assert found.first_failure is not None
-    assert (found.first_failure.end.rank, found.first_failure.end.signal) == (2, 15)
+    assert (found.first_failure.rank, found.first_failure.signal) == (2, 15)
     assert found.first_failure.message.splitlines()[-1] == "ValueError: loss is nan"
     # The job ends with the code of the rank that ended it.
     assert (found.state, found.exit_code) == (JobState.FAILED, 1)
@@ -215,7 +215,7 @@ def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> No
     assert found.cause is not None
     assert (found.cause.kind, found.cause.ranks, found.exit_code) == (CauseKind.LEFT, (3,), 1)
     assert found.first_failure is not None
-    assert found.first_failure.end.rank == 0
+    assert found.first_failure.rank == 0
 
 
 def test_ranks_that_went_with_their_launcher_are_no_cause(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_the_verdict_fits_a_screen() -> None:
 
 def test_as_json_and_back() -> None:
     cause = judged(ended(2, 3, 10.0), ended(0, 143, 10.5))
-    document = cause.to_json()
+    document = TypeAdapter(JobCause).dump_python(cause, mode="json")
     assert (document["rank"], document["node"], document["device"]) == (2, "a-2", 0)
     assert TypeAdapter(JobCause).validate_python(document) == cause
 

@@ -44,7 +44,7 @@ def report(
 
 
 def failing_rank(found: JobReport) -> int | None:
-    return None if found.first_failure is None else found.first_failure.end.rank
+    return None if found.first_failure is None else found.first_failure.rank
 
 
 def test_success_as_json(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_rank_that_only_mpirun_saw_die_was_the_first(tmp_path: Path) -> None:
     found = report(progress((0, 143, 10.0), launcher=137), tmp_path)
     log = str(tmp_path / "rank.3.log")
     end = RankEnd(rank=3, node="a-2", device=1, exit_code=137, signal=9)
-    assert found.first_failure == FirstFailure(end=end, message="", log=log)
+    assert found.first_failure == FirstFailure(**vars(end), message="", log=log)
     assert found.exit_code == 137
 
 

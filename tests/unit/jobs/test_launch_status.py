@@ -37,7 +37,7 @@ def state(folder: Path, text: str) -> tuple[JobState, int | None]:
     now = datetime(2026, 1, 2, 3, 5, tzinfo=timezone.utc)
     found = status_of(job, looks, folder=folder, final=None, now=now).report
     failure = found.first_failure
-    return found.state, failure.end.rank if failure else None
+    return found.state, failure.rank if failure else None
 
 
 @pytest.mark.parametrize("code", [129, 137, 141, 143])

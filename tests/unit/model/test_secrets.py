@@ -127,7 +127,7 @@ def test_nothing_that_a_run_keeps_or_shows_holds_a_secret(tmp_path: Path) -> Non
         exit_code=1,
         started="",
         command="",
-        first_failure=FirstFailure(end=end, message=f"KeyError: {key}", log="l"),
+        first_failure=FirstFailure(**vars(end), message=f"KeyError: {key}", log="l"),
         ranks=(end,),
         duration_s=1.0,
         folder="f",
