@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from contextlib import nullcontext
@@ -20,7 +19,7 @@ from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
-from ascendboot.setup.reset import HERE, Reset, results
+from ascendboot.setup.reset import Reset
 from ascendboot.setup.results import Progress
 
 if TYPE_CHECKING:
@@ -174,19 +173,10 @@ def _take_back(
             elif not walk.has_work:
                 walk.report_nothing()
             else:
-                ask.agreed(f"Take back the setup of {walk.cluster.name}?", _removal_lines(walk))
+                lines = [f"  {result.node}  {result.detail}" for result in walk.planned()]
+                ask.agreed(f"Take back the setup of {walk.cluster.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
-
-
-def _removal_lines(walk: Reset) -> list[str]:
-    """Describe what would be removed, line by line."""
-    lines = [
-        f"  {node}  {result.detail}"
-        for node, found in walk.found.items()
-        for result in results(node, found, Outcome.WOULD_CHANGE)
-    ]
-    return lines + [f"  {HERE}  {os.path.relpath(path)} would be removed" for path in walk.here]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Cause:
     remedy: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StepResult:
     """How one step of one phase ended on one node; `duration_s` in seconds."""
 

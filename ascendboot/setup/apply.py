@@ -1,7 +1,8 @@
-"""Applies the phases of setup to all nodes."""
+"""Plans the phases of setup on all nodes, and applies them."""
 
 from __future__ import annotations
 
+import difflib
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import CodeTree
+from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.phases import CODE, QUERY, SETUP, Phase, rounds
-from ascendboot.setup.results import Progress, Stopped, applied, checked, failed, planned
-from ascendboot.setup.steps import Blocked, Change, Step, write_command
+from ascendboot.setup.results import Stopped, failed
+from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState, write_command
 from ascendboot.setup.survey import Connect, Survey, installed_fact
 from ascendboot.setup.verify import verify_cluster
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result, Sides, Transport, write_files
+from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
 
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Node
-    from ascendboot.model.report import StepResult
     from ascendboot.setup.cluster_plan import ClusterFacts
     from ascendboot.setup.context import Context
+    from ascendboot.setup.results import Progress
     from ascendboot.setup.sync import CodeSender
+
+_SENDERS = 8
+"""Code is sent to so many nodes at once: each has some megabytes of it in memory."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +43,6 @@ class SideSteps:
     steps: list[tuple[Phase, Step]]
     is_sshd_side: bool = False
     """The cluster's sshd runs there and ranks do not."""
-
-
-@dataclass(frozen=True)
-class AppliedNode:
-    """What is installed on a node after a round, and how each step ended."""
-
-    installed: Installed
-    sshd_side: Installed | None
-    results: list[StepResult]
 
 
 def sides_of(
@@ -64,124 +60,203 @@ def sides_of(
     return [SideSteps(sides.work, work, both)]
 
 
-def apply_to_node(
-    context: Context, phases: Sequence[Phase], node: Node, sides: Sides
-) -> AppliedNode:
-    """Apply a round to one node.
+def plan_setup(survey: Survey, connect: Connect) -> None:
+    """Report what setup would change, with diffs; `connect` gives transports that cannot write.
 
     Raises:
-        NodeError: a side could not be reached; some of the changes may have been made.
+        Stopped: something blocks setup, or the operator interrupted; the results have the reason.
     """
-    facts = context.facts
-    work, host = facts.installed[node.name], facts.sshd_sides.get(node.name)
-    results: list[StepResult] = []
-    for side in sides_of(context, phases, node, sides):
-        installed, of_side = _apply_side(context, side, node)
-        results += of_side
-        if side.is_sshd_side:
-            host = installed
-        else:
-            work = installed
-    return AppliedNode(work, host, results)
+    context, sides = _ready_to_change(survey, connect)
+    progress = survey.progress
+    texts = progress.for_each(sides, lambda node: _current_texts(context, node, sides[node.name]))
+    current = {name: text for name, text in texts.items() if not isinstance(text, NodeError)}
+    for phase in SETUP:
+        results = []
+        for node in context.cluster.nodes:
+            if node.name not in current:
+                continue
+            for side in sides_of(context, [phase], node, sides[node.name]):
+                for _, step in side.steps:
+                    state = step.check(side.installed)
+                    result = checked(phase, node, step, state)
+                    if isinstance(state, Change):
+                        diff = _diff(state, current[node.name])
+                        result = replace(result, outcome=Outcome.WOULD_CHANGE, diff=diff)
+                    results.append(result)
+        progress.end(phase.title, results)
+    if survey.sender is not None:
+        progress.end(CODE, code_planned(survey.sender, context.facts))
+    lost = [failed("ask", "current files", t) for t in texts.values() if isinstance(t, NodeError)]
+    if lost:
+        progress.end(QUERY, lost)
 
 
-def of_phase(phase: Phase, outcomes: Mapping[str, AppliedNode | NodeError]) -> list[StepResult]:
-    """The results of one phase on all nodes."""
-    results: list[StepResult] = []
-    for outcome in outcomes.values():
-        if isinstance(outcome, AppliedNode):
-            results += [result for result in outcome.results if result.phase == phase.name]
-        else:
-            results.append(failed(phase.name, "change", outcome))
-    return results
+def apply_setup(survey: Survey, connect: Connect) -> Context:
+    """Apply setup to all nodes and verify it. Returns the context after it.
+
+    Every round takes one execution per node and side, and checks each step again.
+
+    Raises:
+        Stopped: something blocks setup or failed, or the operator interrupted; the results have the
+            reason, and later phases have not run.
+    """
+    context, sides = _ready_to_change(survey, connect)
+    if survey.before_writing is not None:
+        authority, control = survey.before_writing(context.facts)
+        context = replace(context, authority=authority, control=control)
+    for phases in rounds(SETUP):
+        context = _apply_round(survey.progress, context, sides, phases)
+    if survey.sender is not None:
+        _send_code(survey.progress, survey.sender, context, sides)
+    verify_cluster(survey.progress, context, sides)
+    return context
 
 
-def current_texts(
-    context: Context, phases: Sequence[Phase], node: Node, sides: Sides
-) -> dict[str, str]:
+def _ready_to_change(survey: Survey, connect: Connect) -> tuple[Context, Mapping[str, Sides]]:
+    """The context and the sides of all nodes, if nothing blocks setup."""
+    surveyed = survey.look(connect)
+    survey.progress.stop_if_bad()
+    if surveyed.context is None:
+        raise Stopped
+    return surveyed.context, surveyed.sides
+
+
+def _apply_round(
+    progress: Progress, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
+) -> Context:
+    """Apply the phases of a round to all nodes. Returns what is installed then."""
+
+    def work(node: Node) -> list[tuple[SideSteps, list[StepResult]]]:
+        both = sides_of(context, phases, node, sides[node.name])
+        return [_apply_side(context, side, node) for side in both]
+
+    progress.begin(phases[0].title)
+    outcomes = progress.for_each(sides, work)
+    for phase in phases:
+        results: list[StepResult] = []
+        for outcome in outcomes.values():
+            if isinstance(outcome, NodeError):
+                results.append(failed(phase.name, "change", outcome))
+            else:
+                results += [r for _, done in outcome for r in done if r.phase == phase.name]
+        progress.end(phase.title, results)
+    progress.stop_if_bad()
+    installed, hosts = dict(context.facts.installed), dict(context.facts.sshd_sides)
+    for name, outcome in outcomes.items():
+        for side, _ in () if isinstance(outcome, NodeError) else outcome:
+            (hosts if side.is_sshd_side else installed)[name] = side.installed
+    return replace(context, facts=replace(context.facts, installed=installed, sshd_sides=hosts))
+
+
+def _apply_side(
+    context: Context, side: SideSteps, node: Node
+) -> tuple[SideSteps, list[StepResult]]:
+    """The side as it is then, and the result of each of its steps."""
+    before = [step.check(side.installed) for _, step in side.steps]
+    changes = [state for state in before if isinstance(state, Change)]
+    if not changes or any(isinstance(state, Blocked) for state in before):
+        return side, [
+            checked(phase, node, step, state)
+            for (phase, step), state in zip(side.steps, before, strict=True)
+        ]
+    began = time.monotonic()
+    query = installed_fact(context.cluster)
+    *done, last = side.transport.run_all([*_commands(side.installed, changes), query.command])
+    side = replace(side, installed=query.parse(last))
+    took = time.monotonic() - began
+    failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
+    return side, [
+        _applied(
+            checked(phase, node, step, state), state, step.check(side.installed), failures, took
+        )
+        for (phase, step), state in zip(side.steps, before, strict=True)
+    ]
+
+
+def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
+    """The commands of changes; files are recorded as ours before the first of them is written.
+
+    Not sooner: the record is a file itself, and the folder may have to be closed to others first.
+    """
+    base, commands, is_recorded = installed.base, list[Command](), False
+    paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
+    record = ("bash", "-c", script("setup-note.sh"), "note", str(base), *paths)
+    for change in changes:
+        if change.files and not is_recorded:
+            commands.append(write_command(*record, purpose="note what is made here"))
+            is_recorded = True
+        if change.files:
+            names = ", ".join(file.path.name for file in change.files)
+            commands.append(write_files(change.files, purpose=f"write {names}"))
+        commands += change.commands
+    return commands
+
+
+def checked(phase: Phase, node: Node, step: Step, state: StepState) -> StepResult:
+    """The result of a step that was only checked."""
+    outcome, detail = Outcome.OK, ""
+    match state:
+        case Satisfied(because):
+            detail = because
+        case Blocked(reason, remedy):
+            outcome, detail = Outcome.BLOCKED, f"{node.name}: {reason}; {remedy}"
+        case Change(summary=summary):
+            outcome, detail = Outcome.NOT_RUN, summary
+    return StepResult(node.name, phase.name, step.name, outcome, detail)
+
+
+def _applied(
+    result: StepResult,
+    before: StepState,
+    after: StepState,
+    failures: Sequence[str],
+    duration_s: float,
+) -> StepResult:
+    """The result of an applied step; `failures` are the failed commands of its side."""
+    if not isinstance(before, Change) and not isinstance(after, Change):
+        return result
+    if not isinstance(before, Change):
+        problem = f"{result.step} was changed by somebody else meanwhile; run setup again"
+    elif isinstance(after, Satisfied):
+        return replace(result, outcome=Outcome.CHANGED, duration_s=duration_s)
+    else:
+        why = "; ".join(failures) or "all commands succeeded, but the same check fails again"
+        problem = f"{result.step} did not converge: {why.rstrip('.')}; fix that and run setup again"
+    detail = f"{result.node}: {problem}"
+    return replace(result, outcome=Outcome.FAILED, detail=detail, duration_s=duration_s)
+
+
+def _current_texts(context: Context, node: Node, sides: Sides) -> dict[str, str]:
     """The text of every file that the plan would change and that exists, by absolute path."""
     texts: dict[str, str] = {}
-    for side in sides_of(context, phases, node, sides):
+    for side in sides_of(context, SETUP, node, sides):
+        states = [step.check(side.installed) for _, step in side.steps]
         paths = [
-            file.path
-            for state in (step.check(side.installed) for _, step in side.steps)
+            str(file.path)
+            for state in states
             if isinstance(state, Change)
             for file in state.files
             if not file.secret
             and str(file.path.relative_to(side.installed.base)) in side.installed.files
         ]
-        results = side.transport.run_all([_read(str(path)) for path in paths])
-        texts |= {str(p): r.checked().text for p, r in zip(paths, results, strict=True)}
+        reads = [
+            Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
+            for path in paths
+        ]
+        results = side.transport.run_all(reads)
+        texts |= {p: r.checked().text for p, r in zip(paths, results, strict=True)}
     return texts
 
 
-def _apply_side(
-    context: Context, side: SideSteps, node: Node
-) -> tuple[Installed, list[StepResult]]:
-    """What is on the side then, and how each of its steps ended."""
-    installed, steps = side.installed, side.steps
-    before = [step.check(installed) for _, step in steps]
-    changes = [state for state in before if isinstance(state, Change)]
-    if not changes or any(isinstance(state, Blocked) for state in before):
-        return installed, [
-            checked(phase, node, step, state)
-            for (phase, step), state in zip(steps, before, strict=True)
-        ]
-    began = time.monotonic()
-    question = installed_fact(context.cluster)
-    commands = _commands(installed, changes)
-    *done, last = side.transport.run_all([*commands, question.command])
-    installed = question.parse(last)
-    took = time.monotonic() - began
-    complaints = [_complaint(result) for result in done if not result.as_expected]
-    return installed, [
-        applied(
-            phase,
-            node,
-            step,
-            before=state,
-            after=step.check(installed),
-            complaints=complaints,
-            duration_s=took,
-        )
-        for (phase, step), state in zip(steps, before, strict=True)
-    ]
-
-
-def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
-    """Their commands in order; the note of what is made comes before the first file.
-
-    Not sooner: it is one itself, and the folder may have to be closed to others first.
-    """
-    first = next((n for n, change in enumerate(changes) if change.files), 0)
-    works = [
-        [command for change in part for command in _work(change)]
-        for part in (changes[:first], changes[first:])
-    ]
-    base = installed.base
-    paths = [str(file.path.relative_to(base)) for change in changes for file in change.files]
-    note = ("bash", "-c", script("setup-note.sh"), "note", str(base), *paths)
-    notes = [write_command(*note, purpose="note what is made here")] if paths else []
-    return [*works[0], *notes, *works[1]]
-
-
-def _work(change: Change) -> list[Command]:
-    """Files first, then commands: what makes the change."""
-    names = ", ".join(file.path.name for file in change.files)
-    writes = [write_files(change.files, purpose=f"write {names}")] if change.files else []
-    return [*writes, *change.commands]
-
-
-def _read(path: str) -> Command:
-    return Command(argv=("cat", "--", path), purpose=f"read {path}", effect=Effect.READ)
-
-
-def _complaint(result: Result) -> str:
-    return f"could not {result.command.purpose}: {result.outcome()}"
-
-
-_SENDERS = 8
-"""To so many nodes code is sent at once: each has some megabytes of it in memory."""
+def _diff(change: Change, current: Mapping[str, str]) -> str:
+    """Unified diffs of the files of a change; `current` has the files that exist."""
+    lines: list[str] = []
+    for file in change.files:
+        if not file.secret:
+            path, new = str(file.path), file.content.decode().splitlines()
+            old, name = current.get(path, "").splitlines(), path if path in current else "/dev/null"
+            lines += difflib.unified_diff(old, new, name, path, lineterm="", n=1)
+    return "\n".join(lines)
 
 
 def code_planned(sender: CodeSender, facts: ClusterFacts) -> list[StepResult]:
@@ -193,23 +268,18 @@ def code_planned(sender: CodeSender, facts: ClusterFacts) -> list[StepResult]:
     return [sender.planned(name, tree) for name, tree in trees.items()]
 
 
-def send_code(
+def _send_code(
     progress: Progress, sender: CodeSender, context: Context, sides: Mapping[str, Sides]
 ) -> None:
-    """Send every node what it lacks.
-
-    Raises:
-        Stopped: it could not be sent somewhere, or the operator interrupted.
-    """
+    """Send every node what it lacks."""
     trees = _trees(context.facts)
-    step = sender.after(trees)
+    sender = sender.after(trees)
     primary = sides[context.cluster.primary_name].work
-    progress.begin(CODE)
 
     def send(node: Node) -> StepResult:
-        work, base = sides[node.name].work, context.plan.base
-        return step.sync(work, trees[node.name], base, primary)
+        return sender.sync(sides[node.name].work, trees[node.name], context.plan.base, primary)
 
+    progress.begin(CODE)
     sent = for_each(context.cluster.nodes, send, forks=min(progress.forks, _SENDERS))
     results = (failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values())
     progress.end(CODE, list(results))
@@ -218,101 +288,6 @@ def send_code(
 
 def _trees(facts: ClusterFacts) -> dict[str, CodeTree]:
     return {
-        name: value_of(facts.code_tree) or CodeTree(exists=False)
-        for name, facts in facts.nodes.items()
+        name: value_of(answers.code_tree) or CodeTree(exists=False)
+        for name, answers in facts.nodes.items()
     }
-
-
-def plan_changes(
-    progress: Progress, context: Context, sides: Mapping[str, Sides], sender: CodeSender | None
-) -> None:
-    """What each phase would change, with diffs; nothing is written."""
-    texts = progress.for_each(
-        sides, lambda node: current_texts(context, SETUP, node, sides[node.name])
-    )
-    current = {name: t for name, t in texts.items() if not isinstance(t, NodeError)}
-    nodes = [node for node in context.cluster.nodes if node.name in current]
-    for phase in SETUP:
-        progress.end(
-            phase.title,
-            [
-                planned(phase, node, step, side.installed, current[node.name])
-                for node in nodes
-                for side in sides_of(context, [phase], node, sides[node.name])
-                for _, step in side.steps
-            ],
-        )
-    if sender is not None:
-        progress.end(CODE, code_planned(sender, context.facts))
-    lost = [failed("ask", "current files", t) for t in texts.values() if isinstance(t, NodeError)]
-    if lost:
-        progress.end(QUERY, lost)
-
-
-def apply_changes(
-    progress: Progress, context: Context, sides: Mapping[str, Sides], sender: CodeSender | None
-) -> Context:
-    """Apply all steps, with one execution per node and round, and check them again.
-
-    Returns what is there now.
-
-    Raises:
-        Stopped: a step failed, or the operator interrupted; later phases have not run.
-    """
-    for phases in rounds(SETUP):
-        context = _apply_round(progress, context, sides, phases)
-    if sender is not None:
-        send_code(progress, sender, context, sides)
-    return context
-
-
-def _apply_round(
-    progress: Progress, context: Context, sides: Mapping[str, Sides], phases: Sequence[Phase]
-) -> Context:
-    def work(node: Node) -> AppliedNode:
-        return apply_to_node(context, phases, node, sides[node.name])
-
-    progress.begin(phases[0].title)
-    outcomes = progress.for_each(sides, work)
-    for phase in phases:
-        progress.end(phase.title, of_phase(phase, outcomes))
-    progress.stop_if_bad()
-    applied_nodes = {name: o for name, o in outcomes.items() if isinstance(o, AppliedNode)}
-    installed = {name: s.installed for name, s in applied_nodes.items()}
-    hosts = {name: s.sshd_side for name, s in applied_nodes.items() if s.sshd_side is not None}
-    return replace(context, facts=replace(context.facts, installed=installed, sshd_sides=hosts))
-
-
-def plan_setup(survey: Survey, connect: Connect) -> None:
-    """What setup would change; `connect` gives transports that refuse to write.
-
-    Raises:
-        Stopped: something stands in the way, or the operator interrupted; the results say what.
-    """
-    context, sides = _ground(survey, connect)
-    plan_changes(survey.progress, context, sides, survey.sender)
-
-
-def apply_setup(survey: Survey, connect: Connect) -> Context:
-    """Apply setup to all nodes and verify it. Returns the context after it.
-
-    Raises:
-        Stopped: something stands in the way or went wrong, or the operator interrupted; the
-            results say what.
-    """
-    context, sides = _ground(survey, connect)
-    if survey.before_writing is not None:
-        authority, control = survey.before_writing(context.facts)
-        context = replace(context, authority=authority, control=control)
-    context = apply_changes(survey.progress, context, sides, survey.sender)
-    verify_cluster(survey.progress, context, sides)
-    return context
-
-
-def _ground(survey: Survey, connect: Connect) -> tuple[Context, Mapping[str, Sides]]:
-    """The context and the sides of all nodes, if nothing blocks setup."""
-    found = survey.look(connect)
-    survey.progress.stop_if_bad()
-    if found.context is None:
-        raise Stopped
-    return found.context, found.sides

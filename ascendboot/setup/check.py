@@ -11,29 +11,17 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.facts.query import value_of
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.apply import code_planned, sides_of
+from ascendboot.setup.apply import checked, code_planned, sides_of
 from ascendboot.setup.cluster_plan import ClusterFacts, sshd_ports
 from ascendboot.setup.phases import COMPARE, SETUP
-from ascendboot.setup.results import checked, found
+from ascendboot.setup.results import found
 from ascendboot.setup.steps import Change
-from ascendboot.setup.verify import (
-    Expectation,
-    Verification,
-    daemon_of,
-    rank_wrapper,
-    run_verification,
-)
+from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper, run_verification
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.model.cluster import Cluster, Node
+    from ascendboot.model.cluster import Cluster
     from ascendboot.setup.context import Context
     from ascendboot.setup.survey import Connect, Survey, Surveyed
-    from ascendboot.setup.sync import CodeSender
-    from ascendboot.transport.api import Sides
-
-_SETTLE = "Run setup"
 
 
 def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
@@ -51,103 +39,74 @@ def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:
     known = tuple(node for node in survey.cluster.nodes if node.name in facts.nodes)
     cluster = replace(survey.cluster, nodes=known)
     compared = _compared(cluster, surveyed)
-    if survey.sender is not None:
-        compared += _code(survey.sender, facts)
+    for result in code_planned(survey.sender, facts) if survey.sender else ():
+        if result.outcome is Outcome.WOULD_CHANGE:
+            text = f"the code is not that of the source: setup {result.detail}"
+            compared.append(_difference(result, text))
+        else:
+            compared.append(result)
     survey.progress.end(COMPARE, compared)
     ports = {node.name: port for node in known for port in sshd_ports(node, facts)[:1]}
     probes = probes_of(cluster, facts.nodes, coverage, ssh_ports=ports)
     logins = _logins(cluster, facts, surveyed.context)
-    verification = Verification(cluster.primary_name, logins, probes)
-    run_verification(survey.progress, verification, surveyed.sides)
+    run_verification(survey.progress, logins, probes, surveyed.sides)
 
 
 def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     """What setup would change; one result where nothing is set up, or steps are not known."""
     installed = [surveyed.facts.installed[node.name] for node in cluster.nodes]
+    names = tuple(node.name for node in cluster.nodes)
     if not any(there.files or there.daemon for there in installed):
-        names = tuple(node.name for node in cluster.nodes)
-        nothing = warning("not-set-up", names, "nothing is set up yet", _SETTLE)
+        nothing = warning("not-set-up", names, "nothing is set up yet", "Run setup")
         return found("compare", "files", {}, [nothing])
-    context = surveyed.context
-    if context is None:
-        return [
-            StepResult(
-                node=node.name,
-                phase="compare",
-                step="files",
-                outcome=Outcome.NOT_RUN,
-                detail="what setup would change is not known before the problems above are solved",
-            )
-            for node in cluster.nodes
-        ]
-    sides = surveyed.sides
-    return [r for n in cluster.nodes for r in _differences(context, n, sides[n.name])]
+    if surveyed.context is None:
+        text = "not compared with the desired state: fix the errors above first"
+        return [StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names]
+    results = []
+    for node in cluster.nodes:
+        for side in sides_of(surveyed.context, SETUP, node, surveyed.sides[node.name]):
+            for phase, step in side.steps:
+                state = step.check(side.installed)
+                result = checked(phase, node, step, state)
+                if isinstance(state, Change):
+                    result = _difference(result, f"not in the desired state: {state.summary}")
+                results.append(result)
+    return results
 
 
-def _code(sender: CodeSender, facts: ClusterFacts) -> Iterator[StepResult]:
-    """What setup would send of the code, as a warning."""
-    for result in code_planned(sender, facts):
-        if result.outcome is not Outcome.WOULD_CHANGE:
-            yield result
-            continue
-        difference = warning(
-            "not-as-setup-wishes",
-            (result.node,),
-            f"the code is not that of the source: setup {result.detail}",
-            _SETTLE,
-        )
-        [found_] = found(result.phase, result.step, {}, [difference])
-        yield replace(found_, step=result.step)
-
-
-def _differences(context: Context, node: Node, sides: Sides) -> Iterator[StepResult]:
-    both = sides_of(context, SETUP, node, sides)
-    states = [(p, s, s.check(side.installed)) for side in both for p, s in side.steps]
-    for phase, step, state in states:
-        if not isinstance(state, Change):
-            yield checked(phase, node, step, state)
-            continue
-        difference = warning(
-            "not-as-setup-wishes",
-            (node.name,),
-            f"not in the desired state: {state.summary}",
-            _SETTLE,
-        )
-        [result] = found(phase.name, step.name, {}, [difference])
-        yield replace(result, step=step.name)
+def _difference(result: StepResult, text: str) -> StepResult:
+    """A result that would be a change, as a warning."""
+    difference = warning("not-as-setup-wishes", (result.node,), text, "Run setup")
+    [warned] = found(result.phase, result.step, {}, [difference])
+    return replace(warned, step=result.step)
 
 
 def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> Expectation | None:
     """What the primary's logins must find; None while it has nothing to log in with."""
     installed = facts.installed.get(cluster.primary_name)
-    if (
-        installed is None
-        or installed.cluster_key is None
-        or "trust/ssh_config" not in installed.files
-    ):
+    if installed is None or not installed.cluster_key:
         return None
-    files = context.resources if context else {}
-    texts = {f"resources/{name}": text for name, text in files.items()}
+    if "trust/ssh_config" not in installed.files:
+        return None
+
+    def is_everywhere(path: str, digest: str = "") -> bool:
+        files = [each.files.get(path) for each in facts.installed.values()]
+        return all(file is not None and digest in ("", file.sha256) for file in files)
+
+    # Another finding reports files that differ or are missing.
+    texts = (
+        {f"resources/{name}": text for name, text in context.resources.items()} if context else {}
+    )
+    files = {p: t for p, t in texts.items() if is_everywhere(p, sha256(t.encode()).hexdigest())}
     openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
-    is_needed = openmpi is not None and needs_openmpi(cluster, facts.nodes)
+    mpirun = openmpi.path if openmpi and needs_openmpi(cluster, facts.nodes) else ""
     return Expectation(
         cluster=cluster,
         base=installed.base,
-        mpirun=openmpi.path if openmpi and is_needed else "",
-        # another finding reports files that differ or are missing
+        mpirun=mpirun,
         programs={
-            **(rank_wrapper(installed.base) if _is_everywhere(facts, "env/rank-exec") else {}),
-            **(daemon_of(openmpi.path) if openmpi and is_needed else {}),
+            **(rank_wrapper(installed.base) if is_everywhere("env/rank-exec") else {}),
+            **(daemon_of(mpirun) if mpirun else {}),
         },
-        files={path: text for path, text in texts.items() if _is_there(facts, path, text)},
+        files=files,
     )
-
-
-def _is_everywhere(facts: ClusterFacts, path: str) -> bool:
-    return all(path in installed.files for installed in facts.installed.values())
-
-
-def _is_there(facts: ClusterFacts, path: str, text: str) -> bool:
-    digest = sha256(text.encode()).hexdigest()
-    found = [installed.files.get(path) for installed in facts.installed.values()]
-    return all(file is not None and file.sha256 == digest for file in found)

@@ -16,8 +16,7 @@ from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.report import Cause, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
-from ascendboot.setup.results import Progress, failed, ok
-from ascendboot.setup.sync import SentCode, parse_sent_code, sent_code_query, sent_code_removal
+from ascendboot.setup.results import Progress, failed
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, HostSide, Result
 
@@ -28,11 +27,19 @@ if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster, ContainerExec, Node
     from ascendboot.setup.survey import Connect
 
+HERE = "here"
+"""Stands for the control machine where a report names nodes."""
+_QUERY = "Query every node"
+_REMOVE = "Remove what setup installed"
+_SHOWN = 5
+
 
 @dataclass(frozen=True)
-class Leftovers:
-    """Files of ascendboot on a node, and other files in its folder."""
+class SideLeftovers:
+    """What ascendboot left on one side of a node."""
 
+    container: ContainerExec | None
+    """How to run commands in the container; None: the host side."""
     base: str
     files: int
     """How many files are ascendboot's."""
@@ -42,72 +49,65 @@ class Leftovers:
     """Files in its folder that are not; they are never touched."""
     sshd: int | None
     """Pid of the cluster's own sshd; None: it does not run."""
-    problems: tuple[str, ...] = ()
+    code_files: int
+    """How many files of the sent code are as they were sent; files from before do not count."""
+    code_changed: tuple[str, ...]
+    """Absolute paths of sent files that have changed since; they are never removed."""
+    problems: tuple[str, ...]
     """What could not be removed."""
+
+    @classmethod
+    def read(cls, container: ContainerExec | None, code: Result, left: Result) -> SideLeftovers:
+        """Parses the output of both queries, or both removals: what was there before."""
+        values = by_kind(left, "base", "ours", "empty", "foreign", "sshd", "problem")
+        of_code = by_kind(code, "files", "changed", "problem")
+        return cls(
+            container,
+            base=values["base"][0],
+            files=int(values["ours"][0]),
+            has_empty=bool(values["empty"]),
+            foreign=tuple(values["foreign"]),
+            sshd=int(values["sshd"][0]) if values["sshd"] else None,
+            code_files=int(of_code["files"][0]) if of_code["files"] else 0,
+            code_changed=tuple(of_code["changed"]),
+            problems=(*values["problem"], *of_code["problem"]),
+        )
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return not self.files and self.sshd is None and not self.has_empty
+        return self.sshd is None and not (self.files or self.has_empty or self.code_files)
 
-
-def leftovers_query(cluster: str) -> Command:
-    """Queries what there is to remove; `parse_leftovers` reads the answer."""
-    return _command(cluster, "look", "look for what ascendboot left", Effect.READ)
-
-
-def removal(cluster: str) -> Command:
-    """Ends the cluster's own sshd and removes all files that ascendboot made, and no others."""
-    return _command(cluster, "remove", "remove what ascendboot left", Effect.WRITE)
-
-
-def parse_leftovers(result: Result) -> Leftovers:
-    """Parses the output of either command: what was there before.
-
-    Raises:
-        CommandError: the command failed on the node, or its answer was not understood.
-    """
-    lines = result.checked().lines
-    values: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, 1):
-        kind, _, rest = line.partition(" ")
-        if kind not in {"base", "ours", "empty", "foreign", "sshd", "problem", "end"}:
-            problem = NotUnderstoodError("leftovers", number, line, "base, ours, foreign, sshd")
-            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
-        values.setdefault(kind, []).append(rest)
-    if lines[-1:] != ("end",):
-        raise CommandError(result.node, f"could not {result.command.purpose}: it did not end")
-    return Leftovers(
-        base=values["base"][0],
-        has_empty="empty" in values,
-        files=int(values["ours"][0]),
-        foreign=tuple(values.get("foreign", ())),
-        sshd=int(values["sshd"][0]) if "sshd" in values else None,
-        problems=tuple(values.get("problem", ())),
-    )
-
-
-def _command(cluster: str, mode: str, purpose: str, effect: Effect) -> Command:
-    text = base_script(cluster) + script("setup-reset.sh", mode=mode)
-    return Command(argv=("bash", "-c", text), purpose=purpose, effect=effect, timeout_s=60.0)
-
-
-_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class SideLeftovers:
-    """What is left on one side of a node."""
-
-    container: ContainerExec | None
-    """How to run commands in the container; None: the host side."""
-    left: Leftovers
-    code: SentCode
-
-    @classmethod
-    def read(cls, container: ContainerExec | None, left: Result, code: Result) -> SideLeftovers:
-        """Parses the output of both queries, or both removals."""
-        return cls(container, parse_leftovers(left), parse_sent_code(code))
+    def results(self, node: str, done: Outcome, took: float) -> list[StepResult]:
+        """What was or would be removed."""
+        place = f" in the container {self.container.container}" if self.container else ""
+        would = "would be " if done is Outcome.WOULD_CHANGE else ""
+        removed = []
+        if self.code_files:
+            files = f"{self.code_files} files of the code that setup sent"
+            removed.append(("code", f"{would}removed{place}, {files}"))
+        if self.sshd is not None:
+            removed.append(("sshd", f"the cluster's sshd{place} {would}stopped"))
+        if self.files or self.has_empty:
+            words = f"{self.base}{place} {would}removed, {self.files} files of ascendboot"
+            removed.append(("files", words))
+        results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
+        remedy = "keep what is wanted and remove the rest by hand"
+        cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
+        for step, paths, where in (
+            ("foreign", self.foreign, f"in {self.base}{place}, not made by ascendboot"),
+            ("code", self.code_changed, f"of the code that setup sent{place}, changed since"),
+        ):
+            if paths:
+                names = ", ".join(paths[:_SHOWN]) + (", …" if len(paths) > _SHOWN else "")
+                words = f"left alone {where}: {names}"
+                results.append(
+                    StepResult(node, "reset", step, Outcome.OK, words, took, cause=cause)
+                )
+        for problem in self.problems:
+            words = f"{node}: {problem}{place}"
+            results.append(StepResult(node, "reset", "files", Outcome.FAILED, words, took))
+        return results
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,53 @@ class NodeLeftovers:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return all(part.left.is_empty and not part.code.files for part in self.parts)
+        return all(part.is_empty for part in self.parts)
+
+    def results(self, node: str, done: Outcome, took: float = 0.0) -> list[StepResult]:
+        """What was or would be removed on the node."""
+        results = [r for part in self.parts for r in part.results(node, done, took)]
+        if not any(result.step in {"sshd", "files", "code"} for result in results):
+            words = "nothing of ascendboot is here"
+            results.insert(0, StepResult(node, "reset", "files", Outcome.OK, words, took))
+        return results
+
+
+def leftovers_commands(cluster: str, *, removes: bool = False) -> tuple[Command, Command]:
+    """The commands about the sent code, and about all else that ascendboot left.
+
+    They look, or they remove what is ours and unchanged, after they have ended our sshd.
+    """
+    verb, mode = ("remove", "remove") if removes else ("look for", "look")
+
+    def command(name: str, what: str) -> Command:
+        return Command(
+            argv=("bash", "-c", base_script(cluster) + script(name, mode=mode)),
+            purpose=f"{verb} {what}",
+            effect=Effect.WRITE if removes else Effect.READ,
+            timeout_s=120.0,
+        )
+
+    code = command("setup-code-remove.sh", "the code that was sent")
+    return code, command("setup-reset.sh", "what ascendboot left")
+
+
+def by_kind(result: Result, *kinds: str) -> dict[str, list[str]]:
+    """The lines of an answer by their first word, without it.
+
+    Raises:
+        CommandError: the command failed on the node, or its answer was not understood.
+    """
+    values: dict[str, list[str]] = {kind: [] for kind in kinds}
+    *lines, last = result.checked().lines or ("",)
+    for number, line in enumerate(lines, 1):
+        kind, _, rest = line.partition(" ")
+        if kind not in values:
+            problem = NotUnderstoodError("leftovers", number, line, ", ".join(kinds))
+            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
+        values[kind].append(rest)
+    if last != "end":
+        raise CommandError(result.node, f"could not {result.command.purpose}: it did not end")
+    return values
 
 
 def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = None) -> NodeLeftovers:
@@ -131,33 +177,23 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     Raises:
         NodeError: it could not be queried, or its container cannot be entered.
     """
-    found = _find(cluster, node, host)
-    if former is None:
-        return found
-    before = _find(cluster, former, host)
-    inside = tuple(part for part in before.parts if part.container is not None)
-    return NodeLeftovers((*inside, *found.parts), {**before.jobs, **found.jobs})
-
-
-def _find(cluster: Cluster, node: Node, host: HostSide) -> NodeLeftovers:
-    queries = [
-        sent_code_query(cluster.name),
-        leftovers_query(cluster.name),
-        probe_below(base_script(cluster.name)),
-    ]
+    if former is not None:
+        now, before = find(cluster, node, host), find(cluster, former, host)
+        inside = tuple(part for part in before.parts if part.container is not None)
+        return NodeLeftovers((*inside, *now.parts), {**before.jobs, **now.jobs})
+    queries, jobs_query = leftovers_commands(cluster.name), probe_below(base_script(cluster.name))
     fact = container_query(node).get("container")
     if fact is None:
-        code, left, jobs = host.run_all(queries)
-        return NodeLeftovers((SideLeftovers.read(None, left, code),), probe_result(jobs))
-    code, left, engines_result = host.run_all([*queries[:2], fact.command])
-    on_host = SideLeftovers.read(None, left, code)
+        *both, jobs = host.run_all([*queries, jobs_query])
+        return NodeLeftovers((SideLeftovers.read(None, *both),), probe_result(jobs))
+    *both, engines_result = host.run_all([*queries, fact.command])
+    on_host = SideLeftovers.read(None, *both)
     answer = answer_to(fact, engines_result)
     container = container_exec(node, answer)
     if container is not None:
-        code, left, jobs = host.inside(container).run_all(queries)
-        return NodeLeftovers(
-            (SideLeftovers.read(container, left, code), on_host), probe_result(jobs)
-        )
+        *both, jobs = host.inside(container).run_all([*queries, jobs_query])
+        parts = (SideLeftovers.read(container, *both), on_host)
+        return NodeLeftovers(parts, probe_result(jobs))
     engines = value_of(answer)
     if engines is not None and engines.container is None and not engines.refused:
         return NodeLeftovers((on_host,), {})
@@ -172,76 +208,11 @@ def remove_found(cluster: Cluster, found: NodeLeftovers, host: HostSide) -> Node
     Raises:
         NodeError: a side could not be reached.
     """
-    work = (sent_code_removal(cluster.name), removal(cluster.name))
-    parts = []
+    commands, parts = leftovers_commands(cluster.name, removes=True), []
     for part in found.parts:
         side = host.inside(part.container) if part.container else host
-        code, left = side.run_all(work)
-        parts.append(SideLeftovers.read(part.container, left, code))
+        parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
     return replace(found, parts=tuple(parts))
-
-
-def results(
-    node: str, found: NodeLeftovers, done: Outcome, duration_s: float = 0.0
-) -> list[StepResult]:
-    """What was or would be removed on one node."""
-    step_results = [r for part in found.parts for r in _of_part(node, part, done, duration_s)]
-    if not any(result.step in {"sshd", "files", "code"} for result in step_results):
-        words = "nothing of ascendboot is here"
-        step_results.insert(0, _result(node, "files", Outcome.OK, words, duration_s))
-    return step_results
-
-
-def _of_part(
-    node: str, part: SideLeftovers, done: Outcome, duration_s: float
-) -> Sequence[StepResult]:
-    left, step_results = part.left, []
-    place = f" in the container {part.container.container}" if part.container else ""
-    would = "would be " if done is Outcome.WOULD_CHANGE else ""
-    if part.code.files:
-        words = f"{would}removed{place}, {part.code.files} files of the code that setup sent"
-        step_results.append(_result(node, "code", done, words, duration_s))
-    if left.sshd is not None:
-        words = f"the cluster's sshd{place} {would}stopped"
-        step_results.append(_result(node, "sshd", done, words, duration_s))
-    if left.files or left.has_empty:
-        words = f"{left.base}{place} {would}removed, {left.files} files of ascendboot"
-        step_results.append(_result(node, "files", done, words, duration_s))
-    remedy = "keep what is wanted and remove the rest by hand"
-    cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
-    for step, paths, where in (
-        ("foreign", left.foreign, f"in {left.base}{place}, not made by ascendboot"),
-        ("code", part.code.changed, f"of the code that setup sent{place}, changed since"),
-    ):
-        if paths:
-            names = ", ".join(paths[:_SHOWN]) + (", …" if len(paths) > _SHOWN else "")
-            words = f"left alone {where}: {names}"
-            found = _result(node, step, Outcome.OK, words, duration_s)
-            step_results.append(replace(found, cause=cause))
-    return [
-        *step_results,
-        *(
-            _result(node, "files", Outcome.FAILED, f"{node}: {words}{place}", duration_s)
-            for words in (*left.problems, *part.code.problems)
-        ),
-    ]
-
-
-def _result(node: str, step: str, outcome: Outcome, detail: str, duration_s: float) -> StepResult:
-    return StepResult(
-        node=node,
-        phase="reset",
-        step=step,
-        outcome=outcome,
-        detail=detail,
-        duration_s=duration_s,
-    )
-
-
-HERE = "here"
-"""Stands for the control machine where a report names nodes."""
-
-_QUERY = "Query every node"
 
 
 @dataclass
@@ -269,78 +240,85 @@ class Reset:
 
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
-        step_results = self._query(*connect(self.cluster.nodes))
-        self.progress.end(_QUERY, step_results)
-        return _all_ok(step_results)
+        results = self._query(*connect(self.cluster.nodes))
+        self.progress.end(_QUERY, results)
+        return _all_ok(results)
+
+    def planned(self) -> list[StepResult]:
+        """What would be removed."""
+        done = Outcome.WOULD_CHANGE
+        results = [r for name, found in self.found.items() for r in found.results(name, done)]
+        return results + [_of_file(path, done) for path in self.here]
 
     def plan(self) -> None:
         """Report what would be removed."""
-        step_results = [
-            result
-            for node, found in self.found.items()
-            for result in results(node, found, Outcome.WOULD_CHANGE)
-        ]
-        step_results += [self._of_file(path, Outcome.WOULD_CHANGE) for path in self.here]
-        self.progress.end("What reset would remove", step_results or [_nothing_to_remove()])
+        self.progress.end("What reset would remove", self.planned() or [_nothing_to_remove()])
 
     def report_nothing(self) -> None:
         """Report that there was nothing to remove."""
-        step_results = [r for n, found in self.found.items() for r in results(n, found, Outcome.OK)]
-        self.progress.end("Remove what setup installed", [*step_results, _nothing_to_remove()])
+        done = Outcome.OK
+        results = [r for name, found in self.found.items() for r in found.results(name, done)]
+        self.progress.end(_REMOVE, [*results, _nothing_to_remove()])
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Remove everything under the cluster's lock, in one execution per node."""
         if self.progress.interrupted.is_set():
             return
         if any(not found.is_empty for found in self.found.values()):
+            primary = self.cluster.primary_name
             try:
-                lock = self._locked(hosts[self.cluster.primary_name])
+                lock = self._locked(hosts[primary])
             except NodeError as error:
-                self.progress.end("Lock the cluster", [failed("ask", "lock", error, 0.0)])
+                self.progress.end("Lock the cluster", [failed("ask", "lock", error)])
                 return
             if lock.broke:
                 words = f"broke the lock of {lock.broke}"
-                step_results = [ok(self.cluster.primary_name, "ask", "lock", words, 0.0)]
-                self.progress.end("Lock the cluster", step_results)
+                broken = StepResult(primary, "ask", "lock", Outcome.OK, words)
+                self.progress.end("Lock the cluster", [broken])
             # A job may have started since the operator was asked.
-            step_results = self._query(hosts, {})
-            if not _all_ok(step_results):
-                self.progress.end(_QUERY, step_results)
+            results = self._query(hosts, {})
+            if not _all_ok(results):
+                self.progress.end(_QUERY, results)
                 return
         began = time.monotonic()
         answers = self.progress.for_each(
             hosts, lambda node: remove_found(self.cluster, self.found[node.name], hosts[node.name])
         )
         took = time.monotonic() - began
-        step_results = []
-        for node, answer in answers.items():
+        results = []
+        for name, answer in answers.items():
             if isinstance(answer, NodeError):
-                step_results.append(failed("reset", "files", answer, took))
+                results.append(failed("reset", "files", answer, took))
             else:
-                step_results += results(node, answer, Outcome.CHANGED, took)
-        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in step_results):
-            step_results += self._clear_here()
-        self.progress.end("Remove what setup installed", step_results)
+                results += answer.results(name, Outcome.CHANGED, took)
+        if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in results):
+            results += self._clear_here()
+        self.progress.end(_REMOVE, results)
 
     def _query(
         self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
     ) -> list[StepResult]:
-        """Queries the nodes that were reached, and lists jobs that block reset."""
+        """Query the nodes that were reached; jobs that run there block reset."""
         began = time.monotonic()
         answers = self.progress.for_each(
             hosts,
             lambda node: find(self.cluster, node, hosts[node.name], self.former.get(node.name)),
         )
         took = time.monotonic() - began
-        step_results: list[StepResult] = []
-        for node in self.cluster.nodes:
-            answer = errors.get(node.name) or answers[node.name]
+        results: list[StepResult] = []
+        for name in (node.name for node in self.cluster.nodes):
+            answer = errors.get(name) or answers[name]
             if isinstance(answer, NodeError):
-                step_results.append(failed("ask", "questions", answer, took))
+                results.append(failed("ask", "questions", answer, took))
             else:
-                self.found[node.name] = answer
-                step_results.append(ok(node.name, "ask", "questions", "answered", took))
-        return step_results + _of_running({name: found.jobs for name, found in self.found.items()})
+                self.found[name] = answer
+                results.append(StepResult(name, "ask", "questions", Outcome.OK, "answered", took))
+        jobs = running_nodes({name: found.jobs for name, found in self.found.items()})
+        for job_id, names in jobs.items():
+            for name in names:
+                words = f"{name}: job {job_id} runs; end it first with: stop --job {job_id}"
+                results.append(StepResult(name, "ask", "jobs", Outcome.BLOCKED, words))
+        return results
 
     def _locked(self, host: HostSide) -> Lock:
         """Take the lock through the primary.
@@ -350,49 +328,30 @@ class Reset:
         """
         primary, inside = self.cluster.primary_name, self.locks.inside
         lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
-        for container in (
-            part.container for part in self.found[primary].parts if part.container is not None
-        ):
-            answer = answer_to(inside, host.inside(container).hold(inside.command))
-            lock = lock.and_then(held_lock(primary, answer))
+        for part in self.found[primary].parts:
+            if part.container is not None:
+                answer = answer_to(inside, host.inside(part.container).hold(inside.command))
+                lock = lock.and_then(held_lock(primary, answer))
         return lock
 
     def _clear_here(self) -> list[StepResult]:
-        results = []
         for path in self.here:
             path.unlink()
-            results.append(self._of_file(path, Outcome.CHANGED))
             if path.parent.name == "ca":
                 with suppress(OSError):  # not empty: other files stay
                     path.parent.rmdir()
-        return results or [_nothing_to_remove()]
-
-    @staticmethod
-    def _of_file(path: Path, outcome: Outcome) -> StepResult:
-        words = "removed" if outcome is Outcome.CHANGED else "would be removed"
-        detail = f"{os.path.relpath(path)} {words}"
-        return StepResult(node=HERE, phase="reset", step="files", outcome=outcome, detail=detail)
+        return [_of_file(path, Outcome.CHANGED) for path in self.here] or [_nothing_to_remove()]
 
 
-def _all_ok(step_results: Sequence[StepResult]) -> bool:
-    return all(result.outcome is Outcome.OK for result in step_results)
+def _all_ok(results: Sequence[StepResult]) -> bool:
+    return all(result.outcome is Outcome.OK for result in results)
 
 
-def _of_running(looks: Mapping[str, dict[str, JobProbe]]) -> list[StepResult]:
-    """One result per running job and node where its processes run."""
-    return [
-        StepResult(
-            node=node,
-            phase="ask",
-            step="jobs",
-            outcome=Outcome.BLOCKED,
-            detail=f"{node}: job {job_id} runs; end it first with: stop --job {job_id}",
-        )
-        for job_id, nodes in running_nodes(dict(looks)).items()
-        for node in nodes
-    ]
+def _of_file(path: Path, done: Outcome) -> StepResult:
+    words = "removed" if done is Outcome.CHANGED else "would be removed"
+    return StepResult(HERE, "reset", "files", done, f"{os.path.relpath(path)} {words}")
 
 
 def _nothing_to_remove() -> StepResult:
-    detail = "nothing to remove on the control machine"
-    return StepResult(node=HERE, phase="reset", step="files", outcome=Outcome.OK, detail=detail)
+    text = "nothing to remove on the control machine"
+    return StepResult(HERE, "reset", "files", Outcome.OK, text)

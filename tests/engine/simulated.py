@@ -19,7 +19,7 @@ from ascendboot.setup.check import check_cluster
 from ascendboot.setup.context import Templates
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
-from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper, wanted_answer
+from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper
 from ascendboot.templates import installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
@@ -184,10 +184,10 @@ class Simulation:
         self.facts[node] = replace(self.facts[node], **facts)
 
     def working(self, title: str) -> None:
-        """Listen to a walk."""
+        """Show a walk."""
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
-        """Listen to a walk."""
+        """Show a walk."""
         self.shown.append(title)
 
     def walk(self, *, planning: bool = False) -> Report:
@@ -256,10 +256,10 @@ class Simulation:
             cluster=self.cluster,
             base=PurePosixPath(BASE),
             files=files,
-            programs={p: to for p, to in programs.items() if p in command.argv[-1]},
+            programs={p: to for p, to in programs.items() if p in command.argv[2]},
         )
         answers = {
-            node.name: "\n".join(wanted_answer(expected, node)) for node in self.cluster.nodes
+            node.name: "\n".join(expected.wanted_answer(node)) for node in self.cluster.nodes
         }
         return "".join(
             f"{name} 0 {base64.b64encode(words.encode()).decode()} \n"

@@ -90,7 +90,7 @@ def test_an_error_of_the_judge_does_not_end_the_check() -> None:
     assert (report.exit_code, found(report)) == (1, [("link-down", "error", "lab-2")])
     assert cluster.shown == TITLES
     assert [r.detail for r in report.results if r.outcome is Outcome.NOT_RUN] == [
-        "what setup would change is not known before the problems above are solved"
+        "not compared with the desired state: fix the errors above first"
     ] * 2
 
 

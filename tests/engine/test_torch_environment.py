@@ -48,7 +48,7 @@ def test_where_torchrun_starts_jobs_no_login_looks_for_open_mpi() -> None:
         cluster.cluster = replace(cluster.cluster, launcher=launcher)
         assert cluster.walk().exit_code == 0
         ran = cluster.nodes[0].transport.commands
-        [script] = [c.argv[-1] for c in ran if c.purpose == "log in from the primary"]
+        [script] = [c.argv[2] for c in ran if c.purpose == "log in from the primary"]
         asked.append(["orted" in script, "env/rank-exec" in script])
     assert asked == [[True, True], [False, True]]
 

@@ -15,15 +15,12 @@ from ascendboot.facts.container import code_query
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome
 from ascendboot.setup import sync as source_module
+from ascendboot.setup.reset import by_kind, leftovers_commands
 from ascendboot.setup.sync import (
     CodeSender,
-    OnPrimary,
-    SentCode,
     Source,
     Work,
-    parse_sent_code,
     read_source,
-    sent_code_removal,
 )
 from ascendboot.templates import script
 from ascendboot.transport.api import Effect
@@ -61,7 +58,7 @@ class Place:
             code_exclude=self.exclude,
         )
         source = read_source(cluster)
-        assert isinstance(source, Source)
+        assert source is not None
         return CodeSender(cluster, source, deletes)
 
     def look(self, sending: CodeSender) -> CodeTree:
@@ -80,10 +77,14 @@ class Place:
             if p.is_file()
         }
 
-    def reset(self, mode: str = "remove") -> SentCode:
+    def reset(self, mode: str = "remove") -> tuple[int, list[str]]:
+        """How many files of the code were removed, or would be, and which have changed."""
         text = script("setup-code-remove.sh", mode=mode, b=self.base)
-        command = replace(sent_code_removal("lab"), argv=("bash", "-c", text))
-        return parse_sent_code(self.node.run(command))
+        command, _ = leftovers_commands("lab", removes=mode == "remove")
+        result = self.node.run(replace(command, argv=("bash", "-c", text)))
+        values = by_kind(result, "files", "changed", "problem")
+        assert values["problem"] == []
+        return int((values["files"] or ["0"])[0]), values["changed"]
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_big_files_go_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -
     place.put("big", "0123456789" * 1234)
     sizes = []
     source = place.sending().source
-    assert isinstance(source, Source)
+    assert source is not None
     sizes = [len(piece) for piece in source.pieces(list(source.tree.entries))]
     assert set(sizes[:-1]) == {1000}
     assert sum(sizes) == 12340 + 14
@@ -221,7 +222,7 @@ def test_a_folder_in_place_of_a_file_and_the_reverse_are_named(place: Place) -> 
 
 def test_bytes_that_did_not_arrive_are_not_put_in_place(place: Place) -> None:
     sending = place.sending()
-    short = replace(sending._unpack(PurePosixPath(place.base), 14, sending.work(CodeTree())))
+    short = replace(sending._unpack(PurePosixPath(place.base), sending.work(CodeTree())))
     result = place.node.run(short)
     assert (result.exit_code, result.error_text) == (1, "0 bytes have arrived, not 14")
     assert not place.there.exists()
@@ -292,7 +293,7 @@ def test_the_primary_sends_its_own_by_the_trust_of_the_cluster(
     (place.there / "more").write_text("theirs")
     cluster = replace(well.TWO, code_path=str(place.there), code_source="primary")
     source = read_source(cluster)
-    assert isinstance(source, OnPrimary)
+    assert source is not None
     wish = CodeSender(cluster, source, deletes=True)
     assert wish.questions() == {}
     there = place.look(wish)
@@ -304,12 +305,12 @@ def test_the_primary_sends_its_own_by_the_trust_of_the_cluster(
     primary = node_here("lab-1", str(programs))
     reads_here = replace(wish, cluster=replace(cluster, code_path=str(place.here)))
     base, work = PurePosixPath(place.base), wish.work(there)
-    primary.run(reads_here._carry("lab-2", base, 14, work)).checked()
+    primary.run(reads_here._carry("lab-2", base, work)).checked()
     config = f"{place.base}/trust/ssh_config"
     wanted = ["-F", config, "-o", "LogLevel=INFO", "198.18.0.2"]
     assert (tmp_path / "words").read_text().splitlines() == wanted
     assert (place.base / "code/incoming").read_text() == "print()\nx = 1\n"
-    place.node.run(wish._unpack(base, 14, work)).checked()
+    place.node.run(wish._unpack(base, work)).checked()
     assert place.files() == {
         "main.py": ("print()\n", 0o755),
         "pkg/model.py": ("x = 1\n", 0o644),
@@ -332,10 +333,10 @@ def test_only_what_was_sent_and_is_unchanged_is_taken_back(place: Place) -> None
     (place.here / "link").symlink_to("main.py")
     place.send()
     (place.there / "pkg/model.py").write_text("edited")
-    changed = (str(place.there / "pkg/model.py"),)
-    assert place.reset("look") == SentCode(3, changed)
+    changed = [str(place.there / "pkg/model.py")]
+    assert place.reset("look") == (3, changed)
     assert "d e.py" in place.files()
-    assert place.reset() == SentCode(3, changed)
+    assert place.reset() == (3, changed)
     # main.py was there before: what it held is gone, so what was sent is left
     assert set(place.files()) == {"README", "main.py", "pkg/model.py"}
     assert not (place.there / "pkg/sub").exists()
@@ -345,7 +346,7 @@ def test_after_a_reset_nothing_is_left_where_nothing_was(place: Place, tmp_path:
     place.send()
     place.put("main.py", "newer\n")
     place.send()
-    assert place.reset() == SentCode(2)
+    assert place.reset() == (2, [])
     assert not (tmp_path / "srv").exists()
 
 
@@ -355,12 +356,12 @@ def test_what_a_setup_that_was_cut_off_left_is_taken_back_too(place: Place, tmp_
     stage.mkdir()
     (stage / "half").write_text("")
     (place.base / "code/stage").write_text(f"{stage}\n")
-    assert place.reset() == SentCode(2)
+    assert place.reset() == (2, [])
     assert not (tmp_path / "srv").exists()
 
 
 def test_where_no_code_was_sent_there_is_nothing_to_take_back(place: Place) -> None:
-    assert place.reset() == SentCode(0)
+    assert place.reset() == (0, [])
 
 
 # ------------------------------------------------------------------------- the operator's side
@@ -411,4 +412,4 @@ def test_a_link_into_the_root_itself_is_inside(place: Place) -> None:
 def test_no_source_is_read_where_none_is_stated() -> None:
     assert read_source(replace(well.TWO, code_path="/x")) is None
     primary = read_source(replace(well.TWO, code_path="/x", code_source="primary"))
-    assert primary == OnPrimary("lab-1")
+    assert primary == Source(None, "lab-1")

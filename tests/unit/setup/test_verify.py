@@ -22,7 +22,6 @@ from ascendboot.setup.verify import (
     read_evidence,
     read_verification,
     verification_command,
-    wanted_answer,
 )
 from ascendboot.transport.api import Effect, Result
 
@@ -51,7 +50,7 @@ LATE = (
     "could not log in from lab-1: no answer within 20 s; is the way there slow "
     f"(ping 198.18.0.2 on lab-1), or the node overloaded? Else {READ}"
 )
-GOOD = "\n".join(wanted_answer(EXPECTED, CLUSTER.primary))
+GOOD = "\n".join(EXPECTED.wanted_answer(CLUSTER.primary))
 
 
 def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
@@ -128,13 +127,13 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
         ),
         (
             0,
-            GOOD.replace(wanted_answer(EXPECTED, CLUSTER.primary)[0], f"{'0' * 64}  -"),
+            GOOD.replace(EXPECTED.wanted_answer(CLUSTER.primary)[0], f"{'0' * 64}  -"),
             "",
             "the inventory's environment does not arrive as it was written",
         ),
         (
             0,
-            GOOD.replace(wanted_answer(EXPECTED, CLUSTER.primary)[1], f"{'0' * 64}  -"),
+            GOOD.replace(EXPECTED.wanted_answer(CLUSTER.primary)[1], f"{'0' * 64}  -"),
             "",
             "resources/hostfile does not arrive as it was written",
         ),
