@@ -48,63 +48,6 @@ _HEAD = """\
 """
 
 
-@dataclass(frozen=True)
-class OperatorFiles:
-    """The operator's copies: inventory, private key, known host keys."""
-
-    directory: Path
-    uid: int
-    gid: int
-
-    @classmethod
-    def of(cls, record: Record) -> OperatorFiles:
-        """The files of this lab."""
-        return cls(record.directory, record.uid, record.gid)
-
-    @property
-    def inventory(self) -> Path:
-        """The inventory of what runs."""
-        return self.directory / INVENTORY
-
-    @property
-    def identity(self) -> Path:
-        """The private key that every node lets in."""
-        return self.directory / _IDENTITY
-
-    @property
-    def known_hosts(self) -> Path:
-        """The host keys of all nodes."""
-        return self.directory / _KNOWN_HOSTS
-
-    def write(self, shape: Shape, private_key: str, host_keys: Mapping[str, Sequence[str]]) -> None:
-        """Write all three, owned by the operator; `host_keys` by node, preferred first."""
-        self._put(self.identity, private_key, mode=0o600)
-        self._put(self.known_hosts, known_hosts_text(shape, host_keys))
-        self._put(self.inventory, inventory_text(shape, self.identity, host_keys))
-
-    def remove(self) -> None:
-        """Remove all three, and the folders that are empty then."""
-        for path in (self.inventory, self.identity, self.known_hosts):
-            path.unlink(missing_ok=True)
-        folders = (self.identity.parent, self.known_hosts.parent, self.known_hosts.parent.parent)
-        for folder in (*folders, self.directory / _FOLDER):
-            with suppress(OSError):
-                folder.rmdir()
-
-    def _put(self, path: Path, text: str, *, mode: int = 0o644) -> None:
-        missing = [p for p in path.parents if not p.exists()]
-        for folder in reversed(missing):
-            folder.mkdir(mode=0o755)
-            os.chown(folder, self.uid, self.gid)
-        beside = path.with_name(f"{path.name}.new")
-        beside.unlink(missing_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-        beside.chmod(mode)
-        os.chown(beside, self.uid, self.gid)
-        beside.replace(path)
-
-
 def inventory_text(shape: Shape, identity: Path, host_keys: Mapping[str, Sequence[str]]) -> str:
     """The inventory of a lab whose nodes have these host keys."""
     nodes = {
@@ -146,9 +89,9 @@ class Lab:
         self.shape = record.shape
         self.nodes = record.shape.nodes
         self.directory = record.directory
-        files = OperatorFiles.of(record)
-        self.inventory, self.identity = files.inventory, files.identity
-        self.known_hosts = files.known_hosts
+        self.inventory = record.directory / INVENTORY
+        self.identity = record.directory / _IDENTITY
+        self.known_hosts = record.directory / _KNOWN_HOSTS
 
     @property
     def lab_id(self) -> str:
@@ -271,7 +214,7 @@ class Lab:
                 self._power_off(target)
                 return fault
             try:
-                faults.begin(self._record, target, fault)
+                faults.apply(self._record, target, fault, begins=True)
             except LabError:
                 self._marks(target).clear(fault)
                 raise
@@ -294,7 +237,7 @@ class Lab:
             if kind == "node-down":
                 self._power_on(target)
             elif marks.present() != before:
-                faults.end(self._record, target, fault)
+                faults.apply(self._record, target, fault, begins=False)
         return fault
 
     def heal(self) -> None:
@@ -471,16 +414,41 @@ def _build(record: Record, surroundings: Surroundings) -> None:
 
 
 def _hand_over(record: Record) -> None:
-    keys = {node.name: host_keys(record.disk(node.name)) for node in record.shape.nodes}
-    private = (record.folder / _KEY).read_text()
-    files = OperatorFiles.of(record)
+    """Write the operator's inventory, private key and known host keys, owned by the operator."""
+    lab, shape = Lab(record), record.shape
+    keys = {node.name: host_keys(record.disk(node.name)) for node in shape.nodes}
     try:
-        files.write(record.shape, private, keys)
+        _put(record, lab.identity, (record.folder / _KEY).read_text(), mode=0o600)
+        _put(record, lab.known_hosts, known_hosts_text(shape, keys))
+        _put(record, lab.inventory, inventory_text(shape, lab.identity, keys))
     except OSError as error:
         raise LabError(
-            f"lab: could not write {files.inventory.parent}: {error.strerror}:"
+            f"lab: could not write {lab.inventory.parent}: {error.strerror}:"
             f" {error.filename}; make room for it or work in another directory"
         ) from error
+
+
+def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:
+    for folder in reversed([p for p in path.parents if not p.exists()]):
+        folder.mkdir(mode=0o755)
+        os.chown(folder, record.uid, record.gid)
+    beside = path.with_name(f"{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    beside.chmod(mode)
+    os.chown(beside, record.uid, record.gid)
+    beside.replace(path)
+
+
+def _remove_operator_files(directory: Path) -> None:
+    """Remove the operator's three files, and the folders that are empty then."""
+    for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
+        with suppress(NotADirectoryError):
+            (directory / path).unlink(missing_ok=True)
+    for folder in (_IDENTITY.parent, _KNOWN_HOSTS.parent, _KNOWN_HOSTS.parent.parent, _FOLDER):
+        with suppress(OSError):
+            (directory / folder).rmdir()
 
 
 def _take_down(lab_id: str) -> None:
@@ -495,8 +463,7 @@ def _take_down(lab_id: str) -> None:
     for place in records.mounts_below(records.ROOT / lab_id):
         run(["umount", "-n", "-l", str(place)], purpose=f"unmount {place}")
     if record:
-        with suppress(NotADirectoryError):
-            OperatorFiles.of(record).remove()
+        _remove_operator_files(record.directory)
     records.forget(lab_id)
     _remove_namespace_folder()
 

@@ -188,47 +188,30 @@ _START_CONTAINER = "exec /usr/local/Ascend/lab/start-container"
 _FAKETIME = ("lib", "*/faketime/libfaketime.so.1")
 
 
-def begin(record: Record, node: LabNode, fault: Fault) -> None:
-    """Start a fault whose mark is there already.
+def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
+    """Begin or end a fault whose mark is already written or removed.
 
     Raises:
-        LabError: it could not be started.
+        LabError: it could not be begun or ended.
+        NodeError: its sshd does not answer after the end.
     """
-    if fault.kind == "link-down":
+    runs = record.process(node.name) is not None
+    if fault.kind == "link-down" and (begins or runs):
         for number in fault.devices(node):
-            links.set_link(record.shape, node, number, up=False)
+            links.set_link(record.shape, node, number, up=not begins)
+        if not begins:
+            wait_for_links(record, node)
     elif fault.kind == "delay":
-        links.begin(record, node, fault.milliseconds or 0)
+        links.delay(record, node, fault.milliseconds or 0 if begins else 0)
     elif fault.kind == "disk-full":
-        _fill_disk(record, node)
+        (_fill_disk if begins else _empty_disk)(record, node)
     elif fault.kind in ("no-sshd", "clock"):
         _in_node(record, node, _RESTART_SSHD)
+        if runs and not begins:
+            wait_until_up(record, node, ssh=not _marks(record, node).of_kind("no-sshd"))
     elif fault.kind == "stale-hccn-conf":
-        _with_room(record, node)
-    elif fault.kind in OF_A_CONTAINER:
-        _in_node(record, node, _START_CONTAINER)
-
-
-def end(record: Record, node: LabNode, fault: Fault) -> None:
-    """End a fault whose mark is removed already.
-
-    Raises:
-        LabError: it could not be ended.
-        NodeError: its sshd does not answer.
-    """
-    if fault.kind == "link-down" and record.process(node.name):
-        for number in fault.devices(node):
-            links.set_link(record.shape, node, number, up=True)
-        wait_for_links(record, node)
-    elif fault.kind == "delay":
-        links.end(record, node)
-    elif fault.kind == "disk-full":
-        _empty_disk(record, node)
-    elif fault.kind in ("no-sshd", "clock") and record.process(node.name):
-        _in_node(record, node, _RESTART_SSHD)
-        wait_until_up(record, node, ssh=not _marks(record, node).of_kind("no-sshd"))
-    elif fault.kind == "stale-hccn-conf":
-        _with_room(record, node)
+        make_room(record, node)  # /etc/hccn.conf changes also on a full disk
+        after_boot(record, node)
     elif fault.kind in OF_A_CONTAINER:
         _in_node(record, node, _START_CONTAINER)
 
@@ -253,25 +236,14 @@ def make_room(record: Record, node: LabNode) -> None:
 def after_boot(record: Record, node: LabNode) -> None:
     """Apply the faults that a boot has undone, and those that changed while the node was down."""
     _write_hccn_conf(record, node)
-    _fill_again(record, node)
+    if _marks(record, node).of_kind("disk-full"):
+        _fill_disk(record, node)
 
 
 def wait_for_links(record: Record, node: LabNode) -> None:
     """Return when all links of a node are up that should be."""
     links_down = _marks(record, node).links_down(node)
     links.wait_for_links(record.shape, node, links_down=links_down)
-
-
-def _with_room(record: Record, node: LabNode) -> None:
-    """Write /etc/hccn.conf also where the disk is full."""
-    make_room(record, node)
-    _write_hccn_conf(record, node)
-    _fill_again(record, node)
-
-
-def _fill_again(record: Record, node: LabNode) -> None:
-    if _marks(record, node).of_kind("disk-full"):
-        _fill_disk(record, node)
 
 
 def _fill_disk(record: Record, node: LabNode) -> None:

@@ -255,34 +255,27 @@ _START_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
 
 
-def begin(record: Record, node: LabNode, milliseconds: int) -> None:
-    """Delay the link: with netem where the kernel has it, else with a relay.
+def delay(record: Record, node: LabNode, milliseconds: int) -> None:
+    """Delay the link, 0 for not at all: with netem where the kernel has it, else with a relay.
 
     Raises:
-        LabError: neither can be.
+        LabError: neither works.
     """
-    end(record, node)
     note = _note(record, node)
-    if _netem(record, node, milliseconds):
+    if note.exists():
+        if note.read_text() == _NETEM:
+            for namespace, interface in _ends(record, node):
+                _tc(namespace, f"qdisc del dev {interface} root")
+        else:
+            remove_wire(record.shape, node)
+            end_wire(record, node)
+        note.unlink()
+    if milliseconds and _netem(record, node, milliseconds):
         note.write_text(_NETEM)
-        return
-    process = _start_wire(record, node, milliseconds)
-    note.write_text(f"{process.pid} {process.started}")
-    insert_wire(record.shape, node)
-
-
-def end(record: Record, node: LabNode) -> None:
-    """End the delay of the link, if there is one."""
-    note = _note(record, node)
-    if not note.exists():
-        return
-    if note.read_text() == _NETEM:
-        for namespace, interface in _ends(record, node):
-            _tc(namespace, f"qdisc del dev {interface} root")
-    else:
-        remove_wire(record.shape, node)
-        end_wire(record, node)
-    note.unlink()
+    elif milliseconds:
+        process = _start_wire(record, node, milliseconds)
+        note.write_text(f"{process.pid} {process.started}")
+        insert_wire(record.shape, node)
 
 
 def end_wire(record: Record, node: LabNode) -> None:
