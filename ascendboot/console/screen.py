@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ascendboot.console.streams import (
-    escaped_json,
-    has_every_character,
-    legible,
-    legible_lines,
-    pass_on,
-    pass_on_to_terminal,
-    write_document,
-    writer_to,
-)
+from ascendboot.console import streams
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report, StepResult
 
@@ -46,22 +36,18 @@ def folded(results: Iterable[StepResult]) -> list[tuple[str, StepResult]]:
     groups: dict[tuple[Outcome, str, str, str], list[StepResult]] = defaultdict(list)
     for result in _satisfied_together(results):
         step = "" if result.outcome is Outcome.OK else result.step
-        detail = _own_words(result)
-        groups[result.outcome, step, detail, result.diff].append(result)
+        groups[result.outcome, step, _own_words(result), result.diff].append(result)
     order = list(Outcome)[::-1]
-    lines = [
-        (
-            order.index(key[0]),
-            not group[0].is_warning,
-            len({r.node for r in group}),
-            position,
-            group,
-        )
-        for position, (key, group) in enumerate(groups.items())
-    ]
-    lines.sort(key=lambda line: line[:4])
-    named = [(fold({r.node for r in group}), group[0]) for *_, group in lines]
-    return [(who, replace(first, detail=_own_words(first, who))) for who, first in named]
+
+    def rank(group: list[StepResult]) -> tuple[int, bool, int]:
+        first = group[0]
+        return order.index(first.outcome), not first.is_warning, len({r.node for r in group})
+
+    found = []
+    for group in sorted(groups.values(), key=rank):
+        nodes = fold({r.node for r in group})
+        found.append((nodes, replace(group[0], detail=_own_words(group[0], nodes))))
+    return found
 
 
 def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
@@ -74,24 +60,22 @@ def _satisfied_together(results: Iterable[StepResult]) -> list[StepResult]:
             satisfied[result.node, result.phase].append(result)
         else:
             others.append(result)
-    return others + [
-        replace(group[0], detail=", ".join(_satisfied(result) for result in group))
-        for group in satisfied.values()
-    ]
+    for group in satisfied.values():
+        # Of a certificate the screen also shows when it expires.
+        names = [
+            f"{r.step} ({r.detail})" if r.detail.startswith("expires in ") else r.step
+            for r in group
+        ]
+        others.append(replace(group[0], detail=", ".join(names)))
+    return others
 
 
-def _satisfied(result: StepResult) -> str:
-    """Return the name of a satisfied step, with its detail if it expires."""
-    ends = result.detail.startswith("expires in ")
-    return f"{result.step} ({result.detail})" if ends else result.step
-
-
-def _own_words(result: StepResult, who: str = "") -> str:
+def _own_words(result: StepResult, nodes: str = "") -> str:
     """Remove nodes and outcome from the detail, because the line already shows them."""
     words = result.detail
     if result.is_warning:
         words = words.removeprefix("warning: ")
-    words = words.removeprefix(f"{result.node}: ").removeprefix(f"{who}: ")
+    words = words.removeprefix(f"{result.node}: ").removeprefix(f"{nodes}: ")
     return words.removeprefix(f"{result.outcome.value}: ")
 
 
@@ -111,8 +95,8 @@ class Screen:
 
     def __init__(self, *, json_mode: bool = False) -> None:
         self.json_mode = json_mode
-        self._out = writer_to(sys.stderr if json_mode else sys.stdout)
-        self._err = self._out if json_mode else writer_to(sys.stderr)
+        self._out = streams.Writer(sys.stderr if json_mode else sys.stdout)
+        self._err = self._out if json_mode else streams.Writer(sys.stderr)
 
     @property
     def lost_answer(self) -> bool:
@@ -137,8 +121,10 @@ class Screen:
         self._out.line((title, "bold"))
         for nodes, sample in folded(results):
             words, *more = (sample.detail or sample.step).split("\n")
-            label = (f"{_label(sample):<12}", _style(sample))
-            self._out.line(f"  {nodes}  ", label, f" {words}")
+            label, style = sample.outcome.value.replace("_", " "), _STYLE[sample.outcome]
+            if sample.is_warning:
+                label, style = "warning", "yellow"
+            self._out.line(f"  {nodes}  ", (f"{label:<12}", style), f" {words}")
             # Output of a node may have several lines; they must not look like messages.
             for line in more:
                 self._out.line(f"      {line}")
@@ -147,8 +133,7 @@ class Screen:
 
     def json(self, document: Mapping[str, object]) -> None:
         """Print a document on standard output; OutputError if it cannot be written."""
-        text = json.dumps(document, indent=2, ensure_ascii=not has_every_character(sys.stdout))
-        self.text(escaped_json(text))
+        self.text(streams.json_text(document, sys.stdout))
 
     @staticmethod
     def text(words: str) -> None:
@@ -157,7 +142,8 @@ class Screen:
         Raises:
             OutputError: not all of it could be written.
         """
-        write_document(sys.stdout, f"{legible(words) if sys.stdout.isatty() else words}\n")
+        words = streams.legible(words) if sys.stdout.isatty() else words
+        streams.write_document(sys.stdout, f"{words}\n")
 
     @staticmethod
     def raw(*, to_stderr: bool) -> Callable[[bytes], None]:
@@ -166,16 +152,17 @@ class Screen:
         Control characters are escaped only at a terminal.
         """
         stream = sys.stderr if to_stderr else sys.stdout
+        descriptor, encoding = stream.fileno(), stream.encoding
         # Checked now, because a terminal that hung up no longer counts as one.
         if not stream.isatty():
-            return partial(pass_on, stream.fileno())
-        descriptor, encoding = stream.fileno(), stream.encoding
-        return lambda block: pass_on_to_terminal(descriptor, legible_lines(block, encoding))
+            return partial(streams.pass_on, descriptor)
+        shown = streams.legible_lines
+        return lambda block: streams.pass_on_to_terminal(descriptor, shown(block, encoding))
 
     @staticmethod
     def shows_colours(*, to_stderr: bool) -> bool:
         """Return whether colours are on."""
-        return writer_to(sys.stderr if to_stderr else sys.stdout).shows_colours
+        return streams.Writer(sys.stderr if to_stderr else sys.stdout).shows_colours
 
     def error(self, text: str) -> None:
         """Print a failure on standard error, on one line."""
@@ -235,31 +222,22 @@ class Screen:
         """Print the last line of a run: changes, problems and the folder."""
         changes = report.count(Outcome.CHANGED, Outcome.WOULD_CHANGE)
         bad = report.count(Outcome.BLOCKED, Outcome.FAILED, Outcome.UNREACHABLE)
-        words = "would change" if planned else "changed"
-        text = f"{report.cluster}: {_plural(changes, 'thing')} {words}, {_plural(bad, 'problem')}"
+        counts = [f"{_plural(changes, 'thing')} {'would change' if planned else 'changed'}"]
+        counts.append(_plural(bad, "problem"))
         if warnings := report.findings("warning"):
-            text += f", {_plural(warnings, 'warning')}"
-        if report.interrupted:
-            text += ", interrupted"
-        self.say(f"{text}. Kept in {folder}", "red" if bad else "green")
+            counts.append(_plural(warnings, "warning"))
+        self._end(report, folder, counts, "red" if bad else "green")
 
     def verdict(self, report: Report, folder: str) -> None:
         """Print the last line of a check: errors, warnings and the folder."""
         errors, warnings = report.problems, report.findings("warning")
-        text = f"{report.cluster}: {_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
-        if report.interrupted:
-            text += ", interrupted"
         style = "red" if errors else "yellow" if warnings else "green"
-        self.say(f"{text}. Kept in {folder}", style)
+        self._end(report, folder, [_plural(errors, "error"), _plural(warnings, "warning")], style)
 
-
-def _label(result: StepResult) -> str:
-    """Return the label of a detail: the outcome, or `warning`."""
-    return "warning" if result.is_warning else result.outcome.value.replace("_", " ")
-
-
-def _style(result: StepResult) -> str:
-    return "yellow" if result.is_warning else _STYLE[result.outcome]
+    def _end(self, report: Report, folder: str, counts: list[str], style: str) -> None:
+        interrupted = ["interrupted"] if report.interrupted else []
+        text = ", ".join([*counts, *interrupted])
+        self.say(f"{report.cluster}: {text}. Kept in {folder}", style)
 
 
 def _plural(count: int, word: str) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import select
 import sys
 from contextlib import suppress
 from io import TextIOWrapper, UnsupportedOperation
-from typing import IO, TYPE_CHECKING, Final, Protocol, TextIO, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Final, TextIO, TypeAlias, cast
 
 from ascendboot.errors import OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
     from rich.status import Status
 
 _C0: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
@@ -68,9 +72,11 @@ def legible_lines(block: bytes, encoding: str) -> bytes:
     return words.encode(encoding, "backslashreplace")
 
 
-def escaped_json(document: str) -> str:
-    """Escape further characters of a JSON document without changing its meaning."""
-    return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
+def json_text(document: Mapping[str, object], stream: TextIO) -> str:
+    """Return a JSON document in characters that the stream has and that are safe to show."""
+    is_unicode = (stream.encoding or "utf").lower().startswith("utf")
+    text = json.dumps(document, indent=2, ensure_ascii=not is_unicode)
+    return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _number(match: re.Match[str]) -> str:
@@ -85,7 +91,7 @@ class BestEffortStream:
     """A stream for a person; lost output does not end the program."""
 
     def __init__(self, stream: TextIO) -> None:
-        _take_every_character(stream)
+        _escape_missing_characters(stream)
         self._stream = stream
         self.lost = False
         """Whether output was lost although the reader did not close the pipe."""
@@ -109,8 +115,12 @@ class BestEffortStream:
             _write(self._stream, words)
         except OSError as error:
             self.lost = not isinstance(error, BrokenPipeError)
-            _lead_nowhere(self._stream)
-            _tell_on(self._stream, error)
+            _redirect_to_null(self._stream)
+            if self.lost and self._stream is sys.stdout:
+                why = error.strerror or error
+                BestEffortStream(sys.stderr).write(
+                    f"standard output: nothing is shown any longer: {why}\n"
+                )
         return len(words)
 
     def flush(self) -> None:
@@ -124,17 +134,17 @@ def write_document(stream: TextIO, words: str) -> None:
         OutputError: not all of it could be written.
     """
     try:
-        _take_every_character(stream)  # this also flushes the buffer
+        _escape_missing_characters(stream)  # this also flushes the buffer
         _write(stream, words)
     except BrokenPipeError:
-        _lead_nowhere(stream)
+        _redirect_to_null(stream)
     except OSError as error:
         raise lost_document(stream, error) from error
 
 
 def lost_document(stream: TextIO, error: OSError) -> OutputError:
     """Return the error for a result that could not be written."""
-    _lead_nowhere(stream)  # otherwise Python tries again at exit
+    _redirect_to_null(stream)  # otherwise Python tries again at exit
     return OutputError(f"standard output: could not be written: {error.strerror or error}")
 
 
@@ -157,7 +167,7 @@ def pass_on_to_terminal(descriptor: int, block: bytes) -> None:
         raise BrokenPipeError(errno.EPIPE, "the terminal hung up") from error
 
 
-def _take_every_character(stream: TextIO) -> None:
+def _escape_missing_characters(stream: TextIO) -> None:
     """Escape characters that the encoding lacks, for output of jobs and nodes."""
     if isinstance(stream, TextIOWrapper) and stream.errors in _REFUSING:
         stream.reconfigure(errors="backslashreplace")
@@ -166,33 +176,19 @@ def _take_every_character(stream: TextIO) -> None:
 def _write(stream: TextIO, words: str) -> None:
     """Write without Python's buffer, which could be lost at exit."""
     stream.flush()
-    descriptor = _descriptor(stream)
-    if descriptor is None:
+    try:
+        descriptor = stream.fileno()
+    except UnsupportedOperation:  # a stream in memory
         stream.write(words)
     else:
         pass_on(descriptor, words.encode(stream.encoding, stream.errors or "strict"))
 
 
-def _descriptor(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except UnsupportedOperation:  # a stream in memory
-        return None
-
-
-def _lead_nowhere(stream: TextIO) -> None:
+def _redirect_to_null(stream: TextIO) -> None:
     """Redirect a broken stream to /dev/null, so that the work on the nodes continues."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
-def _tell_on(stream: TextIO, error: OSError) -> None:
-    """Report on standard error that standard output is broken, while the work continues."""
-    if isinstance(error, BrokenPipeError) or stream is not sys.stdout:
-        return
-    why = error.strerror or error
-    BestEffortStream(sys.stderr).write(f"standard output: nothing is shown any longer: {why}\n")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 Part: TypeAlias = "str | tuple[str, str]"
@@ -202,104 +198,57 @@ _COLOUR_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables that turn colours on without a terminal, as in rich."""
 
 
-class Writer(Protocol):
-    """Writes lines."""
+class Writer:
+    """Writes lines for a person, in colours at a terminal or if a variable turns them on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = BestEffortStream(stream)
+        self._console: Console | None = None
+        self._status: Status | None = None
+        if stream.isatty() or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
+            from rich.console import Console  # noqa: PLC0415 - slow, and often not needed
+
+            file = cast("IO[str]", self._stream)
+            self._console = Console(file=file, highlight=False, soft_wrap=True)
 
     @property
     def shows_colours(self) -> bool:
         """Whether colours are on."""
-        ...
+        console = self._console
+        return console is not None and bool(console.color_system) and not console.no_color
 
     @property
     def lost(self) -> bool:
         """Whether lines were lost although the reader did not close the pipe."""
-        ...
+        return self._stream.lost
 
     def line(self, *parts: Part) -> None:
         """Write one line; a line end in it is escaped, because others wrote it."""
-        ...
+        pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+        pieces = [(legible_line(text), style) for text, style in pairs]
+        if self._console is None:
+            self._stream.write("".join(text for text, _ in pieces) + "\n")
+        else:
+            from rich.text import Text  # noqa: PLC0415
+
+            self._console.print(Text.assemble(*pieces))
 
     def work(self, title: str) -> None:
         """Show a spinner with this title until `rest`, only at a terminal."""
-        ...
-
-    def rest(self) -> None:
-        """Remove the spinner."""
-        ...
-
-
-def writer_to(stream: TextIO) -> Writer:
-    """Return a writer that suits the stream; rich is slow to import."""
-    lasting = BestEffortStream(stream)
-    if stream.isatty() or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
-        return _Coloured(lasting)
-    return _Plain(lasting)
-
-
-def write_plainly(stream: TextIO, words: str) -> None:
-    """Write the lines of an error without colours."""
-    writer = _Plain(BestEffortStream(stream))
-    for line in words.split("\n"):
-        writer.line(line)
-
-
-def has_every_character(stream: TextIO) -> bool:
-    """Return whether the stream can encode every character."""
-    return (stream.encoding or "utf").lower().startswith("utf")
-
-
-class _Plain:
-    shows_colours = False
-
-    def __init__(self, stream: BestEffortStream) -> None:
-        self._stream = stream
-
-    @property
-    def lost(self) -> bool:
-        return self._stream.lost
-
-    def line(self, *parts: Part) -> None:
-        words = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        self._stream.write(f"{legible_line(words)}\n")
-
-    def work(self, title: str) -> None:
-        pass
-
-    def rest(self) -> None:
-        pass
-
-
-class _Coloured:
-    def __init__(self, stream: BestEffortStream) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only for a person who sees it
-
-        self._stream = stream
-        self._console = Console(file=cast("IO[str]", stream), highlight=False, soft_wrap=True)
-        self._status: Status | None = None
-
-    @property
-    def shows_colours(self) -> bool:
-        return self._console.color_system is not None and not self._console.no_color
-
-    @property
-    def lost(self) -> bool:
-        return self._stream.lost
-
-    def line(self, *parts: Part) -> None:
-        from rich.text import Text  # noqa: PLC0415
-
-        pieces = [(part, "") if isinstance(part, str) else part for part in parts]
-        self._console.print(Text.assemble(*((legible_line(text), style) for text, style in pieces)))
-
-    def work(self, title: str) -> None:
-        from rich.text import Text  # noqa: PLC0415
-
         self.rest()
-        if self._console.is_terminal:
+        if self._console is not None and self._console.is_terminal:
+            from rich.text import Text  # noqa: PLC0415
+
             self._status = self._console.status(Text(f"{legible(title)} …"))
             self._status.start()
 
     def rest(self) -> None:
+        """Remove the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+
+def write_plainly(stream: TextIO, words: str) -> None:
+    """Write the lines of an error without colours."""
+    BestEffortStream(stream).write("".join(f"{legible_line(x)}\n" for x in words.split("\n")))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.console.streams import writer_to
+from ascendboot.console.streams import Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 def shown_at_a_terminal() -> str:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
-        writer = writer_to(stream)
+        writer = Writer(stream)
         writer.line("plain ", ("red", "red"))
         text = os.read(ours, 1000).decode()
     os.close(ours)
@@ -39,7 +39,7 @@ def shown_at_a_terminal() -> str:
 
 def test_a_file_gets_plain_lines() -> None:
     stream = io.StringIO()
-    writer = writer_to(stream)
+    writer = Writer(stream)
     writer.work("Ask")
     writer.line("plain ", ("red", "red"), " [bold]as it is[/bold]")
     writer.rest()
@@ -61,16 +61,16 @@ def test_a_terminal_that_has_no_colours_is_not_said_to_show_them(
 ) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
-        assert writer_to(stream).shows_colours
+        assert Writer(stream).shows_colours
         monkeypatch.setenv("TERM", "dumb")
-        assert not writer_to(stream).shows_colours
+        assert not Writer(stream).shows_colours
     os.close(ours)
 
 
 def test_colours_can_be_asked_for_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
-    writer_to(stream).line(("red", "red"))
+    Writer(stream).line(("red", "red"))
     assert stream.getvalue() == "\x1b[31mred\x1b[0m\n"
 
 
