@@ -25,11 +25,7 @@ def excerpt(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Escape the line ends of a text."""
-    return _LINE_ENDS.sub(_by_number, text)
-
-
-def _by_number(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+    return _LINE_ENDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class AscendbootError(Exception):
@@ -85,9 +81,6 @@ class NotUnderstoodError(AscendbootError):
         super().__init__(
             f'{tool}: line {line_number} not understood: "{excerpt(line)}"; expected {expected}'
         )
-        self.tool = tool
-        self.line_number = line_number
-        self.line = excerpt(line)
 
 
 class ToolError(AscendbootError):

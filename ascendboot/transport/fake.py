@@ -1,11 +1,11 @@
-"""A transport without a machine, for tests: it answers by rule and records the commands."""
+"""A transport for tests: it answers by rule and records the commands."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ascendboot.errors import CommandError, UnreachableError
+from ascendboot.errors import UnreachableError
 from ascendboot.transport.api import WRITE_SCRIPT, Command, Result
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a fake command gives back."""
+    """The result of a fake command."""
 
     stdout: str | bytes = b""
     stderr: str | bytes = b""
@@ -25,7 +25,7 @@ class Answer:
 
 
 Rule: TypeAlias = "Callable[[Command], Answer | str | None]"
-"""Answers a command, or leaves it to the next rule with None."""
+"""Answers a command; None leaves it to the next rule."""
 
 
 @dataclass
@@ -38,20 +38,20 @@ class FakeFile:
 
 @dataclass
 class FakeStream:
-    """A stream whose output was all there at once."""
+    """A stream that has already ended."""
 
     is_closed: bool = False
 
     def close(self) -> None:
-        """Remember that it was closed."""
+        """Record the call."""
         self.is_closed = True
 
 
 @dataclass
 class FakeTransport:
-    """Answers by argv, then by rule, then as `cat` and `write_files` on its own few files do.
+    """Answers by argv, then by rule, then as `cat` and `write_files` on its own few files.
 
-    A command that nothing answers is an error of the test: AssertionError.
+    A command without an answer is an error of the test: AssertionError.
     """
 
     node: str = "n1"
@@ -59,20 +59,17 @@ class FakeTransport:
     rules: Sequence[Rule] = ()
     files: dict[str, FakeFile] = field(default_factory=dict)
     unreachable: str = ""
-    """When not empty: the connection is gone, for this reason."""
-    cut_after: int | None = None
-    """When set: the reply breaks off after so many sections, as when the login ends early."""
+    """If not empty: why the connection is lost."""
     executions: list[tuple[Command, ...]] = field(default_factory=list)
-    held: list[Command] = field(default_factory=list)
     streams: list[FakeStream] = field(default_factory=list)
     is_closed: bool = False
     containers: dict[str, FakeTransport] = field(default_factory=dict)
-    """What is behind this host side, by name."""
+    """The containers of this host side, by name."""
     entered: list[ContainerExec] = field(default_factory=list)
     has_one_session: bool = False
 
     def inside(self, way: ContainerExec) -> FakeTransport:
-        """The container that `way` names."""
+        """Return a container."""
         self.entered.append(way)
         return self.containers[way.container]
 
@@ -90,43 +87,30 @@ class FakeTransport:
 
         Raises:
             UnreachableError: as set by `unreachable`.
-            CommandError: as set by `cut_after`.
         """
         if not commands:
             return ()
-        self._reached(commands)
-        kept = commands if self.cut_after is None else commands[: self.cut_after]
-        results = tuple(self._result(command) for command in kept)
-        if len(kept) < len(commands):
-            purpose = commands[len(kept)].purpose
-            raise CommandError(self.node, f"could not {purpose}: the login ended before it did")
-        return results
+        if self.unreachable or self.is_closed:
+            raise UnreachableError(self.node, self.unreachable or "the connection was closed")
+        self.executions.append(tuple(commands))
+        return tuple(map(self._result, commands))
 
     def hold(self, command: Command) -> Result:
-        """Run a command and remember that it is held."""
-        self._reached((command,))
-        self.held.append(command)
-        return self._result(command)
+        """Run one command."""
+        return self.run(command)
 
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> FakeStream:
-        """Hand over all output at once, in this thread."""
-        self._reached((command,))
-        result = self._result(command)
-        if result.stdout:
-            on_bytes(result.stdout)
+        """Pass on all output at once, in this thread."""
+        if output := self.run(command).stdout:
+            on_bytes(output)
         self.streams.append(FakeStream())
         return self.streams[-1]
 
     def close(self) -> None:
-        """End all streams and let go of what is held."""
+        """Close all streams and the connection."""
         for stream in self.streams:
             stream.close()
         self.is_closed = True
-
-    def _reached(self, commands: Sequence[Command]) -> None:
-        if self.unreachable or self.is_closed:
-            raise UnreachableError(self.node, self.unreachable or "the connection was closed")
-        self.executions.append(tuple(commands))
 
     def _result(self, command: Command) -> Result:
         answer = self._answer(command)
@@ -144,31 +128,22 @@ class FakeTransport:
     def _answer(self, command: Command) -> Answer | str:
         if command.argv in self.answers:
             return self.answers[command.argv]
-        for rule in (*self.rules, self._read, self._write):
+        for rule in self.rules:
             answer = rule(command)
             if answer is not None:
                 return answer
-        raise AssertionError(f"{self.node}: no answer for {command.shown()} {command.argv}")
-
-    def _read(self, command: Command) -> Answer | None:
         match command.argv:
             case ("cat", path) | ("cat", "--", path):
                 if path in self.files:
                     return Answer(self.files[path].content)
                 return Answer(stderr=f"cat: {path}: No such file or directory\n", exit_code=1)
-            case _:
-                return None
-
-    def _write(self, command: Command) -> Answer | None:
-        match command.argv:
             case ("bash", "-c", script, _, *arguments) if script == WRITE_SCRIPT:
                 content = command.stdin
                 for size, mode, path in zip(*[iter(arguments)] * 3, strict=True):
                     self.files[path] = FakeFile(content[: int(size)], int(mode, 8))
                     content = content[int(size) :]
                 return Answer()
-            case _:
-                return None
+        raise AssertionError(f"{self.node}: no answer for {command.shown()} {command.argv}")
 
 
 def _bytes(text: str | bytes) -> bytes:

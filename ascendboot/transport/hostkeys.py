@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import fcntl
 import hashlib
 import hmac
@@ -14,24 +13,23 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ascendboot.transport.connect import Cause, ConnectError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ascendboot.model.cluster import Node
+    from ascendboot.transport.login import PKey
 
 _LOG = logging.getLogger(__name__)
 
 _DEFAULT_PORT = 22
+_RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
-USER_FILES = (
-    Path("~/.ssh/known_hosts"),
-    Path("/etc/ssh/ssh_known_hosts"),
-)
-"""What the operator's own ssh trusts."""
+USER_FILES = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
+"""The files of the operator's ssh."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,8 @@ class HostKey:
 
     key_type: str
     blob: bytes
+    where: str = field(default="", compare=False)
+    """`file:line` of a known key."""
 
     @property
     def fingerprint(self) -> str:
@@ -53,14 +53,10 @@ class HostKey:
         name = self.key_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-")
         return f"{name.upper()} {self.fingerprint}"
 
-
-@dataclass(frozen=True)
-class KnownKey:
-    """A host key and the line that vouches for it."""
-
-    key: HostKey
-    where: str
-    """`file:line`, or "the inventory"."""
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The algorithms by which a server can show this type of key."""
+        return _RSA if self.key_type == "ssh-rsa" else (self.key_type,)
 
 
 @dataclass(frozen=True)
@@ -73,22 +69,22 @@ class Accepted:
 
 
 def host_name(address: str, port: int) -> str:
-    """What known_hosts files call this server: the address, or `[address]:port`."""
+    """Return the server's name in known_hosts files: the address, or `[address]:port`."""
     return address.lower() if port == _DEFAULT_PORT else f"[{address.lower()}]:{port}"
 
 
-@dataclass
 class KnownHosts:
-    """The keys of some known_hosts files; looking one up does not grow with the files."""
+    """The keys of known_hosts files; plain names are looked up without a search."""
 
-    plain: dict[str, list[KnownKey]] = field(default_factory=dict)
-    hashed: list[tuple[bytes, bytes, KnownKey]] = field(default_factory=list)
-    patterns: list[tuple[tuple[str, ...], KnownKey]] = field(default_factory=list)
-    revoked: set[bytes] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.revoked: set[bytes] = set()
+        self._plain: dict[str, list[HostKey]] = {}
+        self._others: list[tuple[str, HostKey]] = []
+        """Hashed names, and lists with patterns."""
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> KnownHosts:
-        """Read all `files`; absent and unreadable ones count as empty."""
+        """Read all `files`; missing and unreadable ones count as empty."""
         known = cls()
         for file in files:
             path = file.expanduser()
@@ -102,67 +98,55 @@ class KnownHosts:
         return known
 
     def add_line(self, line: str, where: str) -> None:
-        """Take in one line; what ssh itself would pass over is passed over."""
+        """Add one line; lines that ssh ignores are ignored."""
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if not words or words[0].startswith("#"):
             return
         try:
             names, key_type, encoded, *_comment = words
-            key = KnownKey(HostKey(key_type, base64.b64decode(encoded, validate=True)), where)
+            key = HostKey(key_type, base64.b64decode(encoded, validate=True), where)
         except ValueError:
             _LOG.debug("%s: not a host key", where)
             return
         if marker == "@revoked":
-            self.revoked.add(key.key.blob)
+            self.revoked.add(key.blob)
+        elif not marker and (names.startswith("|") or set(names) & set("*?!")):
+            self._others.append((names, key))
         elif not marker:
-            self._add(names, key)
+            for name in names.lower().split(","):
+                self._plain.setdefault(name, []).append(key)
 
-    def _add(self, names: str, key: KnownKey) -> None:
-        if names.startswith("|1|"):
-            with contextlib.suppress(ValueError):
-                salt, digest = (base64.b64decode(part) for part in names[3:].split("|"))
-                self.hashed.append((salt, digest, key))
-            return
-        parts = tuple(names.lower().split(","))
-        if any(set(part) & set("*?!") for part in parts):
-            self.patterns.append((parts, key))
-            return
-        for part in parts:
-            self.plain.setdefault(part, []).append(key)
-
-    def lookup(self, name: str) -> tuple[KnownKey, ...]:
-        """Every key known for `name` (see `host_name`)."""
-        return tuple(self._found(name))
-
-    def _found(self, name: str) -> Iterator[KnownKey]:
-        yield from self.plain.get(name, ())
-        encoded = name.encode()
-        for salt, digest, key in self.hashed:
-            if hmac.digest(salt, encoded, "sha1") == digest:
-                yield key
-        for parts, key in self.patterns:
-            if _matches(parts, name):
-                yield key
+    def lookup(self, name: str) -> tuple[HostKey, ...]:
+        """Return every key known for `name` (see `host_name`)."""
+        others = (key for names, key in self._others if _matches(names, name))
+        return (*self._plain.get(name, ()), *others)
 
 
-def _matches(parts: Sequence[str], name: str) -> bool:
-    """As ssh does it: one pattern must match and no negated one may."""
-    negated = [part[1:] for part in parts if part.startswith("!")]
-    plain = [part for part in parts if not part.startswith("!")]
-    return any(_like(part, name) for part in plain) and not any(_like(p, name) for p in negated)
-
-
-def _like(pattern: str, name: str) -> bool:
-    # Not fnmatch: there "[" opens a set, and here it is part of "[address]:port".
-    regex = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.fullmatch(regex, name) is not None
+def _matches(names: str, name: str) -> bool:
+    """Compare as ssh: one pattern must match, and no negated one may."""
+    if names.startswith("|"):
+        try:
+            _, _, salt, digest = names.split("|")
+            found = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
+            return found == base64.b64decode(digest)
+        except ValueError:
+            return False
+    matched = False
+    for part in names.lower().split(","):
+        # Not fnmatch: there "[" starts a set, and here it is part of "[address]:port".
+        pattern = re.escape(part.removeprefix("!")).replace(r"\*", ".*").replace(r"\?", ".")
+        if re.fullmatch(pattern, name):
+            if part.startswith("!"):
+                return False
+            matched = True
+    return matched
 
 
 class HostKeys:
-    """What one run trusts: the project's own file, then what the operator's ssh trusts.
+    """The known host keys of one run: of the project's file, then of the operator's ssh.
 
-    Files are read once, on first use; every method may be called from any thread.
+    Files are read once, on first use. Every method is safe for threads.
     """
 
     def __init__(
@@ -181,17 +165,17 @@ class HostKeys:
 
     @property
     def accepted(self) -> tuple[Accepted, ...]:
-        """The keys taken on trust in this run, by node."""
+        """The keys accepted in this run, by node."""
         with self._lock:
             return tuple(sorted(self._accepted, key=lambda a: a.node))
 
-    def lookup(self, name: str) -> tuple[KnownKey, ...]:
-        """The keys known for `name`: the project's, or if it knows none, the operator's."""
+    def lookup(self, name: str) -> tuple[HostKey, ...]:
+        """Return the keys known for `name`: the project's, or if it has none, the operator's."""
         project, user = self._loaded()
         return project.lookup(name) or user.lookup(name)
 
     def is_revoked(self, key: HostKey) -> bool:
-        """Whether any file marks this key as `@revoked`."""
+        """Return whether any file marks this key as `@revoked`."""
         return any(key.blob in store.revoked for store in self._loaded())
 
     def accept(self, node: str, name: str, key: HostKey) -> None:
@@ -214,7 +198,7 @@ class HostKeys:
 
 
 def _append(file: Path, line: str) -> int:
-    """Put `line` at the end of `file`, beside and then renamed; its line number."""
+    """Append a line atomically; return its number."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -233,25 +217,10 @@ def _append(file: Path, line: str) -> int:
         os.close(folder)
 
 
-_RSA = ("rsa-sha2-512", "rsa-sha2-256")
-
-
-class PublicKey(Protocol):
-    """What the SSH library calls a key."""
-
-    def get_name(self) -> str:
-        """Its type, `ssh-ed25519`."""
-        ...
-
-    def asbytes(self) -> bytes:
-        """Its public part."""
-        ...
-
-
 class HostKeyCheck:
-    """The check of one server's key, in the form of a policy for keys that are not known yet.
+    """Checks one server's key; a policy of Paramiko for unknown keys.
 
-    The SSH library gets no known keys, so every key comes here.
+    Paramiko gets no known keys, so that it passes every key to this policy.
     """
 
     def __init__(self, node: Node, host_keys: HostKeys) -> None:
@@ -261,100 +230,79 @@ class HostKeyCheck:
         self._shown: list[HostKey] = []
 
     def algorithms(self, offered: Sequence[str]) -> list[str]:
-        """`offered`, in the order in which to ask the server for its key.
+        """Return the algorithms to request the server's key with, in order of preference.
 
-        Types of which we know a key come first: else a server that we know by its ed25519 key
-        would look strange for showing its ecdsa key. When the inventory's fingerprint did not
-        fit a key shown before, only the other types are asked for.
+        Types of known keys come first: a server that is known by its ed25519 key must not look
+        changed because it shows its ecdsa key. After a key that does not have the inventory's
+        fingerprint only other types are requested.
         """
-        seen = {algorithm for key in self._shown for algorithm in _algorithms(key.key_type)}
-        wanted = [
-            algorithm
-            for known in self._host_keys.lookup(self._name)
-            for algorithm in _algorithms(known.key.key_type)
-        ]
+        seen = {algorithm for key in self._shown for algorithm in key.algorithms}
+        known = [a for key in self._host_keys.lookup(self._name) for a in key.algorithms]
         left = [algorithm for algorithm in offered if algorithm not in seen]
-        return sorted(left, key=lambda a: wanted.index(a) if a in wanted else len(wanted))
+        return sorted(left, key=lambda a: known.index(a) if a in known else len(known))
 
     @property
     def may_ask_again(self) -> bool:
-        """Whether another type of key could still be the one that the inventory names."""
+        """Whether a key of another type could have the inventory's fingerprint."""
         return self._node.ssh.fingerprint is not None and bool(self._shown)
 
     @property
     def rounds(self) -> int:
-        """How many keys were requested from the server, each over a connection of its own."""
+        """How many keys were requested, each over its own connection."""
         return len(self._shown)
 
-    def missing_host_key(self, _client: object, _hostname: str, key: PublicKey) -> None:
-        """Accept the key that the server shows, or refuse it.
+    def missing_host_key(self, _client: object, _hostname: str, key: PKey) -> None:
+        """Accept or refuse the key that the server shows, before anything is sent to it.
 
         Raises:
-            ConnectError: it is unknown, changed or revoked; nothing was sent to the server.
+            ConnectError: it is unknown, changed or revoked.
         """
         shown = HostKey(key.get_name(), key.asbytes())
         self._shown.append(shown)
-        if self._host_keys.is_revoked(shown):
-            raise self._refused(
-                Cause.HOST_KEY_CHANGED,
-                f"its host key {shown.label} is revoked; give the node a new one",
-            )
-        fingerprint = self._node.ssh.fingerprint
-        if fingerprint is not None:
-            if shown.fingerprint != fingerprint.rstrip("="):
-                raise self._changed_from(fingerprint)
-            return
+        expected = self._node.ssh.fingerprint
         known = self._host_keys.lookup(self._name)
-        if not known:
-            self._take_unknown(shown)
-        elif shown not in [k.key for k in known]:
-            raise self._changed(shown, known)
-
-    def _take_unknown(self, shown: HostKey) -> None:
-        if self._host_keys.accept_new:
-            try:
-                self._host_keys.accept(self._node.name, self._name, shown)
-            except OSError as error:
-                raise self._refused(
-                    Cause.HOST_KEY_UNKNOWN,
-                    f"its new host key could not be recorded in {self._host_keys.project_file}: "
-                    f"{error.strerror}; make room or give access there",
-                ) from error
+        if self._host_keys.is_revoked(shown):
+            why = f"its host key {shown.label} is revoked; give the node a new one"
+            raise self._refused(Cause.HOST_KEY_CHANGED, why)
+        if expected is not None:
+            if shown.fingerprint == expected.rstrip("="):
+                return
+            labels = " and ".join(key.label for key in self._shown)
+            seen, instead = labels, f"the inventory states {expected}"
+            remedy = "correct `fingerprint`"
+        elif not known:
+            self._accept(shown)
             return
+        elif shown in known:
+            return
+        else:
+            first = next((k for k in known if k.key_type == shown.key_type), known[0])
+            seen, instead = shown.label, f"known is {first.label} ({first.where})"
+            remedy = "remove that line"
         raise self._refused(
-            Cause.HOST_KEY_UNKNOWN,
-            f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
-            f"{_file_of(shown)}` on the node shows the same, run setup --plan --accept-new or put "
-            f"`fingerprint: {shown.fingerprint}` into the inventory",
+            Cause.HOST_KEY_CHANGED,
+            f"its host key has changed: it shows {seen}, {instead}; if the node was installed anew "
+            f"{remedy}, if not, someone may stand in between",
         )
 
-    def _changed(self, shown: HostKey, known: Sequence[KnownKey]) -> ConnectError:
-        same_type = [k for k in known if k.key.key_type == shown.key_type]
-        expected = (same_type or list(known))[0]
-        return self._refused(
-            Cause.HOST_KEY_CHANGED,
-            f"its host key has changed: it shows {shown.label}, known is {expected.key.label} "
-            f"({expected.where}); if the node was installed anew remove that line, "
-            "if not, someone may stand in between",
-        )
-
-    def _changed_from(self, fingerprint: str) -> ConnectError:
-        shown = " and ".join(key.label for key in self._shown)
-        return self._refused(
-            Cause.HOST_KEY_CHANGED,
-            f"its host key has changed: it shows {shown}, the inventory states {fingerprint}; "
-            "if the node was installed anew correct `fingerprint`, "
-            "if not, someone may stand in between",
-        )
+    def _accept(self, shown: HostKey) -> None:
+        """Record an unknown key if the operator permits it."""
+        if not self._host_keys.accept_new:
+            kind = "ecdsa" if "ecdsa" in shown.key_type else shown.key_type.removeprefix("ssh-")
+            raise self._refused(
+                Cause.HOST_KEY_UNKNOWN,
+                f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
+                f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same, run setup --plan "
+                f"--accept-new or put `fingerprint: {shown.fingerprint}` into the inventory",
+            )
+        try:
+            self._host_keys.accept(self._node.name, self._name, shown)
+        except OSError as error:
+            raise self._refused(
+                Cause.HOST_KEY_UNKNOWN,
+                f"its new host key could not be recorded in {self._host_keys.project_file}: "
+                f"{error.strerror}; make room or give access there",
+            ) from error
 
     def _refused(self, cause: Cause, why: str) -> ConnectError:
         return ConnectError(self._node.name, cause, f"refused to log in: {why}")
-
-
-def _algorithms(key_type: str) -> tuple[str, ...]:
-    return _RSA if key_type == "ssh-rsa" else (key_type,)
-
-
-def _file_of(key: HostKey) -> str:
-    kind = "ecdsa" if "ecdsa" in key.key_type else key.key_type.removeprefix("ssh-")
-    return f"/etc/ssh/ssh_host_{kind}_key.pub"

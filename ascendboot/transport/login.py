@@ -36,6 +36,8 @@ _KINDS = {
     rsa.RSAPrivateKey: paramiko.RSAKey,
 }
 
+PKey: TypeAlias = paramiko.PKey
+
 Ask: TypeAlias = "Callable[[str], str | None]"
 """Prompts for the passphrase of a file; None: there is no terminal."""
 
@@ -50,9 +52,9 @@ class KeyFiles:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._lock = threading.Lock()
-        self._known: dict[str, paramiko.PKey | IdentityError] = {}
+        self._known: dict[str, PKey | IdentityError] = {}
 
-    def get(self, file: str) -> paramiko.PKey:
+    def get(self, file: str) -> PKey:
         """Return the key in `file`.
 
         Raises:
@@ -69,7 +71,7 @@ class KeyFiles:
             raise found
         return found
 
-    def _read(self, file: str) -> paramiko.PKey:
+    def _read(self, file: str) -> PKey:
         path = Path(file).expanduser()
         try:
             mode = path.stat().st_mode & 0o777
@@ -101,7 +103,7 @@ class KeyFiles:
             raise IdentityError(f"{file}: the passphrase does not open it") from error
 
 
-def load_key(content: bytes, passphrase: str | None) -> paramiko.PKey:
+def load_key(content: bytes, passphrase: str | None) -> PKey:
     """Return a private key in OpenSSH, PEM or PKCS8 format; Paramiko does not read PKCS8.
 
     Raises:
@@ -128,7 +130,7 @@ def _unreadable(file: str, error: OSError) -> IdentityError:
     return IdentityError(f"{file}: not readable: {error.strerror}")
 
 
-def certified(key: paramiko.PKey, file: str) -> tuple[str, paramiko.PKey] | None:
+def certified(key: PKey, file: str) -> tuple[str, PKey] | None:
     """Return a label and the key with the certificate in `file`; None if there is no such file.
 
     Raises:
@@ -154,14 +156,14 @@ def certified(key: paramiko.PKey, file: str) -> tuple[str, paramiko.PKey] | None
         label += f", which expired on {day},"
     # A copy: the plain key is offered, too, and threads of other nodes use it.
     if isinstance(key, paramiko.AgentKey):
-        new: paramiko.PKey = paramiko.AgentKey(key.agent, key.blob, key.comment)
+        new: PKey = paramiko.AgentKey(key.agent, key.blob, key.comment)
     else:
         new = copy.copy(key)
     new.load_certificate(str(path))
     return label, new
 
 
-def agent_keys(agent: paramiko.Agent | None) -> list[paramiko.PKey]:
+def agent_keys(agent: paramiko.Agent | None) -> list[PKey]:
     """Return all keys of an agent; Paramiko would offer its certificates as plain keys."""
     keys = list(agent.get_keys()) if agent is not None else []
     for key in keys:
@@ -170,7 +172,7 @@ def agent_keys(agent: paramiko.Agent | None) -> list[paramiko.PKey]:
     return keys
 
 
-def chosen(keys: Sequence[paramiko.PKey], file: str) -> paramiko.PKey:
+def chosen(keys: Sequence[PKey], file: str) -> PKey:
     """Return the agent's key whose public half is in `file`.
 
     Raises:
@@ -244,9 +246,7 @@ class Login:
             self._unusable.append(f"ssh-agent: {error}")
             return None
 
-    def _with_certificates(
-        self, agent: paramiko.Agent | None
-    ) -> Iterator[tuple[str, paramiko.PKey]]:
+    def _with_certificates(self, agent: paramiko.Agent | None) -> Iterator[tuple[str, PKey]]:
         """Yield each key with its label, and before it its certificate, if a file has one."""
         for label, key, file in self._keys(agent):
             try:
@@ -258,7 +258,7 @@ class Login:
                 yield found
             yield label, key
 
-    def _keys(self, agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey, str]]:
+    def _keys(self, agent: paramiko.Agent | None) -> Iterator[tuple[str, PKey, str]]:
         """Yield label, key and file of every key to try."""
         identity = self._node.ssh.identity
         if identity is not None:
@@ -285,7 +285,7 @@ class Login:
             if key.asbytes() not in seen:
                 yield file, key, file
 
-    def _accepted(self, transport: paramiko.Transport, key: paramiko.PKey) -> bool:
+    def _accepted(self, transport: paramiko.Transport, key: PKey) -> bool:
         try:
             further = transport.auth_publickey(self._node.ssh.user, key)
         except paramiko.BadAuthenticationType as error:
