@@ -6,6 +6,7 @@ import ipaddress
 import itertools
 import json
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -38,7 +39,27 @@ class _Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Whole(_Data):
+class _Kind(_Data, ABC):
+    """A kind of value."""
+
+    form: str = ""
+    """What the value is, where a text can say it."""
+
+    @property
+    def words(self) -> str:
+        """Completes "… is not " in messages."""
+        return self.form
+
+    @abstractmethod
+    def takes(self, value: str) -> bool:
+        """Whether the value is of this kind, on some product."""
+
+    def why_not(self, value: str, _product: str) -> str | None:
+        """Why the value is none of this kind; None when it is."""
+        return None if self.takes(value) else _not(value, self.words)
+
+
+class Whole(_Kind):
     """A whole number within limits."""
 
     type: Literal["whole"] = "whole"
@@ -71,17 +92,17 @@ class Whole(_Data):
             and int(value) % self.multiple_of == 0
         )
 
-    def why_not(self, value: str, _product: str) -> str | None:
+    def why_not(self, value: str, product: str) -> str | None:
         """The limits; where bytes stand in place of MB, also the number of MB."""
-        if self.takes(value):
-            return None
+        reason = super().why_not(value, product)
         is_bytes = self.unit == "MB" and value.isdecimal() and int(value) % 1024**2 == 0
         meant = int(value) // 1024**2 if is_bytes else 0
-        hint = f": the unit is MB; write {meant}" if is_bytes and meant >= self.least else ""
-        return _not(value, self.words) + hint
+        if reason and meant >= max(self.least, 1):
+            reason += f": the unit is MB; write {meant}"
+        return reason
 
 
-class ByProduct(_Data):
+class ByProduct(_Kind):
     """A different range on each product; without a product the widest counts."""
 
     type: Literal["by-product"]
@@ -96,24 +117,25 @@ class ByProduct(_Data):
         return "; ".join(f"on {', '.join(names)} {words}" for words, names in groups.items())
 
     @property
-    def _widest(self) -> Whole:
-        kinds = self.kinds.values()
-        return Whole(least=min(k.least for k in kinds), most=max(k.most for k in kinds))
-
-    @property
     def json_schema(self) -> dict[str, Any]:
         """The widest range."""
-        return self._widest.json_schema
+        kinds = self.kinds.values()
+        widest = Whole(least=min(k.least for k in kinds), most=max(k.most for k in kinds))
+        return widest.json_schema
+
+    def takes(self, value: str) -> bool:
+        """By any of the ranges."""
+        return any(kind.takes(value) for kind in self.kinds.values())
 
     def why_not(self, value: str, product: str) -> str | None:
-        """By the range of the product, or by all of them."""
-        if product in self.kinds:
-            reason = self.kinds[product].why_not(value, product)
-            return f"{reason} on {PRODUCT_NAMES[product]}" if reason else None
-        return None if self._widest.takes(value) else _not(value, self.words)
+        """By the range of the product, where it is known."""
+        if product not in self.kinds:
+            return super().why_not(value, product)
+        reason = self.kinds[product].why_not(value, product)
+        return f"{reason} on {PRODUCT_NAMES[product]}" if reason else None
 
 
-class Choice(_Data):
+class Choice(_Kind):
     """One of some words."""
 
     type: Literal["choice"]
@@ -130,16 +152,15 @@ class Choice(_Data):
         numbers = [int(value) for value in self.values if value.isdecimal()]
         return {"enum": [*self.values, *numbers]}
 
-    def why_not(self, value: str, _product: str) -> str | None:
+    def takes(self, value: str) -> bool:
         """Exactly as written: HCCL refuses another case."""
-        return None if value in self.values else _not(value, self.words)
+        return value in self.values
 
 
-class Text(_Data):
+class Text(_Kind):
     """A text of a certain form."""
 
     type: Literal["text"]
-    words: str
     pattern: str
 
     @property
@@ -147,36 +168,35 @@ class Text(_Data):
         """The form."""
         return {"type": ["string", "integer"], "pattern": self.pattern}
 
-    def why_not(self, value: str, _product: str) -> str | None:
+    def takes(self, value: str) -> bool:
         """By the form alone."""
-        return None if re.fullmatch(self.pattern, value) else _not(value, self.words)
+        return re.fullmatch(self.pattern, value) is not None
 
 
-class Address(_Data):
+class Address(_Kind):
     """An IP address of the node."""
 
     type: Literal["address"]
-    words: str = "an IP address"
+    form: str = "an IP address"
 
     @property
     def json_schema(self) -> dict[str, Any]:
         """A text."""
         return {"type": "string"}
 
-    def why_not(self, value: str, _product: str) -> str | None:
+    def takes(self, value: str) -> bool:
         """IPv4 or IPv6, without anything around it."""
         try:
-            ipaddress.ip_address(value)
+            return bool(ipaddress.ip_address(value))
         except ValueError:
-            return _not(value, self.words)
-        return None
+            return False
 
 
-class Ports(_Data):
+class Ports(_Kind):
     """`auto`, or ports and ranges of ports that do not overlap."""
 
     type: Literal["ports"]
-    words: str = "auto, or ports and ranges such as 60000,60050-60100 that do not overlap"
+    form: str = "auto, or ports and ranges such as 60000,60050-60100 that do not overlap"
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -184,17 +204,17 @@ class Ports(_Data):
         pattern = r"^(auto|[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*)$"
         return {"type": ["string", "integer"], "pattern": pattern}
 
-    def why_not(self, value: str, _product: str) -> str | None:
+    def takes(self, value: str) -> bool:
+        """By the form and the numbers."""
+        return value == "auto" or _port_ranges(value) is not None
+
+    def why_not(self, value: str, product: str) -> str | None:
         """Also names a port that stands twice."""
-        if value == "auto":
-            return None
-        ranges = _port_ranges(value)
-        if ranges is None:
-            return _not(value, self.words)
-        for one, other in itertools.pairwise(sorted(ranges, key=lambda ports: ports.start)):
+        ranges = sorted(_port_ranges(value) or (), key=lambda ports: ports.start)
+        for one, other in itertools.pairwise(ranges):
             if other.start < one.stop:
                 return f"{json.dumps(value)}: port {other.start} stands twice"
-        return None
+        return super().why_not(value, product)
 
 
 def _port_ranges(value: str) -> list[range] | None:
@@ -290,9 +310,20 @@ def conflicts(env: Mapping[str, str]) -> Iterator[Conflict]:
     """What contradicts what in the whole environment of a job; single wrong values are left out."""
     sound = {name: value for name, value in env.items() if why_not(name, value) is None}
     yield from _timeouts(sound)
-    yield from _whitelist(sound)
-    yield from _roads(sound)
-    yield from _ports(sound)
+    switch, addresses = "HCCL_WHITELIST_DISABLE", "HCCL_WHITELIST_FILE"
+    if sound.get(switch) == "0" and addresses not in sound:
+        words = f"0 turns the list of allowed addresses on, and {addresses} does not say which"
+        yield Conflict((switch,), f"{words}; state it, or write 1")
+    # inside a server: both 0 is PCIe, one of them alone is refused (hcomm)
+    roce, pcie = INTRA_ROCE, "HCCL_INTRA_PCIE_ENABLE"
+    if sound.get(roce) == sound.get(pcie) == "1":
+        yield Conflict((roce, pcie), f"{pcie} is 1 as well; set one of the two to 0")
+    for name, other in ((roce, pcie), (pcie, roce)):
+        if sound.get(name) == "0" and other not in sound:
+            yield Conflict((name,), f"0 alone leaves no way between NPUs of a server; set {other}")
+    ports, base = "HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"
+    if ports in sound and base in sound:
+        yield Conflict((base, ports), f"{ports} counts before {base}; keep one of the two")
 
 
 def hccl_ports(env: Mapping[str, str]) -> list[range]:
@@ -330,28 +361,3 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Conflict]:
             "a step while others are still being waited for at the start; "
             f"{'lower the first' if in_aiv else 'raise the second or lower the first'}",
         )
-
-
-def _whitelist(env: Mapping[str, str]) -> Iterator[Conflict]:
-    if env.get("HCCL_WHITELIST_DISABLE") == "0" and "HCCL_WHITELIST_FILE" not in env:
-        yield Conflict(
-            ("HCCL_WHITELIST_DISABLE",),
-            "0 turns the list of allowed addresses on, and HCCL_WHITELIST_FILE does not say which; "
-            "state it, or write 1",
-        )
-
-
-def _roads(env: Mapping[str, str]) -> Iterator[Conflict]:
-    """Inside a server: RoCE or PCIe; both 0 is PCIe, one of them alone is refused (hcomm)."""
-    roce, pcie = INTRA_ROCE, "HCCL_INTRA_PCIE_ENABLE"
-    if env.get(roce) == "1" and env.get(pcie) == "1":
-        yield Conflict((roce, pcie), f"{pcie} is 1 as well; set one of the two to 0")
-    for name, other in ((roce, pcie), (pcie, roce)):
-        if env.get(name) == "0" and other not in env:
-            yield Conflict((name,), f"0 alone leaves no way between NPUs of a server; set {other}")
-
-
-def _ports(env: Mapping[str, str]) -> Iterator[Conflict]:
-    ports, base = "HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"
-    if ports in env and base in env:
-        yield Conflict((base, ports), f"{ports} counts before {base}; keep one of the two")

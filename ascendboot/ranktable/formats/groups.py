@@ -8,16 +8,7 @@ from typing import ClassVar
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut
-from ascendboot.ranktable.formats.parts import (
-    Converted,
-    CountedPart,
-    Format,
-    Number,
-    OptionalText,
-    Part,
-    Row,
-    Table,
-)
+from ascendboot.ranktable.formats import parts
 from ascendboot.ranktable.formats.placement import MOST_NAME
 from ascendboot.ranktable.formats.servers import (
     HIGHEST,
@@ -29,14 +20,14 @@ from ascendboot.ranktable.formats.servers import (
 from ascendboot.ranktable.rules import CALLED
 
 
-class GroupDevice(Part):
+class GroupDevice(parts.Part):
     """One device of an instance."""
 
-    device_id: Number
-    device_ip: OptionalText = None
+    device_id: parts.Number
+    device_ip: parts.OptionalText = None
 
 
-class Instance(Part):
+class Instance(parts.Part):
     """The part of a job that has one name: RANK_ID in the environment of its processes."""
 
     last: ClassVar[str] = "devices"
@@ -46,7 +37,7 @@ class Instance(Part):
     devices: tuple[GroupDevice, ...] = ()
 
 
-class Group(CountedPart):
+class Group(parts.CountedPart):
     """Instances that talk with each other."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"instance_count", "device_count"})
@@ -62,7 +53,7 @@ class Group(CountedPart):
         return {"group_name": self.group_name, **counts, **super().document()}
 
 
-class GroupTable(Table):
+class GroupTable(parts.Table):
     """A group list; HCCL numbers the ranks by server id as text, then by device id."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"status", "group_count"})
@@ -80,7 +71,7 @@ class GroupTable(Table):
         return [instance for group in self.group_list for instance in group.instance_list]
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[parts.Row, ...]:
         """The ranks that HCCL gives."""
         devices = sorted(
             (instance.server_id, device.device_id, device.device_ip or "", instance.pod_name)
@@ -88,7 +79,7 @@ class GroupTable(Table):
             for device in instance.devices
         )
         return tuple(
-            Row(
+            parts.Row(
                 rank=rank,
                 server=server,
                 device_id=device_id,
@@ -98,10 +89,9 @@ class GroupTable(Table):
             for rank, (server, device_id, address, pod_name) in enumerate(devices)
         )
 
-    @property
-    def counts(self) -> dict[str, object]:
-        """The number of groups."""
-        return {"group_count": str(len(self.group_list))}
+    def document(self) -> dict[str, object]:
+        """The table with its count."""
+        return {"group_count": str(len(self.group_list)), **super().document()}
 
     @property
     def other_members(self) -> dict[str, dict[str, object]]:
@@ -119,7 +109,7 @@ class GroupTable(Table):
         return RankTable(server_list=tuple(servers))
 
 
-def _from_servers(table: RankTable) -> Converted:
+def _from_servers(table: RankTable) -> parts.Converted:
     """A group list states no ranks: those that HCCL gives must be the same."""
     instances = tuple(
         Instance(
@@ -149,7 +139,7 @@ def _from_servers(table: RankTable) -> Converted:
         *("super_device_id" for device in devices if device.super_device_id is not None),
         *("super_pod_list" for _ in table.super_pods),
     ]
-    return Converted(made, tuple(dict.fromkeys(left_out)))
+    return parts.Converted(made, tuple(dict.fromkeys(left_out)))
 
 
 _COUNTS = {
@@ -252,7 +242,7 @@ def _check_count(members: Members, name: str, length: int | None, of: str) -> No
     members.count(name, value, length, of, _COUNTS[name].format(value=value, length=length))
 
 
-FORMAT = Format(
+FORMAT = parts.Format(
     called="a group list",
     products=("910",),
     list_name="group_list",

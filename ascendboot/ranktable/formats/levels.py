@@ -10,17 +10,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut, kind, packed
-from ascendboot.ranktable.formats.parts import (
-    Format,
-    LackingError,
-    Member,
-    Number,
-    Part,
-    Row,
-    Table,
-    by_rank,
-    understood,
-)
+from ascendboot.ranktable.formats import parts
 from ascendboot.ranktable.text import from_text
 
 if TYPE_CHECKING:
@@ -30,7 +20,7 @@ if TYPE_CHECKING:
     from ascendboot.ranktable.text import JsonPath
 
 
-class Address(Part):
+class Address(parts.Part):
     """An address of a rank in one net instance, and the ports of the device that have it."""
 
     addr_type: str
@@ -38,30 +28,30 @@ class Address(Part):
     ports: tuple[Annotated[str, BeforeValidator(str)], ...] = ()
 
 
-class NetLevel(Part):
+class NetLevel(parts.Part):
     """What a rank has in one layer of the network."""
 
     numbers_are_text: ClassVar[bool] = False
     last: ClassVar[str] = "rank_addr_list"
 
-    net_layer: Number
+    net_layer: parts.Number
     net_instance_id: str
     rank_addr_list: tuple[Address, ...] = ()
 
 
-class LevelRank(Part):
+class LevelRank(parts.Part):
     """One rank: its device and its place in each layer."""
 
     numbers_are_text: ClassVar[bool] = False
     last: ClassVar[str] = "level_list"
 
-    rank_id: Number
-    local_id: Number
-    device_id: Number
+    rank_id: parts.Number
+    local_id: parts.Number
+    device_id: parts.Number
     level_list: tuple[NetLevel, ...] = ()
 
 
-class LevelTable(Table):
+class LevelTable(parts.Table):
     """A table of version 2.0."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"status", "version", "rank_count"})
@@ -77,10 +67,10 @@ class LevelTable(Table):
         return "2.0"
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[parts.Row, ...]:
         """The ranks that the entries state."""
-        return by_rank(
-            Row(
+        return parts.by_rank(
+            parts.Row(
                 rank=rank.rank_id,
                 server=rank.level_list[0].net_instance_id if rank.level_list else "",
                 device_id=rank.device_id,
@@ -95,10 +85,10 @@ class LevelTable(Table):
             for rank in self.rank_list
         )
 
-    @property
-    def counts(self) -> dict[str, object]:
-        """The number of ranks, after the version."""
-        return {"version": "2.0", "rank_count": len(self.rank_list)}
+    def document(self) -> dict[str, object]:
+        """The table with its version and count."""
+        head = {"version": "2.0", "rank_count": len(self.rank_list)}
+        return {**head, **super().document()}
 
     @property
     def other_members(self) -> dict[str, dict[str, object]]:
@@ -118,14 +108,14 @@ class LevelTable(Table):
 
     def to_servers(self) -> NoReturn:
         """It states no servers."""
-        raise LackingError("server_id and device_ip of each device")
+        raise parts.LackingError("server_id and device_ip of each device")
 
     @classmethod
-    def merged(cls, parts: Sequence[Table]) -> LevelTable:
+    def merged(cls, tables: Sequence[parts.Table]) -> LevelTable:
         """The ranks of all, numbered anew."""
-        tables = [part for part in parts if isinstance(part, cls)]
-        ranks = [rank for table in tables for rank in table.rank_list]
-        return tables[0].model_copy(update={"rank_list": _numbered(ranks)})
+        own = [table for table in tables if isinstance(table, cls)]
+        ranks = [rank for table in own for rank in table.rank_list]
+        return own[0].model_copy(update={"rank_list": _numbered(ranks)})
 
 
 def _numbered(ranks: Sequence[LevelRank]) -> tuple[LevelRank, ...]:
@@ -133,13 +123,13 @@ def _numbered(ranks: Sequence[LevelRank]) -> tuple[LevelRank, ...]:
 
 
 def _from_servers(_table: RankTable) -> NoReturn:
-    raise LackingError(
+    raise parts.LackingError(
         "local_id and, for each net_layer, net_instance_id and rank_addr_list with the ports of "
         "each address; only the servers of 950 tell them: ranktable.write"
     )
 
 
-def _from_members(members: Sequence[Member]) -> LevelTable:
+def _from_members(members: Sequence[parts.Member]) -> LevelTable:
     missing = [
         f"{member.server_id} device {device.device_id}"
         for member in members
@@ -165,7 +155,7 @@ def unnumbered_ranks(document: object, name: str) -> tuple[LevelRank, ...]:
     entries = document.get("rank_list", []) if isinstance(document, dict) else []
     if isinstance(entries, list):
         entries = [{**one, "rank_id": 0} if isinstance(one, dict) else one for one in entries]
-    return understood(LevelTable, {"rank_list": entries}, name).rank_list
+    return parts.understood(LevelTable, {"rank_list": entries}, name).rank_list
 
 
 # HCCL itself reads the root info where ranks find each other without a rank table, and takes the
@@ -424,7 +414,7 @@ def _check_backups(address: Members) -> None:
             address.check.report("address", path, words, value=cut(backup))
 
 
-FORMAT = Format(
+FORMAT = parts.Format(
     called="version 2.0",
     products=("a5",),
     list_name="rank_list",

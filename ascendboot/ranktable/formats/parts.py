@@ -141,11 +141,6 @@ class Table(CountedPart, ABC):
 
     @property
     @abstractmethod
-    def counts(self) -> dict[str, object]:
-        """The members that `to_json` writes before those of the table."""
-
-    @property
-    @abstractmethod
     def other_members(self) -> dict[str, dict[str, object]]:
         """What `diff` compares besides rows: members by server, super pod, instance or layer."""
 
@@ -158,7 +153,7 @@ class Table(CountedPart, ABC):
         """
 
     @classmethod
-    def merged(cls, parts: Sequence[Table]) -> Table | None:  # noqa: ARG003 - of subclasses
+    def merged(cls, tables: Sequence[Table]) -> Table | None:  # noqa: ARG003 - of subclasses
         """One table with the ranks of all, numbered anew; None where there is no such thing."""
         return None
 
@@ -169,8 +164,7 @@ class Table(CountedPart, ABC):
 
     def to_json(self) -> str:
         """The file as HCCL reads it; byte-stable."""
-        document = {"status": "completed", **self.counts, **self.document()}
-        return json.dumps(document, indent=2) + "\n"
+        return json.dumps({"status": "completed", **self.document()}, indent=2) + "\n"
 
 
 def by_rank(rows: Iterable[Row]) -> tuple[Row, ...]:

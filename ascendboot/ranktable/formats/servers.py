@@ -9,38 +9,26 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator
 
 from ascendboot.ranktable.fields import Members, cut, packed
-from ascendboot.ranktable.formats import placement
-from ascendboot.ranktable.formats.parts import (
-    Converted,
-    Format,
-    LackingError,
-    Member,
-    Number,
-    OptionalText,
-    Part,
-    Row,
-    Table,
-    by_rank,
-)
+from ascendboot.ranktable.formats import parts, placement
 from ascendboot.ranktable.rules import CALLED, Level, Product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-class RankedDevice(Part):
+class RankedDevice(parts.Part):
     """One device of a server: physical id, IP of its network port, and the rank that runs on it."""
 
     last: ClassVar[str] = "rank_id"
 
-    device_id: Number
-    super_device_id: Number | None = None
-    device_ip: OptionalText = None
+    device_id: parts.Number
+    super_device_id: parts.Number | None = None
+    device_ip: parts.OptionalText = None
     """Several are joined by commas."""
-    rank_id: Number
+    rank_id: parts.Number
 
 
-class Server(Part):
+class Server(parts.Part):
     """The entry of one node."""
 
     last: ClassVar[str] = "device"
@@ -52,13 +40,13 @@ class Server(Part):
     ] = ()
 
 
-class PodServer(Part):
+class PodServer(parts.Part):
     """A server of a super pod."""
 
     server_id: str
 
 
-class SuperPod(Part):
+class SuperPod(parts.Part):
     """Servers that are joined by one scale-up fabric."""
 
     last: ClassVar[str] = "server_list"
@@ -76,7 +64,7 @@ def _in_rank_order(servers: Iterable[Server]) -> tuple[Server, ...]:
     return tuple(sorted(servers, key=lambda s: s.device[0].rank_id if s.device else 0))
 
 
-class RankTable(Table):
+class RankTable(parts.Table):
     """A table of version 1.0 or 1.2: all servers in rank order."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"status", "server_count"})
@@ -100,11 +88,11 @@ class RankTable(Table):
         return self.super_pod_list or ()
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[parts.Row, ...]:
         """The ranks that the devices state."""
         pods = {name: pod.super_pod_id for pod in self.super_pods for name in pod.server_ids}
-        return by_rank(
-            Row(
+        return parts.by_rank(
+            parts.Row(
                 rank=device.rank_id,
                 server=server.server_id,
                 device_id=device.device_id,
@@ -117,10 +105,10 @@ class RankTable(Table):
             for device in server.device
         )
 
-    @property
-    def counts(self) -> dict[str, object]:
-        """The number of servers, after the version."""
-        return {"version": self.version, "server_count": str(len(self.server_list))}
+    def document(self) -> dict[str, object]:
+        """The table with its version and count."""
+        head = {"version": self.version, "server_count": str(len(self.server_list))}
+        return {**head, **super().document()}
 
     @property
     def other_members(self) -> dict[str, dict[str, object]]:
@@ -133,15 +121,15 @@ class RankTable(Table):
         return self
 
     @classmethod
-    def merged(cls, parts: Sequence[Table]) -> RankTable:
+    def merged(cls, tables: Sequence[parts.Table]) -> RankTable:
         """The servers of all, and their super pods joined."""
-        tables = [part for part in parts if isinstance(part, cls)]
+        own = [table for table in tables if isinstance(table, cls)]
         pods: dict[str, list[str]] = defaultdict(list)
-        for pod in (pod for table in tables for pod in table.super_pods):
+        for pod in (pod for table in own for pod in table.super_pods):
             pods[pod.super_pod_id] += pod.server_ids
-        servers = numbered([server for table in tables for server in table.server_list])
+        servers = numbered([server for table in own for server in table.server_list])
         changes = {"server_list": servers, "super_pod_list": _super_pods(pods)}
-        return tables[0].model_copy(update=changes)
+        return own[0].model_copy(update=changes)
 
 
 def _super_pods(servers: dict[str, list[str]]) -> tuple[SuperPod, ...] | None:
@@ -168,7 +156,7 @@ def numbered(servers: Iterable[Server]) -> tuple[Server, ...]:
     return tuple(result)
 
 
-def from_members(members: Sequence[Member]) -> RankTable:
+def from_members(members: Sequence[parts.Member]) -> RankTable:
     """A table with all that is known of the members, numbered as they stand."""
     pods: dict[str, list[str]] = defaultdict(list)
     servers = []
@@ -188,7 +176,7 @@ def from_members(members: Sequence[Member]) -> RankTable:
     return RankTable(server_list=numbered(servers), super_pod_list=_super_pods(pods))
 
 
-def _to_1_2(table: RankTable) -> Converted:
+def _to_1_2(table: RankTable) -> parts.Converted:
     of_devices = [d.super_device_id for server in table.server_list for d in server.device]
     unknown = of_devices.count(None)
     missing = [f"super_device_id of {unknown} devices"] if unknown else []
@@ -196,11 +184,11 @@ def _to_1_2(table: RankTable) -> Converted:
         count = len(table.server_list)
         missing.append(f"super_pod_list: which super pod each of {count} servers is in")
     if missing:
-        raise LackingError(" and ".join(missing))
-    return Converted(table.model_copy(update={"version": "1.2"}))
+        raise parts.LackingError(" and ".join(missing))
+    return parts.Converted(table.model_copy(update={"version": "1.2"}))
 
 
-def _to_1_0(table: RankTable) -> Converted:
+def _to_1_0(table: RankTable) -> parts.Converted:
     servers = tuple(
         server.model_copy(
             update={
@@ -213,7 +201,7 @@ def _to_1_0(table: RankTable) -> Converted:
     )
     changes = {"version": "1.0", "server_list": servers, "super_pod_list": None}
     left_out = ("super_device_id", "super_pod_list") if table.version == "1.2" else ()
-    return Converted(table.model_copy(update=changes), left_out)
+    return parts.Converted(table.model_copy(update=changes), left_out)
 
 
 HIGHEST: dict[Product, int] = {"910": 7, "a2": 15, "a3": 15, "310p": 31, "a5": 64}
@@ -301,30 +289,30 @@ class _Servers:
     def _check_addresses(self, device: placement.Device) -> None:
         members, is_first = device.members, not self.devices
         text = members.text("device_ip", optional=True)
-        parts = text.split(",") if text else []
-        for part in parts:
+        addresses = text.split(",") if text else []
+        for part in addresses:
             address = members.address("device_ip", part)
             if address is not None:
                 self._check_address(part, address, device)
-        if not parts and not (text == "" or "device_ip" not in members):
+        if not addresses and not (text == "" or "device_ip" not in members):
             return  # not a text, which is reported
-        count = len(parts) or 1
+        count = len(addresses) or 1
         if is_first:
-            self.address_count, self.first_has_no_address = count, not parts
-        elif count != self.address_count and (parts or self.address_count):
+            self.address_count, self.first_has_no_address = count, not addresses
+        elif count != self.address_count and (addresses or self.address_count):
             words = (
                 f"the device has {count} address{'' if count == 1 else 'es'}, the first one has "
                 f"{self.address_count}"
             )
             members.report(
                 "address-count",
-                "device_ip" if parts else None,
+                "device_ip" if addresses else None,
                 words,
                 index=len(self.devices),
                 value=count,
                 other=self.address_count,
             )
-        if not parts:
+        if not addresses:
             self._check_without_address(device)
 
     def _check_address(self, text: str, address: bytes, device: placement.Device) -> None:
@@ -425,7 +413,7 @@ def _check(root: Members) -> None:
         placement.check_super_pods(root, servers.devices, servers.ids, pods)
 
 
-FORMAT_1_0 = Format(
+FORMAT_1_0 = parts.Format(
     called="version 1.0",
     products=("910", "a2", "a3", "310p"),
     list_name="server_list",
@@ -433,7 +421,7 @@ FORMAT_1_0 = Format(
     check=_check,
     from_servers=_to_1_0,
 )
-FORMAT_1_2 = Format(
+FORMAT_1_2 = parts.Format(
     called="version 1.2",
     products=("a3",),
     list_name="server_list",
