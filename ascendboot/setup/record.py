@@ -213,6 +213,8 @@ def _stated(value: Any) -> Any:  # noqa: ANN401 (any value of a model)
             for each in fields(value)
             if not _has_default(each, getattr(value, each.name))
         }
+    if isinstance(value, frozenset):
+        return sorted(value)
     return [_stated(item) for item in value] if isinstance(value, tuple) else value
 
 

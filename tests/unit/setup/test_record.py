@@ -141,6 +141,7 @@ def test_a_key_that_a_later_version_adds_changes_nothing_by_itself() -> None:
 
     assert "chief_port" not in digest(well.TWO)
     assert digest(replace(well.TWO, chief_port=61001))["chief_port"] == 61001
+    assert record.digest(replace(well.TWO, secret_env=frozenset("BA"))) != record.digest(well.TWO)
     assert {tuple(sorted(node)) for node in digest(well.TWO)["nodes"]} == {
         ("address", "cluster_address", "name", "server_id", "ssh")
     }
