@@ -26,13 +26,13 @@ CHIEF_PORT = 61000
 
 
 def has_meeting_port(mode: ResourceMode, launcher: LauncherKind) -> bool:
-    """Whether the ranks of such jobs meet at the chief port for certain."""
+    """Whether the ranks of such jobs always connect to the chief port."""
     return mode != "rank-table" or launcher == "torchrun"
 
 
 @dataclass(frozen=True)
 class Device:
-    """An NPU that the inventory names; `device_id` is the physical id (/dev/davinciN)."""
+    """An NPU of the inventory; `device_id` is the physical id (/dev/davinciN)."""
 
     device_id: int
     device_ip: str | None = None
@@ -40,16 +40,16 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class SshAccess:
-    """How the operator's side reaches a node's host side."""
+    """How the control machine reaches a node's host side."""
 
     user: str
     port: int = 22
     identity: str | None = None
-    """Private key on the operator's side; None: the keys and the agent that ssh uses."""
+    """Private key on the control machine; None: the keys and the agent that ssh uses."""
     jump: str | None = None
-    """`USER@HOST:PORT` to go through, user and port optional, an IPv6 host in brackets."""
+    """The jump host `USER@HOST:PORT`; user and port are optional, an IPv6 host is in brackets."""
     fingerprint: str | None = None
-    """`SHA256:…` of the host key that the operator knows to be right."""
+    """`SHA256:…` of the right host key, as the inventory states it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,29 +58,29 @@ class Node:
 
     name: str
     address: str
-    """Where SSH reaches it from the operator's side."""
+    """Where the control machine reaches it by SSH."""
     cluster_address: str
-    """Where the other nodes reach it; `address` unless the inventory says otherwise."""
+    """Where the other nodes reach it; default: `address`."""
     server_id: str
-    """Its `server_id` in the rank table: unique, kept as stated."""
+    """Its `server_id` in the rank table: unique, as stated."""
     ssh: SshAccess
     container: str | None = None
     """Where ranks run; None: on the host itself."""
     engine: Engine = "auto"
-    """What runs the container; auto: the first that has one of this name."""
+    """The container's engine; auto: the first engine that has a container of this name."""
     devices: tuple[Device, ...] = ()
-    """The devices to use, in this order; empty: all that the node has, by physical id."""
+    """The devices to use, in this order; empty: all devices of the node, by physical id."""
     device_count: int | None = None
-    """How many devices the inventory states; None: no number stated (`devices` may name them)."""
+    """The stated number of devices; None: not stated (`devices` may name them)."""
     interface: str | None = None
     leaf: str | None = None
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Environment variables of its ranks alone; they count before those of the cluster."""
+    """Environment variables of its ranks only; they override those of the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTable:
-    """A rank table of the operator's, used as it is."""
+    """A rank table of the operator, used unchanged."""
 
     text: str
     generation: str
@@ -97,43 +97,43 @@ class Cluster:
     nodes: tuple[Node, ...]
     primary_name: str
     source: str
-    """The inventory file it was read from, for messages."""
+    """The inventory file, for messages."""
     product: Product = "auto"
     facts: Literal["read", "stated"] = "read"
-    """Whether stated devices and addresses stand in for vendor tools that cannot be read."""
+    """Whether stated devices and addresses replace vendor tools that cannot be read."""
     ssh_port: int | None = None
-    """Port of the cluster's own sshd; None: one that is free on all nodes is found."""
+    """Port of the cluster's sshd; None: setup chooses one that is free on all nodes."""
     ssh_via: SshVia = "sshd"
-    """How a login gets into a container: by our sshd in it, or by its engine from the host side."""
+    """How a login enters a container: by our sshd in it, or by its engine from the host side."""
     trust: Trust = "ca"
     resource_mode: ResourceMode = "rank-table"
     own_table: OwnTable | None = None
-    """In place of one made from what the devices say."""
+    """Replaces the rank table that setup would build from facts."""
     chief_port: int = CHIEF_PORT
-    """Where the ranks meet on the primary without a rank table, and under torchrun."""
+    """The primary's port to which ranks connect without a rank table, and under torchrun."""
     chief_device: int = 0
-    """Logic id of the primary's device that leads the meeting."""
+    """Logic id of the primary's device that coordinates the start."""
     launcher: LauncherKind = "auto"
     mpi_args: tuple[str, ...] = ()
-    """More words for mpirun's command line."""
+    """Additional arguments of mpirun."""
     profile: Profile = "none"
-    """The training stack whose needs are met; its variables are in `env` already."""
+    """The training stack to prepare for; `env` already has its variables."""
     code_path: str | None = None
     """Absolute path of the training code on every node; None: scripts are copied there."""
     code_source: str | None = None
-    """A folder on the operator's side, or `primary`: what setup makes the others equal to."""
+    """The source of the code: a folder on the control machine, or `primary`."""
     code_exclude: tuple[str, ...] = ()
-    """What below it is no code, as patterns."""
+    """Patterns of files below it that are no code."""
     data: tuple[str, ...] = ()
-    """Absolute paths that jobs read besides, on every node."""
+    """Absolute paths of further input of jobs, on every node."""
     python: str = "python3"
-    """The interpreter that runs the ranks, as a program name or an absolute path on the nodes."""
+    """The interpreter of the ranks, as a program name or an absolute path on the nodes."""
     log_limit: int = 1 << 30
-    """How many bytes of a rank's log are kept; 0: all of them."""
+    """How many bytes of a rank's log to keep; 0: all."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of every rank, except those of one node alone."""
+    """Environment variables of every rank, without those of single nodes."""
     secret_env: frozenset[str] = frozenset()
-    """Variables whose values are secrets though they do not look like it."""
+    """Further variables whose values are secrets."""
 
     @property
     def primary(self) -> Node:
@@ -142,7 +142,7 @@ class Cluster:
 
     @property
     def code_folder(self) -> str | None:
-        """The folder on the operator's side from which the code comes."""
+        """The folder on the control machine that is the source of the code."""
         return None if self.code_source == PRIMARY else self.code_source
 
     @property
@@ -152,17 +152,17 @@ class Cluster:
 
     @property
     def has_meeting_port(self) -> bool:
-        """Whether the ranks meet at `chief_port` for certain."""
+        """Whether the ranks always connect to `chief_port`."""
         return has_meeting_port(self.resource_mode, self.launcher)
 
     @property
     def is_for_torch(self) -> bool:
-        """Whether the inventory says that its jobs are PyTorch's."""
+        """Whether the settings are those of PyTorch jobs."""
         return self.resource_mode == "root-info" or self.launcher == "torchrun"
 
     @property
     def rank_order(self) -> tuple[Node, ...]:
-        """The nodes as ranks are given out: as in the own rank table, else the primary first."""
+        """The nodes in rank order: as in the own rank table, else the primary first."""
         if self.own_table is not None:
             order = list(dict.fromkeys(server for server, *_ in self.own_table.places))
             return tuple(sorted(self.nodes, key=lambda node: order.index(node.server_id)))
@@ -182,7 +182,7 @@ class Cluster:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What stands in no output, report or log: the values of all such variables."""
+        """The values of all secret variables: they must not appear in any output, report or log."""
         stated = [item for env in (self.env, *(n.env for n in self.nodes)) for item in env.items()]
         return to_mask([value for name, value in stated if self.is_secret(name, value)])
 
@@ -199,64 +199,71 @@ OWN_ONLY = "podman shows each user nothing but his own containers"
 
 @dataclass(frozen=True)
 class ContainerExec:
-    """From a node's host side into one of its containers."""
+    """Runs commands in a container from the host side of its node."""
 
     engine: str
-    """The program `docker` or `podman`, as it is called on the host side."""
+    """The program `docker` or `podman` on the host side, as a path."""
     container: str
 
     @property
     def engine_name(self) -> str:
-        """The engine as people say it."""
+        """`docker` or `podman`."""
         return PurePosixPath(self.engine).name
 
     def argv(self, *words: str) -> tuple[str, ...]:
-        """What to run on the host side so that `words` run in the container, stdin passed on.
+        """The command on the host side that runs `words` in the container with the same stdin.
 
-        BASH_ENV: some images set it, and bash would read that file before any of our scripts.
+        BASH_ENV is cleared: some images set it, and bash would read that file before our scripts.
         """
         return (self.engine, "exec", "-i", "-e", "BASH_ENV=", self.container, *words)
 
-    def remedy(self, words: str) -> str:
-        """What an operator can do when the engine refuses with these words."""
-        message = words.lower()
-        engine, name = self.engine_name, self.container
-        for marks, remedy in (
-            (_DENIED, f"let this user use {engine} (group {engine}), or log in as root"),
-            (_NO_SERVICE, f"start the engine: systemctl start {engine}"),
-            (_PAUSED, f"let it go on: {engine} unpause {name}"),
-            (_STOPPED, f"start it: {engine} start {name}"),
-            (_ABSENT, "start it, or correct `container`"),
-            (_ROOTLESS, f"log in as the user who started it; {OWN_ONLY}"),
-            (_NO_FOLDER, f"make its working directory again: {engine} exec -w / {name} mkdir -p …"),
-            (_NO_BASH, "install bash in its image"),
-            (_NO_ENGINE, f"is {engine} still on the host side? Run setup, which looks again"),
-        ):
-            if any(mark in message for mark in marks):
-                return remedy
-        return f"look at it: {engine} ps -a"
+    def remedy(self, message: str) -> str:
+        """What an operator can do about this error message of the engine."""
+        lower = message.lower()
+        for marks, remedy in _REMEDIES:
+            if any(mark in lower for mark in marks):
+                return remedy.format(engine=self.engine_name, name=self.container)
+        return f"look at it: {self.engine_name} ps -a"
 
 
-# docker 20.10 to 28 and podman 4.3 say it in these words
-_DENIED = ("permission denied while trying to connect",)
-_NO_SERVICE = ("cannot connect to the docker daemon", "is the docker daemon running")
-_PAUSED = ("is paused", "state paused", "unpause")
-_STOPPED = ("is not running", "running containers", "state improper", "is restarting")
+# Messages of docker 20.10 to 28 and podman 4.3.
 _ABSENT = ("no such container", "no container with name or id", "no such object")
-_ROOTLESS = ("rootless",)
-_NO_FOLDER = ('workdir "', "chdir to cwd", "chdir `", "current working directory")
-_NO_BASH = ('"bash": executable file', "executable file `bash`")
-_NO_ENGINE = ("no such file or directory", "not found")
+_REMEDIES = (
+    (
+        ("permission denied while trying to connect",),
+        "let this user use {engine} (group {engine}), or log in as root",
+    ),
+    (
+        ("cannot connect to the docker daemon", "is the docker daemon running"),
+        "start the engine: systemctl start {engine}",
+    ),
+    (("is paused", "state paused", "unpause"), "let it go on: {engine} unpause {name}"),
+    (
+        ("is not running", "running containers", "state improper", "is restarting"),
+        "start it: {engine} start {name}",
+    ),
+    (_ABSENT, "start it, or correct `container`"),
+    (("rootless",), f"log in as the user who started it; {OWN_ONLY}"),
+    (
+        ('workdir "', "chdir to cwd", "chdir `", "current working directory"),
+        "make its working directory again: {engine} exec -w / {name} mkdir -p …",
+    ),
+    (('"bash": executable file', "executable file `bash`"), "install bash in its image"),
+    (
+        ("no such file or directory", "not found"),
+        "is {engine} still on the host side? Run setup, which looks again",
+    ),
+)
+"""Parts of an engine's message, and the remedy."""
 
 
-def is_absent(words: str) -> bool:
-    """Whether an engine says by these words that it has no such container."""
-    return any(mark in words.lower() for mark in _ABSENT)
+def is_absent(message: str) -> bool:
+    """Whether an engine reports by this message that it has no such container."""
+    return any(mark in message.lower() for mark in _ABSENT)
 
 
 LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
-"""What horovodrun and torchrun may need to load their libraries; no other variable of the ranks
-reaches a launcher."""
+"""The variables of ranks that launchers get, too: horovodrun and torchrun need them to load."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +274,7 @@ class LauncherChoice:
     """As `launcher.kind` names it."""
     why: str
     path: str | None = None
-    """Absolute path of its program on the primary, where it is not found otherwise."""
+    """Absolute path of its program on the primary if it is not on PATH."""
 
     @property
     def name(self) -> str:
@@ -332,17 +339,17 @@ class Placement:
 
 @dataclass(frozen=True)
 class NodeClocks:
-    """By how much each node's clock is ahead; one that is not named goes as the operator's."""
+    """The clock offset of each node; a missing node has the time of the control machine."""
 
     offsets: Mapping[str, float] = field(default_factory=dict)
-    """In seconds; below 0 where it is behind."""
+    """Node minus control machine, in seconds."""
     uncertainty_s: float = 0.0
-    """By how much each of them may be wrong."""
+    """The greatest error of the offsets."""
 
     def here(self, node: str, at: float) -> float:
-        """What the operator's clock shows when that of a node shows `at`."""
+        """The time of the control machine when the node's clock shows `at`."""
         return at - self.offsets.get(node, 0.0)
 
     def there(self, node: str, at: float) -> float:
-        """What a node's clock shows when the operator's shows `at`."""
+        """The time of the node's clock when that of the control machine shows `at`."""
         return at + self.offsets.get(node, 0.0)

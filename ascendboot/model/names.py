@@ -1,4 +1,4 @@
-"""Folding of node and rank names: node-[1-3], ranks 0-7."""
+"""Names of nodes and ranks in short form (node-[1-3], ranks 0-7), and spans of time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-# ClusterShell is imported where it is used: a job that goes well has no names to fold.
+# ClusterShell is imported where it is used: most jobs have no names to fold.
 
 
 def fold(names: Iterable[str]) -> str:
@@ -19,7 +19,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def counted(number: int, kind: str) -> str:
-    """`1 node`, `2 nodes`; `kind` is the word for one."""
+    """`1 node`, `2 nodes`; `kind` is the singular."""
     return f"{number} {kind}" if number == 1 else f"{number} {kind}s"
 
 
@@ -47,26 +47,21 @@ def expand(pattern: str) -> tuple[str, ...]:
     """
     if "[" not in pattern and "]" not in pattern:
         return (pattern,)
-    from ClusterShell.NodeSet import (  # noqa: PLC0415
-        RESOLVER_NOGROUP,
-        NodeSet,
-        NodeSetParseError,
-    )
+    from ClusterShell import NodeSet  # noqa: PLC0415
 
     try:
-        return tuple(NodeSet(pattern, resolver=RESOLVER_NOGROUP))
-    except NodeSetParseError as error:
+        return tuple(NodeSet.NodeSet(pattern, resolver=NodeSet.RESOLVER_NOGROUP))
+    except NodeSet.NodeSetParseError as error:
         raise ValueError(str(error)) from error
 
 
 def names_file_here(script: str) -> bool:
-    """Whether a script's name means a file on the control machine, whatever the nodes have."""
+    """Whether a script's name always means a file on the control machine."""
     return script.startswith(("./", "../", "/"))
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhd]?)", re.ASCII)
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 _LONGEST_IN_SECONDS = 120
 
 
@@ -75,17 +70,13 @@ def span(seconds: float) -> str:
     whole = max(0, int(seconds))
     if whole < _LONGEST_IN_SECONDS:
         return f"{whole} s"
-    minutes = whole // _MINUTE_S
-    if whole < _HOUR_S:
-        return f"{minutes} min"
-    hours = whole // _HOUR_S
-    if whole < _DAY_S:
-        return _both(f"{hours} h", minutes % 60, "min")
-    return _both(f"{whole // _DAY_S} d", hours % 24, "h")
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    parts = ((days, "d"), (hours, "h"), (0 if days else minutes, "min"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 def parse_span(text: str) -> float:
-    """Seconds; without a unit it is seconds already.
+    """Seconds; a number without a unit is in seconds.
 
     Raises:
         ValueError: it is no span.
@@ -94,7 +85,3 @@ def parse_span(text: str) -> float:
     if match is None:
         raise ValueError(f'"{text}" is not a time such as 90s, 10m, 2h or 1d')
     return float(match[1]) * _UNITS[match[2]]
-
-
-def _both(first: str, rest: int, unit: str) -> str:
-    return f"{first} {rest} {unit}" if rest else first
