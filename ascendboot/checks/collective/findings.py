@@ -1,101 +1,165 @@
-"""Findings of a collective run: names every rank that differs from the others."""
+"""Findings of a collective run: ranks that did not meet, and ranks that differ from the others."""
 
 from __future__ import annotations
 
+from signal import SIGTERM
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ascendboot.checks.collective.progress import Place, RankNotes, nodes_of, ranks_shown
-from ascendboot.checks.collective.rank import is_compared, shown
-from ascendboot.checks.finding import Finding, Level, warning
+from ascendboot.checks.collective.progress import (
+    DOING,
+    STAGES,
+    Place,
+    RankNotes,
+    nodes_of,
+    ranks_shown,
+)
+from ascendboot.checks.collective.rank import COME_S, HEAR_S, is_compared, shown
+from ascendboot.checks.finding import Finding, Findings, Level, error, grouped, warning
+from ascendboot.jobs.start import not_started_anywhere
+from ascendboot.model.job import CauseKind, JobReport, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    Notes: TypeAlias = Mapping[int, RankNotes]
+    Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
+    """What each rank sees of itself."""
+    Remark: TypeAlias = tuple[tuple[int, ...], str]
+    """Ranks, and a remark about them."""
+
+NEEDED = {
+    "mpi": "mpi4py, built with the Open MPI of mpirun",
+    "gloo": "torch with gloo",
+}
+"""What the ranks need to meet, by the way in which they do."""
+_CONNECT = (
+    "Let all ports between the nodes through, and see with check whether they reach each other"
+)
+
+
+def collective_findings(
+    places: Sequence[Place], notes: Notes, report: JobReport, *, by: str
+) -> Findings:
+    """Why the ranks did not meet, or not as they should; nothing if they did."""
+    if report.state is JobState.NOT_STARTED:
+        lines = report.message.splitlines()
+        reasons = [line for line in lines if line != not_started_anywhere(report.job_id)]
+        text = f"the preflight could not be run: {'; '.join(reasons)}"
+        yield error("preflight-not-run", nodes_of(range(len(places)), places), text)
+        return
+    if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
+        return
+    waited = _waited_in_vain(notes)
+    failed = {rank: own for rank, own in notes.items() if rank not in waited}
+    blamed = [
+        *_silences(places, notes),
+        *_failures(places, failed, by),
+        *_ended(places, notes, report),
+    ]
+    yield from blamed or _hang(places, notes, report, waited)
+    for own in notes.values():
+        given = dict(enumerate(own.digests))
+        odd = [rank for rank in given if rank in notes and notes[rank].digest != given[rank]]
+        if odd:
+            words = "gave something else to the gather than it wrote into its log"
+            yield _failed(places, odd, words, "The launcher and the collective number otherwise")
+    wrong = grouped((own.wrong, rank) for rank, own in notes.items() if own.wrong)
+    for (place, value, right), ranks in wrong.items():
+        words = f"got a wrong sum: number {place:.0f} is {value:g} and should be {right:g}"
+        text = f"{ranks_shown(ranks, places)}: {words}"
+        remedy = "Memory or network of these nodes alter data: take them out and test them"
+        yield error("preflight-sum", nodes_of(ranks, places), text, remedy)
+
+
+def _failed(
+    places: Sequence[Place],
+    ranks: Sequence[int],
+    words: str,
+    remedy: str,
+    level: Level = "error",
+) -> Finding:
+    text = f"{ranks_shown(ranks, places)}: {words}"
+    return Finding("preflight-failed", level, nodes_of(ranks, places), text, remedy)
+
+
+def _silences(places: Sequence[Place], notes: Notes) -> Findings:
+    for rank, own in notes.items():
+        if own.silent is not None:
+            nodes = (places[rank].node, places[own.silent].node)
+            text = (
+                f"{ranks_shown([rank], places)} of {nodes[0]}: heard nothing from "
+                f"{ranks_shown([own.silent], places)} of {nodes[1]} within {HEAR_S:g} s"
+            )
+            yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
+
+
+def _waited_in_vain(notes: Notes) -> list[int]:
+    """The ranks that gave up only because others had not even begun to meet them."""
+    meet = STAGES.index("meet")
+    if all(STAGES.index(own.at) >= meet for own in notes.values()):
+        return []
+    return [
+        rank
+        for rank, own in notes.items()
+        if own.at == "meet" and own.failed and own.after_s >= COME_S
+    ]
+
+
+def _failures(places: Sequence[Place], notes: Notes, by: str) -> Findings:
+    failed = {rank: own for rank, own in notes.items() if own.failed and own.silent is None}
+    alike = grouped(((own.at, own.failed), rank) for rank, own in failed.items())
+    for (at, why), ranks in alike.items():
+        remedy = f"Install {NEEDED[by]} there" if at == "load" else _CONNECT
+        yield _failed(places, ranks, f"failed {DOING[at]}: {why}", remedy)
+
+
+def _ended(places: Sequence[Place], notes: Notes, report: JobReport) -> Findings:
+    """The rank that ended first, if it neither noted why nor took too long."""
+    end = report.first_failure
+    if end is None:
+        return
+    own = notes[end.rank]
+    if own.failed or own.is_late:
+        return
+    if end.signal == SIGTERM and report.cause and report.cause.kind is CauseKind.LEFT:
+        return  # the others missed it, and it was ended with them
+    how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+    last = f": {own.others[-1]}" if own.others else ""
+    words = f"ended with {how} {DOING.get(own.at, 'before it said anything')}{last}"
+    yield _failed(places, [end.rank], words, f"Read its log: {end.log}")
+
+
+def _hang(
+    places: Sequence[Place], notes: Notes, report: JobReport, waited: Sequence[int]
+) -> Findings:
+    """The ranks that came least far, if the meeting did not end."""
+    first = min(STAGES.index(own.at) for own in notes.values())
+    if report.exit_code == 0 and STAGES[first] == "done":
+        return
+    behind = [rank for rank, own in notes.items() if STAGES.index(own.at) == first]
+    others = f"{ranks_shown(waited, places)} waited in vain" if waited else "nobody failed"
+    level: Level = "error"
+    if not first:
+        words = "never came: nothing was heard of it" + (f"; {others}" if waited else "")
+        remedy = "See whether the node runs, and read the launcher's log"
+    elif STAGES[first] == "done":
+        words, remedy = "had the sum, and the end took too long", "Read the launcher's log"
+        if all(end.exit_code == 0 for end in report.ranks):
+            level = "warning"
+    else:
+        words, remedy = f"came no further, {DOING[STAGES[first]]}; {others}", _CONNECT
+        if first < STAGES.index("meet"):
+            remedy = "See what holds it up on its own node; its log is in the run's folder"
+    by_launcher = f" ({'; '.join(report.message.splitlines())})" if report.message else ""
+    yield _failed(places, behind, words + by_launcher, remedy, level)
 
 
 _LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 _SHOWN = 12
 _LONG = 60
-
-
-def differences(
-    name: str, values: Mapping[int, Any], *, absent: str
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    """The ranks that have another value than most, or than rank 0 where no value leads, in words.
-
-    None stands for a rank that has none; `absent` says so.
-    """
-    groups: dict[str, list[int]] = {}
-    for rank in sorted(values):
-        groups.setdefault(repr(values[rank]), []).append(rank)
-    if len(groups) < 2:  # noqa: PLR2004  two are needed to differ
-        return
-    # The first of equals is the group with the lowest rank.
-    most = max(groups.values(), key=len)
-    rest = f"the other {len(most)}" if len(groups) == 2 else f"{len(most)} others"  # noqa: PLR2004
-    for ranks in groups.values():
-        if ranks is not most:
-            value, usual = values[ranks[0]], values[most[0]]
-            yield tuple(ranks), _difference_text(name, value, usual, rest, absent)
-
-
-def unlike_stated(
-    name: str, values: Mapping[int, Any], should: Mapping[int, Any], *, absent: str
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    """The ranks that have something else than the inventory states for their node, in words."""
-    groups: dict[str, list[int]] = {}
-    for rank in should:
-        if values[rank] != should[rank]:
-            words = _difference_text(
-                name, values[rank], should[rank], "its node in the inventory", absent
-            )
-            groups.setdefault(words, []).append(rank)
-    yield from ((tuple(ranks), words) for words, ranks in groups.items())
-
-
-def meant(name: str, value: Any) -> Any:  # noqa: ANN401 (a JSON value)
-    """A list of paths without what counts for nothing: mpirun puts its own before it twice."""
-    if name not in _LISTS or not isinstance(value, str):
-        return value
-    return ":".join(dict.fromkeys(part for part in value.split(":") if part)) or None
-
-
-def _difference_text(name: str, value: Any, usual: Any, rest: str, absent: str) -> str:  # noqa: ANN401
-    if isinstance(value, dict) or isinstance(usual, dict):
-        return f"{name} is not that of {rest} (it may be a secret, and is not shown)"
-    if value is None:
-        return f"{name} is {absent}, {_shown(usual)} on {rest}"
-    if usual is None:
-        return f"{name} is {_shown(value)}, {absent} on {rest}"
-    parts, usual_parts = value.split(":"), usual.split(":")
-    if max(len(value), len(usual)) <= _LONG or max(len(parts), len(usual_parts)) < 2:  # noqa: PLR2004
-        return f"{name} is {_shown(value)}, {_shown(usual)} on {rest}"
-    more = [part for part in parts if part not in usual_parts]
-    less = [part for part in usual_parts if part not in parts]
-    words = [f"has {_listed(more)}"] if more else []
-    words += [f"lacks {_listed(less)}"] if less else []
-    return f"{name} {' and '.join(words) or 'has another order'}, unlike {rest}"
-
-
-def _shown(value: str) -> str:
-    """A value of any process's environment, as one that a terminal takes."""
-    printable = value.encode(errors="backslashreplace").decode()
-    words = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in printable)
-    words = words if len(words) <= 2 * _LONG else f"{words[: 2 * _LONG]}…"
-    return words if words and " " not in words else f'"{words}"'
-
-
-def _listed(parts: Sequence[str]) -> str:
-    more = [f"{len(parts) - _SHOWN} more"] if len(parts) > _SHOWN else []
-    return ", ".join([*map(_shown, parts[:_SHOWN]), *more])
-
-
-if TYPE_CHECKING:
-    Told: TypeAlias = tuple[tuple[int, ...], str]
-    """Ranks, and what is said of them."""
-
 CLOCK_S = 5.0
-"""More than a busy node takes to look at its clock once the sum is there."""
+"""More than a busy node takes to read its clock once the sum is there."""
 
 _REMEDIES = {
     "preflight-place": "See what sets it on that node, and whether all its ranks run in one place",
@@ -112,170 +176,166 @@ _REMEDIES = {
 }
 
 
-def compare(
-    places: Sequence[Place], said: Mapping[int, RankNotes], digest: str
-) -> Iterator[Finding]:
+def compare(places: Sequence[Place], notes: Notes, digest: str) -> Findings:
     """Every rank that is not where it should be, or sees something else than most others.
 
-    Ranks of which nothing was heard have no part in it. What the inventory states for a node alone
-    is held against that, and not against other nodes. `digest` is that of the plan's rank table,
-    empty without one.
+    Ranks without notes have no part in it. What the inventory states for a node alone is compared
+    with that, and not with other nodes. `digest` is that of the plan's rank table, empty without
+    one.
     """
-    heard = {rank: one.facts for rank, one in said.items() if one.facts}
-    yield from _misplaced(places, heard)
-    yield from _apart(places, heard)
-    yield from _tables(places, heard, digest)
-    yield from _listed_ranks("preflight-versions", places, _unlike(heard, "versions", "not there"))
-    yield from _listed_ranks("preflight-environment", places, _environments(places, heard))
-    limits = _unlike(heard, "limits", "not known")
-    yield from _listed_ranks("preflight-limits", places, limits, level="warning")
-    yield from _clocks(places, said)
+    facts = {rank: own.facts for rank, own in notes.items() if own.facts}
+    for id_, found in (
+        ("preflight-place", _misplaced(places, facts)),
+        ("preflight-rank-table", _tables(places, facts, digest)),
+        ("preflight-versions", _unlike(facts, "versions", "not there")),
+        ("preflight-environment", _environments(places, facts)),
+        ("preflight-limits", _unlike(facts, "limits", "not known")),
+    ):
+        level: Level = "warning" if id_ == "preflight-limits" else "error"
+        for ranks, remarks in _together(found).items():
+            text = f"{ranks_shown(ranks, places)}: {remarks}"
+            yield Finding(id_, level, nodes_of(ranks, places), text, _REMEDIES[id_])
+    yield from _clocks(places, notes)
 
 
-def _misplaced(
-    places: Sequence[Place], heard: Mapping[int, Mapping[str, Any]]
-) -> Iterator[Finding]:
-    """Ranks whose own numbers, device or addresses are not the plan's."""
-    words: dict[str, list[int]] = {}
+def _together(remarks: Iterable[Remark]) -> dict[tuple[int, ...], str]:
+    """All remarks about the same ranks as one text; equal remarks are about all their ranks."""
+    of_words = grouped((words, rank) for ranks, words in remarks for rank in ranks)
+    of_ranks = grouped((tuple(sorted({*ranks})), words) for words, ranks in of_words.items())
+    return {ranks: "; ".join(words) for ranks, words in of_ranks.items()}
+
+
+def _misplaced(places: Sequence[Place], facts: Facts) -> Iterator[Remark]:
+    """Ranks whose numbers, device or addresses are not the plan's; nodes with several places."""
     for place in places:
-        facts = heard.get(place.rank)
-        if facts is None:
+        if place.rank not in facts:
             continue
-        counted = dict(pair.split("=", 1) for pair in facts["logic_ids"].split(",") if "=" in pair)
+        own = facts[place.rank]
+        counted = dict(pair.split("=", 1) for pair in own["logic_ids"].split(",") if "=" in pair)
         device = counted.get(str(place.device_id), place.device_id)
-        device = place.local_rank if facts["visible"] else device
-        wanted = {
-            "RANK": (facts["rank"], place.rank),
-            "LOCAL_RANK": (facts["local_rank"], place.local_rank),
-            "WORLD_SIZE": (facts["size"], len(places)),
-            "DEVICE_ID": (facts["device"], device),
-        }
-        for name, (is_, should) in wanted.items():
+        for name, is_, should in (
+            ("RANK", own["rank"], place.rank),
+            ("LOCAL_RANK", own["local_rank"], place.local_rank),
+            ("WORLD_SIZE", own["size"], len(places)),
+            ("DEVICE_ID", own["device"], place.local_rank if own["visible"] else device),
+        ):
             if is_ != str(should):
-                told = f'{name} is "{is_}" and should be {should}'
-                words.setdefault(told, []).append(place.rank)
-        for name, address in facts["elsewhere"].items():
-            told = f"{name} is {address}, which no interface of the node has"
-            words.setdefault(told, []).append(place.rank)
-    for told, ranks in words.items():
-        yield _finding("preflight-place", places, ranks, told)
+                yield (place.rank,), f'{name} is "{is_}" and should be {should}'
+        for name, address in own["elsewhere"].items():
+            yield (place.rank,), f"{name} is {address}, which no interface of the node has"
+    for ranks in grouped((p.node, p.rank) for p in places if p.rank in facts).values():
+        for key, what in (("host", "the host name"), ("container", "the container")):
+            yield from differences(what, {rank: facts[rank][key] for rank in ranks}, absent="none")
 
 
-def _apart(places: Sequence[Place], heard: Mapping[int, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Nodes whose ranks are not all in the same place."""
-    for node in dict.fromkeys(place.node for place in places):
-        for key, what in (("host", "host name"), ("container", "container")):
-            values = {
-                p.rank: heard[p.rank][key] for p in places if p.node == node and p.rank in heard
-            }
-            for ranks, words in differences(f"the {what}", values, absent="none"):
-                yield _finding("preflight-place", places, ranks, words)
+def _tables(places: Sequence[Place], facts: Facts, digest: str) -> Iterator[Remark]:
+    """Ranks that read another rank table than the plan's, or are not where theirs puts them."""
+    for rank, own in facts.items():
+        table = own["table"]
+        if table is None:
+            if digest:
+                yield (rank,), "RANK_TABLE_FILE is not set"
+            continue
+        if table["problem"]:
+            yield (rank,), f"the rank table cannot be read: {table['problem']}"
+            continue
+        if table["sha256"] != digest:
+            is_ = f"sha256 {table['sha256'][:12]}, not {digest[:12]}"
+            yield (rank,), f"the rank table is another: {is_}"
+        place, server, device = places[rank], table["server"], table["device"]
+        if not server and not device:
+            yield (rank,), "has no entry in its rank table"
+        elif server not in ("", place.server_id) or device not in ("", str(place.device_id)):
+            where = f"device {device}" + (f" of server {server}" if server else "")
+            here = f"device {place.device_id} of {place.server_id}"
+            yield (rank,), f"runs on {here}; its rank table says {where}"
 
 
-def _unlike(heard: Mapping[int, Mapping[str, Any]], key: str, absent: str) -> Iterator[Told]:
-    """Ranks for which something in a list of their facts is another than for most."""
-    values = {rank: facts[key] for rank, facts in heard.items()}
+def _unlike(facts: Facts, key: str, absent: str) -> Iterator[Remark]:
+    """Ranks for which something in a part of their facts is another than for most."""
+    values = {rank: own[key] for rank, own in facts.items()}
     for name in sorted(set[str]().union(*values.values())):
-        of_name = {rank: meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
+        of_name = {rank: of_rank.get(name) for rank, of_rank in values.items()}
         yield from differences(name, of_name, absent=absent)
 
 
-def _environments(
-    places: Sequence[Place], heard: Mapping[int, Mapping[str, Any]]
-) -> Iterator[Told]:
-    """The same of environments; what is stated for a node alone is held against that."""
-    values = {rank: facts["env"] for rank, facts in heard.items()}
-    stated = {place.rank: _compared(place.env) for place in places if place.rank in heard}
+def _environments(places: Sequence[Place], facts: Facts) -> Iterator[Remark]:
+    """The same for variables; what the inventory states for a node is compared with that."""
+    values = {rank: own["env"] for rank, own in facts.items()}
+    stated = {
+        place.rank: {name: shown(name, v) for name, v in place.env.items() if is_compared(name)}
+        for place in places
+        if place.rank in facts
+    }
     for name in sorted(set[str]().union(*values.values(), *stated.values())):
-        of_name = {rank: meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
-        should = {r: meant(name, of[name]) for r, of in stated.items() if name in of}
+        of_name = {rank: _meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
+        should = {rank: _meant(name, of[name]) for rank, of in stated.items() if name in of}
         others = {rank: value for rank, value in of_name.items() if rank not in should}
         yield from differences(name, others, absent="not set")
-        yield from unlike_stated(name, of_name, should, absent="not set")
+        for rank, value in should.items():
+            if of_name[rank] != value:
+                where = "its node in the inventory"
+                yield (rank,), _difference_text(name, of_name[rank], value, where, "not set")
 
 
-def _compared(env: Mapping[str, str]) -> dict[str, Any]:
-    return {name: shown(name, value) for name, value in env.items() if is_compared(name)}
+def _meant(name: str, value: Any) -> Any:  # noqa: ANN401 (a JSON value)
+    """A list of paths without empty and repeated parts: mpirun puts its own before it twice."""
+    if name not in _LISTS or not isinstance(value, str):
+        return value
+    return ":".join(dict.fromkeys(part for part in value.split(":") if part)) or None
 
 
-def _listed_ranks(
-    id_: str, places: Sequence[Place], told: Iterable[Told], *, level: Level = "error"
-) -> Iterator[Finding]:
-    """One finding for all that is told of the same ranks."""
-    words: dict[tuple[int, ...], list[str]] = {}
-    for ranks, of_ranks in told:
-        words.setdefault(ranks, []).append(of_ranks)
-    for ranks, all_told in words.items():
-        yield _finding(id_, places, ranks, "; ".join(all_told), level=level)
+def differences(name: str, values: Mapping[int, Any], *, absent: str) -> Iterator[Remark]:
+    """The ranks that have another value than most, or than rank 0 without a majority, in words.
 
-
-def _tables(
-    places: Sequence[Place], heard: Mapping[int, Mapping[str, Any]], digest: str
-) -> Iterator[Finding]:
-    """Ranks that read another rank table than the plan's, or are not where theirs puts them."""
-    words: dict[str, list[int]] = {}
-    for rank, facts in heard.items():
-        table = facts["table"]
-        if table is None and digest:
-            words.setdefault("RANK_TABLE_FILE is not set", []).append(rank)
-        elif table is not None and table["problem"]:
-            words.setdefault(f"the rank table cannot be read: {table['problem']}", []).append(rank)
-        elif table is not None and table["sha256"] != digest:
-            told = f"the rank table is another: sha256 {table['sha256'][:12]}, not {digest[:12]}"
-            words.setdefault(told, []).append(rank)
-    for place in places:
-        table = heard.get(place.rank, {}).get("table")
-        if table and not table["problem"] and (told := _elsewhere(place, table)):
-            words.setdefault(told, []).append(place.rank)
-    for told, ranks in words.items():
-        yield _finding("preflight-rank-table", places, ranks, told)
-
-
-def _elsewhere(place: Place, table: Mapping[str, str]) -> str:
-    """Where the rank table puts a rank, if not where it is."""
-    server, device = table["server"], table["device"]
-    if not server and not device:
-        return "has no entry in its rank table"
-    is_there = server in ("", place.server_id) and device in ("", str(place.device_id))
-    where = f"device {device}" + (f" of server {server}" if server else "")
-    here = f"device {place.device_id} of {place.server_id}"
-    return "" if is_there else f"runs on {here}; its rank table says {where}"
-
-
-def _clocks(places: Sequence[Place], said: Mapping[int, RankNotes]) -> Iterator[Finding]:
-    """Nodes whose clock said another time when all ranks had the sum."""
-    times: dict[str, list[float]] = {}
-    for place in places:
-        clock = said[place.rank].clock if place.rank in said else None
-        if clock is not None:
-            times.setdefault(place.node, []).append(clock)
-    of_node = {node: min(clocks) for node, clocks in times.items()}
-    if not of_node:
+    None stands for a rank without a value; `absent` is the word for it.
+    """
+    groups = grouped((repr(values[rank]), rank) for rank in sorted(values))
+    if len(groups) <= 1:
         return
-    middle = median(of_node.values())
+    # The first of equals is the group with the lowest rank.
+    most = max(groups.values(), key=len)
+    rest = f"the other {len(most)}" if len(groups) == 2 else f"{len(most)} others"  # noqa: PLR2004
+    for ranks in groups.values():
+        if ranks is not most:
+            value, usual = values[ranks[0]], values[most[0]]
+            yield tuple(ranks), _difference_text(name, value, usual, rest, absent)
+
+
+def _difference_text(name: str, value: Any, usual: Any, rest: str, absent: str) -> str:  # noqa: ANN401
+    if isinstance(value, dict) or isinstance(usual, dict):
+        return f"{name} is not that of {rest} (it may be a secret, and is not shown)"
+    if value is None:
+        return f"{name} is {absent}, {_printable(usual)} on {rest}"
+    if usual is None:
+        return f"{name} is {_printable(value)}, {absent} on {rest}"
+    parts, usual_parts = value.split(":"), usual.split(":")
+    if max(len(value), len(usual)) <= _LONG or max(len(parts), len(usual_parts)) < 2:  # noqa: PLR2004
+        return f"{name} is {_printable(value)}, {_printable(usual)} on {rest}"
+    words = []
+    for verb, some, others in (("has", parts, usual_parts), ("lacks", usual_parts, parts)):
+        if only := [part for part in some if part not in others]:
+            more = [f"{len(only) - _SHOWN} more"] if len(only) > _SHOWN else []
+            words.append(f"{verb} {', '.join([*map(_printable, only[:_SHOWN]), *more])}")
+    return f"{name} {' and '.join(words) or 'has another order'}, unlike {rest}"
+
+
+def _printable(value: str) -> str:
+    """A value of any process's environment, in a form fit for a terminal."""
+    printable = value.encode(errors="backslashreplace").decode()
+    words = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in printable)
+    words = words if len(words) <= 2 * _LONG else f"{words[: 2 * _LONG]}…"
+    return words if words and " " not in words else f'"{words}"'
+
+
+def _clocks(places: Sequence[Place], notes: Notes) -> Findings:
+    """Nodes whose clock showed another time when all ranks had the sum."""
+    clocks = ((place.node, notes[place.rank].clock) for place in places if place.rank in notes)
+    times = grouped((node, clock) for node, clock in clocks if clock is not None)
+    of_node = {node: min(of_ranks) for node, of_ranks in times.items()}
     for node, clock in of_node.items():
-        if abs(off := clock - middle) > CLOCK_S:
+        off = clock - median(of_node.values())
+        if abs(off) > CLOCK_S:
             how = f"{abs(off):.0f} s {'ahead' if off > 0 else 'behind'}"
-            yield warning(
-                "preflight-clock",
-                (node,),
-                f"the clock of its ranks is {how}, when all nodes have the sum",
-                "Set the time from one source",
-            )
-
-
-def _finding(
-    id_: str,
-    places: Sequence[Place],
-    ranks: Sequence[int],
-    words: str,
-    *,
-    level: Level = "error",
-) -> Finding:
-    return Finding(
-        id=id_,
-        level=level,
-        nodes=nodes_of(ranks, places),
-        text=f"{ranks_shown(ranks, places)}: {words}",
-        remedy=_REMEDIES[id_],
-    )
+            text = f"the clock of its ranks is {how}, when all nodes have the sum"
+            yield warning("preflight-clock", (node,), text, "Set the time from one source")

@@ -1,8 +1,8 @@
-"""What each rank of a preflight runs: it says what it sees of itself, then meets the others.
+"""The program of each rank of a preflight: notes what it sees of itself, then meets the others.
 
 This file is copied to the nodes as it is: Python 3.7, and nothing but mpi4py or torch. Every note
-is one line of the rank's log and is written before what it announces, so that a rank that hangs, or
-is killed, has said where.
+is one line of the rank's log and is written before the stage that it names, so that the log of a
+rank that hangs, or is killed, shows where.
 
     preflight.py mpi|gloo FIRST[,FIRST…]      the first rank of each node, in rank order
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import ModuleType
 
 MARK = "ascendboot-preflight "
@@ -39,13 +39,13 @@ STAGES = {
     "sum": 30.0,
     "done": 30.0,
 }
-"""What a rank does after it has said what it sees, in this order, and for how many seconds."""
+"""The stages of a rank in their order, each with its limit in seconds."""
 COME_S = STAGES["meet"] / 2
-"""So long gloo waits for those that have not come, and then says so itself."""
+"""How long gloo waits for ranks that have not come, before it raises an error of its own."""
 HEAR_S = 10.0
 LINGER_S = 2.0
 NUMBERS = 1 << 15
-"""Of the vector: 256 kB take the way of large messages."""
+"""Length of the vector: 256 kB are sent as a large message."""
 PERIOD = 1009
 FAILED = 3
 
@@ -61,9 +61,9 @@ COMPARED = (
 )
 PREFIXES = ("HCCL_", "ASCEND_", "HOROVOD_", "OMPI_MCA_", "ACL_", "TASK_QUEUE_", "PYTORCH_NPU_")
 OWN = re.compile(
-    # What a node or a rank has for itself: its address, its NIC, its devices …
+    # The address, the NIC and the devices of a node or a rank …
     r"HCCL_(IF_IP|SOCKET_IFNAME)|ASCEND_(RT_VISIBLE_DEVICES|DEVICE_ID|VISIBLE_DEVICES)"
-    # … its numbers in Horovod, and what the launcher tells its own parts.
+    # … its numbers in Horovod, and variables for parts of the launcher.
     r"|HOROVOD_(RANK|LOCAL_RANK|CROSS_RANK|LOCAL_SIZE|CROSS_SIZE|HOSTNAME)"
     r"|OMPI_MCA_(orte|ess|pmix|plm|shmem|initial_wdir|rmaps|oob|routed|orted|mpi_oversubscribe).*"
     # Copies within a node: setup chooses where a container forbids them.
@@ -76,7 +76,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def main() -> None:
-    """One rank's part, to its end or to the end of its time."""
+    """Run the stages of one rank."""
     by, firsts = sys.argv[1], [int(rank) for rank in sys.argv[2].split(",")]
     facts = json.dumps(seen_here(dict(os.environ)), sort_keys=True)
     note(at="start", facts=facts)
@@ -96,19 +96,19 @@ def main() -> None:
         note(wrong=first_wrong(group.sum(vector(group.rank + 1)), group.size), clock=time.time())
         began_s = begin("done")
         group.leave()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is said, and no exit may hang
+    except BaseException as error:  # noqa: BLE001 - every error is noted, and no exit may hang
         give_up(error, time.monotonic() - began_s)
 
 
 def note(**what: object) -> None:
-    """One line in the rank's log."""
+    """Write one line to the rank's log."""
     os.write(1, (MARK + json.dumps(what) + "\n").encode())
 
 
 def begin(stage: str) -> float:
-    """Note what begins now; when it takes longer, the rank ends, and its log says where it was.
+    """Note the stage that begins; a rank that exceeds its limit ends, with its stack in the log.
 
-    The watch is a thread of C: it also ends a rank whose library holds the interpreter's lock.
+    The timer is a thread of C: it also ends a rank whose library holds the interpreter's lock.
     """
     note(at=stage)
     faulthandler.dump_traceback_later(STAGES[stage], exit=True)
@@ -116,45 +116,39 @@ def begin(stage: str) -> float:
 
 
 def give_up(error: BaseException, after_s: float) -> None:
-    """Say why, and end without the library's own ending, which would wait for the others."""
+    """Note why, and end without finalizing the library, which would wait for the others."""
     silent = error.rank if isinstance(error, SilentError) else None
     why = f"{type(error).__name__}: {error}"[:600]
     note(failed=why, silent=silent, after_s=after_s)
-    # The launcher ends all others at once: they may be about to say the same.
+    # The launcher ends all others at once: they may be about to note the same.
     time.sleep(LINGER_S)
     os._exit(FAILED)
 
 
 def refuse_strangers(group: Mpi | Gloo, env: Mapping[str, str]) -> None:
-    """See that the ranks that met are those that the launcher started.
+    """Check that the ranks that met are those that the launcher started.
 
     Raises:
         StrangersError: an mpi4py of another MPI than the launcher's makes every rank the only one.
     """
-    met, launched = (group.rank, group.size), (int(env["RANK"]), int(env["WORLD_SIZE"]))
-    if met != launched:
-        raise StrangersError(met, launched, group.library)
+    rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
+    if (group.rank, group.size) != (rank, size):
+        raise StrangersError(
+            f"it is rank {group.rank} of {group.size} to {group.library}, rank {rank} of {size} "
+            "to the launcher"
+        )
 
 
 class StrangersError(Exception):
     """The launcher and the library of the collective do not know the same ranks."""
 
-    def __init__(self, met: tuple[int, int], launched: tuple[int, int], library: str) -> None:
-        super().__init__(
-            f"it is rank {met[0]} of {met[1]} to {library}, rank {launched[0]} of {launched[1]} "
-            "to the launcher"
-        )
-
 
 class SilentError(Exception):
-    """Nothing came from another node's first rank."""
+    """No message came from the first rank of another node."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(f"nothing came from rank {rank} within {HEAR_S:g} s")
         self.rank = rank
-
-
-# ---------------------------------------------------------------------------------- the known sum
 
 
 def vector(factor: int) -> array.array[float]:
@@ -173,14 +167,11 @@ def first_wrong(found: array.array[float], size: int) -> list[float] | None:
     return [len(right), -1.0, -1.0]
 
 
-# ------------------------------------------------------------------------------ ways to the others
-
-
 class Mpi:
     """All ranks by MPI."""
 
     def __init__(self, mpi4py: ModuleType) -> None:
-        # mpi4py initializes MPI when this is loaded: here the ranks meet.
+        # Importing it initializes MPI: here the ranks meet.
         self._mpi: Any = importlib.import_module("mpi4py.MPI")
         self._comm = self._mpi.COMM_WORLD
         self.rank: int = self._comm.Get_rank()
@@ -189,10 +180,10 @@ class Mpi:
         self.library = f"{version} (mpi4py {mpi4py.__version__})"
 
     def hear(self, firsts: list[int]) -> None:
-        """Exchange a word with the next nodes of the ring, where this is a node's first rank.
+        """Exchange a message with the next nodes of the ring, if this is a node's first rank.
 
         Raises:
-            SilentError: the node before was not heard.
+            SilentError: no message came from the node before.
         """
         if self.rank not in firsts or len(firsts) == 1:
             return
@@ -208,18 +199,18 @@ class Mpi:
         sent.wait()
 
     def gather(self, digest: str) -> list[str] | None:
-        """What every rank gave, at rank 0 alone."""
+        """The digests of all ranks, at rank 0 only."""
         found: list[str] | None = self._comm.gather(digest)
         return found
 
     def sum(self, mine: array.array[float]) -> array.array[float]:
-        """The sum of what every rank gave."""
+        """The sum of the vectors of all ranks."""
         total = array.array("d", bytes(8 * len(mine)))
         self._comm.Allreduce([mine, self._mpi.DOUBLE], [total, self._mpi.DOUBLE])
         return total
 
     def leave(self) -> None:
-        """The end, in good order."""
+        """Finalize the library."""
         self._mpi.Finalize()
 
 
@@ -238,28 +229,25 @@ class Gloo:
         self.library = f"gloo (torch {self._torch.__version__})"
 
     def hear(self, firsts: list[int]) -> None:
-        """Nothing: gloo connects every rank with every other when it meets."""
+        """Do nothing: gloo connects every rank with every other when it meets."""
 
     def gather(self, digest: str) -> list[str] | None:
-        """What every rank gave, at rank 0 alone."""
+        """The digests of all ranks, at rank 0 only."""
         mine = self._torch.tensor(list(bytes.fromhex(digest)), dtype=self._torch.uint8)
         found = [self._torch.zeros_like(mine) for _ in range(self.size)]
         self._distributed.all_gather(found, mine)
         return [bytes(one.tolist()).hex() for one in found] if self.rank == 0 else None
 
     def sum(self, mine: array.array[float]) -> array.array[float]:
-        """The sum of what every rank gave."""
+        """The sum of the vectors of all ranks."""
         total = self._torch.tensor(mine.tolist(), dtype=self._torch.float64)
         self._distributed.all_reduce(total)
         return array.array("d", total.tolist())
 
     def leave(self) -> None:
-        """The end, in good order."""
+        """Finalize the library."""
         self._distributed.barrier()
         self._distributed.destroy_process_group()
-
-
-# ----------------------------------------------------------------------- what a rank sees of itself
 
 
 def seen_here(env: dict[str, str]) -> dict[str, Any]:
@@ -291,7 +279,7 @@ def is_compared(name: str) -> bool:
 
 
 def shown(name: str, value: str) -> str | dict[str, str]:
-    """The value; of what looks like a secret, just enough to see that two differ."""
+    """The value; for what looks like a secret, a digest that shows whether two differ."""
     marked = os.environ.get("ASCENDBOOT_SECRETS", "").split()
     if SECRET.search(name) or name in marked or URL.search(value):
         return {"digest": hashlib.sha256(os.fsencode(value)).hexdigest()[:8]}
@@ -299,7 +287,7 @@ def shown(name: str, value: str) -> str | dict[str, str]:
 
 
 def table_seen(path: str, rank: str) -> dict[str, str] | None:
-    """The rank table as this rank reads it, and where it says that this rank is."""
+    """The rank table as this rank reads it, with the place of this rank in it."""
     if not path:
         return None
     try:
@@ -328,43 +316,21 @@ def entry_of(part: object, rank: str, server: str = "") -> tuple[str, str] | Non
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that take part in training, as far as they are there."""
+    """Of Python and of the packages that take part in training, by the folders beside them.
+
+    Nothing is loaded, and Python 3.7 has no module that knows versions.
+    """
     found = {"Python": ".".join(map(str, sys.version_info[:3]))}
-    of = version_finder()
-    for name in PACKAGES:
-        version = of(name)
-        if version:
-            found[name] = version
+    for folder in sys.path:
+        for info in sorted(Path(folder or ".").glob("*-*.*-info")):
+            name, _, version = info.name.rpartition(".")[0].partition("-")
+            if name in PACKAGES and name not in found:
+                found[name] = version.partition("-")[0]
     return found
 
 
-def version_finder() -> Callable[[str], str]:
-    """What tells a package's version without loading it; Python 3.7 has no module for that."""
-    try:
-        metadata: Any = importlib.import_module("importlib.metadata")
-    except ImportError:
-        return version_by_folder
-
-    def version(name: str) -> str:
-        try:
-            return str(metadata.version(name))
-        except Exception:  # noqa: BLE001 - whatever is wrong with its papers, it has no version
-            return ""
-
-    return version
-
-
-def version_by_folder(name: str) -> str:
-    """The version in the name of a package's folder of papers."""
-    for folder in sys.path:
-        for kind in ("dist-info", "egg-info"):
-            for papers in sorted(Path(folder or ".").glob(f"{name}-*.{kind}")):
-                return papers.name[len(name) + 1 : -len(kind) - 1].split("-")[0]
-    return ""
-
-
 def limits() -> dict[str, str]:
-    """What the process may take."""
+    """The limits of the process."""
     shm = os.statvfs(SHM) if Path(SHM).is_dir() else None
     return {
         "ulimit -l": limit(resource.RLIMIT_MEMLOCK),
@@ -380,7 +346,7 @@ def limit(which: int) -> str:
 
 
 def container_id() -> str:
-    """The beginning of the id of the container in which this runs, as its mounts tell it."""
+    """The beginning of the id of the container in which this runs, from its mounts."""
     for path in ("/proc/self/mountinfo", "/proc/self/cgroup"):
         try:
             found = re.search("[0-9a-f]{64}", Path(path).read_text(errors="replace"))

@@ -1,4 +1,4 @@
-"""Running a preflight: the request of a job becomes that of a preflight, and its end a verdict."""
+"""Runs a preflight: the launch request of a job with another program, and findings at its end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.collective.findings import compare
-from ascendboot.checks.collective.progress import (
-    chosen_way,
-    collective_findings,
-    lacks,
-    no_library,
-    places,
-    read,
-)
-from ascendboot.checks.finding import Finding, in_order
+from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare
+from ascendboot.checks.collective.progress import places, read
+from ascendboot.checks.finding import Finding, error, in_order
+from ascendboot.errors import NodeError
+from ascendboot.facts.query import read_script
 from ascendboot.jobs.job_report import not_started_report
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import discard
@@ -25,28 +20,42 @@ from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import LaunchPlan, preflight_id
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     from ascendboot.jobs.follow import Interrupts
     from ascendboot.launch.request import LaunchRequest
     from ascendboot.transport.api import Transport
 
+MODULES = {"mpi": "mpi4py", "gloo": "torch"}
+"""By the way in which the ranks meet."""
+_LACKS = """\
+import importlib.util, sys
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name) is None:
+        print("lacks", name)
+"""
+_LOOK = r"""
+[ ! -r "$1/env/node.env" ] || . "$1/env/node.env" >/dev/null 2>&1
+shift
+exec "$@" </dev/null
+"""
 _GRACE_S = {"mpi": 1.0, "gloo": 3.0}
 """Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """How it ended."""
+    """The result of a preflight."""
 
     findings: tuple[Finding, ...]
     report: JobReport
     ranks: int
     library: str
-    """Through which the ranks met; empty where they did not."""
+    """Through which the ranks met; empty if they did not."""
 
     @property
     def passed(self) -> bool:
@@ -55,47 +64,89 @@ class Preflight:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody ended it before its end."""
+        """Whether it was interrupted or stopped."""
         return self.report.state in (JobState.INTERRUPTED, JobState.STOPPED)
 
     @property
     def words(self) -> str:
-        """That it went well, in one line."""
+        """One line for a preflight that passed."""
         return (
             f"{self.ranks} ranks met by {self.library}, agree, and have the right sum, "
             f"after {self.report.duration_s:.1f} s"
         )
 
 
+def lacks(
+    request: LaunchRequest, transports: Mapping[str, Transport], *, forks: int
+) -> dict[str, frozenset[str]]:
+    """By node: the ways in which its ranks cannot meet any other, because a library is missing.
+
+    A node without an answer, or without such a Python, is left out: starting the preflight there
+    reports the reason.
+    """
+    wanted = {MODULES[way]: way for way in traits_of(request.launcher).collective_ways}
+    command = read_script(
+        _LOOK,
+        *(str(request.base), request.python, "-c", _LACKS, *wanted),
+        purpose="see by what ranks can meet",
+        timeout_s=30.0,
+    )
+    nodes = [node.name for node in request.placement.nodes]
+    answers = on_each(nodes, lambda node: transports[node].run(command), forks=forks)
+    return {
+        node: frozenset(way for name, way in wanted.items() if f"lacks {name}" in answer.lines)
+        for node, answer in answers.items()
+        if not isinstance(answer, NodeError) and answer.as_expected
+    }
+
+
+def chosen_way(request: LaunchRequest, lacking: Mapping[str, Collection[str]]) -> str:
+    """The first way that any node has, otherwise the first: a finding names who lacks it."""
+    possible = traits_of(request.launcher).collective_ways
+    return next(
+        (way for way in possible if any(way not in of_node for of_node in lacking.values())),
+        possible[0],
+    )
+
+
+def no_library(way: str, python: str, lacking: Mapping[str, Collection[str]]) -> Finding | None:
+    """The finding that some nodes lack what the ranks would meet by; None if all have it."""
+    nodes = tuple(node for node, of_node in lacking.items() if way in of_node)
+    if not nodes:
+        return None
+    # What only some lack is what the others have: they would not meet by anything else.
+    other = " (or torch, for gloo)" if way == "mpi" and len(nodes) == len(lacking) else ""
+    text = f"the preflight could not be run: no module {MODULES[way]} for {python}"
+    remedy = f"It needs {NEEDED[way]}{other}; install it there, or state another code.python"
+    return error("preflight-not-run", nodes, text, remedy)
+
+
 def preflight_plan(request: LaunchRequest, by: str) -> LaunchPlan:
-    """The preflight of the job that `request` asks for: all as for the job, but for the program."""
+    """The plan of the preflight: as that of the job, with another program."""
     firsts = [rank for rank, slot in enumerate(request.placement.slots) if slot.local_rank == 0]
     program = resources.files("ascendboot.checks.collective").joinpath("rank.py").read_bytes()
-    asked = replace(
-        request,
-        job_id=preflight_id(request.job_id),
-        script=PurePosixPath("preflight.py"),
-        script_content=program,
-        script_args=(by, ",".join(map(str, firsts))),
-        workdir=None,
-        min_nodes=None,
-        notes=(),
-        grace_s=_GRACE_S[by],
-    )
-    if by == "gloo" and request.chief:
-        chief = request.chief
+    chief, meeting = request.chief, request.meeting
+    at_chief = f"{chief['CM_CHIEF_IP']}/{chief['CM_CHIEF_PORT']}" if chief else ""
+    if by == "gloo" and chief:
         meeting = {"MASTER_ADDR": chief["CM_CHIEF_IP"], "MASTER_PORT": chief["CM_CHIEF_PORT"]}
-        asked = replace(asked, meeting=meeting)
-    return plan(replace(asked, meeting_point=meeting_point(asked)))
-
-
-def meeting_point(request: LaunchRequest) -> str:
-    """Where the ranks will meet for certain: with a rank table only torchrun makes them."""
-    if request.chief:
-        return f"{request.chief['CM_CHIEF_IP']}/{request.chief['CM_CHIEF_PORT']}"
-    if request.rank_table and not traits_of(request.launcher).sets_meeting:
-        return ""
-    return f"{request.meeting['MASTER_ADDR']}/{request.meeting['MASTER_PORT']}"
+    # With a rank table, only torchrun makes ranks meet at a known port.
+    has_port = not request.rank_table or traits_of(request.launcher).sets_meeting
+    at_port = f"{meeting['MASTER_ADDR']}/{meeting['MASTER_PORT']}" if has_port and meeting else ""
+    return plan(
+        replace(
+            request,
+            job_id=preflight_id(request.job_id),
+            script=PurePosixPath("preflight.py"),
+            script_content=program,
+            script_args=(by, ",".join(map(str, firsts))),
+            workdir=None,
+            min_nodes=None,
+            notes=(),
+            grace_s=_GRACE_S[by],
+            meeting=meeting,
+            meeting_point=at_chief or at_port,
+        )
+    )
 
 
 def meet(
@@ -107,20 +158,22 @@ def meet(
     known: Callable[[LaunchPlan], AbstractContextManager[None]],
     forks: int,
 ) -> Preflight:
-    """Run the preflight of a job; on the nodes nothing is left of it.
+    """Run the preflight of a job; nothing of it stays on the nodes.
 
     `known(plan)` is held while there may be something of the plan on the nodes.
 
     Raises:
-        UnreachableError: the primary was lost meanwhile; the ranks end by themselves.
-        NotUnderstoodError: a rank noted what nobody knows.
+        UnreachableError: the primary was lost meanwhile; the ranks end without a signal.
+        NotUnderstoodError: a note of a rank has an unknown form.
     """
     lacking = lacks(request, transports, forks=forks)
     by = chosen_way(request, lacking)
     planned = preflight_plan(request, by)
     all_answered = len(lacking) == len(planned.nodes)
     if all_answered and (why := no_library(by, request.python, lacking)):
-        return _not_run(planned, why, folder)
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        report = not_started_report(planned, now, str(folder), why.message)
+        return Preflight(findings=(why,), report=report, ranks=len(planned.ranks), library="")
     with known(planned):
         report = run(
             planned,
@@ -137,26 +190,20 @@ def meet(
 def preflight_result(
     request: LaunchRequest, report: JobReport, folder: Path, *, by: str
 ) -> Preflight:
-    """What the end of a preflight means, with the logs of its ranks in `folder`.
+    """The result of a preflight that has ended, with the logs of its ranks in `folder`.
 
     Raises:
         NotUnderstoodError: as for `meet`.
     """
     where = places(request.placement)
-    said = read(folder, [place.rank for place in where])
+    notes = read(folder, [place.rank for place in where])
     found = [
-        *collective_findings(where, said, report, by=by),
-        *compare(where, said, request.rank_table_sha256),
+        *collective_findings(where, notes, report, by=by),
+        *compare(where, notes, request.rank_table_sha256),
     ]
     return Preflight(
         findings=in_order(found),
         report=report,
         ranks=len(where),
-        library=next((one.library for one in said.values() if one.library), ""),
+        library=next((own.library for own in notes.values() if own.library), ""),
     )
-
-
-def _not_run(planned: LaunchPlan, why: Finding, folder: Path) -> Preflight:
-    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    report = not_started_report(planned, now, str(folder), why.message)
-    return Preflight(findings=(why,), report=report, ranks=len(planned.ranks), library="")

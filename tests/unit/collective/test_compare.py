@@ -186,10 +186,10 @@ def test_another_rank_table_is_told_and_where_it_puts_ranks() -> None:
     assert [message.partition(". ")[0] for *_, message in told(said)] == [
         "lab-1: rank 1 on device 5: RANK_TABLE_FILE is not set",
         "lab-2: rank 2 on device 4: the rank table cannot be read: no such file",
-        f"lab-2: rank 3 on device 5: the rank table is another: sha256 {'e' * 12}, not {'d' * 12}",
         (
-            "lab-2: rank 3 on device 5: runs on device 5 of 198.18.0.2; its rank table says device "
-            "7 of server 198.18.0.2"
+            "lab-2: rank 3 on device 5: the rank table is another: "
+            f"sha256 {'e' * 12}, not {'d' * 12}; runs on device 5 of 198.18.0.2; "
+            "its rank table says device 7 of server 198.18.0.2"
         ),
     ]
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.checks.collective.progress import RankNotes, collective_findings, rank_notes, read
+from ascendboot.checks.collective.findings import collective_findings
+from ascendboot.checks.collective.progress import RankNotes, rank_notes, read
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.job import FirstFailure, JobState
 from tests.unit.collective.ranks import PLACES, all_well, digest, end, facts, log, report

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.checks.collective.progress import chosen_way, lacks, no_library
+from ascendboot.checks.collective.run import chosen_way, lacks, no_library
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.request import REQUEST, TORCHRUN
 
