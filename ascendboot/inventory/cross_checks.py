@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING, TypeAlias
 
 from ascendboot.hccl.profiles import profile_env, why_not_value
@@ -15,10 +14,19 @@ from ascendboot.hccl.variables import (
     why_not,
     why_not_read,
 )
-from ascendboot.inventory import messages
-from ascendboot.inventory.messages import did_you_mean, why_not_env, why_not_with_torch
+from ascendboot.inventory.messages import did_you_mean
+from ascendboot.inventory.reserved import (
+    OPEN,
+    is_system_folder,
+    reserved,
+    why_not_env,
+    why_not_of_one_node,
+    why_not_option,
+    why_not_parameter,
+    why_not_shown,
+    why_not_with_torch,
+)
 from ascendboot.model.cluster import LAUNCHER_NAMES, ResourceMode, has_meeting_port
-from ascendboot.model.files import FOLDER
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
@@ -38,21 +46,6 @@ _NOT_HERE = {
     "ASCEND_DEVICE_ID": "ascendboot tells every rank its DEVICE_ID; remove it",
 }
 _ADDRESS = "HCCL_IF_IP"
-_MCA_SET_BY_US = {
-    *("pml", "btl", "plm_rsh_agent", "plm_rsh_args", "plm_rsh_no_tree_spawn"),
-    *("plm_rsh_num_concurrent", "btl_tcp_if_include", "oob_tcp_if_include"),
-    *("orte_keep_fqdn_hostnames", "odls_base_sigkill_timeout"),
-}
-"""Parameters that ascendboot or horovodrun already puts on the command line."""
-_OPTIONS_SET_BY_US = {
-    *("np", "n", "c", "H", "host", "hostfile", "machinefile", "default-hostfile", "app", "wdir"),
-    *("bind-to", "map-by", "prefix", "allow-run-as-root", "tag-output", "output-filename"),
-}
-_NOT_FOR_CODE = {
-    *("/", "/home", "/mnt", "/opt", "/root", "/srv", "/tmp"),  # noqa: S108 - to be refused
-    *("/usr", "/usr/local", "/var", "/var/lib", "/var/log"),
-}
-_OF_THE_SYSTEM = {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys"}
 
 
 def environment(keys: InventoryKeys) -> dict[str, str]:
@@ -126,7 +119,7 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
             ("code", "source"),
             "code.path is missing: where the code belongs on the nodes; state it",
         )
-    elif keys.code.source is not None and _is_system_folder(str(keys.code.path)):
+    elif keys.code.source is not None and is_system_folder(str(keys.code.path)):
         yield (
             ("code", "path"),
             (
@@ -178,12 +171,6 @@ def _not_for_torch(keys: InventoryKeys, mode: ResourceMode) -> Iterator[tuple[Lo
             yield ("env", name), reason
 
 
-def _is_system_folder(path: str) -> bool:
-    plain = f"/{posixpath.normpath(path).strip('/')}"
-    is_of_the_system = plain in _NOT_FOR_CODE or plain.split("/")[1] in _OF_THE_SYSTEM
-    return is_of_the_system or plain == FOLDER or plain.startswith(f"{FOLDER}/")
-
-
 def _is_for_torch(keys: InventoryKeys) -> bool:
     """Whether the ranks certainly meet as PyTorch's do."""
     return resource_mode(keys) == "root-info" or keys.launcher.kind == "torchrun"
@@ -209,7 +196,7 @@ def _why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
     return (
         why_not_env(name)
-        or messages.why_not_shown(name, value, keys.secret_names)
+        or why_not_shown(name, value, keys.secret_names)
         or why_not_value(name, value)
         or why_not(name, value, keys.product)
     )
@@ -219,7 +206,7 @@ def _why_not_of_node(name: str, value: str, keys: InventoryKeys) -> str | None:
     reason = _why_not_stated(name, value, keys)
     if reason is None and _is_for_torch(keys):
         reason = why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
-    return reason or messages.why_not_of_one_node(name)
+    return reason or why_not_of_one_node(name)
 
 
 def _conflicts(keys: InventoryKeys, env: Mapping[str, str]) -> Iterator[Conflict]:
@@ -316,7 +303,7 @@ def _why_secret(
         what = f"gives {before} a value"
     else:
         return None
-    return f"{what}, and {messages.OPEN}; state the variable under `env`, which keeps it secret"
+    return f"{what}, and {OPEN}; state the variable under `env`, which keeps it secret"
 
 
 def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
@@ -333,9 +320,9 @@ def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
         return f"{following[0]}: {reason}" if reason else None
     if option in ("mca", "gmca"):
         return _why_not_parameter(following, seen)
-    if option in _OPTIONS_SET_BY_US:
+    if option in reserved().options_set:
         return f"ascendboot sets {word} itself; remove it"
-    return messages.why_not_option(option)
+    return why_not_option(option)
 
 
 def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
@@ -345,13 +332,13 @@ def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
     if name in seen:
         return f"{name} is set twice, which mpirun refuses; keep one"
     seen.add(name)
-    if name in _MCA_SET_BY_US:
+    if name in reserved().parameters_set:
         return (
             f"ascendboot or horovodrun sets {name} itself, and mpirun refuses it twice; remove it"
         )
-    if reason := messages.why_not_parameter(name):
+    if reason := why_not_parameter(name):
         return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")
-    if partner != name and partner in _MCA_SET_BY_US:
+    if partner != name and partner in reserved().parameters_set:
         return f"ascendboot sets {partner}, and Open MPI takes one of the two; remove {name}"
     return None
