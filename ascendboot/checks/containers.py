@@ -133,14 +133,15 @@ def code_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Findings:
 def _there(cluster: Cluster, node: Node, node_facts: NodeFacts) -> Findings:
     yield from unanswered("code-unknown", node, node_facts.code)
     code = value_of(node_facts.code)
-    if code is None or code.readable:
+    if code is None or code == "readable":
         return
     is_sent = cluster.code_source is not None and (
         cluster.code_source != files.PRIMARY or node.name != cluster.primary_name
     )
-    if is_sent and not code.exists:
+    if is_sent and code == "absent":
         return
-    text = f"the code path {code.path} {'cannot be read' if code.exists else 'does not exist'}"
+    why = "does not exist" if code == "absent" else "cannot be read"
+    text = f"the code path {cluster.code_path} {why}"
     remedy = (
         "Put the code there on every node, have setup send it (`code.source`), or leave "
         "`code` out of the inventory"

@@ -242,7 +242,7 @@ def host_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
         yield from finding.unanswered("place-read-only", node, node_facts.place)
         yield from finding.unanswered("disk-unknown", node, node_facts.disk)
         disk = value_of(node_facts.disk)
-        for system in dict.fromkeys((disk.base, disk.tmp) if disk else ()):
+        for system in dict.fromkeys(disk or ()):
             if lacks := finding.disk_lacks(system):
                 yield finding.error("disk-full", (node.name,), lacks, f"Free {finding.LEAST_FREE}")
         for id_, answer in (

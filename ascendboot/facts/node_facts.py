@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
@@ -46,23 +46,7 @@ if TYPE_CHECKING:
     from ascendboot.transport.api import Command, Result
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disk:
-    """The file systems of the cluster's folder and of temporary files."""
-
-    base: FileSystem
-    tmp: FileSystem
-
-
-@dataclass(frozen=True, kw_only=True)
-class Code:
-    """The state of `code.path` on the node."""
-
-    path: str
-    exists: bool
-    readable: bool
+CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +92,11 @@ class NodeFacts:
     ssh: Answer[software.Program] = NOT_ASKED
     horovod: Answer[software.Horovod] = NOT_ASKED
     torch: Answer[software.Torch] = NOT_ASKED
-    disk: Answer[Disk] = NOT_ASKED
+    disk: Answer[tuple[FileSystem, FileSystem]] = NOT_ASKED
+    """The file systems of the cluster's folder and of /tmp."""
     place: Answer[str] = NOT_ASKED
     """The cluster's folder, or the nearest existing one above it, if our user can write in it."""
-    code: Answer[Code] = NOT_ASKED
+    code: Answer[CodeState] = NOT_ASKED
     code_tree: Answer[CodeTree] = NOT_ASKED
     """The files below the code's path; with `code.source`, only those of the source."""
 
@@ -195,8 +180,7 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     if not cluster.serves_from_host(node):
         facts["sshd"] = Fact(_SERVICES, _sshd, f"find the OpenSSH server{place}")
     if cluster.code_path is not None:
-        code = _code(cluster.code_path)
-        facts["code"] = _fact(work, f"look at the code's path{place}", code, "code")
+        facts["code"] = _fact(work, f"look at the code's path{place}", _code, "code")
     if node.container is not None:
         purpose = f"tell the network{place} from others"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
@@ -282,21 +266,20 @@ def _place(text: str) -> str:
     return system.parse_path(text, "the cluster's folder")
 
 
-def _disk(text: str) -> Disk:
+def _disk(text: str) -> tuple[FileSystem, FileSystem]:
     match system.parse_disk(text):
         case (base, tmp):
-            return Disk(base=base, tmp=tmp)
+            return base, tmp
         case found:
             raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "two rows")
 
 
-def _code(path: str) -> Callable[[str], Code]:
-    def parse(state: str) -> Code:
-        if state not in ("absent", "unreadable", "readable"):
+def _code(state: str) -> CodeState:
+    match state:
+        case "absent" | "unreadable" | "readable":
+            return state
+        case _:
             raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
-        return Code(path=path, exists=state != "absent", readable=state == "readable")
-
-    return parse
 
 
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
@@ -328,13 +311,9 @@ def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:
 
 
 def _npu(device: Device) -> npu_smi.Npu:
+    id_ = device.device_id
     return npu_smi.Npu(
-        npu_id=device.device_id,
-        chip_id=0,
-        device_id=device.device_id,
-        device_id_assumed=False,
-        logic_id=None,
-        chip_name="",
+        npu_id=id_, chip_id=0, device_id=id_, device_id_assumed=False, logic_id=None, chip_name=""
     )
 
 
@@ -343,11 +322,11 @@ def _network(device: Device, reported: DeviceNetwork | None) -> DeviceNetwork:
     ips = [ip for ip in (device.device_ip or "").split(",") if ip]
     stated = Answered(tuple(hccn_tool.DeviceAddress(ip, netmask="") for ip in ips))
     if reported is None:
-        return DeviceNetwork(
-            device_id=device.device_id, addresses=stated, link_up=NOT_ASKED, tls_enabled=NOT_ASKED
-        )
+        return DeviceNetwork(device_id=device.device_id, addresses=stated)
     if isinstance(reported.addresses, Answered) or not ips:
         return reported
-    answers = {"link_up": reported.link_up, "tls_enabled": reported.tls_enabled}
-    unread = {name: NOT_ASKED for name, answer in answers.items() if isinstance(answer, Unanswered)}
-    return replace(reported, addresses=stated, **unread)  # type: ignore[arg-type] # by name
+    link, tls = (
+        NOT_ASKED if isinstance(answer, Unanswered) else answer
+        for answer in (reported.link_up, reported.tls_enabled)
+    )
+    return replace(reported, addresses=stated, link_up=link, tls_enabled=tls)

@@ -54,8 +54,8 @@ class DeviceNetwork:
     device_id: int
     addresses: Answer[tuple[hccn_tool.DeviceAddress, ...]]
     """One per port; empty: no address is set."""
-    link_up: Answer[bool]
-    tls_enabled: Answer[bool]
+    link_up: Answer[bool] = NOT_ASKED
+    tls_enabled: Answer[bool] = NOT_ASKED
     vnic: Answer[str] = NOT_ASKED
     """Its address inside a super pod, on A3 only."""
 

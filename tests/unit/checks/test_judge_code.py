@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ascendboot.facts.node_facts import Code
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.files import CodeTree, Entry
 from tests.unit.checks import well
 
-THERE = Answered(Code(path="/work", exists=True, readable=True))
-ABSENT = Answered(Code(path="/work", exists=False, readable=False))
-LOCKED = Answered(Code(path="/work", exists=True, readable=False))
+THERE = Answered("readable")
+ABSENT = Answered("absent")
+LOCKED = Answered("unreadable")
 WISH = replace(well.TWO, code_path="/work")
 EQUAL = (
     "Make the folders equal, leave results out with `code.exclude`, or let setup send the code: "

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from ascendboot.facts.node_facts import Code, Disk
 from ascendboot.facts.parsers.software import Program
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered, Clock
@@ -104,33 +103,31 @@ def test_a_clock_that_is_not_surely_off_is_left_alone() -> None:
     ],
 )
 def test_a_full_disk(found: FileSystem, words: str) -> None:
-    assert second(disk=Answered(Disk(base=found, tmp=found))) == [
+    assert second(disk=Answered((found, found))) == [
         f"disk-full error lab-2: {words}. Free 100 MB and 1000 inodes."
     ]
 
 
 def test_a_file_system_without_inodes_to_count() -> None:
     no_inodes = replace(FULL, free_inodes=None)
-    assert second(disk=Answered(Disk(base=no_inodes, tmp=FULL))) == []
+    assert second(disk=Answered((no_inodes, FULL))) == []
 
 
 @pytest.mark.parametrize(
-    ("exists", "readable", "found"),
+    ("code", "found"),
     [
-        (False, False, ["the code path /workspace/demo does not exist."]),
-        (True, False, ["the code path /workspace/demo cannot be read."]),
-        (True, True, []),
+        ("absent", ["the code path /workspace/demo does not exist."]),
+        ("unreadable", ["the code path /workspace/demo cannot be read."]),
+        ("readable", []),
     ],
 )
-def test_code_that_is_not_there_or_not_readable(
-    *, exists: bool, readable: bool, found: list[str]
-) -> None:
-    code = Code(path="/workspace/demo", exists=exists, readable=readable)
+def test_code_that_is_not_there_or_not_readable(code: str, found: list[str]) -> None:
     remedy = (
         "Put the code there on every node, have setup send it (`code.source`), or leave `code` "
         "out of the inventory."
     )
-    assert second(code=Answered(code)) == [
+    wish = replace(TWO, code_path="/workspace/demo")
+    assert judged(wish, facts(1), facts(2, code=Answered(code))) == [
         f"code-missing error lab-2: {words} {remedy}" for words in found
     ]
 

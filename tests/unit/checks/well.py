@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ascendboot.checks.all import cluster_findings
-from ascendboot.facts.node_facts import Disk, NodeFacts
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
 from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
@@ -109,7 +109,7 @@ def facts(number: int, **changes: Any) -> NodeFacts:
         sshd=Answered(Sshd("/usr/sbin/sshd", "9.2p1")),
         openmpi=Answered(Program("/usr/bin/mpirun", "4.1.5")),
         python=Answered(Program("/usr/bin/python3", "3.10.4")),
-        disk=Answered(Disk(base=FULL, tmp=FULL)),
+        disk=Answered((FULL, FULL)),
         **npus(*range(8)),
         **networks(number),
     )
