@@ -63,63 +63,40 @@ class State:
         Raises:
             AscendbootError: the file has other contents.
         """
-        path = self.cluster(cluster) / "nodes.json"
-        if not path.is_file():
-            return {}
-        try:
-            found = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise AscendbootError(f"{path}: could not be read: {error}; remove it") from error
-        if not isinstance(found, dict):
-            raise AscendbootError(f"{path}: is not what setup writes; remove it")
-        return found
+        return _read_json(self.cluster(cluster) / "nodes.json", "remove it") or {}
 
     def remember_nodes(self, cluster: str, nodes: Mapping[str, object]) -> None:
         """Record how each node was reached."""
-        write_text(self.cluster(cluster) / "nodes.json", json.dumps(nodes, indent=2) + "\n")
+        _write_json(self.cluster(cluster) / "nodes.json", nodes)
+
+    def applied(self, cluster: str) -> dict[str, Any] | None:
+        """Read the record of the last setup; None without a setup from this folder."""
+        return _read_json(self.cluster(cluster) / "applied.json", "run setup again")
+
+    def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
+        """Write the record of a setup, which `train` compares with the nodes."""
+        _write_json(self.cluster(cluster) / "applied.json", applied)
 
     def control_keys(self, cluster: str) -> tuple[str, ...]:
         """The keys with which this folder set up a cluster, without the CA key."""
-        path = self._control(cluster)
+        path = self.cluster(cluster) / "control"
         return tuple(path.read_text().split()) if path.is_file() else ()
 
     def add_control_key(self, cluster: str, key: str) -> None:
         """Record a key: nodes that were set up with it belong to this folder."""
         keys = dict.fromkeys((*self.control_keys(cluster), key))
-        write_text(self._control(cluster), "".join(f"{each}\n" for each in keys))
-
-    def _control(self, cluster: str) -> Path:
-        return self.cluster(cluster) / "control"
+        write_text(self.cluster(cluster) / "control", "".join(f"{each}\n" for each in keys))
 
     def remember_current(self, inventory: Path) -> None:
         """Make `inventory` the default of all verbs."""
         named = os.path.relpath(inventory, self.root.parent)
         _write(self.current, os.fsencode(f"{named}\n"))
 
-    def remember_applied(self, cluster: str, applied: Mapping[str, object]) -> None:
-        """Write the record of a setup, which `train` compares with the nodes."""
-        write_text(self.cluster(cluster) / "applied.json", json.dumps(applied, indent=2) + "\n")
-
-    def applied(self, cluster: str) -> dict[str, object] | None:
-        """Read the record of the last setup; None without a setup from this folder."""
-        path = self.cluster(cluster) / "applied.json"
-        if not path.exists():
-            return None
-        try:
-            document = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise AscendbootError(f"{path}: could not be read: {error}; run setup again") from error
-        if not isinstance(document, dict):
-            raise AscendbootError(f"{path}: is not what setup writes; run setup again")
-        return document
-
     def setup_left_here(self, cluster: str, inventory: Path) -> list[Path]:
         """The files that `setup` created here for `cluster`, without the accepted host keys."""
         folder = self.cluster(cluster)
-        found = [
-            folder / name for name in ("applied.json", "nodes.json", "control", "ca/.gitignore")
-        ]
-        found += sorted((folder / "ca").glob("*_ca*"))
+        names = ("applied.json", "nodes.json", "control", "ca/.gitignore")
+        found = [*(folder / name for name in names), *sorted((folder / "ca").glob("*_ca*"))]
         if self.current.exists():
             named = self.root.parent / os.fsdecode(self.current.read_bytes()).strip()
             if named.resolve() == inventory.resolve():
@@ -199,13 +176,29 @@ class Run:
 
     def write_json(self, name: str, document: Mapping[str, object]) -> None:
         """Write a report into the run's folder, without secrets."""
-        document = masked_json(document, self.secrets)
-        write_text(self.folder / name, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        _write_json(self.folder / name, masked_json(document, self.secrets), ensure_ascii=False)
 
 
 def _run_id(verb: str) -> str:
     now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     return f"{now}-{verb}-{secrets.token_hex(2)}"
+
+
+def _read_json(path: Path, remedy: str) -> dict[str, Any] | None:
+    """The document in a file; None if there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise AscendbootError(f"{path}: could not be read: {error}; {remedy}") from error
+    if not isinstance(document, dict):
+        raise AscendbootError(f"{path}: is not what setup writes; {remedy}")
+    return document
+
+
+def _write_json(path: Path, document: object, *, ensure_ascii: bool = True) -> None:
+    write_text(path, json.dumps(document, indent=2, ensure_ascii=ensure_ascii) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

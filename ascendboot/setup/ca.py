@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 USER_CA, HOST_CA = "user_ca", "host_ca"
 _OTHERS = 0o077
+_MODE = 0o644
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,7 @@ class CaKeys:
         Raises:
             AscendbootError: one is missing, not readable as a key, or open to others.
         """
-        if not self.folder.exists():
-            return None
-        user, host = self._private(USER_CA), self._private(HOST_CA)
-        return Authority(user=_public_text(user), host=_public_text(host), sign=None)
+        return replace(self._read(), sign=None) if self.folder.exists() else None
 
     def known_as(self) -> frozenset[str]:
         """The host CA's fingerprint, also where trust needs no CA any more; nothing is checked."""
@@ -74,9 +72,7 @@ class CaKeys:
         """
         if not self.folder.exists():
             self._make()
-        keys = {"user": self._private(USER_CA), "host": self._private(HOST_CA)}
-        user, host = map(_public_text, keys.values())
-        return Authority(user=user, host=host, sign=partial(_sign, keys))
+        return self._read()
 
     def renew(self) -> None:
         """Make other keys in place of those that are there."""
@@ -109,6 +105,11 @@ class CaKeys:
                 shutil.rmtree(new, ignore_errors=True)
         except OSError as error:
             raise AscendbootError(f"{self.folder}: could not make the CA keys: {error}") from error
+
+    def _read(self) -> Authority:
+        keys = {"user": self._private(USER_CA), "host": self._private(HOST_CA)}
+        user, host = map(_public_text, keys.values())
+        return Authority(user=user, host=host, sign=partial(_sign, keys))
 
     def _private(self, name: str) -> Ed25519PrivateKey:
         path = self.folder / name
@@ -166,9 +167,6 @@ def _sign(keys: dict[str, Ed25519PrivateKey], claims: Claims, public_key: str) -
     for name, _, value in (option.partition(" ") for option in claims.options):
         builder = builder.add_critical_option(name.encode(), value.encode())
     return builder.sign(keys[claims.kind]).public_bytes().decode() + "\n"
-
-
-_MODE = 0o644
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, S
 from ascendboot.model.names import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import PurePosixPath
 
     from ascendboot.facts.installed import Installed
@@ -83,37 +83,34 @@ def plan_cluster(cluster: Cluster, facts: ClusterFacts) -> ClusterPlan | tuple[F
     Expects facts without errors.
     """
     port = choose_port(cluster, facts)
-    bases = {facts.installed[node.name].base for node in cluster.nodes}
-    findings = [] if isinstance(port, int) else [port]
-    findings += _left_servers(cluster, facts)
-    findings += _left_in_containers(facts)
-    if len(bases) > 1:
-        findings.append(_different_bases(cluster, facts))
-    findings += _linked_bases(cluster, facts)
+    findings: list[Finding] = [] if isinstance(port, int) else [port]
+    findings += [*_left_servers(cluster, facts), *_bad_bases(cluster, facts)]
     findings += in_order(open_above([*facts.installed.items(), *facts.sshd_sides.items()]))
     if not isinstance(port, int) or findings:
         return tuple(findings)
-    openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
-    with_table = cluster.resource_mode == "rank-table"
-    table = rank_table_text(cluster, facts.nodes) if with_table else ""
+    primary = facts.nodes[cluster.primary_name]
+    openmpi = value_of(primary.openmpi)
+    table = rank_table_text(cluster, facts.nodes) if cluster.resource_mode == "rank-table" else ""
     launcher = choose_launcher(cluster, facts.nodes)
     return ClusterPlan(
         port=port,
         placement=place(cluster, facts.nodes),
         networks=common_networks(cluster, facts.nodes),
-        base=bases.pop(),
+        base=facts.installed[cluster.primary_name].base,
         mpirun=openmpi.path if openmpi else "mpirun",
         launcher=launcher,
         rank_table=table,
         rank_table_words=rank_table_words(cluster, facts.nodes, table) if table else "",
-        launcher_env=_launcher_env(cluster, facts) if traits_of(launcher).loads_libraries else {},
+        launcher_env=library_paths(cluster, primary) if traits_of(launcher).loads_libraries else {},
     )
 
 
-def _launcher_env(cluster: Cluster, facts: ClusterFacts) -> dict[str, str]:
-    python = value_of(facts.nodes[cluster.primary_name].python)
-    packages = packages_of(python.path, python.version) if python else ""
-    return profile_paths(cluster.profile, packages) if packages else {}
+def library_paths(cluster: Cluster, facts: NodeFacts) -> dict[str, str]:
+    """The variables by which the profile's libraries are found beside the node's Python."""
+    python = value_of(facts.python)
+    if python is None:
+        return {}
+    return profile_paths(cluster.profile, packages_of(python.path, python.version))
 
 
 def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
@@ -130,21 +127,21 @@ def place(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Placement:
 def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
     """The stated port, or one that is free on all nodes; a port in use by the cluster stays."""
     taken = {node.name: _taken_ports(cluster, node, facts) for node in cluster.nodes}
-    if cluster.ssh_port is not None:
-        holders = {name: ports.get(cluster.ssh_port) for name, ports in taken.items()}
-        nodes = tuple(name for name, holder in holders.items() if holder is not None)
-        if not nodes:
-            return cluster.ssh_port
+    if (stated := cluster.ssh_port) is not None:
+        holders = {name: ports[stated] for name, ports in taken.items() if stated in ports}
+        if not holders:
+            return stated
         return error(
             "ssh-port-taken",
-            nodes,
-            f"could not use port {cluster.ssh_port} for the cluster's sshd: "
-            f"it is taken by {', '.join(sorted({str(holders[n]) for n in nodes}))}",
+            tuple(holders),
+            f"could not use port {stated} for the cluster's sshd: "
+            f"it is taken by {', '.join(sorted(set(holders.values())))}",
             "State another ssh.port, or `auto`",
         )
-    used: Counter[int] = Counter(
-        port for node in cluster.nodes for port in _last_ports(node, facts)
-    )
+    used: Counter[int] = Counter()
+    for node in cluster.nodes:
+        configured = facts.sshd_side(node.name).port
+        used.update(sshd_ports(node, facts) or ([] if configured is None else [configured]))
     candidates: list[int] = [*(port for port, _ in used.most_common()), *CANDIDATE_PORTS]
     for port in candidates:
         if not any(port in ports for ports in taken.values()):
@@ -161,8 +158,7 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
 def _taken_ports(cluster: Cluster, node: Node, facts: ClusterFacts) -> dict[int, str]:
     """Ports that the cluster's sshd cannot have, and what has them."""
     meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
-    kept = meeting if cluster.has_meeting_port else {}
-    return kept | {
+    return (meeting if cluster.has_meeting_port else {}) | {
         listener.port: listener.holder
         for listener in value_of(facts.nodes[node.name].listeners) or ()
         if not _is_cluster_sshd(node, listener, facts)
@@ -174,7 +170,7 @@ def _is_cluster_sshd(node: Node, listener: Listener, facts: ClusterFacts) -> boo
     installed = facts.sshd_side(node.name)
     if node.container is None or node.name in facts.sshd_sides:
         return listener.pid in installed.sshd_pids
-    # the container has process ids of its own
+    # The container has process ids of its own.
     return bool(installed.sshd_pids) and listener.port == installed.port
 
 
@@ -184,76 +180,49 @@ def sshd_ports(node: Node, facts: ClusterFacts) -> list[int]:
     return [item.port for item in listeners if _is_cluster_sshd(node, item, facts)]
 
 
-def _last_ports(node: Node, facts: ClusterFacts) -> list[int]:
-    """Where the cluster's sshd listens on a node, or did before it ended."""
-    configured = facts.sshd_side(node.name).port
-    return sshd_ports(node, facts) or ([] if configured is None else [configured])
-
-
-def _left_servers(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
-    """Sshds of the cluster on the side where none belongs any more."""
-    left = {**facts.unused_hosts, **{name: facts.installed[name] for name in facts.sshd_sides}}
-    nodes = [
-        name
-        for name, installed in left.items()
-        if installed.sshd_pids or _CONFIG in installed.files
-    ]
-    if not nodes:
-        return []
-    was = "sshd" if cluster.ssh_via == "engine" else "engine"
-    where = "in the container" if was == "sshd" else "on the host side"
-    return [
-        error(
-            "ssh-via-changed",
-            tuple(nodes),
-            f"the cluster's sshd {where} is left from `ssh.via: {was}`",
-            "Run reset, then setup",
-        )
-    ]
-
-
-def _left_in_containers(facts: ClusterFacts) -> list[Finding]:
-    """Sshds of the cluster in containers of an earlier inventory."""
-    nodes_of: dict[str, list[str]] = {}
-    for node, container in facts.old_containers.items():
-        nodes_of.setdefault(container, []).append(node)
-    return [
-        error(
+def _left_servers(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
+    """Sshds of the cluster on the wrong side, or in containers of an earlier inventory."""
+    sides = {**facts.unused_hosts, **{name: facts.installed[name] for name in facts.sshd_sides}}
+    names = tuple(
+        name for name, there in sides.items() if there.sshd_pids or _CONFIG in there.files
+    )
+    if names:
+        was = "sshd" if cluster.ssh_via == "engine" else "engine"
+        where = "in the container" if was == "sshd" else "on the host side"
+        text = f"the cluster's sshd {where} is left from `ssh.via: {was}`"
+        yield error("ssh-via-changed", names, text, "Run reset, then setup")
+    for container in dict.fromkeys(facts.old_containers.values()):
+        yield error(
             "container-left",
-            tuple(nodes),
+            tuple(name for name, old in facts.old_containers.items() if old == container),
             f"the cluster's sshd still runs in the container {container}, which the inventory "
             "no longer names",
             "Run reset, then setup; or remove that container",
         )
-        for container, nodes in nodes_of.items()
-    ]
 
 
-def _different_bases(cluster: Cluster, facts: ClusterFacts) -> Finding:
+def _bad_bases(cluster: Cluster, facts: ClusterFacts) -> Iterator[Finding]:
+    """Cluster folders that differ, or that the job's software refuses."""
     nodes_of: dict[PurePosixPath, list[str]] = {}
     for node in cluster.nodes:
         nodes_of.setdefault(facts.installed[node.name].base, []).append(node.name)
-    words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
-    return error(
-        "base-differs",
-        tuple(node.name for node in cluster.nodes),
-        f"the cluster's folder must lie at one path on all nodes, but is {words}",
-        "Use the same user on all nodes",
-    )
-
-
-def _linked_bases(cluster: Cluster, facts: ClusterFacts) -> list[Finding]:
-    """mx_rec takes no rank table whose path has a symbolic link in it (hccl_mgmt.py)."""
-    if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
-        return []
-    return [
-        error(
-            "base-linked",
-            (node.name,),
-            f"the cluster's folder {installed.base} leads through a symbolic link to "
-            f"{installed.leads_to}, and mx_rec takes no rank table that lies behind one",
-            "Mount the place there (`mount --bind`) instead of linking to it",
+    if len(nodes_of) > 1:
+        words = "; ".join(f"{fold(nodes)} {base}" for base, nodes in nodes_of.items())
+        yield error(
+            "base-differs",
+            tuple(node.name for node in cluster.nodes),
+            f"the cluster's folder must lie at one path on all nodes, but is {words}",
+            "Use the same user on all nodes",
         )
-        for node in cluster.nodes
-        if (installed := facts.installed[node.name]).leads_to
-    ]
+    if cluster.profile != "rec-sdk-tf" or cluster.resource_mode != "rank-table":
+        return
+    for node in cluster.nodes:
+        installed = facts.installed[node.name]
+        if installed.leads_to:  # mx_rec's hccl_mgmt.py refuses it
+            yield error(
+                "base-linked",
+                (node.name,),
+                f"the cluster's folder {installed.base} leads through a symbolic link to "
+                f"{installed.leads_to}, and mx_rec takes no rank table that lies behind one",
+                "Mount the place there (`mount --bind`) instead of linking to it",
+            )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import Authority, Control, Owner, fingerprint
-from ascendboot.setup.steps import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ascendboot.model.cluster import Cluster, Node, Placement
@@ -43,12 +42,6 @@ class Templates:
             jinja2.UndefinedError: the template uses a name that is not in `values`.
         """
         return self._environment.get_template(name).render(values)
-
-
-def resource_files(placement: Placement, rank_table: str) -> dict[str, str]:
-    """Name and text of every file below `resources/`, equal on all nodes."""
-    files = {"hostfile": hostfile(placement)}
-    return {rank_table_name(placement): rank_table, **files} if rank_table else files
 
 
 def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
@@ -81,13 +74,6 @@ def rank_table_name(placement: Placement) -> str:
     return f"hccl_json_{placement.world_size}p{hosts}.json"
 
 
-def hostfile(placement: Placement) -> str:
-    """Open MPI's hostfile, one line per node in the rank table's order."""
-    return "".join(
-        f"{node.cluster_address} slots={len(placement.on(node))}\n" for node in placement.nodes
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """Everything that steps are made from."""
@@ -105,8 +91,16 @@ class Context:
 
     @cached_property
     def resources(self) -> Mapping[str, str]:
-        """Name and text of every file below `resources/`; made once, for all nodes."""
-        return resource_files(self.plan.placement, self.plan.rank_table)
+        """Name and text of every file below `resources/`; equal on all nodes.
+
+        Both files have the nodes in the order of the ranks.
+        """
+        placement, table = self.plan.placement, self.plan.rank_table
+        hostfile = "".join(
+            f"{node.cluster_address} slots={len(placement.on(node))}\n" for node in placement.nodes
+        )
+        named = {rank_table_name(placement): table} if table else {}
+        return {**named, "hostfile": hostfile}
 
     @cached_property
     def owner(self) -> Owner | None:
@@ -122,11 +116,18 @@ class Context:
         there = (self.facts.sshd_side(node.name).owner for node in self.cluster.nodes)
         return next((o for o in there if o and o.key == key), self.control.owner(key))
 
+    def text(self, template: str, **values: object) -> str:
+        """A template with `values` and those of the cluster filled in."""
+        of_cluster = {
+            "cluster": self.cluster.name,
+            "primary": self.cluster.primary_name,
+            "port": self.plan.port,
+            "base": str(self.plan.base),
+        }
+        return self.templates.text(template, {**of_cluster, **values})
+
     def user(self, node: Node) -> str:
         """The login name that we really have on a node, on the side where our sshd runs."""
         facts = self.facts.nodes[node.name]
         system = value_of(facts.host if node.name in self.facts.sshd_sides else facts.system)
         return system.user if system else node.ssh.user
-
-
-StepsOf = Callable[[Context, "Node"], Sequence[Step]]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError, ToolError
 from ascendboot.facts.installed import base_script
-from ascendboot.facts.query import Answer, Fact, Unanswered
+from ascendboot.facts.query import Answer, Fact, Unanswered, read_script
+from ascendboot.setup.steps import write_command
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Result
+
+if TYPE_CHECKING:
+    from ascendboot.transport.api import Command, Result
 
 SILENT_S = 60
 """A lock is released this long after the control machine was last reachable."""
@@ -47,11 +51,11 @@ def held_lock(node: str, answer: Answer[Lock]) -> Lock:
     if isinstance(answer, Unanswered):
         raise NodeError(node, answer.message)
     if holder := answer.value.holder:
-        words = (
-            f"another setup or reset holds it: {holder}; wait until it has ended, or take the lock "
-            "from it with --break-lock"
+        raise NodeError(
+            node,
+            f"could not lock the cluster: another setup or reset holds it: {holder}; wait until it "
+            "has ended, or take the lock from it with --break-lock",
         )
-        raise NodeError(node, f"could not lock the cluster: {words}")
     return answer.value
 
 
@@ -77,31 +81,24 @@ def locks(cluster: str, holder: str, *, breaks: bool = False, silent_s: int = SI
     `breaks` ends the connection or process that holds it. The lock is released after the control
     machine was unreachable for `silent_s`.
     """
-    base, what = base_script(cluster), "lock the cluster"
-    words = (holder, "break" if breaks else "", str(silent_s))
-    return Locks(
-        _lock_fact(base + script("setup-lock.sh"), words, what),
-        _lock_fact(base + script("setup-lock-container.sh"), words, f"{what} in its container"),
-        Command(
-            argv=("bash", "-c", base + _STILL_OURS, "lock", holder),
-            purpose="see whether the cluster is still locked",
-            effect=Effect.READ,
-            timeout_s=15.0,
-        ),
-    )
+    base, purpose = base_script(cluster), "lock the cluster"
 
+    def lock(name: str, purpose: str) -> Fact[Lock]:
+        words = (holder, "break" if breaks else "", str(silent_s))
+        argv = ("bash", "-c", base + script(name), "lock", *words)
+        return Fact(write_command(*argv, purpose=purpose, timeout_s=15.0), _parse)
 
-def _lock_fact(text: str, words: tuple[str, ...], purpose: str) -> Fact[Lock]:
-    command = Command(
-        argv=("bash", "-c", text, "lock", *words),
-        purpose=purpose,
-        effect=Effect.WRITE,
+    still_held = read_script(
+        base + _STILL_OURS,
+        holder,
+        purpose="see whether the cluster is still locked",
         timeout_s=15.0,
     )
-    return Fact(command, _answer)
+    in_container = lock("setup-lock-container.sh", f"{purpose} in its container")
+    return Locks(lock("setup-lock.sh", purpose), in_container, still_held)
 
 
-def _answer(result: Result) -> Lock:
+def _parse(result: Result) -> Lock:
     if not result.as_expected:
         raise ToolError(result.outcome())
     answer = result.text.strip()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ascendboot.facts.container import container_exec
 from ascendboot.facts.query import value_of
-from ascendboot.model.files import Authority, Claims, fingerprint
+from ascendboot.model.files import Claims, fingerprint
 from ascendboot.setup.ca import CertificateFile, Clocks
 from ascendboot.setup.steps import (
     Absent,
@@ -22,9 +22,9 @@ from ascendboot.setup.steps import (
     Satisfied,
     Step,
     StepState,
+    write_command,
 )
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Node
     from ascendboot.setup.context import Context
+    from ascendboot.transport.api import Command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,76 +60,99 @@ class Daemon(Step):
 
     def start(self, installed: Installed) -> Command:
         """The command that starts it, in place of one that runs; sessions go on."""
-        text = script(
-            "setup-sshd.sh",
-            b=installed.base,
-            digest=sha256(self.config.encode()).hexdigest(),
-            sshd=self.sshd,
-        )
-        return Command(
-            argv=("bash", "-c", text),
-            purpose="start the cluster's sshd",
-            effect=Effect.WRITE,
-            timeout_s=20.0,
-        )
+        digest = sha256(self.config.encode()).hexdigest()
+        text = script("setup-sshd.sh", b=installed.base, digest=digest, sshd=self.sshd)
+        return write_command("bash", "-c", text, purpose="start the cluster's sshd", timeout_s=20.0)
 
 
 HOST_CERTIFICATE = "sshd/host_key-cert.pub"
 USER_CERTIFICATE = "trust/cluster_key-cert.pub"
 _ENTER = "sshd/enter"
 """What a login runs where our sshd is on the host side: nothing but a command in the container."""
+_ADMITTED = "trust/authorized_keys"
+_KNOWN = "trust/known_hosts"
 _CLUSTER_KEY = "trust/cluster_key"
-_OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, "trust/known_hosts", "trust/ssh_config")
-"""What another kind of trust or another primary leaves behind."""
+_OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, _KNOWN, "trust/ssh_config")
+"""Files that another kind of trust or another primary leaves."""
 
 
 def sshd(context: Context, node: Node) -> Sequence[Step]:
     """Our own sshd: host key, configuration, running process."""
-    record = [] if context.control is None else [_record(context)]
-    key = KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}")
-    steps: list[Step] = [Closed(), *record, key]
+    steps: list[Step] = [Closed()]
+    if context.control is not None and context.owner is None:
+        steps.append(Later("owner", "the keys of this control folder are made"))
+    elif context.owner is not None:  # setup from another control folder is refused
+        steps.append(FileContent("owner", context.owner.text))
+    steps.append(KeyPair("sshd/host_key", f"{node.name} of {context.cluster.name}"))
     if context.cluster.serves_from_host(node):
-        steps.append(FileContent(_ENTER, _enter(context, node), 0o755))
-    config = FileContent("sshd/sshd_config", _sshd_config(context, node), 0o600)
-    return [*steps, config, _daemon(context, node)]
+        container = container_exec(node, context.facts.nodes[node.name].container)
+        enter = context.text(
+            "sshd/enter.j2",
+            node=node.name,
+            engine=container.engine if container else "docker",
+            container=node.container,
+        )
+        steps.append(FileContent(_ENTER, enter, 0o755))
+    daemon = _daemon(context, node)
+    return [*steps, FileContent("sshd/sshd_config", daemon.config, 0o600), daemon]
 
 
-def _record(context: Context) -> Step:
-    """The control folder that sets the node up: setup from another one is refused."""
-    if context.owner is None:
-        return Later("owner", "the keys of this control folder are made")
-    return FileContent("owner", context.owner.text)
+def _daemon(context: Context, node: Node) -> Daemon:
+    server = value_of(context.facts.nodes[node.name].sshd)
+    base = str(context.facts.sshd_side(node.name).base)
+    config = context.text(
+        "sshd/sshd_config.j2",
+        node=node.name,
+        address=node.cluster_address,
+        base=base,
+        certificate=HOST_CERTIFICATE if context.cluster.trust == "ca" else None,
+        enter=f"{base}/{_ENTER}" if context.cluster.serves_from_host(node) else None,
+        user=context.user(node),
+    )
+    return Daemon(sshd=server.path if server else "/usr/sbin/sshd", config=config)
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:
     """On the primary, the key that opens every node."""
-    # Beside our sshd the folder is closed already.
+    # Where our sshd runs on the same side, a step of it closes the folder.
     steps: list[Step] = [Closed()] if context.cluster.serves_from_host(node) else []
-    is_primary = node == context.cluster.primary
-    retired = context.control.known if context.control else ()
-    key = KeyPair(_CLUSTER_KEY, context.cluster.name, retired)
-    return [*steps, key] if is_primary else steps
+    if node == context.cluster.primary:
+        retired = context.control.known if context.control else ()
+        steps.append(KeyPair(_CLUSTER_KEY, context.cluster.name, retired))
+    return steps
 
 
 def admission(context: Context, node: Node) -> Sequence[Step]:
     """The cluster's sshd accepts the primary's key and, with trust `ca`, has a host certificate."""
-    path = "trust/authorized_keys"
-    if context.cluster.trust == "pinned":
-        key = context.facts.installed[context.cluster.primary_name].cluster_key
-        steps: list[Step] = [
-            FileContent(path, _authorized_keys(context, key))
-            if key is not None
-            else Later(path, "the cluster's key is made")
-        ]
-        is_left = HOST_CERTIFICATE in context.facts.sshd_side(node.name).files
-        return [*steps, Absent(HOST_CERTIFICATE)] if is_left else steps
-    authority = context.authority
-    if authority is None:
-        return [Later(path, _signing(context)) for path in (path, HOST_CERTIFICATE)]
-    return [
-        FileContent(path, _authorized_keys(context, authority.user)),
-        _host_certificate(context, authority, node),
-    ]
+    cluster, there = context.cluster, context.facts.sshd_side(node.name)
+    if cluster.trust == "pinned":
+        key = context.facts.installed[cluster.primary_name].cluster_key
+        is_left = HOST_CERTIFICATE in there.files
+        return [_admitted(context, key), *([Absent(HOST_CERTIFICATE)] if is_left else [])]
+    certificate = _certificate(
+        context,
+        HOST_CERTIFICATE,
+        node,
+        there.host_key,
+        principals=(node.cluster_address, node.name),
+        load=_daemon(context, node).start(there),
+    )
+    ca_key = context.authority.user if context.authority else None
+    return [_admitted(context, ca_key), certificate]
+
+
+def _admitted(context: Context, key: str | None) -> Step:
+    """The key of the primary, or of the CA that certifies it, is authorized."""
+    cluster, certified = context.cluster, context.cluster.trust == "ca"
+    if key is None:
+        return Later(_ADMITTED, _signing(context) if certified else "the cluster's key is made")
+    text = context.text(
+        "trust/authorized_keys.j2",
+        primary_address=cluster.primary.cluster_address,
+        principal=_principal(context) if certified else None,
+        key=key,
+    )
+    return FileContent(_ADMITTED, text)
 
 
 def trust(context: Context, node: Node) -> Sequence[Step]:
@@ -141,29 +165,76 @@ def trust(context: Context, node: Node) -> Sequence[Step]:
 
 
 def _of_primary(context: Context) -> list[Step]:
-    certified = context.cluster.trust == "ca"
-    steps = (_certified if certified else _pinned)(context)
-    return [*steps, FileContent("trust/ssh_config", _ssh_config(context))]
+    """The primary knows every host, by its CA or by its key, and how to log in there."""
+    cluster, facts, authority = context.cluster, context.facts, context.authority
+    primary, certified = cluster.primary, cluster.trust == "ca"
+    steps: list[Step] = []
+    hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in cluster.nodes]
+    if certified:
+        certificate = _certificate(
+            context,
+            USER_CERTIFICATE,
+            primary,
+            facts.installed[primary.name].cluster_key,
+            principals=(_principal(context),),
+            options=(f"source-address {ipaddress.ip_network(primary.cluster_address)}",),
+        )
+        steps.append(certificate)
+    if certified and authority is None:
+        steps.append(Later(_KNOWN, _signing(context)))
+    elif not certified and any(key is None for _, key in hosts):
+        steps.append(Later(_KNOWN, "the host keys are made"))
+    else:
+        known = context.text(
+            "trust/known_hosts.j2",
+            authority=authority.host if certified and authority else None,
+            hosts=() if certified else hosts,
+        )
+        steps.append(FileContent(_KNOWN, known))
+    users = {n.cluster_address: context.user(n) for n in cluster.nodes}
+    user = users[primary.cluster_address]
+    config = context.text(
+        "trust/ssh_config.j2",
+        certificate=USER_CERTIFICATE if certified else None,
+        user=user,
+        other_users=[(address, other) for address, other in users.items() if other != user],
+    )
+    return [*steps, FileContent("trust/ssh_config", config)]
 
 
-def _certified(context: Context) -> list[Step]:
-    """Trust `ca`: the primary trusts every host with a certificate of the cluster's CA."""
-    authority, path = context.authority, "trust/known_hosts"
+def _certificate(
+    context: Context,
+    name: str,
+    node: Node,
+    key: str | None,
+    *,
+    principals: tuple[str, ...],
+    options: tuple[str, ...] = (),
+    load: Command | None = None,
+) -> Step:
+    """The certificate of a node's host key, or of the cluster's key on the primary."""
+    authority, is_host = context.authority, name == HOST_CERTIFICATE
     if authority is None:
-        return [Later(each, _signing(context)) for each in (USER_CERTIFICATE, path)]
-    known = {"authority": authority.host, "hosts": (), "port": context.plan.port}
-    text = context.templates.text("trust/known_hosts.j2", known)
-    return [_user_certificate(context, authority), FileContent(path, text)]
-
-
-def _pinned(context: Context) -> list[Step]:
-    """Trust `pinned`: the primary knows every host key."""
-    facts, path = context.facts, "trust/known_hosts"
-    hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in context.cluster.nodes]
-    if any(key is None for _, key in hosts):
-        return [Later(path, "the host keys are made")]
-    known = {"authority": None, "hosts": hosts, "port": context.plan.port}
-    return [FileContent(path, context.templates.text("trust/known_hosts.j2", known))]
+        return Later(name, _signing(context))
+    if key is None:
+        return Later(name, "the host keys are made" if is_host else "the cluster's key is made")
+    claims = Claims(
+        kind="host" if is_host else "user",
+        key=fingerprint(key),
+        ca=fingerprint(authority.host if is_host else authority.user),
+        key_id=f"{node.name} of {context.cluster.name}",
+        principals=principals,
+        options=options,
+    )
+    clocks = {each: value_of(facts.clock) for each, facts in context.facts.nodes.items()}
+    times = [(context.now + (c.offset_s if c else 0.0), each) for each, c in clocks.items()]
+    return CertificateFile(
+        name=name,
+        claims=claims,
+        clocks=Clocks(now=context.now, earliest=min(times), latest=max(times)),
+        sign=partial(authority.sign, claims, key) if authority.sign else None,
+        load=load,
+    )
 
 
 def _signing(context: Context) -> str:
@@ -174,117 +245,5 @@ def _signing(context: Context) -> str:
     return "the cluster's CA is made"
 
 
-def _host_certificate(context: Context, authority: Authority, node: Node) -> Step:
-    installed = context.facts.sshd_side(node.name)
-    if installed.host_key is None:
-        return Later(HOST_CERTIFICATE, "the host keys are made")
-    claims = Claims(
-        kind="host",
-        key=fingerprint(installed.host_key),
-        ca=fingerprint(authority.host),
-        key_id=f"{node.name} of {context.cluster.name}",
-        principals=(node.cluster_address, node.name),
-    )
-    return CertificateFile(
-        name=HOST_CERTIFICATE,
-        claims=claims,
-        clocks=_clocks(context),
-        sign=partial(authority.sign, claims, installed.host_key) if authority.sign else None,
-        load=_daemon(context, node).start(installed),
-    )
-
-
-def _user_certificate(context: Context, authority: Authority) -> Step:
-    cluster = context.cluster
-    key = context.facts.installed[cluster.primary_name].cluster_key
-    if key is None:
-        return Later(USER_CERTIFICATE, "the cluster's key is made")
-    source = ipaddress.ip_network(cluster.primary.cluster_address)
-    claims = Claims(
-        kind="user",
-        key=fingerprint(key),
-        ca=fingerprint(authority.user),
-        key_id=f"{cluster.primary_name} of {cluster.name}",
-        principals=(_principal(context),),
-        options=(f"source-address {source}",),
-    )
-    return CertificateFile(
-        name=USER_CERTIFICATE,
-        claims=claims,
-        clocks=_clocks(context),
-        sign=partial(authority.sign, claims, key) if authority.sign else None,
-    )
-
-
-def _clocks(context: Context) -> Clocks:
-    clocks = {name: value_of(facts.clock) for name, facts in context.facts.nodes.items()}
-    times = [(context.now + (c.offset_s if c else 0.0), name) for name, c in clocks.items()]
-    return Clocks(now=context.now, earliest=min(times), latest=max(times))
-
-
 def _principal(context: Context) -> str:
     return f"mpi-{context.cluster.name}"
-
-
-def _daemon(context: Context, node: Node) -> Daemon:
-    server = value_of(context.facts.nodes[node.name].sshd)
-    path = server.path if server else "/usr/sbin/sshd"
-    return Daemon(sshd=path, config=_sshd_config(context, node))
-
-
-def _authorized_keys(context: Context, key: str) -> str:
-    return context.templates.text(
-        "trust/authorized_keys.j2",
-        {
-            "cluster": context.cluster.name,
-            "primary_address": context.cluster.primary.cluster_address,
-            "principal": _principal(context) if context.cluster.trust == "ca" else None,
-            "key": key,
-        },
-    )
-
-
-def _enter(context: Context, node: Node) -> str:
-    way = container_exec(node, context.facts.nodes[node.name].container)
-    values = {
-        "node": node.name,
-        "engine": way.engine if way else "docker",
-        "container": node.container,
-    }
-    return context.templates.text("sshd/enter.j2", values)
-
-
-def _sshd_config(context: Context, node: Node) -> str:
-    base = context.facts.sshd_side(node.name).base
-    return context.templates.text(
-        "sshd/sshd_config.j2",
-        {
-            "node": node.name,
-            "cluster": context.cluster.name,
-            "primary": context.cluster.primary_name,
-            "port": context.plan.port,
-            "address": node.cluster_address,
-            "base": str(base),
-            "certificate": HOST_CERTIFICATE if context.cluster.trust == "ca" else None,
-            "enter": str(base / _ENTER) if context.cluster.serves_from_host(node) else None,
-            "user": context.user(node),
-        },
-    )
-
-
-def _ssh_config(context: Context) -> str:
-    cluster = context.cluster
-    own_user = context.user(cluster.primary)
-    users = [(n.cluster_address, context.user(n)) for n in cluster.nodes]
-    return context.templates.text(
-        "trust/ssh_config.j2",
-        {
-            "cluster": cluster.name,
-            "primary": cluster.primary_name,
-            "port": context.plan.port,
-            "base": str(context.plan.base),
-            "certificate": USER_CERTIFICATE if cluster.trust == "ca" else None,
-            "user": own_user,
-            "other_users": [(address, user) for address, user in users if user != own_user],
-        },
-    )

@@ -23,7 +23,7 @@ from ascendboot.setup.results import Progress, failed, found
 from ascendboot.templates import script
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ascendboot.model.cluster import Cluster, Node
     from ascendboot.setup.context import Context
@@ -131,22 +131,8 @@ def verification_command(expected: Expectation) -> Command:
 
 
 def mpirun_shell(mpirun: str) -> str:
-    """Bash that sets what mpirun 4.1 puts before its daemon and behind it when it starts it by ssh.
-
-    As in its orte/mca/plm/rsh/plm_rsh_module.c: `mpirun_before` and `mpirun_after`.
-    """
-    prefix = PurePosixPath(mpirun).parent.parent
-    lib = prefix / "lib"
-    posix = f"PATH={prefix}/bin:$PATH ; export PATH ; "
-    csh = f"set path = ( {prefix}/bin $path ) ; "
-    for name, have in (
-        ("LD_LIBRARY_PATH", "OMPI_have_llp"),
-        ("DYLD_LIBRARY_PATH", "OMPI_have_dllp"),
-    ):
-        posix += f"{name}={lib}:${{{name}:-}} ; export {name} ; "
-        csh += f"if ( $?{name} == 1 ) set {have} ; if ( $?{name} == 0 ) setenv {name} {lib} ; "
-        csh += f"if ( $?{have} == 1 ) setenv {name} {lib}:${name} ; "
-    return script("setup-login-shell.sh", posix=posix, csh=csh)
+    """Bash that sets what mpirun puts around the command of its daemon on another node."""
+    return script("setup-login-shell.sh", prefix=PurePosixPath(mpirun).parent.parent)
 
 
 @dataclass(frozen=True)
@@ -339,29 +325,26 @@ def run_verification(
     Raises:
         Stopped: the operator interrupted.
     """
+
+    def work(node: Node) -> _Verified:
+        logs_in = expected if node.name == progress.cluster.primary_name else None
+        return _verify(logs_in, probes.get(node.name, NodeProbes()), node, sides[node.name])
+
     progress.begin(VERIFY)
-    primary = progress.cluster.primary_name
-    parts = progress.for_each(
-        sides,
-        lambda node: _verify(
-            expected if node.name == primary else None,
-            probes.get(node.name, NodeProbes()),
-            node,
-            sides[node.name],
-        ),
-    )
-    first = parts.get(primary)
-    if expected is not None and first is not None:
-        logins = _login_results(progress, expected, first, sides)
+    parts = progress.for_each(sides, work)
+    primary = parts.get(progress.cluster.primary_name)
+    if expected is not None and primary is not None:
+        logins = _login_results(progress, expected, primary, sides)
         if logins:
             progress.end(VERIFY, logins)
     network = [failed("network", "attempts", p) for p in parts.values() if isinstance(p, NodeError)]
-    done = {
-        name: part.probes
-        for name, part in parts.items()
-        if isinstance(part, _Verified) and part.probes is not None
-    }
-    texts = {name: _probes_text(results) for name, results in done.items()}
+    done, texts = dict[str, ProbeResults](), dict[str, str]()
+    for name, part in parts.items():
+        if isinstance(part, _Verified) and part.probes is not None:
+            pings, tcp = len(part.probes.pings), len(part.probes.tcp)
+            words = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
+            words += [f"{tcp} TCP connection{'s' * (tcp != 1)}"] if tcp else []
+            done[name], texts[name] = part.probes, f"reaches the other nodes: {' and '.join(words)}"
     network += found("network", "attempts", texts, probe_findings(probes, done))
     if network:
         progress.end(NETWORK, network)
@@ -407,7 +390,6 @@ def _login_results(
     """The results of the logins, node by node; evidence is read only where one broke off."""
     if isinstance(part, NodeError):
         return [failed("prove", "login", part)]
-    cluster = expected.cluster
     log = shlex.quote(str(expected.base / "sshd/sshd.log"))
     purpose = "read the log of the cluster's sshd"
     query = read_script(_EVIDENCE.format(log=log), purpose=purpose, timeout_s=30.0)
@@ -415,33 +397,22 @@ def _login_results(
     def gather(node: Node) -> Evidence:
         both = sides[node.name]
         evidence = read_evidence(both.work.run(query))
-        if cluster.serves_from_host(node) and not both.is_one:
+        if expected.cluster.serves_from_host(node) and not both.is_one:
             return replace(evidence, log=read_evidence(both.host.run(query)).log)
         return evidence
 
     broken = {name for name, login in part.logins.items() if login.broke_off}
-    asked = ({*broken, cluster.primary_name} & sides.keys()) if broken else set()
-    evidence = progress.for_each(asked, gather)
-    results = []
-    for node in cluster.nodes:
-        if node.name in part.logins:
-            problems = login_problems(expected, node, part.logins[node.name], evidence)
-            results += _login_result(node.name, problems, part.duration_s)
+    asked = ({*broken, expected.cluster.primary_name} & sides.keys()) if broken else set()
+    evidence, results = progress.for_each(asked, gather), []
+    for node in expected.cluster.nodes:
+        if node.name not in part.logins:
+            continue
+        problems = login_problems(expected, node, part.logins[node.name], evidence)
+        outcome, texts = Outcome.FAILED, [f"{node.name}: {problem}" for problem in problems]
+        if not problems:
+            outcome, texts = Outcome.OK, ["the primary logs in and finds all as installed"]
+        results += [
+            StepResult(node.name, "prove", "login", outcome, text, part.duration_s)
+            for text in texts
+        ]
     return results
-
-
-def _login_result(node: str, problems: Sequence[str], took: float) -> list[StepResult]:
-    if not problems:
-        well = "the primary logs in and finds all as installed"
-        return [StepResult(node, "prove", "login", Outcome.OK, well, took)]
-    return [
-        StepResult(node, "prove", "login", Outcome.FAILED, f"{node}: {problem}", took)
-        for problem in problems
-    ]
-
-
-def _probes_text(results: ProbeResults) -> str:
-    pings, tcp = len(results.pings), len(results.tcp)
-    parts = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
-    parts += [f"{tcp} TCP connection{'s' * (tcp != 1)}"] if tcp else []
-    return f"reaches the other nodes: {' and '.join(parts)}"
