@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import itertools
 import logging
 import sys
 import threading
@@ -11,6 +10,7 @@ from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.containers import obstacles
@@ -25,7 +25,7 @@ from ascendboot.model.secrets import masked, masked_json
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.sync import CodeSender, read_source
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
-from ascendboot.transport.hostkeys import Accepted, HostKeys
+from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.login_session import TOLD_AFTER_S, Waits
 from ascendboot.transport.pool import connect_all, for_each
 from ascendboot.transport.ssh import SshOpener
@@ -36,19 +36,9 @@ if TYPE_CHECKING:
     from ascendboot.state import Run, State
     from ascendboot.transport.api import HostSide, Result, Transport
 
-
-def container_of(node: Node, host: HostSide) -> ContainerExec:
-    """Return how to enter the container of a node.
-
-    Raises:
-        NodeError: the container cannot be entered.
-    """
-    answer = query(host, dict(container_query(node)))["container"]
-    entry = container_exec(node, answer)
-    if entry is None:
-        found = next(iter(obstacles(node, answer)))
-        raise CommandError(node.name, f"{found.text}; {found.remedy}")
-    return entry
+    Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
+    """Host sides by node, and the errors of nodes that could not be reached."""
+    Sides = tuple[Mapping[str, Transport], Mapping[str, NodeError]]
 
 
 def code_sender(
@@ -70,7 +60,6 @@ def code_sender(
 
 
 _LOG = logging.getLogger(__name__)
-
 _MOST_KEPT = 1 << 16
 
 
@@ -92,7 +81,7 @@ class Session:
     problem: str = ""
     """Why the run's folder is incomplete."""
     _numbers: dict[str, Iterator[int]] = field(
-        default_factory=lambda: defaultdict(lambda: itertools.count(1))
+        default_factory=lambda: defaultdict(lambda: count(1))
     )
 
     @classmethod
@@ -112,7 +101,7 @@ class Session:
         session = cls(cluster, state, run, forks, host_keys)
         handler = _log_to(run)
         over = threading.Event()
-        arguments = (session.waits, screen, over)
+        arguments = (session.waits, screen or _stderr_screen(), over)
         threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
         try:
             yield session
@@ -121,15 +110,15 @@ class Session:
             raise
         finally:
             over.set()
-            _close(session.hosts, cluster.nodes, forks=forks)
+            # In parallel, because closing a lost connection takes long.
+            opened = [node for node in cluster.nodes if node.name in session.hosts]
+            for_each(opened, lambda node: session.hosts[node.name].close(), forks=forks)
             logging.getLogger("ascendboot").removeHandler(handler)
             with suppress(OSError):
                 handler.close()
 
-    def connect_hosts(
-        self, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
-        """Connect to all host sides at once; the second mapping has nodes not reached."""
+    def connect_hosts(self, nodes: Sequence[Node]) -> Hosts:
+        """Connect to all host sides at once."""
 
         def opened(node: Node) -> HostSide:
             transport = self._opener(node)
@@ -148,22 +137,19 @@ class Session:
             return hosts
         return {name: Guarded(host, fence.allow) for name, host in hosts.items()}
 
-    def connect_hosts_to_look(
-        self, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
+    def connect_hosts_to_look(self, nodes: Sequence[Node]) -> Hosts:
         """Connect as `connect_hosts`, read-only."""
         hosts, errors = self.connect_hosts(nodes)
         return {name: ReadOnly(host) for name, host in hosts.items()}, errors
 
-    def connect(
-        self, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+    def connect(self, nodes: Sequence[Node]) -> Sides:
         """Connect to the workload sides of all nodes at once, as recorded by the last setup.
 
         Without a record, the host side is queried.
         """
         hosts, errors = self.connect_hosts(nodes)
-        engines = _engines(self.state, self.cluster)
+        record = self._record
+        engines = {n: node.engine for n, node in record.nodes.items()} if record else {}
         found = for_each(
             [node for node in nodes if node.name in hosts],
             lambda node: work_side(node, hosts[node.name], engines.get(node.name, "")),
@@ -174,9 +160,7 @@ class Session:
         self.transports.update(sides)
         return sides, {**errors, **lost}
 
-    def connect_to_look(
-        self, nodes: Sequence[Node]
-    ) -> tuple[Mapping[str, Transport], Mapping[str, NodeError]]:
+    def connect_to_look(self, nodes: Sequence[Node]) -> Sides:
         """Connect as `connect`, read-only."""
         transports, errors = self.connect(nodes)
         return {name: ReadOnly(transport) for name, transport in transports.items()}, errors
@@ -206,15 +190,19 @@ class Session:
         return sides[name]
 
     @property
-    def former(self) -> Mapping[str, Node]:
-        """Nodes that had another container at the last setup, as recorded then."""
-        applied = _applied(self.state, self.cluster)
-        return applied.in_former_containers(self.cluster) if applied else {}
+    def _record(self) -> SetupRecord | None:
+        """The record of the last setup; None if it is missing or of another version."""
+        try:
+            document = self.state.applied(self.cluster.name)
+            return SetupRecord.from_json(document) if document is not None else None
+        except AscendbootError:
+            return None  # then the nodes are queried
 
     @property
-    def accepted(self) -> tuple[Accepted, ...]:
-        """New host keys that were accepted."""
-        return self.host_keys.accepted
+    def former(self) -> Mapping[str, Node]:
+        """Nodes that had another container at the last setup, as recorded then."""
+        record = self._record
+        return record.in_former_containers(self.cluster) if record else {}
 
     def keep(self, result: Result) -> None:
         """Keep a command and its result in the run's folder; a failure is kept in `problem`.
@@ -237,21 +225,18 @@ class Session:
                 _LOG.warning("%s", self.problem)
 
 
-def _report_waits(waits: Waits, screen: Screen | None, over: threading.Event) -> None:
+def _report_waits(waits: Waits, screen: Screen, over: threading.Event) -> None:
     """Print which nodes make no progress, and the purpose of their commands."""
     while not over.wait(1.0):
-        if late := waits.late():
-            screen = screen or _new_screen()
-            for purpose, nodes in late.items():
-                screen.say(
-                    f"{fold(nodes)}: still waiting to {purpose}: no progress for "
-                    f"{TOLD_AFTER_S:g} s; every wait has a timeout; Ctrl-C interrupts it now",
-                    "yellow",
-                )
+        for purpose, nodes in waits.late().items():
+            screen.say(
+                f"{fold(nodes)}: still waiting to {purpose}: no progress for {TOLD_AFTER_S:g} s; "
+                "every wait has a timeout; Ctrl-C interrupts it now",
+                "yellow",
+            )
 
 
-def _new_screen() -> Screen:
-    """Return a screen on standard error."""
+def _stderr_screen() -> Screen:
     return Screen(json_mode=True)
 
 
@@ -268,7 +253,7 @@ def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
         return state.new_run(verb, hidden=hidden)
     except OSError as error:
         run = state.new_run_elsewhere(verb, hidden=hidden)
-        _new_screen().say(
+        _stderr_screen().say(
             f"{state.runs}: could not be written: {error.strerror or error}; the "
             f"answers of the nodes are kept in {run.folder}",
             "yellow",
@@ -286,28 +271,12 @@ def work_side(node: Node, host: HostSide, engine: str = "") -> Transport:
         return host
     if engine:
         return host.inside(ContainerExec(engine, node.container))
-    return host.inside(container_of(node, host))
-
-
-def _engines(state: State, cluster: Cluster) -> dict[str, str]:
-    """Return the container engine of each node, as recorded by the last setup."""
-    applied = _applied(state, cluster)
-    return {name: node.engine for name, node in applied.nodes.items()} if applied else {}
-
-
-def _applied(state: State, cluster: Cluster) -> SetupRecord | None:
-    """Return the record of the last setup; None if it is missing or of another version."""
-    try:
-        document = state.applied(cluster.name)
-        return SetupRecord.from_json(document) if document is not None else None
-    except AscendbootError:
-        return None  # then the nodes are queried
-
-
-def _close(transports: Mapping[str, HostSide], nodes: Sequence[Node], *, forks: int) -> None:
-    """Close all connections in parallel, because a lost one takes long."""
-    opened = [node for node in nodes if node.name in transports]
-    for_each(opened, lambda node: transports[node.name].close(), forks=forks)
+    answer = query(host, dict(container_query(node)))["container"]
+    entry = container_exec(node, answer)
+    if entry is None:
+        found = next(iter(obstacles(node, answer)))
+        raise CommandError(node.name, f"{found.text}; {found.remedy}")
+    return host.inside(entry)
 
 
 class _RunLog(logging.FileHandler):

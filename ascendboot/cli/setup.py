@@ -134,7 +134,7 @@ def walk_setup(
             pass
         finally:
             screen.rest()
-            for accepted in session.accepted:
+            for accepted in session.host_keys.accepted:
                 screen.say(f"{accepted.node}: accepted the new host key {accepted.fingerprint}")
         return survey.progress.report(run.run_id)
 

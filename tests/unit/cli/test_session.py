@@ -116,7 +116,7 @@ class SlowToClose(FakeTransport):
 
 def test_all_connections_end_at_once(tmp_path: Path) -> None:
     state, all_close = State(tmp_path), threading.Barrier(2)
+    hosts = {node.name: SlowToClose(node.name, all_close) for node in CLUSTER.nodes}
     with Session.opened(CLUSTER, state, state.new_run("x"), accept_new=False, forks=2) as session:
-        for node in CLUSTER.nodes:
-            session.transports[node.name] = SlowToClose(node.name, all_close)
-    assert (all_close.broken, all_close.n_waiting) == (False, 0)
+        session.hosts.update(hosts)
+    assert [host.is_closed for host in hosts.values()] == [True, True]
