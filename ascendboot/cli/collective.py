@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.collective.run import Preflight, meet
-from ascendboot.checks.finding import Finding
+from ascendboot.checks.finding import error as error_of
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, work_side
-from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, UnreachableError
+from ascendboot.errors import (
+    AscendbootError,
+    InterruptedRunError,
+    LaunchError,
+    NodeError,
+    UnreachableError,
+)
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, LaunchPlan, preflight_id, record_of
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.readiness.ready import check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
-from ascendboot.state import write_text
+from ascendboot.state import Run
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
@@ -77,7 +82,8 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
     except AscendbootError as error:
         screen.rest()
         words = _lost(session, error) if isinstance(error, UnreachableError) else str(error)
-        return found(PHASE, "allreduce", {}, [_not_run(names, words)]), False
+        reason = error_of("preflight-not-run", names, f"the preflight could not be run: {words}")
+        return found(PHASE, "allreduce", {}, [reason]), False
     screen.rest()
     if ended.is_interrupted:
         return [], True
@@ -86,16 +92,17 @@ def check_collective(session: Session, screen: Screen) -> tuple[list[StepResult]
 
 
 def _meet(
-    session: Session,
-    request: LaunchRequest,
-    transports: Mapping[str, Transport],
-    screen: Screen,
+    session: Session, request: LaunchRequest, transports: Mapping[str, Transport], screen: Screen
 ) -> Preflight:
     interrupts, folder = Interrupts(), session.run.folder / PREFLIGHT
 
     @contextmanager
     def known(plan: LaunchPlan) -> Iterator[None]:
-        _keep_record(folder, plan)
+        """Record the preflight, so that `status` and `stop` find it if this process is killed."""
+        record = record_of(
+            plan, started=now().isoformat(timespec="milliseconds"), clocks=NodeClocks()
+        )
+        Run(plan.job_id, folder).write_json(PLAN_FILE, record)
         with folder_held(folder):
             yield
         (folder / PLAN_FILE).unlink()
@@ -109,26 +116,9 @@ def _meet(
             known=known,
             forks=session.forks,
         )
-    document = {**ended.report.to_json(), "findings": [_finding_json(f) for f in ended.findings]}
+    document = {**ended.report.to_json(), "findings": [asdict(f) for f in ended.findings]}
     session.run.write_json("preflight.json", document)
     return ended
-
-
-def _keep_record(folder: Path, plan: LaunchPlan) -> None:
-    """Record the preflight, so that `status` and `stop` find it if this process is killed."""
-    started = now().isoformat(timespec="milliseconds")
-    record = record_of(plan, started=started, clocks=NodeClocks())
-    write_text(folder / PLAN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-
-
-def _finding_json(finding: Finding) -> dict[str, object]:
-    return {
-        "id": finding.id,
-        "level": finding.level,
-        "nodes": list(finding.nodes),
-        "text": finding.text,
-        "remedy": finding.remedy,
-    }
 
 
 def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchRequest:
@@ -144,9 +134,8 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
     applied = SetupRecord.from_json(document)
     if (outdated := applied.why_outdated(cluster)) is not None:
         raise LaunchError(f"{outdated}; run setup again")
-    with resources.as_file(
-        resources.files("ascendboot.checks.collective").joinpath("rank.py")
-    ) as file:
+    script = resources.files("ascendboot.checks.collective").joinpath("rank.py")
+    with resources.as_file(script) as file:
         ready = check_readiness(
             cluster,
             applied,
@@ -174,28 +163,17 @@ def _sides(session: Session) -> dict[str, Transport]:
     lost = [node.name for node in cluster.nodes if node.name not in session.hosts]
     if lost:
         raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
-    found_ = for_each(
+    sides = for_each(
         cluster.nodes,
         lambda node: work_side(node, session.hosts[node.name]),
         forks=session.forks,
     )
-    sides: dict[str, Transport] = {}
-    for name, side in found_.items():
-        if isinstance(side, AscendbootError):
+    for side in sides.values():
+        if isinstance(side, NodeError):
             raise side
-        sides[name] = side
-    return sides
+    return {name: side for name, side in sides.items() if not isinstance(side, NodeError)}
 
 
 def _lost(session: Session, error: UnreachableError) -> str:
     words = f"stop --job {preflight_id(session.run.run_id)} ends them at once"
     return f"{error.node}: lost in the preflight; its ranks end within minutes; {words}"
-
-
-def _not_run(names: tuple[str, ...], words: str) -> Finding:
-    return Finding(
-        id="preflight-not-run",
-        level="error",
-        nodes=names,
-        text=f"the preflight could not be run: {words}",
-    )

@@ -7,14 +7,12 @@ import os
 import signal
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from invoke.exceptions import Exit
 
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UsageError
-from ascendboot.inventory.yaml import locate
 from ascendboot.model.names import parse_span
 
 if TYPE_CHECKING:
@@ -118,22 +116,7 @@ _LONGEST_S = 86400.0
 _MOST_DIGITS = 18
 """Python refuses to convert numbers with thousands of digits."""
 
-INVENTORY_HELP = (
-    "The inventory: a path, or a name under inventories/. Default: $ASCENDBOOT_INVENTORY,"
-    " otherwise the cluster that you set up last"
-)
 JSON_HELP = "Print the report as JSON on standard output, progress on standard error"
-FORKS = "32"
-"""A string: with an `int`, Invoke would refuse other values with a traceback."""
-FORKS_HELP = f"Number of nodes to work on in parallel. Default: {FORKS}"
-
-
-def control_machine_problem(error: OSError) -> str:
-    """Describe an error of the control machine: `FILE: could not …`."""
-    where = error.filename or "this machine"
-    return (
-        f"{where}: could not be used: {error.strerror or error}; make room or access, then repeat"
-    )
 
 
 def whole_number(flag: str, text: str, *, at_least: int) -> int:
@@ -147,15 +130,6 @@ def whole_number(flag: str, text: str, *, at_least: int) -> int:
         shown = text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}…"
         raise UsageError(f'{flag}: "{shown}" is not a whole number of at least {at_least}')
     return int(text)
-
-
-def forks_of(forks: str) -> int:
-    """Return the value of `--forks`.
-
-    Raises:
-        UsageError: it is not a number of at least 1.
-    """
-    return whole_number("--forks", forks, at_least=1)
 
 
 def seconds(flag: str, text: str) -> float:
@@ -183,11 +157,6 @@ def duration(flag: str, text: str) -> float:
         return parse_span(text)
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from error
-
-
-def chosen_inventory(inventory: str | None) -> Path:
-    """Find the inventory file of a verb."""
-    return locate(inventory, cwd=Path.cwd(), environ=os.environ)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
 
 from ascendboot.checks.all import cluster_findings
 from ascendboot.checks.rank_table import level_places, member, products
-from ascendboot.cli.common import FORKS, among, end
-from ascendboot.cli.verbs import Call, cluster_verb, verb
+from ascendboot.cli.common import among, end
+from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import (
     AscendbootError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,16 +23,11 @@ from ascendboot.setup.reset import Reset
 from ascendboot.setup.results import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ascendboot.console.screen import Screen
     from ascendboot.model.cluster import Cluster, Node
-
-_OR_FORGET = (
-    "{node}: nothing was changed; if the server is gone for good: reset --node {node} --forget, "
-    "which makes the other nodes distrust it"
-)
 
 
 @cluster_verb(
@@ -71,12 +66,11 @@ def reset(
     Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong usage, 4 a node is
     unreachable, 130 interrupted.
     """
-    path, cluster = call.path, call.cluster()
-    state, screen = call.state, call.screen
+    path, cluster, state, screen = call.path, call.cluster(), call.state, call.screen
     left = left_nodes(state, cluster)
     target = _target(cluster, left, node, forget=forget)
     run = state.new_run("reset", hidden=cluster.secrets)
-    ask = _Ask(screen, yes=yes, is_possible=not call.json)
+    agreed = partial(_agreed, screen, yes=yes, can_ask=not call.json)
     report = Report(run_id=run.run_id, cluster=cluster.name, results=())
     opened = partial(
         Session.opened, state=state, run=run, accept_new=False, forks=call.forks, screen=screen
@@ -87,14 +81,19 @@ def reset(
         # A jump host may be another removed node.
         everyone = replace(target, nodes=(*cluster.nodes, *left))
         with guard, opened(everyone) as session:
-            report = _take_back(session, target, here, ask, planning=plan, break_lock=break_lock)
+            report = _take_back(
+                session, target, here, screen, agreed, plan=plan, break_lock=break_lock
+            )
     elif not plan:
-        ask.agreed(f"Forget {node} without removing its files, and replace the keys?", ())
+        agreed(f"Forget {node} without removing its files, and replace the keys?", ())
     if node in {each.name for each in left} and _is_well(report) and not plan:
         with opened(load(path)) as session:
             report = _distrust(session, screen, path, node, report, break_lock=break_lock)
     if report.count(Outcome.UNREACHABLE) and target.primary in left:
-        screen.error(_OR_FORGET.format(node=node))
+        screen.error(
+            f"{node}: nothing was changed; if the server is gone for good: reset --node {node} "
+            "--forget, which makes the other nodes distrust it"
+        )
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
     end(screen, report.exit_code, report.to_json() if call.json else None)
@@ -102,26 +101,6 @@ def reset(
 
 def _is_well(report: Report) -> bool:
     return report.exit_code == 0 and not report.interrupted
-
-
-def _distrust(
-    session: Session, screen: Screen, path: Path, left: str, report: Report, *, break_lock: bool
-) -> Report:
-    """Replace the keys of the remaining nodes, then forget the removed node."""
-    rekeyed = walk_setup(
-        session,
-        screen,
-        planning=False,
-        inventory=path,
-        break_lock=break_lock,
-        rekeys=True,
-    )
-    report = replace(rekeyed, results=(*report.results, *rekeyed.results))
-    if _is_well(report):
-        state, cluster = session.state, session.cluster.name
-        known = state.nodes(cluster)
-        state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
-    return report
 
 
 def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:
@@ -152,12 +131,13 @@ def _take_back(
     session: Session,
     target: Cluster,
     here: Sequence[Path],
-    ask: _Ask,
+    screen: Screen,
+    agreed: Callable[[str, Sequence[str]], None],
     *,
-    planning: bool,
+    plan: bool,
     break_lock: bool,
 ) -> Report:
-    screen = ask.screen
+    """Find what setup left, and show it or remove it."""
     interrupted = threading.Event()
     promise = "waiting for running commands; press Ctrl-C again to abort"
     with on_interrupt(interrupted.set, screen, promise):
@@ -168,41 +148,49 @@ def _take_back(
             former=session.former,
         )
         if walk.look(session.connect_hosts_to_look):
-            if planning:
+            if plan:
                 walk.plan()
             elif not walk.has_work:
                 walk.report_nothing()
             else:
                 lines = [f"  {result.node}  {result.detail}" for result in walk.planned()]
-                ask.agreed(f"Take back the setup of {walk.cluster.name}?", lines)
+                agreed(f"Take back the setup of {walk.cluster.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """Asks before anything is changed."""
+def _distrust(
+    session: Session, screen: Screen, path: Path, left: str, report: Report, *, break_lock: bool
+) -> Report:
+    """Replace the keys of the remaining nodes, then forget the removed node."""
+    rekeyed = walk_setup(
+        session, screen, planning=False, inventory=path, break_lock=break_lock, rekeys=True
+    )
+    report = replace(rekeyed, results=(*report.results, *rekeyed.results))
+    if _is_well(report):
+        state, cluster = session.state, session.cluster.name
+        known = state.nodes(cluster)
+        state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})
+    return report
 
-    screen: Screen
-    yes: bool
-    is_possible: bool
 
-    def agreed(self, question: str, lines: Sequence[str]) -> None:
-        """Show the lines and ask, unless --yes is set.
+def _agreed(
+    screen: Screen, question: str, lines: Sequence[str], *, yes: bool, can_ask: bool
+) -> None:
+    """Show the lines and ask, unless --yes is set.
 
-        Raises:
-            UsageError: there is no terminal to ask on.
-            Exit: the answer is no.
-        """
-        if self.yes:
-            return
-        if not (self.is_possible and sys.stdin.isatty()):
-            seen = "there is no terminal" if self.is_possible else "--json was said"
-            raise UsageError(
-                f"reset: could not ask whether to take back the setup: {seen}; see --plan, and "
-                "say --yes"
-            )
-        for line in lines:
-            self.screen.say(line)
-        if not self.screen.agrees(question):
-            raise Exit("nothing was changed", code=1)
+    Raises:
+        UsageError: there is no terminal to ask on.
+        Exit: the answer is no.
+    """
+    if yes:
+        return
+    if not (can_ask and sys.stdin.isatty()):
+        seen = "there is no terminal" if can_ask else "--json is set"
+        raise UsageError(
+            f"reset: could not ask whether to take back the setup: {seen}; see --plan, or use --yes"
+        )
+    for line in lines:
+        screen.say(line)
+    if not screen.agrees(question):
+        raise Exit("nothing was changed", code=1)

@@ -152,12 +152,16 @@ def train(
         detach=detach,
         json=call.json,
     )
+    _run_order(call, order)
+
+
+def _run_order(call: Call, order: Order) -> None:
     allow_open_files()
     cluster = call.cluster(with_own_table=True)
     record = _record(cluster, call.state, order)
     screen = Screen(json_mode=True)  # standard output is for the lines of the ranks
-    with call.session("train", cluster, reads=plan, screen=screen) as session:
-        connect = session.connect_to_look if plan else session.connect
+    with call.session("train", cluster, reads=order.plan, screen=screen) as session:
+        connect = session.connect_to_look if order.plan else session.connect
         transports, errors = connect(cluster.nodes)
         if errors:
             raise refused(*map(str, errors.values()))

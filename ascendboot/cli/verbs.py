@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from invoke.exceptions import Exit
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from ascendboot.cli.common import (
-    FORKS,
-    FORKS_HELP,
-    INVENTORY_HELP,
-    JSON_HELP,
-    chosen_inventory,
-    control_machine_problem,
-    ctrl_c_raised,
-    exit_with,
-    forks_of,
-)
+from ascendboot.cli.common import JSON_HELP, ctrl_c_raised, exit_with, whole_number
 from ascendboot.cli.session import Session, read_only_run
 from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, OutputError
 from ascendboot.inventory.load import load
+from ascendboot.inventory.yaml import locate
 from ascendboot.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from ascendboot.model.cluster import Cluster
 
@@ -50,7 +42,14 @@ SHORT: Final[Mapping[str, str]] = {
 """Flags with a short form. By default Invoke gives one to every flag, from the letters that are
 free: `-j` would be `--json` for one verb and `--job` for the next."""
 
-_HELP: Final = {"inventory": INVENTORY_HELP, "forks": FORKS_HELP, "json": JSON_HELP}
+FORKS: Final = "32"
+"""A string: with an `int`, Invoke would refuse other values with a traceback."""
+_HELP: Final = {
+    "inventory": "The inventory: a path, or a name under inventories/. Default:"
+    " $ASCENDBOOT_INVENTORY, otherwise the cluster that you set up last",
+    "forks": f"Number of nodes to work on in parallel. Default: {FORKS}",
+    "json": JSON_HELP,
+}
 _DEFAULTS: Final[Mapping[str, object]] = {"inventory": None, "forks": FORKS, "json": False}
 
 
@@ -65,7 +64,7 @@ class Call:
     @cached_property
     def path(self) -> Path:
         """The inventory file."""
-        return chosen_inventory(self.inventory)
+        return locate(self.inventory, cwd=Path.cwd(), environ=os.environ)
 
     @cached_property
     def state(self) -> State:
@@ -112,11 +111,21 @@ class _Verb(Task[Any]):
         return options
 
 
-def verb(**options: Any) -> Callable[[Callable[..., object]], Task[Any]]:  # noqa: ANN401 - Invoke's
-    """Turn a function into a verb; `options` are those of Invoke's `task` decorator."""
+def verb(
+    *,
+    unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
+    **options: Any,  # noqa: ANN401 - Invoke's
+) -> Callable[[Callable[..., object]], Task[Any]]:
+    """Turn a function into a verb; `options` are those of Invoke's `task` decorator.
+
+    With `unstarted` every error means that no job was started: exit code 125, as `docker run`
+    does. It returns what the JSON document then holds besides the message, from the flags.
+    """
 
     def decorate(body: Callable[..., object]) -> Task[Any]:
-        return _task(_reports_errors(body), options)
+        task = invoke_task(klass=_Verb, auto_shortflags=False, **options)
+        made: Task[Any] = task(_reports_errors(body, unstarted))
+        return made
 
     return decorate
 
@@ -124,14 +133,9 @@ def verb(**options: Any) -> Callable[[Callable[..., object]], Task[Any]]:  # noq
 def cluster_verb(
     *,
     help: Mapping[str, str],  # noqa: A002 - Invoke's word
-    unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
     **options: Any,  # noqa: ANN401 - Invoke's
 ) -> Callable[[Callable[..., None]], Task[Any]]:
-    """Turn a function into a verb with --inventory, --forks and --json.
-
-    With `unstarted` every error means that no job was started: exit code 125, as `docker run`
-    does. It returns what the JSON document then holds besides the message, from the flags.
-    """
+    """Turn a function into a verb with --inventory, --forks and --json."""
 
     def decorate(body: Callable[..., None]) -> Task[Any]:
         @functools.wraps(body)
@@ -143,7 +147,8 @@ def cluster_verb(
             json: bool,
             **flags: Any,  # noqa: ANN401 - those of the verb
         ) -> None:
-            body(Call(inventory, forks_of(forks), json), **flags)
+            workers = whole_number("--forks", forks, at_least=1)
+            body(Call(inventory, workers, json), **flags)
 
         own = list(inspect.signature(body).parameters.values())
         shared = [
@@ -151,20 +156,14 @@ def cluster_verb(
             for name, default in _DEFAULTS.items()
         ]
         wrapped.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-        reports = _reports_errors(wrapped, unstarted)
-        return _task(reports, {**options, "help": {**_HELP, **help}})
+        return verb(**options, help={**_HELP, **help})(wrapped)
 
     return decorate
 
 
-def _task(body: Callable[..., object], options: Mapping[str, Any]) -> Task[Any]:
-    made: Task[Any] = invoke_task(klass=_Verb, auto_shortflags=False, **options)(body)
-    return made
-
-
 def _reports_errors(
     body: Callable[..., object],
-    unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None,
+    unstarted: Callable[[Mapping[str, object]], Mapping[str, object]] | None,
 ) -> Callable[..., object]:
     """Turn errors into a message and an exit code; with --json into a document as well."""
 
@@ -185,7 +184,8 @@ def _reports_errors(
         except AscendbootError as error:
             raise end_with(str(error), error.exit_code, flags) from error
         except OSError as error:
-            message = control_machine_problem(error)
+            where, what = error.filename or "this machine", error.strerror or error
+            message = f"{where}: could not be used: {what}; make room or access, then repeat"
             raise end_with(message, AscendbootError.exit_code, flags) from error
         except KeyboardInterrupt as error:  # a job that was started goes on
             raise exit_with("interrupted", InterruptedRunError.exit_code, flags) from error

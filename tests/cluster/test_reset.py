@@ -109,10 +109,10 @@ def test_nodes_are_as_before_and_a_second_reset_changes_nothing(operator: Operat
 
     unsaid = operator.call("reset")
     assert unsaid.code == 2
-    assert "there is no terminal; see --plan, and say --yes" in unsaid.err
+    assert "there is no terminal; see --plan, or use --yes" in unsaid.err
     unsaid = operator.call("reset", "--json")
     assert (unsaid.code, unsaid.json["exit_code"]) == (2, 2)
-    assert unsaid.json["message"].endswith(": --json was said; see --plan, and say --yes")
+    assert unsaid.json["message"].endswith(": --json is set; see --plan, or use --yes")
     look = operator.inside if inside else operator.sh
     assert look("lab-1", f"ls {BASE}/sshd/started") == f"{BASE}/sshd/started\n"
 

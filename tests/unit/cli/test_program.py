@@ -18,7 +18,7 @@ from invoke.collection import Collection
 from invoke.program import Program
 from invoke.tasks import task as invoke_task
 
-from ascendboot.cli.common import forks_of
+from ascendboot.cli.common import whole_number
 from ascendboot.cli.program import (
     AFTER_DASHES,
     CarefulExecutor,
@@ -428,7 +428,7 @@ def test_no_flag_is_left_to_invoke_that_would_answer_a_wrong_number_with_a_trace
 @pytest.mark.parametrize("forks", ["abc", "0", "-1", "1.5", "9" * 6000])
 def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
     with pytest.raises(UsageError, match=r"^--forks: .* is not a whole number of at least 1$"):
-        forks_of(forks)
+        whole_number("--forks", forks, at_least=1)
 
 
 @pytest.mark.parametrize("program", [_MAIN, _AS_INVOKE])
