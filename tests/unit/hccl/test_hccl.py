@@ -12,7 +12,6 @@ from ascendboot.hccl.variables import conflicts, hccl_ports, variables, why_not,
 from ascendboot.inventory.reference import schema
 
 ROOT = Path(__file__).parents[3]
-IN_AIV = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")
 DOCUMENTED = json.loads((ROOT / "tests/data/hccl/env_vars.json").read_text())["vars"]
 OURS = ("RANK_", "CM_", "DEVICE_ID/", "ASCEND_VISIBLE_DEVICES")
 """What ascendboot sets for each rank, or what is not for ranks at all."""
@@ -87,43 +86,30 @@ def test_what_is_documented_is_taken_and_nothing_else(name: str, good: str, bad:
     assert [value for value in bad.split() if why_not(name, value) is None] == []
 
 
+BYTES = "is not a whole number of MB from 1 to 65536: the unit is MB; write 200"
+ON_ALL = "is not on 910 a whole number from 5 to 24; on A2, A3 a whole number from 5 to 20"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "product", "reason"),
     [
-        (
-            "HCCL_BUFFSIZE",
-            "209715200",
-            "auto",
-            '"209715200" is not a whole number of MB from 1 to 65536: the unit is MB; write 200',
-        ),
-        (
-            "HCCL_CONNECT_TIMEOUT",
-            "60",
-            "auto",
-            '"60" is not a whole number from 120 to 7200, in seconds',
-        ),
-        (
-            "HCCL_EXEC_TIMEOUT",
-            "0",
-            "910",
-            '"0" is not a whole number from 1 to 17340, in seconds on 910',
-        ),
-        (
-            "HCCL_RDMA_TIMEOUT",
-            "25",
-            "auto",
-            '"25" is not on 910 a whole number from 5 to 24; on A2, A3 a whole number from 5 to 20',
-        ),
-        ("HCCL_RDMA_TIMEOUT", "24", "a2", '"24" is not a whole number from 5 to 20 on A2'),
-        ("HCCL_RDMA_TC", "133", "a2", '"133" is not a multiple of 4 from 0 to 255'),
-        ("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7", "a2", '"5-7,7": port 7 stands twice'),
-        ("ASCEND_RT_VISIBLE_DEVICES", "1,0", "a2", '"1,0" is not in ascending order'),
+        ("BUFFSIZE", "209715200", "auto", BYTES),
+        ("CONNECT_TIMEOUT", "60", "auto", "is not a whole number from 120 to 7200, in seconds"),
+        ("EXEC_TIMEOUT", "0", "910", "is not a whole number from 1 to 17340, in seconds on 910"),
+        ("RDMA_TIMEOUT", "25", "auto", ON_ALL),
+        ("RDMA_TIMEOUT", "24", "a2", "is not a whole number from 5 to 20 on A2"),
+        ("RDMA_TC", "133", "a2", "is not a multiple of 4 from 0 to 255"),
     ],
 )
 def test_the_reason_says_what_is_documented(
     name: str, value: str, product: str, reason: str
 ) -> None:
-    assert why_not(name, value, product) == reason
+    assert why_not(f"HCCL_{name}", value, product) == f'"{value}" {reason}'
+
+
+def test_ports_stand_once_and_ids_ascend() -> None:
+    assert why_not("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7") == '"5-7,7": port 7 stands twice'
+    assert why_not("ASCEND_RT_VISIBLE_DEVICES", "1,0") == '"1,0" is not in ascending order'
 
 
 def test_who_reads_a_variable() -> None:
@@ -134,60 +120,41 @@ def test_who_reads_a_variable() -> None:
     assert why_not_read("PATH", "910") is None
 
 
+WAIT, STEP, MODE = "CONNECT_TIMEOUT", "EXEC_TIMEOUT", "OP_EXPANSION_MODE"
+ROCE, PCIE = "INTRA_ROCE_ENABLE", "INTRA_PCIE_ENABLE"
+LISTED, FILE = "WHITELIST_DISABLE", "WHITELIST_FILE"
+BASE, RANGE = "IF_BASE_PORT", "HOST_SOCKET_PORT_RANGE"
+
+
 @pytest.mark.parametrize(
     ("env", "names"),
     [
-        ({}, []),
-        ({"HCCL_CONNECT_TIMEOUT": "1836"}, [("HCCL_EXEC_TIMEOUT", "HCCL_CONNECT_TIMEOUT")]),
-        ({"HCCL_CONNECT_TIMEOUT": "1836", "HCCL_EXEC_TIMEOUT": "1837"}, []),
-        ({"HCCL_CONNECT_TIMEOUT": "7200", "HCCL_EXEC_TIMEOUT": "0"}, []),
-        ({"HCCL_CONNECT_TIMEOUT": "wrong", "HCCL_EXEC_TIMEOUT": "200"}, []),
-        (
-            {"HCCL_EXEC_TIMEOUT": "1092", "HCCL_OP_EXPANSION_MODE": "AIV"},
-            [("HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")],
-        ),
-        ({"HCCL_OP_EXPANSION_MODE": "AIV"}, []),
-        ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1090"}, []),
-        ({"HCCL_OP_EXPANSION_MODE": "AIV", "HCCL_CONNECT_TIMEOUT": "1200"}, [IN_AIV]),
-        (
-            {
-                "HCCL_OP_EXPANSION_MODE": "AIV",
-                "HCCL_CONNECT_TIMEOUT": "1091",
-                "HCCL_EXEC_TIMEOUT": "0",
-            },
-            [IN_AIV],
-        ),
-        (
-            {"HCCL_EXEC_TIMEOUT": "65536", "HCCL_OP_EXPANSION_MODE": "CCU_SCHED"},
-            [("HCCL_EXEC_TIMEOUT", "HCCL_OP_EXPANSION_MODE")],
-        ),
-        ({"HCCL_EXEC_TIMEOUT": "65535", "HCCL_OP_EXPANSION_MODE": "CCU_MS"}, []),
-        (
-            {
-                "HCCL_EXEC_TIMEOUT": "0",
-                "HCCL_CONNECT_TIMEOUT": "7200",
-                "HCCL_OP_EXPANSION_MODE": "CCU_MS",
-            },
-            [],
-        ),
-        ({"HCCL_WHITELIST_DISABLE": "0"}, [("HCCL_WHITELIST_DISABLE",)]),
-        ({"HCCL_WHITELIST_DISABLE": "0", "HCCL_WHITELIST_FILE": "/w"}, []),
-        (
-            {"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "1"},
-            [("HCCL_INTRA_ROCE_ENABLE", "HCCL_INTRA_PCIE_ENABLE")],
-        ),
-        ({"HCCL_INTRA_PCIE_ENABLE": "0"}, [("HCCL_INTRA_PCIE_ENABLE",)]),
-        ({"HCCL_INTRA_ROCE_ENABLE": "0"}, [("HCCL_INTRA_ROCE_ENABLE",)]),
-        ({"HCCL_INTRA_ROCE_ENABLE": "0", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
-        ({"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "0"}, []),
-        (
-            {"HCCL_IF_BASE_PORT": "60000", "HCCL_HOST_SOCKET_PORT_RANGE": "auto"},
-            [("HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE")],
-        ),
+        ({}, ()),
+        ({WAIT: "1836"}, (STEP, WAIT)),
+        ({WAIT: "1836", STEP: "1837"}, ()),
+        ({WAIT: "7200", STEP: "0"}, ()),
+        ({WAIT: "wrong", STEP: "200"}, ()),
+        ({STEP: "1092", MODE: "AIV"}, (STEP, MODE)),
+        ({MODE: "AIV"}, ()),
+        ({MODE: "AIV", WAIT: "1090"}, ()),
+        ({MODE: "AIV", WAIT: "1200"}, (WAIT, STEP, MODE)),
+        ({MODE: "AIV", WAIT: "1091", STEP: "0"}, (WAIT, STEP, MODE)),
+        ({MODE: "CCU_SCHED", STEP: "65536"}, (STEP, MODE)),
+        ({MODE: "CCU_MS", STEP: "65535"}, ()),
+        ({MODE: "CCU_MS", STEP: "0", WAIT: "7200"}, ()),
+        ({LISTED: "0"}, (LISTED,)),
+        ({LISTED: "0", FILE: "/w"}, ()),
+        ({ROCE: "1", PCIE: "1"}, (ROCE, PCIE)),
+        ({PCIE: "0"}, (PCIE,)),
+        ({ROCE: "0"}, (ROCE,)),
+        ({ROCE: "0", PCIE: "0"}, ()),
+        ({ROCE: "1", PCIE: "0"}, ()),
+        ({BASE: "60000", RANGE: "auto"}, (BASE, RANGE)),
     ],
 )
-def test_what_contradicts_what(env: dict[str, str], names: list[tuple[str, ...]]) -> None:
-    assert [problem.names for problem in conflicts(env)] == names
+def test_what_contradicts_what(env: dict[str, str], names: tuple[str, ...]) -> None:
+    found = [problem.names for problem in conflicts({f"HCCL_{n}": v for n, v in env.items()})]
+    assert found == ([tuple(f"HCCL_{name}" for name in names)] if names else [])
 
 
 def test_the_ports_of_the_host() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.rules import rules
 from ascendboot.ranktable.validate import validate_table
-from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
+from tests.unit.ranktable.examples import ALL, DROP, changed, source_of, v10, v12, v20
 
 if TYPE_CHECKING:
     from ascendboot.ranktable.rules import Job, Problem, Product
@@ -22,6 +22,10 @@ LEVEL0 = "rank_list/0/level_list/0"
 ADDRESS = f"{LEVEL0}/rank_addr_list/0"
 INSTANCE = "group_list/0/instance_list/0"
 LONG = "n" * 65
+PLACE0, PLACE1 = "rank_list/0", "rank_list/1"
+POD0, POD1 = "super_pod_list/0/server_list", "super_pod_list/1/server_list"
+LAST_DROPPED = {"server_list/1/device/1": DROP}
+BACKUP: Document = {f"{PLACE0}/local_id": 64}
 
 # generation, where, value, the rules that must speak, and no others
 CASES: list[tuple[str, str, object, str]] = [
@@ -216,105 +220,75 @@ CASES += [
     ("group list", f"{INSTANCE}/devices/0/device_ip", "192.0.2.300", "address"),
 ]
 
-# more than one field, or a product, or a job
-WIDER: list[tuple[dict[str, Any], Product | None, Job | None, str]] = [
-    (v10(2, 3), None, None, "w:device-set"),
-    (v10(2, 3), "910", None, "e:device-set"),
-    (v10(2, 3), "a2", None, ""),
-    (v10(2, 9), "a2", None, ""),
-    (v10(2, 9), None, None, "w:device-id"),
-    (v10(2, 9), "910", None, "e:device-id e:device-set"),
-    (v10(1, 17), "a2", None, "e:device-id"),
-    (v10(1, 17), "310p", None, ""),
-    (v10(), "a5", None, "e:wrong-generation"),
-    (v12(), "a2", None, "e:wrong-generation"),
+# generation or document, changes, product, job, the rules that must speak by level
+WIDER: list[tuple[str | Document, Document, Product | None, Job | None, str]] = [
+    (v10(2, 3), {}, None, None, "w:device-set"),
+    (v10(2, 3), {}, "910", None, "e:device-set"),
+    (v10(2, 3), {}, "a2", None, ""),
+    (v10(2, 9), {}, "a2", None, ""),
+    (v10(2, 9), {}, None, None, "w:device-id"),
+    (v10(2, 9), {}, "910", None, "e:device-id e:device-set"),
+    (v10(1, 17), {}, "a2", None, "e:device-id"),
+    (v10(1, 17), {}, "310p", None, ""),
+    (v10(1, 1), {}, None, "torch", ""),
+    (v10(1), {f"{RANK0}/device_ip": DROP}, None, None, ""),
+    (v10(1), {f"{RANK0}/device_ip": "", f"{RANK1}/device_ip": ""}, None, None, ""),
+    ("1.0", {}, "a5", None, "e:wrong-generation"),
+    ("1.2", {}, "a2", None, "e:wrong-generation"),
+    ("1.2", {}, "a3", None, ""),
+    ("2.0", {}, "a3", None, "e:wrong-generation"),
+    ("group list", {}, "a2", None, "e:wrong-generation"),
+    ("2.0", {}, "a5", "rec-sdk-tf", "w:rec-sdk-form"),
+    ("group list", {}, None, "rec-sdk-tf", "e:rec-sdk-form"),
+    ("1.0", {f"{RANK0}/device_ip": ""}, "a3", None, ""),
+    ("1.0", {f"{RANK0}/device_id": "5"}, "a2", "rec-sdk-tf", "e:rec-sdk-devices"),
+    ("1.0", {f"{RANK0}/device_id": "5"}, "910", None, "e:device-set w:rec-sdk-devices"),
+    ("1.0", LAST_DROPPED, "a2", None, "w:device-count w:rec-sdk-devices"),
+    ("1.0", LAST_DROPPED, "910", "rec-sdk-tf", "e:device-count e:rec-sdk-devices"),
     (
-        changed(
-            changed(v12(), "super_pod_list/0/server_list/1/server_id", "node_3"),
-            "super_pod_list/1/server_list/1/server_id",
-            "node_1",
-        ),
-        None,
-        None,
-        "w:pod-order",
-    ),
-    (v12(), "a3", None, ""),
-    (v20(), "a3", None, "e:wrong-generation"),
-    (groups(), "a2", None, "e:wrong-generation"),
-    (v20(), "a5", "rec-sdk-tf", "w:rec-sdk-form"),
-    (groups(), None, "rec-sdk-tf", "e:rec-sdk-form"),
-    (changed(v10(), f"{RANK0}/device_ip", ""), "a3", None, ""),
-    (changed(v10(), f"{RANK0}/device_id", "5"), "a2", "rec-sdk-tf", "e:rec-sdk-devices"),
-    (changed(v10(), f"{RANK0}/device_id", "5"), "910", None, "e:device-set w:rec-sdk-devices"),
-    (
-        changed(v10(), "server_list/1/device/1", DROP),
-        "a2",
-        None,
-        "w:device-count w:rec-sdk-devices",
-    ),
-    (
-        changed(v10(), "server_list/1/device/1", DROP),
-        "910",
-        "rec-sdk-tf",
-        "e:device-count e:rec-sdk-devices",
-    ),
-    (
-        changed(changed(v10(), f"{RANK0}/rank_id", "2"), "server_list/1/device/0/rank_id", "0"),
+        "1.0",
+        {f"{RANK0}/rank_id": "2", "server_list/1/device/0/rank_id": "0"},
         None,
         None,
         "w:rank-order w:rec-sdk-devices",
     ),
-    (changed(v10(), "server_list/0/server_id", "node_9"), None, "mindspore", "e:mindspore-order"),
-    (v10(), None, "mindspore", ""),
-    (v10(1, 1), None, "torch", ""),
-    (changed(v10(1), f"{RANK0}/device_ip", DROP), None, None, ""),
-    (changed(changed(v10(1), f"{RANK0}/device_ip", ""), f"{RANK1}/device_ip", ""), None, None, ""),
+    ("1.0", {"server_list/0/server_id": "node_9"}, None, "mindspore", "e:mindspore-order"),
+    ("1.0", {}, None, "mindspore", ""),
     (
-        changed(
-            changed(v10(), "server_list/0/host_ip", "192.0.2.1"),
-            "server_list/1/host_ip",
-            "2001:db8::2",
-        ),
+        "1.0",
+        {"server_list/0/host_ip": "192.0.2.1", "server_list/1/host_ip": "2001:db8::2"},
         None,
         None,
         "e:host-ip-family",
     ),
     (
-        changed(changed(v20(), "rank_list/0/local_id", 64), "rank_list/0/replaced_local_id", 1),
+        "1.2",
+        {f"{POD0}/1/server_id": "node_3", f"{POD1}/1/server_id": "node_1"},
         None,
         None,
-        "e:replaced",
+        "w:pod-order",
     ),
+    ("2.0", BACKUP | {f"{PLACE0}/replaced_local_id": 1}, None, None, "e:replaced"),
+    ("2.0", BACKUP | {f"{PLACE0}/replaced_local_id": 0}, None, None, ""),
     (
-        changed(changed(v20(), "rank_list/0/local_id", 64), "rank_list/0/replaced_local_id", 0),
-        None,
-        None,
-        "",
-    ),
-    (
-        changed(
-            changed(
-                changed(changed(v20(), "rank_list/0/local_id", 64), "rank_list/1/local_id", 64),
-                "rank_list/0/replaced_local_id",
-                0,
-            ),
-            "rank_list/1/replaced_local_id",
-            1,
-        ),
+        "2.0",
+        BACKUP
+        | {f"{PLACE1}/local_id": 64}
+        | {f"{PLACE0}/replaced_local_id": 0, f"{PLACE1}/replaced_local_id": 1},
         None,
         None,
         "e:replaced w:local-id-twice",
     ),
     (
-        changed(
-            v20(), "rank_list/0/control_plane", {"addr_type": "x", "addr": "y", "listen_port": 0}
-        ),
+        "2.0",
+        {f"{PLACE0}/control_plane": {"addr_type": "x", "addr": "y", "listen_port": 0}},
         None,
         None,
         "e:not-among e:out-of-range",
     ),
     (
-        changed(changed(groups(), f"{INSTANCE}/server_id", DROP), f"{INSTANCE}/instance_name", "n"),
+        "group list",
+        {f"{INSTANCE}/server_id": DROP, f"{INSTANCE}/instance_name": "n"},
         None,
         None,
         "e:instance-name",
@@ -339,10 +313,13 @@ def test_one_wrong_field_is_named_by_its_rule(
     assert ids(problems) == set(rules.split())
 
 
-@pytest.mark.parametrize(("document", "product", "job", "said"), WIDER)
+@pytest.mark.parametrize(("table", "changes", "product", "job", "said"), WIDER)
 def test_products_and_jobs_decide_how_much_a_rule_weighs(
-    document: dict[str, Any], product: Product | None, job: Job | None, said: str
+    table: str | Document, changes: Document, product: Product | None, job: Job | None, said: str
 ) -> None:
+    document = ALL[table] if isinstance(table, str) else table
+    for path, value in changes.items():
+        document = changed(document, path, value)
     problems = validate_table(source_of(document), product=product, job=job)
     assert {f"{problem.level[0]}:{problem.id}" for problem in problems} == set(said.split())
 
@@ -463,7 +440,7 @@ def test_every_rule_is_broken_by_a_case() -> None:
     broken = {rule for *_, rules in CASES for rule in rules.split()}
     broken |= {said[2:] for *_, words in WIDER for said in words.split()}
     broken |= {"file-name", "file-symlink", "file-writable", "file-bom", "doubled-key"}
-    broken |= {"legacy-draft"}  # in the files of test_verdicts.py
+    broken |= {"legacy-draft"}  # in the files of test_check.py
     broken |= {"server-unknown", "device-gone", "device-ip-stale", "hccn-conf-stale"}
-    broken |= {"super-device-stale", "level-stale"}  # these in test_against.py
+    broken |= {"super-device-stale", "level-stale"}  # these in test_check.py
     assert broken == set(rules())
