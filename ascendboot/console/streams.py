@@ -10,7 +10,7 @@ import select
 import sys
 from contextlib import suppress
 from io import TextIOWrapper, UnsupportedOperation
-from typing import IO, TYPE_CHECKING, Final, TextIO, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeAlias, cast
 
 from ascendboot.errors import OutputError
 
@@ -96,18 +96,8 @@ class BestEffortStream:
         self.lost = False
         """Whether output was lost although the reader did not close the pipe."""
 
-    @property
-    def encoding(self) -> str:
-        """The encoding of the stream."""
-        return self._stream.encoding
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """The file descriptor."""
-        return self._stream.fileno()
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - everything else that rich uses
+        return getattr(self._stream, name)
 
     def write(self, words: str) -> int:
         """Write and flush."""

@@ -132,7 +132,6 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Close the command's stdin and wait for its end; never raises."""
-        ...
 
 
 class RunsAll(Protocol):
@@ -145,7 +144,6 @@ class RunsAll(Protocol):
             UnreachableError: the connection is lost.
             CommandError: the reply is incomplete.
         """
-        ...
 
 
 class Transport(RunsAll, Protocol):
@@ -154,11 +152,9 @@ class Transport(RunsAll, Protocol):
     @property
     def node(self) -> str:
         """The node's inventory name."""
-        ...
 
     def run(self, command: Command) -> Result:
         """Run one command; an unexpected exit code is returned."""
-        ...
 
     def hold(self, command: Command) -> Result:
         """Start a command that prints a line and then holds something until its stdin ends.
@@ -166,7 +162,6 @@ class Transport(RunsAll, Protocol):
         Returns the first line. The command, such as a lock, lives until this transport closes.
         Its stdin gets an empty line at every keepalive, as a sign that the control machine is up.
         """
-        ...
 
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Stream:
         """Start one command; a thread passes its output to `on_bytes` as it arrives.
@@ -174,11 +169,9 @@ class Transport(RunsAll, Protocol):
         Empty bytes mean the end of the output, whatever the reason.
         The command's stdin ends when the stream or the connection closes.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection; never raises."""
-        ...
 
 
 class HostSide(Transport, Protocol):
@@ -187,11 +180,9 @@ class HostSide(Transport, Protocol):
     @property
     def has_one_session(self) -> bool:
         """Whether its sshd allows only one session per connection (`MaxSessions 1`)."""
-        ...
 
     def inside(self, way: ContainerExec) -> Transport:
         """Return a container, over the same connection; `close` of the host closes it, too."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import logging
+import textwrap
 import threading
 import time
 from contextlib import suppress
@@ -19,7 +19,7 @@ from ascendboot.transport.login import ERRORS, KeyFiles, Login
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ascendboot.model.cluster import Node
     from ascendboot.transport.hostkeys import HostKeyCheck
@@ -58,18 +58,15 @@ class Keepalive:
 class WatchedSocket:
     """A socket whose `recv` and `send` raise ConnectionError if a keepalive got no answer."""
 
-    def __init__(
-        self, sock: Socket, silent_s: float, *, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, sock: Socket, silent_s: float) -> None:
         self._sock = sock
         self._silent_s = silent_s
-        self._now = now
         self._requested: float | None = None
 
     def note_request(self) -> None:
-        """Note that an answer must come from now on."""
+        """Expect an answer from now on."""
         if self._requested is None:
-            self._requested = self._now()
+            self._requested = time.monotonic()
 
     def recv(self, size: int) -> bytes:
         """As a socket's."""
@@ -93,7 +90,8 @@ class WatchedSocket:
         return getattr(self._sock, name)
 
     def _check_silence(self) -> None:
-        if self._requested is not None and self._now() - self._requested > self._silent_s:
+        requested = self._requested
+        if requested is not None and time.monotonic() - requested > self._silent_s:
             seen = f"the server answered no keepalive within {self._silent_s:g} s"
             raise ConnectionError(errno.ETIMEDOUT, seen)
 
@@ -263,7 +261,6 @@ _AGREED_ON = {
     "server_encrypt_algo_list": ("cipher", "Ciphers"),
     "server_mac_algo_list": ("MAC", "MACs"),
 }
-_MOST_NAMES = 20
 _NO_ALGORITHMS = ("kex-strict-", "ext-info-")
 
 
@@ -279,17 +276,13 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]  # Paramiko has no t
                 for offer in (server, client)
             )
             if not set(theirs) & set(ours):
+                # A hostile server may send a list of any length.
+                shown = textwrap.shorten(", ".join(theirs), 1000, placeholder=" …")
                 raise paramiko.ssh_exception.IncompatiblePeer(
-                    f"no {what} in common: the server has {_shown(theirs)}; ascendboot has "
-                    f"{_shown(ours)} ({keyword} in its sshd_config)"
+                    f"no {what} in common: the server has {shown}; ascendboot has "
+                    f"{', '.join(ours)} ({keyword} in its sshd_config)"
                 )
         super()._parse_kex_init(m)
-
-
-def _shown(names: Sequence[str]) -> str:
-    """Shorten a list of a server, which may be hostile."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(name[:60] for name in names[:_MOST_NAMES]) + more
 
 
 def _new_transport(sock: WatchedSocket, check: HostKeyCheck) -> paramiko.Transport:
@@ -300,11 +293,3 @@ def _new_transport(sock: WatchedSocket, check: HostKeyCheck) -> paramiko.Transpo
     transport.banner_timeout = transport.handshake_timeout = connect.HANDSHAKE_S
     transport.auth_timeout = transport.channel_timeout = _ANSWER_S
     return transport
-
-
-def silence_paramiko() -> None:
-    """Turn off Paramiko's log: it writes a traceback for every failed connection."""
-    logger = logging.getLogger("paramiko")
-    logger.setLevel(logging.CRITICAL)
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False

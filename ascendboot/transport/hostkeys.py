@@ -144,10 +144,7 @@ def _matches(names: str, name: str) -> bool:
 
 
 class HostKeys:
-    """The known host keys of one run: of the project's file, then of the operator's ssh.
-
-    Files are read once, on first use. Every method is safe for threads.
-    """
+    """The known host keys of one run: of the project's file, then of the operator's ssh."""
 
     def __init__(
         self,
@@ -158,9 +155,9 @@ class HostKeys:
     ) -> None:
         self.project_file = project_file
         self.accept_new = accept_new
-        self._user_files = tuple(user_files)
+        self._project = KnownHosts.read([project_file])
+        self._user = KnownHosts.read(user_files)
         self._lock = threading.Lock()
-        self._stores: tuple[KnownHosts, KnownHosts] | None = None
         self._accepted: list[Accepted] = []
 
     @property
@@ -171,30 +168,19 @@ class HostKeys:
 
     def lookup(self, name: str) -> tuple[HostKey, ...]:
         """Return the keys known for `name`: the project's, or if it has none, the operator's."""
-        project, user = self._loaded()
-        return project.lookup(name) or user.lookup(name)
+        return self._project.lookup(name) or self._user.lookup(name)
 
     def is_revoked(self, key: HostKey) -> bool:
         """Return whether any file marks this key as `@revoked`."""
-        return any(key.blob in store.revoked for store in self._loaded())
+        return key.blob in self._project.revoked | self._user.revoked
 
     def accept(self, node: str, name: str, key: HostKey) -> None:
         """Record an unknown key in the project's file, on disk before this returns."""
         line = f"{name} {key.key_type} {base64.b64encode(key.blob).decode()}"
-        project, _ = self._loaded()
         with self._lock:
             number = _append(self.project_file, line)
-            project.add_line(line, f"{self.project_file}:{number}")
+            self._project.add_line(line, f"{self.project_file}:{number}")
             self._accepted.append(Accepted(node, key.fingerprint, key.key_type))
-
-    def _loaded(self) -> tuple[KnownHosts, KnownHosts]:
-        with self._lock:
-            if self._stores is None:
-                self._stores = (
-                    KnownHosts.read([self.project_file]),
-                    KnownHosts.read(self._user_files),
-                )
-            return self._stores
 
 
 def _append(file: Path, line: str) -> int:

@@ -52,45 +52,43 @@ _POLL_SOON_S = 0.01
 
 @dataclass
 class Wait:
-    """A wait for one node."""
+    """A wait for one node; `purpose` completes "still waiting to …"."""
 
     node: str
     purpose: str
-    """Completes "still waiting to …"."""
     since: float
     is_reported: bool = False
 
 
 class Waits:
-    """All current waits of the threads that work on nodes."""
+    """The current waits of all threads that work on nodes."""
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._open: list[Wait] = []
+        self._open: dict[object, Wait] = {}
 
     @contextmanager
     def of(self, node: str, purpose: str) -> Iterator[Callable[[str], None]]:
         """Register a wait; call the yielded function with the next purpose after progress."""
+        key = object()
 
         def progress(next_purpose: str) -> None:
             with self._lock:
-                wait.purpose, wait.since, wait.is_reported = next_purpose, self._now(), False
+                self._open[key] = Wait(node, next_purpose, self._now())
 
-        wait = Wait(node, purpose, self._now())
-        with self._lock:
-            self._open.append(wait)
+        progress(purpose)
         try:
             yield progress
         finally:
             with self._lock:
-                self._open = [other for other in self._open if other is not wait]
+                del self._open[key]
 
     def late(self) -> Mapping[str, list[str]]:
         """Return nodes without progress by purpose, each of them once."""
         found: dict[str, list[str]] = {}
         with self._lock:
-            for wait in self._open:
+            for wait in self._open.values():
                 if not wait.is_reported and self._now() - wait.since >= TOLD_AFTER_S:
                     wait.is_reported = True
                     found.setdefault(wait.purpose, []).append(wait.node)
@@ -197,23 +195,12 @@ class SessionStream:
     def __init__(
         self, node: str, session: Session, on_bytes: Callable[[bytes], None], received: bytes
     ) -> None:
-        self._node = node
         self._session = session
         self._on_bytes = on_bytes
         self._thread = threading.Thread(
             target=self._read, args=(received,), name=f"stream {node}", daemon=True
         )
         self._thread.start()
-
-    @property
-    def stderr(self) -> bytes:
-        """The end of standard error."""
-        return self._session.stderr
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the output; return whether it came."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def close(self) -> None:
         """End the command's stdin, give it a moment to end, close; never raises."""
@@ -222,15 +209,14 @@ class SessionStream:
             if self._thread is not threading.current_thread():
                 self._thread.join(_CLOSE_S)
 
-    def _read(self, received: bytes) -> None:
-        if received:
-            self._on_bytes(received)
-        while data := self._session.read():
+    def _read(self, data: bytes) -> None:
+        """Pass on `data` and all further output; empty bytes mean its end."""
+        data = data or self._session.read()
+        while data:
             self._on_bytes(data)
-        if self.stderr:
-            _LOG.debug(
-                "%s: stderr of a stream: %s", self._node, self.stderr.decode(errors="replace")
-            )
+            data = self._session.read()
+        if stderr := self._session.stderr:
+            _LOG.debug("%s: %s", self._thread.name, stderr.decode(errors="replace"))
         self._on_bytes(b"")
 
 
@@ -303,9 +289,9 @@ class SshTransport:
                 if reply.began and len(reply.results) > finished:
                     finished = len(reply.results)
                     session.limit(compiled.limit_of(finished) + self._margin_s)
-                    progress(compiled.purpose_after(finished))
+                    progress(reply.purpose)
             if not reply.ended:
-                raise self._incomplete(compiled, reply, session)
+                raise self._incomplete(reply, session)
             session.wait_for_end()
         if reply.noise:
             noise = reply.noise.decode(errors="replace")
@@ -320,22 +306,18 @@ class SshTransport:
         If it ends without a line, the result has its exit code and standard error.
         """
         began = time.monotonic()
+        code, stderr = 0, b""
         with self._waits.of(self.node, command.purpose):
             session, received = self._open(command, command.timeout_s)
             received = self._read_until(session, b"\n", command, received)
-        line, newline, _ = received.partition(b"\n")
-        code, stderr = 0, b""
+            line, newline, _ = received.partition(b"\n")
+            if not newline:
+                code, stderr = session.exit_code(), session.stderr
+                session.close()
+                if session.is_expired or code < 0:
+                    raise self._not_held(command, session)
         if newline:
-            session.unlimit()
-            with self._lock:
-                self._held.append(session)
-            name = f"held {self.node}"
-            threading.Thread(target=self._beat, args=(session,), name=name, daemon=True).start()
-        else:
-            code, stderr = session.exit_code(), session.stderr
-            session.close()
-            if session.is_expired or code < 0:
-                raise self._not_held(command, session)
+            self._keep(session)
         result = Result(
             node=self.node,
             command=command,
@@ -346,6 +328,22 @@ class SshTransport:
         )
         self._on_result(result)
         return result
+
+    def _keep(self, session: Session) -> None:
+        """Keep a held command alive: without a line at every keepalive it ends.
+
+        sshd alone may take hours to detect that the control machine is gone.
+        """
+
+        def send_lines() -> None:
+            while not self._closed.wait(self._connection.keepalive.every_s):
+                with suppress(*ERRORS):  # if the session has ended, the next command reports it
+                    session.send(b"\n")
+
+        session.unlimit()
+        with self._lock:
+            self._held.append(session)
+        threading.Thread(target=send_lines, name=f"held {self.node}", daemon=True).start()
 
     def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> SessionStream:
         """Start one command and pass on its output as it arrives."""
@@ -394,9 +392,9 @@ class SshTransport:
         received = self._read_until(session, mark, command)
         noise, begin, output = received.partition(mark)
         if not begin:
-            reply = script.parse_reply(self.node, compiled, noise)
-            with closing(session):
-                raise self._incomplete(compiled, reply, session)
+            error = self._incomplete(script.parse_reply(self.node, compiled, noise), session)
+            session.close()
+            raise error
         return session, output
 
     def _read_until(
@@ -428,15 +426,6 @@ class SshTransport:
             return ""
         return f"; the link to {self.node} takes {took:.1f} s per round trip: a faster one would do"
 
-    def _beat(self, session: Session) -> None:
-        """Send a line to a held command at every keepalive.
-
-        Without these lines it ends, because sshd may take hours to detect a lost control machine.
-        """
-        while not self._closed.wait(self._connection.keepalive.every_s):
-            with suppress(*ERRORS):  # if the session has ended, the next command reports it
-                session.send(b"\n")
-
     def _not_held(self, command: Command, session: Session) -> NodeError:
         """Return the error for a command that ended, or was ended, without a line."""
         ended = None if session.is_expired else self._connection.why_ended()
@@ -447,23 +436,16 @@ class SshTransport:
             seen = f"said nothing within {session.limit_s:.0f} s; {HANGS}{self._slow}"
         return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
 
-    def _incomplete(
-        self, compiled: script.Script, reply: script.Reply, session: Session
-    ) -> NodeError:
+    def _incomplete(self, reply: script.Reply, session: Session) -> NodeError:
         """Return the error for an incomplete reply."""
-        purpose, way = compiled.purpose_after(len(reply.results)), self._way
-        code, user = session.exit_code(), self._connection.node.ssh.user
+        code = session.exit_code()
         if session.is_expired and not reply.left_running:
-            return self._endless(purpose, session.limit_s, began=reply.began)
+            return self._endless(reply.purpose, session.limit_s, began=reply.began)
         if code < 0 and (ended := self._connection.why_ended()) is not None:
-            return lost(self.node, purpose, ended)
-        if way is not None:
-            return script.incomplete_inside(
-                self.node, way, compiled, reply, exit_code=code, stderr=session.stderr
-            )
-        return script.incomplete(
-            self.node, user, compiled, reply, exit_code=code, stderr=session.stderr
-        )
+            return lost(self.node, reply.purpose, ended)
+        if self._way is not None:
+            return reply.incomplete_inside(code, session.stderr, self._way)
+        return reply.incomplete(code, session.stderr, self._connection.node.ssh.user)
 
     def _endless(self, purpose: str, limit_s: float, *, began: bool) -> CommandError:
         """Return the error for an execution that exceeds the limits of all its commands."""

@@ -125,16 +125,21 @@ class Reply:
     """The reply to a script, parsed as it arrives; it keeps only results and some noise."""
 
     def __init__(self, node: str, script: Script) -> None:
+        self.node = node
+        self.script = script
         self.results: list[Result] = []
         self.began = False
         self.ended = False
         """Whether the reply is complete."""
-        self._node = node
-        self._script = script
         self._noise = b""
         self._buffer = bytearray()
         self._searched = 0
         """How much of the buffer was searched for the next mark."""
+
+    @property
+    def purpose(self) -> str:
+        """The purpose of the command that runs now."""
+        return self.script.purpose_after(len(self.results))
 
     @property
     def noise(self) -> bytes:
@@ -162,33 +167,33 @@ class Reply:
             pass
 
     def _read_noise(self) -> None:
-        begin = self._script.begin + b"\n"
+        begin = self.script.begin + b"\n"
         at = self._find(begin)
         if at >= 0:
             self._noise = bytes(self._buffer[max(0, at - _NOISE_KEPT) : at])
             self._drop(at + len(begin))
             self.began = True
         elif len(self._buffer) > MOST_NOISE:
-            raise self._error(0, noisy(bytes(self._buffer[:_NOISE_KEPT])))
+            raise self._error(noisy(bytes(self._buffer)))
 
     def _read_section(self) -> bool:
         """Read the next result, or the end; return False if it is incomplete."""
-        index, commands, end = len(self.results), self._script.commands, self._script.end + b"\n"
+        index, commands, end = len(self.results), self.script.commands, self.script.end + b"\n"
         if index == len(commands):
             self.ended = self._buffer.startswith(end)
             if not self.ended and not end.startswith(self._buffer):
-                raise self._error(0, "the reply goes on after its last command")
+                raise self._error("the reply goes on after its last command")
             return False
         if self._buffer.startswith(end):
-            raise self._error(0, f"the reply has {index} sections for {len(commands)} commands")
-        mark = b"\n" + self._script.mark + b" "
+            raise self._error(f"the reply has {index} sections for {len(commands)} commands")
+        mark = b"\n" + self.script.mark + b" "
         at = self._find(mark)
         if (at if at >= 0 else len(self._buffer) - len(mark)) > commands[index].most_bytes + 1:
-            raise self._error(index, commands[index].flood())
+            raise self._error(commands[index].flood())
         line_end = self._buffer.find(b"\n", at + len(mark)) if at >= 0 else -1
         if line_end < 0:
             if at >= 0 and len(self._buffer) > at + _LONGEST_MARK:
-                raise self._error(index, f"line {index + 1} of the reply has no end")
+                raise self._error(f"line {index + 1} of the reply has no end")
             return False
         line = bytes(self._buffer[at + len(mark) : line_end])
         self.results.append(self._result(commands[index], bytes(self._buffer[:at]), line))
@@ -200,7 +205,7 @@ class Reply:
         try:
             number, code, duration, stderr = line.split(b" ")
             return Result(
-                node=self._node,
+                node=self.node,
                 command={index: command}[int(number)],
                 exit_code=int(code),
                 stdout=stdout,
@@ -210,7 +215,7 @@ class Reply:
         except (ValueError, LookupError) as error:
             seen = excerpt(line.decode(errors="replace"))
             why = f'line {index + 1} of the reply not understood: "{seen}"'
-            raise self._error(index, why) from error
+            raise self._error(why) from error
 
     def _find(self, mark: bytes) -> int:
         """Return where `mark` begins, or -1; nothing is searched twice."""
@@ -222,8 +227,67 @@ class Reply:
         del self._buffer[:count]
         self._searched = 0
 
-    def _error(self, index: int, seen: str) -> CommandError:
-        return CommandError(self._node, f"could not {self._script.purpose_after(index)}: {seen}")
+    def _error(self, seen: str) -> CommandError:
+        return CommandError(self.node, f"could not {self.purpose}: {seen}")
+
+    def incomplete(self, exit_code: int, stderr: bytes, user: str) -> CommandError:
+        """Return the error for a reply without its end; names the likely cause."""
+        output = (self.noise + b"\n" + stderr).strip().decode(errors="replace")
+        first = excerpt(" ".join(output.split()))
+        code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
+        seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
+        start_up = f"~/.bashrc or another start-up file of {user}"
+        shell = output.partition(_NOT_BASH)[2].strip().split("\n")[0]
+        if "fish: " in output:
+            shell = "fish"
+        if self.began:
+            return self._error(
+                f"the reply broke off while it ran: {seen}; was it killed, or the session ended "
+                "there? Run again"
+            )
+        if shell:
+            return self._error(
+                f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "
+                "(exec); make it do so in interactive shells alone: [[ $- != *i* ]] || exec …"
+            )
+        if self.left_running:
+            return self._error(
+                f"process {self.left_running} goes on writing where the answer comes: {start_up} "
+                "has left it running; make it return for non-interactive shells"
+            )
+        if "This account is currently not available" in output:
+            remedy = (
+                f"the account {user} may not log in (its shell is nologin): give it a shell, "
+                f"usermod -s /bin/bash {user}, or state another `user`"
+            )
+        elif "This service allows sftp connections only" in output:
+            remedy = (
+                f"the server gives {user} sftp alone (ForceCommand internal-sftp): except {user} "
+                "from that in its sshd_config, or state another `user`"
+            )
+        else:
+            remedy = (
+                f"one of these: {start_up} exits (make it return for non-interactive shells); a "
+                "command is forced (take away ForceCommand in its sshd_config, or command= before "
+                "the key in authorized_keys); or the shell of the account runs nothing "
+                f"(usermod -s /bin/bash {user})"
+            )
+        return self._error(f"the login ended before the script did: {seen}; {remedy}")
+
+    def incomplete_inside(self, exit_code: int, stderr: bytes, way: ContainerExec) -> CommandError:
+        """Return the error for a reply of a container without its end."""
+        where = f"the container {way.container}"
+        output = excerpt(" ".join((self.noise + b"\n" + stderr).decode(errors="replace").split()))
+        code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
+        if self.began:
+            seen = f'{code}, "{output}"' if output else code
+            return self._error(
+                f"the reply from {where} broke off while it ran: {seen}; was it stopped? "
+                f"{way.engine_name} ps -a tells"
+            )
+        seen = f"{way.engine_name} exec ended with {code}: {output or 'nothing was said'}"
+        why = f"in {where}: {seen.rstrip('.')}; {way.remedy(output)}"
+        return CommandError(self.node, f"could not {self.purpose} {why}")
 
 
 def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
@@ -241,76 +305,8 @@ def noisy(output: bytes) -> str:
     """Return the message about a login that prints too much; `output` is its beginning."""
     return (
         f"the login printed more than {amount(MOST_NOISE)} before anything of ours began: "
-        f'"{excerpt(output.decode(errors="replace"))}"; make ~/.bashrc, or whatever it calls, '
-        "print nothing for non-interactive shells"
-    )
-
-
-def incomplete(
-    node: str, user: str, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
-) -> CommandError:
-    """Return the error for a reply of the host without its end; names the likely cause."""
-    output = (reply.noise + b"\n" + stderr).strip().decode(errors="replace")
-    first = excerpt(" ".join(output.split()))
-    code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
-    seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
-    start_up = f"~/.bashrc or another start-up file of {user}"
-    shell = "fish" if "fish: " in output else output.partition(_NOT_BASH)[2].strip().split("\n")[0]
-    if reply.began:
-        why = (
-            f"the reply broke off while it ran: {seen}; was it killed, or the session ended there? "
-            "Run again"
-        )
-    elif shell:
-        why = (
-            f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "
-            "(exec); make it do so in interactive shells alone: [[ $- != *i* ]] || exec …"
-        )
-    elif reply.left_running:
-        why = (
-            f"process {reply.left_running} goes on writing where the answer comes: {start_up} has "
-            "left it running; make it return for non-interactive shells"
-        )
-    else:
-        why = f"the login ended before the script did: {seen}; "
-        if "This account is currently not available" in output:
-            why += (
-                f"the account {user} may not log in (its shell is nologin): give it a shell, "
-                f"usermod -s /bin/bash {user}, or state another `user`"
-            )
-        elif "This service allows sftp connections only" in output:
-            why += (
-                f"the server gives {user} sftp alone (ForceCommand internal-sftp): except {user} "
-                "from that in its sshd_config, or state another `user`"
-            )
-        else:
-            why += (
-                f"one of these: {start_up} exits (make it return for non-interactive shells); a "
-                "command is forced (take away ForceCommand in its sshd_config, or command= before "
-                "the key in authorized_keys); or the shell of the account runs nothing "
-                f"(usermod -s /bin/bash {user})"
-            )
-    return CommandError(node, f"could not {script.purpose_after(len(reply.results))}: {why}")
-
-
-def incomplete_inside(
-    node: str, inside: ContainerExec, script: Script, reply: Reply, *, exit_code: int, stderr: bytes
-) -> CommandError:
-    """Return the error for a reply of a container without its end."""
-    where = f"the container {inside.container}"
-    output = excerpt(" ".join((reply.noise + b"\n" + stderr).decode(errors="replace").split()))
-    code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
-    purpose = script.purpose_after(len(reply.results))
-    if reply.began:
-        seen = f'{code}, "{output}"' if output else code
-        return CommandError(
-            node,
-            f"could not {purpose}: the reply from {where} broke off while it ran: {seen}; "
-            f"was it stopped? {inside.engine_name} ps -a tells",
-        )
-    seen = f"{inside.engine_name} exec ended with {code}: {output or 'nothing was said'}"
-    return CommandError(
-        node, f"could not {purpose} in {where}: {seen.rstrip('.')}; {inside.remedy(output)}"
+        f'"{excerpt(output[:_NOISE_KEPT].decode(errors="replace"))}"; make ~/.bashrc, or whatever '
+        "it calls, print nothing for non-interactive shells"
     )
 
 
@@ -345,12 +341,5 @@ class HostAndContainer:
         self.on_host = tuple(on_host)
         reply = parse_reply(framed.node, script, framed.stdout)
         if not reply.ended:
-            raise incomplete_inside(
-                framed.node,
-                self._way,
-                script,
-                reply,
-                exit_code=framed.exit_code,
-                stderr=framed.stderr,
-            )
+            raise reply.incomplete_inside(framed.exit_code, framed.stderr, self._way)
         return tuple(reply.results)

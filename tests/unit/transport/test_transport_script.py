@@ -13,7 +13,6 @@ from ascendboot.transport.script import (
     Script,
     compile_open,
     compile_script,
-    incomplete,
     launch_line,
     parse_reply,
 )
@@ -84,7 +83,7 @@ def test_a_reply_that_breaks_off_anywhere_is_never_whole(length: int) -> None:
 def test_a_reply_that_breaks_off_behind_its_last_section_names_the_last_command() -> None:
     reply = parse_reply("n1", SCRIPT, WHOLE.removesuffix(b"END\n"))
     assert parsed(reply) == (RESULTS, b"", True, False)
-    error = incomplete("n1", "root", SCRIPT, reply, exit_code=-1, stderr=b"")
+    error = reply.incomplete(-1, b"", "root")
     assert str(error) == (
         "n1: could not read the clock: the reply broke off while it ran: "
         "no exit code, and it said nothing; was it killed, or the session ended there? Run again"
@@ -110,7 +109,7 @@ def test_too_few_or_too_many_sections_are_refused() -> None:
 
 def test_a_login_that_ends_early_is_explained() -> None:
     reply = parse_reply("n1", SCRIPT, b"Welcome to\n  node 1\n")
-    error = incomplete("n1", "ops", SCRIPT, reply, exit_code=0, stderr=b"and more")
+    error = reply.incomplete(0, b"and more", "ops")
     assert str(error) == (
         "n1: could not list the NPUs: the login ended before the script did: exit 0 after "
         '"Welcome to node 1 and more"; one of these: ~/.bashrc or another start-up file of ops '
@@ -122,7 +121,7 @@ def test_a_login_that_ends_early_is_explained() -> None:
 
 def test_a_reply_that_breaks_off_names_the_command_that_ran() -> None:
     reply = parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + b"output")
-    error = incomplete("n1", "ops", SCRIPT, reply, exit_code=-1, stderr=b"")
+    error = reply.incomplete(-1, b"", "ops")
     assert str(error) == (
         "n1: could not read the clock: the reply broke off while it ran: no exit code, and it "
         "said nothing; was it killed, or the session ended there? Run again"
