@@ -112,22 +112,7 @@ _SCRIPT = "the script that queries the node"
 _SYSTEM = read_script(script("facts-system.sh"), purpose="look at the system", timeout_s=30.0)
 _SERVICES = read_script(script("facts-services.sh"), purpose="look at the services", timeout_s=30.0)
 LAUNCHERS = script("facts-launchers.sh")
-TORCH = r"""
-import importlib.util, os, sys
-def version(name):
-    found = importlib.util.find_spec(name)
-    if found is None or not found.origin:
-        return "-"
-    said = {}
-    with open(os.path.join(os.path.dirname(found.origin), "version.py")) as file:
-        exec(file.read(), said)
-    return said["__version__"]
-if version("torch") == "-":
-    sys.stderr.write("there is no torch for " + sys.executable)
-    sys.exit(127)
-print(version("torch"), version("torch_npu"))
-"""
-"""The versions of torch and torch_npu, `-` without one; neither is imported: that takes seconds."""
+TORCH = script("torch-versions.py")
 
 
 def queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
