@@ -112,7 +112,7 @@ class _Wanted:
     prefix: Callable[[str, int], bytes]
     """The prefix of each line, by node and rank."""
 
-    def view(self, node: str, rank: int) -> output.LineView:
+    def view(self, node: str, rank: int) -> output.Lines:
         """Return the view that selects and formats the lines of a rank."""
         prefix = self.prefix(node, rank)
         if self.pattern is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
-from ascendboot.jobs.output import LineView, LogCopy, RankOutput
+from ascendboot.jobs.output import Lines, LogCopy, RankOutput
 from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, EventReader, LauncherEnded, NodeSample, parse_sample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, rank_marks
@@ -237,7 +237,7 @@ def logs_command(
 class Selection:
     """What is shown of a log."""
 
-    lines: LineView | None = None
+    lines: Lines | None = None
     start: int = 0
     """From which byte on."""
 

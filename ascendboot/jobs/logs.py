@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
-from ascendboot.jobs.output import Lines, behind
+from ascendboot.jobs.output import Lines
 from ascendboot.model.names import expand, parse_span
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport
@@ -112,39 +112,30 @@ def _ranks(text: str, count: int) -> set[int]:
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 
 
-class MatchingLines:
-    """Like `Lines`, but only lines that match a pattern."""
+class MatchingLines(Lines):
+    """Only lines that match a pattern."""
 
     def __init__(self, prefix: bytes, pattern: re.Pattern[str], *, coloured: bool) -> None:
         """`coloured`: matches are shown in red."""
-        self._lines = Lines(b"")
-        self._prefix = prefix
+        super().__init__(prefix)
         self._pattern = pattern
         self._coloured = coloured
 
-    def feed(self, data: bytes) -> bytes:
-        """The matching lines that are complete with `data`."""
-        return self._found(self._lines.feed(data))
-
     def skip(self, count: int) -> bytes:
-        """Like that of `Lines`, without the line about the gap."""
-        return self._found(self._lines.flush())
+        """The line begun; no line about the gap follows."""
+        return self._flush()
 
-    def finish(self) -> bytes:
-        """Like that of `Lines`."""
-        return self._found(self._lines.finish())
+    def shown(self, block: bytes) -> bytes:
+        """The lines that match."""
+        return b"".join(map(self._matching, block.split(b"\n")))
 
-    def _found(self, block: bytes) -> bytes:
-        shown = (self._line(line) for line in block.split(b"\n")[:-1])
-        return b"".join(line for line in shown if line)
-
-    def _line(self, line: bytes) -> bytes:
+    def _matching(self, line: bytes) -> bytes:
         text = line.decode(errors="surrogateescape")
         if self._pattern.search(text) is None:
             return b""
         if self._coloured:
             text = self._pattern.sub(_in_red, text)
-        return behind(self._prefix, text.encode(errors="surrogateescape")) + b"\n"
+        return self.behind_prefix(text.encode(errors="surrogateescape"))
 
 
 def _in_red(match: re.Match[str]) -> str:

@@ -118,6 +118,5 @@ def test_how_long_a_log_was_at_a_moment() -> None:
 
 
 def _has_holes(folder: Path) -> bool:
-    with (folder / "holes").open("wb") as file:
-        file.write(bytes(2 * MIB))
-        return drop(file.fileno(), 0, MIB)
+    (folder / "holes").write_bytes(bytes(2 * MIB))
+    return drop(folder / "holes", 0, MIB)
