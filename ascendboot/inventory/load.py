@@ -15,9 +15,10 @@ from ascendboot.inventory.cross_checks import (
 )
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
+from ascendboot.inventory.own_table import use_own_table
 from ascendboot.inventory.values import size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
-from ascendboot.model.cluster import Cluster, Node, OwnTable
+from ascendboot.model.cluster import Cluster
 
 if TYPE_CHECKING:
     from ascendboot.inventory.schema import InventoryKeys
@@ -46,7 +47,7 @@ def load(path: Path, *, with_own_table: bool = True) -> Cluster:
     _report_primary(sheet, keys, entries)
     own_table = None
     if with_own_table and keys.resources.file is not None and not sheet.problems:
-        own_table, nodes = _own_table(sheet, keys, nodes)
+        own_table, nodes = use_own_table(sheet, keys, nodes, keys.resources.file)
     sheet.refuse_if_problems()
     return Cluster(
         name=keys.cluster,
@@ -82,17 +83,6 @@ def shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
-
-
-def _own_table(
-    sheet: Sheet, keys: InventoryKeys, nodes: tuple[Node, ...]
-) -> tuple[OwnTable | None, tuple[Node, ...]]:
-    """The table that `resources.file` names, and the nodes with the devices that it gives them."""
-    # Few inventories name one, and every job would wait for the import of all that reads tables.
-    from ascendboot.inventory.own_table import read_own_table, with_devices  # noqa: PLC0415
-
-    table = read_own_table(sheet, keys, nodes)
-    return table, with_devices(nodes, table)
 
 
 def _report_missing(sheet: Sheet, keys: InventoryKeys) -> None:
