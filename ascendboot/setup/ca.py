@@ -29,11 +29,12 @@ from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState
 from ascendboot.transport.api import Command, FileWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ascendboot.facts.installed import Installed
 
 USER_CA, HOST_CA = "user_ca", "host_ca"
+_PEM, _OPENSSH = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
 _OTHERS = 0o077
 _MODE = 0o644
 
@@ -85,24 +86,20 @@ class CaKeys:
             parent.mkdir(parents=True, exist_ok=True)
             for stale in parent.glob(".ca.*"):
                 shutil.rmtree(stale)
-            new = Path(tempfile.mkdtemp(prefix=".ca.", dir=parent))
-            try:
+            with tempfile.TemporaryDirectory(
+                prefix=".ca.", dir=parent, ignore_cleanup_errors=True
+            ) as folder:
+                new = Path(folder)
                 # The keys must not get into the version control of the working directory.
                 (new / ".gitignore").write_text("*\n")
                 for name in (USER_CA, HOST_CA):
                     key = Ed25519PrivateKey.generate()
-                    private = key.private_bytes(
-                        serialization.Encoding.PEM,
-                        serialization.PrivateFormat.OpenSSH,
-                        serialization.NoEncryption(),
-                    )
+                    private = key.private_bytes(_PEM, _OPENSSH, serialization.NoEncryption())
                     public = f"{_public_text(key)} ascendboot {name} of {self.cluster}\n".encode()
                     for path, content in ((new / name, private), (new / f"{name}.pub", public)):
                         path.touch(mode=0o600)
                         path.write_bytes(content)
                 new.rename(self.folder)
-            finally:
-                shutil.rmtree(new, ignore_errors=True)
         except OSError as error:
             raise AscendbootError(f"{self.folder}: could not make the CA keys: {error}") from error
 
@@ -170,21 +167,14 @@ def _sign(keys: dict[str, Ed25519PrivateKey], claims: Claims, public_key: str) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clocks:
-    """The time on the control machine and on the nodes that check a certificate."""
-
-    now: float
-    earliest: tuple[float, str]
-    """The time on the node whose clock is furthest behind, and that node's name."""
-    latest: tuple[float, str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class CertificateFile(Step):
     """A certificate of `claims` that is valid on all nodes and does not expire soon."""
 
     claims: Claims
-    clocks: Clocks
+    now: float
+    """The time on the control machine."""
+    times: Mapping[str, float]
+    """The time on every node, by name."""
     sign: Callable[[], str] | None
     """Makes the certificate; None while planning: then the change is only announced."""
     load: Command | None = None
@@ -215,8 +205,8 @@ class CertificateFile(Step):
 
     def _renewed(self, installed: Installed, why: str) -> Change | Blocked:
         """The change that signs it again; blocked where a node's clock would refuse it."""
-        now = self.clocks.now
-        (earliest, behind), (latest, ahead) = self.clocks.earliest, self.clocks.latest
+        now, earliest, latest = self.now, min(self.times.values()), max(self.times.values())
+        behind, ahead = (first(self.times, key=self.times.__getitem__) for first in (min, max))
         refused = ""
         if now - earliest > START_SLACK_S:
             refused = (
@@ -248,13 +238,13 @@ class CertificateFile(Step):
             return f"expired {-days} days ago"
         if days < RENEW_DAYS:
             return f"expires in {days} days"
-        earliest, node = self.clocks.earliest
-        if certificate.valid_from is not None and certificate.valid_from > earliest:
-            return f"is not valid yet by the clock of {node}"
+        behind = min(self.times, key=self.times.__getitem__)
+        if certificate.valid_from is not None and certificate.valid_from > self.times[behind]:
+            return f"is not valid yet by the clock of {behind}"
         return None
 
     def _days(self, certificate: Certificate) -> int:
-        return int(((certificate.valid_to or 0.0) - self.clocks.latest[0]) // DAY_S)
+        return int(((certificate.valid_to or 0.0) - max(self.times.values())) // DAY_S)
 
 
 def difference(actual: Claims, wanted: Claims) -> str | None:

@@ -16,7 +16,7 @@ from ascendboot.setup.cluster_plan import ClusterFacts, sshd_ports
 from ascendboot.setup.phases import COMPARE, SETUP
 from ascendboot.setup.results import found
 from ascendboot.setup.steps import Change
-from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper, run_verification
+from ascendboot.setup.verify import Expectation, run_verification
 
 if TYPE_CHECKING:
     from ascendboot.model.cluster import Cluster
@@ -99,14 +99,10 @@ def _logins(cluster: Cluster, facts: ClusterFacts, context: Context | None) -> E
     )
     files = {p: t for p, t in texts.items() if is_everywhere(p, sha256(t.encode()).hexdigest())}
     openmpi = value_of(facts.nodes[cluster.primary_name].openmpi)
-    mpirun = openmpi.path if openmpi and needs_openmpi(cluster, facts.nodes) else ""
     return Expectation(
         cluster=cluster,
         base=installed.base,
-        mpirun=mpirun,
-        programs={
-            **(rank_wrapper(installed.base) if is_everywhere("env/rank-exec") else {}),
-            **(daemon_of(mpirun) if mpirun else {}),
-        },
+        mpirun=openmpi.path if openmpi and needs_openmpi(cluster, facts.nodes) else "",
+        has_wrapper=is_everywhere("env/rank-exec"),
         files=files,
     )

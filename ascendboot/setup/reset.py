@@ -248,17 +248,17 @@ class Reset:
         """What would be removed."""
         done = Outcome.WOULD_CHANGE
         results = [r for name, found in self.found.items() for r in found.results(name, done)]
-        return results + [_of_file(path, done) for path in self.here]
+        return results + (self._results_here(done) if self.here else [])
 
     def plan(self) -> None:
         """Report what would be removed."""
-        self.progress.end("What reset would remove", self.planned() or [_nothing_to_remove()])
+        self.progress.end("What reset would remove", self.planned() or self._results_here())
 
     def report_nothing(self) -> None:
         """Report that there was nothing to remove."""
         done = Outcome.OK
         results = [r for name, found in self.found.items() for r in found.results(name, done)]
-        self.progress.end(_REMOVE, [*results, _nothing_to_remove()])
+        self.progress.end(_REMOVE, [*results, *self._results_here()])
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Remove everything under the cluster's lock, in one execution per node."""
@@ -340,18 +340,16 @@ class Reset:
             if path.parent.name == "ca":
                 with suppress(OSError):  # not empty: other files stay
                     path.parent.rmdir()
-        return [_of_file(path, Outcome.CHANGED) for path in self.here] or [_nothing_to_remove()]
+        return self._results_here(Outcome.CHANGED)
+
+    def _results_here(self, done: Outcome = Outcome.OK) -> list[StepResult]:
+        """What was or would be removed on the control machine."""
+        words = "removed" if done is Outcome.CHANGED else "would be removed"
+        texts = [f"{os.path.relpath(path)} {words}" for path in self.here]
+        if not texts:
+            done, texts = Outcome.OK, ["nothing to remove on the control machine"]
+        return [StepResult(HERE, "reset", "files", done, text) for text in texts]
 
 
 def _all_ok(results: Sequence[StepResult]) -> bool:
     return all(result.outcome is Outcome.OK for result in results)
-
-
-def _of_file(path: Path, done: Outcome) -> StepResult:
-    words = "removed" if done is Outcome.CHANGED else "would be removed"
-    return StepResult(HERE, "reset", "files", done, f"{os.path.relpath(path)} {words}")
-
-
-def _nothing_to_remove() -> StepResult:
-    text = "nothing to remove on the control machine"
-    return StepResult(HERE, "reset", "files", Outcome.OK, text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ascendboot.facts.container import container_exec
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import Claims, fingerprint
-from ascendboot.setup.ca import CertificateFile, Clocks
+from ascendboot.setup.ca import CertificateFile
 from ascendboot.setup.steps import (
     Absent,
     Change,
@@ -227,11 +227,11 @@ def _certificate(
         options=options,
     )
     clocks = {each: value_of(facts.clock) for each, facts in context.facts.nodes.items()}
-    times = [(context.now + (c.offset_s if c else 0.0), each) for each, c in clocks.items()]
     return CertificateFile(
         name=name,
         claims=claims,
-        clocks=Clocks(now=context.now, earliest=min(times), latest=max(times)),
+        now=context.now,
+        times={each: context.now + (c.offset_s if c else 0.0) for each, c in clocks.items()},
         sign=partial(authority.sign, claims, key) if authority.sign else None,
         load=load,
     )

@@ -67,11 +67,21 @@ class Expectation:
     base: PurePosixPath
     files: Mapping[str, str]
     """Text by path below `base`; equal on all nodes."""
-    programs: Mapping[str, str]
-    """By path, what to do where it cannot be run."""
     mpirun: str = ""
     """Its path where it starts jobs: the logins then use its own form of command line."""
+    has_wrapper: bool = True
+    """Whether the program that starts ranks is on every node."""
     timeout_s: float = 20.0
+
+    @cached_property
+    def programs(self) -> Mapping[str, str]:
+        """By path, what to do where a program cannot be run."""
+        wrapper = f"mount the file system of {self.base} without noexec"
+        orted = str(PurePosixPath(self.mpirun).parent / "orted")
+        return {
+            **({str(self.base / "env/rank-exec"): wrapper} if self.has_wrapper else {}),
+            **({orted: "install the same Open MPI on every node"} if self.mpirun else {}),
+        }
 
     @cached_property
     def of_every_node(self) -> tuple[str, ...]:
@@ -88,17 +98,6 @@ class Expectation:
     def names_of(self, node: Node) -> list[str]:
         """The variables that a node has and the others need not have."""
         return sorted(node.env.keys() - self.cluster.env.keys())
-
-
-def rank_wrapper(base: PurePosixPath) -> dict[str, str]:
-    """The program by which ranks start, as one that must run."""
-    return {str(base / "env/rank-exec"): f"mount the file system of {base} without noexec"}
-
-
-def daemon_of(mpirun: str) -> dict[str, str]:
-    """The program by which mpirun starts ranks on other nodes, as one that must run."""
-    orted = PurePosixPath(mpirun).parent / "orted"
-    return {str(orted): "install the same Open MPI on every node"}
 
 
 def verification_command(expected: Expectation) -> Command:
@@ -287,12 +286,10 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
         Stopped: a node is not as it should be, or the operator interrupted.
     """
     plan = context.plan
-    mpirun = plan.mpirun if traits_of(plan.launcher).openmpi else ""
     expected = Expectation(
         cluster=context.cluster,
         base=plan.base,
-        mpirun=mpirun,
-        programs={**rank_wrapper(plan.base), **(daemon_of(mpirun) if mpirun else {})},
+        mpirun=plan.mpirun if traits_of(plan.launcher).openmpi else "",
         files={f"resources/{name}": text for name, text in context.resources.items()},
     )
     ports = dict.fromkeys(context.facts.nodes, plan.port)

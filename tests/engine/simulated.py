@@ -19,7 +19,7 @@ from ascendboot.setup.check import check_cluster
 from ascendboot.setup.context import Templates
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
-from ascendboot.setup.verify import Expectation, daemon_of, rank_wrapper
+from ascendboot.setup.verify import Expectation
 from ascendboot.templates import installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
@@ -251,12 +251,12 @@ class Simulation:
             for path, file in sorted(self.nodes[0].work.transport.files.items())
             if "/resources/" in path
         }
-        programs = {**rank_wrapper(PurePosixPath(BASE)), **daemon_of("/usr/bin/mpirun")}
         expected = Expectation(
             cluster=self.cluster,
             base=PurePosixPath(BASE),
             files=files,
-            programs={p: to for p, to in programs.items() if p in command.argv[2]},
+            mpirun="/usr/bin/mpirun" if "orted" in command.argv[2] else "",
+            has_wrapper="rank-exec" in command.argv[2],
         )
         answers = {
             node.name: "\n".join(expected.wanted_answer(node)) for node in self.cluster.nodes

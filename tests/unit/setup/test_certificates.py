@@ -9,7 +9,7 @@ import pytest
 
 from ascendboot.facts.installed import Daemon, Installed, installed_query, parse_installed
 from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerprint
-from ascendboot.setup.ca import CertificateFile, Clocks, difference
+from ascendboot.setup.ca import CertificateFile, difference
 from ascendboot.setup.steps import Blocked, Change, Satisfied
 from ascendboot.transport.api import Command, Effect, FileWrite, Result
 from tests.engine.signing import authority, public_key
@@ -24,7 +24,8 @@ LOAD = Command(argv=("true",), purpose="start the cluster's sshd", effect=Effect
 WISH = CertificateFile(
     name=PATH,
     claims=CLAIMS,
-    clocks=Clocks(now=NOW, earliest=(NOW - 1, "lab-1"), latest=(NOW + 1, "lab-2")),
+    now=NOW,
+    times={"lab-1": NOW - 1, "lab-2": NOW + 1},
     sign=lambda: "signed\n",
     load=LOAD,
 )
@@ -97,8 +98,7 @@ def test_an_sshd_that_does_not_run_counts_as_not_showing_it_once_nothing_is_plan
 
 
 def test_a_node_far_behind_blocks_a_new_certificate_but_not_a_good_old_one() -> None:
-    clocks = Clocks(now=NOW, earliest=(NOW - 301, "lab-2"), latest=(NOW, "lab-1"))
-    wish = replace(WISH, clocks=clocks)
+    wish = replace(WISH, times={"lab-1": NOW, "lab-2": NOW - 301})
     assert wish.check(Installed(base=BASE)) == Blocked(
         f"could not renew {PATH}: a certificate made now is not valid yet on lab-2, "
         "whose clock is 301 s behind this side's",

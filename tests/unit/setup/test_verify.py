@@ -16,9 +16,7 @@ from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.setup.verify import (
     Evidence,
     Expectation,
-    daemon_of,
     login_problems,
-    rank_wrapper,
     read_evidence,
     read_verification,
     verification_command,
@@ -43,7 +41,7 @@ EXPECTED = Expectation(
     cluster=CLUSTER,
     base=BASE,
     files={"resources/hostfile": "198.18.0.1 slots=8\n"},
-    programs={**rank_wrapper(BASE), **daemon_of("/usr/bin/mpirun")},
+    mpirun="/usr/bin/mpirun",
 )
 READ = f"read {BASE}/sshd/sshd.log there"
 LATE = (
@@ -144,7 +142,6 @@ def test_what_is_wrong_is_named(code: int, out: str, err: str, problem: str) -> 
     assert said(result) == {"lab-1": (), "lab-2": (problem,)}
 
 
-RUN_BY_MPIRUN = replace(EXPECTED, mpirun="/usr/bin/mpirun")
 LINE = "does not run the line by which mpirun starts its daemon"
 ALIKE = "give root the same shell of the family of sh on all nodes: usermod -s /bin/bash root"
 LOGS_IN = ("Connection from 198.18.0.1 port 4", "Accepted publickey for root from 198.18.0.1")
@@ -210,7 +207,7 @@ def test_hostile_16_why_a_login_broke_off_is_told_by_the_node_itself(
         for s in shells
     )
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, "", err))
-    found = said(result, RUN_BY_MPIRUN, lab_1=one, lab_2=two)
+    found = said(result, EXPECTED, lab_1=one, lab_2=two)
     assert found == {"lab-1": (), "lab-2": (problem,)}
 
 
@@ -247,7 +244,8 @@ def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
         cluster=replace(CLUSTER, env=env, nodes=(first, replace(second, env=own))),
         base=PurePosixPath(tmp_path),
         files={"hosts": "198.18.0.1\n"},
-        programs=daemon_of(str(tmp_path / "mpirun")),
+        mpirun=str(tmp_path / "mpirun"),
+        has_wrapper=False,
     )
     command = verification_command(expected)
 
