@@ -10,7 +10,6 @@ from ascendboot.cli.program import (
     CarefulProgram,
     namespace,
     prepare,
-    say_where_dashes_lack,
     with_help_first,
 )
 
@@ -22,4 +21,3 @@ prepare(sys.argv[1:])
 program.__class__ = CarefulProgram  # Invoke has made it by now, and reads the verbs next
 program.executor_class = CarefulExecutor
 ns = namespace(sys.argv[1:])
-say_where_dashes_lack(sys.argv[1:], program, ns)

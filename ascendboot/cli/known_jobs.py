@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
 REPORT_FILE = "job.json"
-_ASKED_AT_MOST = 8
+_MOST_QUERIED = 8
 """Number of newest unfinished jobs to query."""
-_NAMED_AT_MOST = 3
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,6 @@ def find_job(session: Session, job_id: str | None, *, details: bool = False) -> 
     return next((f for f in found if f.status.report.state is JobState.RUNNING), found[0])
 
 
-def found_again(session: Session, found: FoundJob) -> FoundJob:
-    """Query the state of the job again; one execution per node."""
-    record = found.job.record
-    jobs_folder = record.job_folder.parent
-    answers = probe_jobs(found.transports, jobs_folder, [record.job_id], forks=found.forks)
-    return _found(found.job, session, found.transports, {**found.errors, **answers})
-
-
-def connected(session: Session, found: FoundJob) -> dict[str, Transport]:
-    """Return the same connections, writable."""
-    return {name: session.transports[name] for name in found.transports}
-
-
 @contextmanager
 def folder_held(folder: Path) -> Iterator[bool]:
     """Lock the folder of a run for writing; False if another process holds the lock."""
@@ -127,13 +114,20 @@ def now() -> datetime:
 
 
 def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[KnownJob]:
-    """Return the jobs to query, newest first; at least one."""
+    """Return the jobs to query, newest first; at least one.
+
+    These are unfinished jobs and the last finished one, also preflights that were not followed to
+    their end.
+    """
+    plans = (*state.runs.glob(f"*/{PLAN_FILE}"), *state.runs.glob(f"*/{PREFLIGHT}/{PLAN_FILE}"))
+    # Newest first: the id of a run begins with its time.
+    folders = sorted((path.parent for path in plans), reverse=True)
     if job_id is not None:
-        return [_job_called(state, cluster, job_id)]
-    last: KnownJob | None = None
-    open_jobs: list[KnownJob] = []
-    for folder in _folders(state):
-        if len(open_jobs) == _ASKED_AT_MOST:
+        return [_job_called(state, cluster, job_id, folders)]
+    last: list[KnownJob] = []
+    unfinished: list[KnownJob] = []
+    for folder in folders:
+        if len(unfinished) == _MOST_QUERIED:
             break
         record = read_record(folder)
         if record is None or record.cluster != cluster.name:
@@ -141,42 +135,28 @@ def _candidates(state: State, cluster: Cluster, job_id: str | None) -> list[Know
         job = KnownJob(record, folder)
         final = job.final
         if final is None:
-            open_jobs.append(job)
-        elif last is None and final.state is not JobState.NOT_STARTED:
-            last = job
-    jobs = [*open_jobs, *([last] if last else [])]
-    if not jobs:
+            unfinished.append(job)
+        elif not last and final.state is not JobState.NOT_STARTED:
+            last = [job]
+    if not (unfinished or last):
         raise UsageError(f"{cluster.name}: no job was started from here; start one with train")
-    return sorted(jobs, key=lambda job: job.record.started, reverse=True)
+    return sorted([*unfinished, *last], key=lambda job: job.record.started, reverse=True)
 
 
-def _folders(state: State) -> Sequence[Path]:
-    """The folders of runs that started a job, newest first: a run's id begins with its time.
-
-    With those of preflights that nobody saw to their end.
-    """
-    found = (*state.runs.glob(f"*/{PLAN_FILE}"), *state.runs.glob(f"*/{PREFLIGHT}/{PLAN_FILE}"))
-    return sorted((path.parent for path in found), reverse=True)
-
-
-def _job_called(state: State, cluster: Cluster, job_id: str) -> KnownJob:
+def _job_called(state: State, cluster: Cluster, job_id: str, folders: Sequence[Path]) -> KnownJob:
     folder = record_folder(state.runs, job_id)
     record = None if folder is None else read_record(folder)
     if folder is None or record is None:
-        raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here{_others(state)}')
+        known = [folder.name for folder in folders if folder.parent == state.runs]
+        more = f" and {len(known) - _MOST_NAMED} before" if len(known) > _MOST_NAMED else ""
+        others = f"; the last were {', '.join(known[:_MOST_NAMED])}{more}" if known else ""
+        raise UsageError(f'{cluster.name}: no job "{job_id}" was started from here{others}')
     if record.cluster != cluster.name:
         raise UsageError(
             f"job {job_id} is of the cluster {record.cluster}, not of {cluster.name}; "
             "name its inventory with --inventory"
         )
     return KnownJob(record, folder)
-
-
-def _others(state: State) -> str:
-    """List other jobs that could be named, including those of other clusters."""
-    known = [folder.name for folder in _folders(state) if folder.parent == state.runs]
-    more = f" and {len(known) - _NAMED_AT_MOST} before" if len(known) > _NAMED_AT_MOST else ""
-    return f"; the last were {', '.join(known[:_NAMED_AT_MOST])}{more}" if known else ""
 
 
 def _found(
@@ -213,27 +193,20 @@ def status_with_cause(found: FoundJob) -> JobStatus:
 
     Queries the nodes only if the cause is unknown; without an answer the status stays as it is.
     """
-    report = found.status.report
-    is_own_end = report.state in (JobState.FAILED, JobState.NOT_STARTED)
-    failed = is_own_end and found.status.is_over
+    state = found.status.report.state
+    failed = state in (JobState.FAILED, JobState.NOT_STARTED) and found.status.is_over
     if found.job.final is not None or not failed:
         return found.status
+    record, folder = found.job.record, found.job.folder
     with TemporaryDirectory(prefix="ascendboot-") as place:
-        if fetch_tails(found.job.record, found.transports, Path(place), forks=found.forks):
+        if fetch_tails(record, found.transports, Path(place), forks=found.forks):
             return found.status
-        again = status_of(found.job.record, found.looks, folder=Path(place), final=None, now=now())
-    return replace(again, report=_at_home(again.report, found.job.folder)).without(found.secrets)
-
-
-def _at_home(report: JobReport, folder: Path) -> JobReport:
-    """Return the report with the paths of the copied logs."""
-    failure = report.first_failure
+        again = status_of(record, found.looks, folder=Path(place), final=None, now=now())
+    failure = again.report.first_failure
     if failure is not None:
         failure = replace(failure, log=str(folder / rank_log(failure.rank)))
-    return replace(report, folder=str(folder), first_failure=failure)
-
-
-_NOT_KNOWN = (JobState.NOT_STARTED, JobState.LOST)
+    report = replace(again.report, folder=str(folder), first_failure=failure)
+    return replace(again, report=report).without(found.secrets)
 
 
 def keep_report(session: Session, found: FoundJob) -> None:
@@ -245,10 +218,13 @@ def keep_report(session: Session, found: FoundJob) -> None:
     with folder_held(found.job.folder) as may_write:
         if not may_write or found.job.final is not None:
             return
-        again = found_again(session, found)
+        record = found.job.record
+        answers = probe_jobs(
+            found.transports, record.job_folder.parent, [record.job_id], forks=found.forks
+        )
+        again = _found(found.job, session, found.transports, {**found.errors, **answers})
         status = status_with_cause(again)
         report = status.report
-        if again.errors or not status.is_over or report.state in _NOT_KNOWN:
-            return
-        run = Run(found.job.record.job_id, found.job.folder)
-        run.write_json(REPORT_FILE, report.to_json())
+        is_known = report.state not in (JobState.NOT_STARTED, JobState.LOST)
+        if status.is_over and is_known and not again.errors:
+            Run(record.job_id, found.job.folder).write_json(REPORT_FILE, report.to_json())

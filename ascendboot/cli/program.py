@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.executor import Executor
-from invoke.parser import Parser
 from invoke.program import Program
 
 from ascendboot import __version__
@@ -121,14 +120,21 @@ class CarefulProgram(Program):
             word = _UNKNOWN.fullmatch(str(error))
             known = error.context.flags if error.context and verb else self.collection.task_names
             near = get_close_matches(word[1], known, 1) if word else []
+            if word and verb == "train" and self._lacks_dashes():
+                sys.stderr.write(AFTER_DASHES)
+                if not near:
+                    raise
             remedy = f"{self.called_as} {verb} --help shows its flags"
             if near:
                 remedy = f"did you mean {near[0]}?"
-            elif word and verb == "train":  # `say_where_dashes_lack` prints the remedy
-                raise
             elif not verb:
                 remedy = f"{self.called_as} --list shows the verbs"
             raise ParseError(f"{str(error).rstrip('!')}; {remedy}", error.context) from error
+
+    def _lacks_dashes(self) -> bool:
+        """Whether the unknown word may be an argument of the script."""
+        words = self.argv[1:]
+        return words[0] == "train" and len(words) > len(_TRAIN_SCRIPT) and "--" not in words
 
     def parse_core(self, argv: list[str] | None) -> None:
         """Parse Invoke's flags; some of them, such as --help, are handled at once."""
@@ -199,14 +205,9 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except Exit as end:
-        _say(end.message)
+        if end.message:
+            write_plainly(sys.stderr, end.message)
         raise Exit(code=end.code) from end
-
-
-def _say(words: str | None) -> None:
-    """Print on standard error, without changing the exit code if this fails."""
-    if words:
-        write_plainly(sys.stderr, words)
 
 
 def _is_refused(flag: str) -> bool:
@@ -220,7 +221,6 @@ _ONLY_TELL = {
     *("--complete", "--print-completion-script"),
 }
 _TRAIN_SCRIPT = ("train", "main.py")
-_UNKNOWN_WORD = "No idea what "
 AFTER_DASHES = "train: put arguments of the script after --: train main.py -- --steps 100\n"
 
 
@@ -245,7 +245,9 @@ def namespace(words: Sequence[str] = ()) -> Collection:
 
     Importing all verbs takes longer than connecting to a node.
     """
-    wanted = _named(words)
+    known = {*_VERBS, *_GROUPS}
+    names = [word.partition(".")[0] for word in words]
+    wanted = known & set(names) if names and names[0] in known else known
     collection = Collection()
     for name in _VERBS:
         if name in wanted:
@@ -267,35 +269,15 @@ def with_help_first(argv: Sequence[str]) -> list[str]:
     return [argv[0], "--help", own[0]]
 
 
-def say_where_dashes_lack(words: Sequence[str], program: Program, verbs: Collection) -> None:
-    """Print that script arguments come after `--`, before Invoke refuses one without a remedy."""
-    if words[:1] != ["train"] or "--" in words or len(words) <= len(_TRAIN_SCRIPT):
-        return
-    contexts = verbs.to_contexts(ignore_unknown_help=True)
-    try:
-        Parser(initial=program.initial_context, contexts=contexts).parse_argv(list(words))
-    except ParseError as error:
-        if str(error).startswith(_UNKNOWN_WORD):
-            sys.stderr.write(AFTER_DASHES)
-
-
 def main() -> None:
     """Run `ascendboot VERB …`, the same program as `invoke VERB …` in a checkout."""
     argv = with_help_first(sys.argv)
     prepare(argv[1:])
-    verbs = namespace(sys.argv[1:])
     program = CarefulProgram(
         name="ascendboot",
         binary="ascendboot",
-        namespace=verbs,
+        namespace=namespace(sys.argv[1:]),
         version=__version__,
         executor_class=CarefulExecutor,
     )
-    say_where_dashes_lack(argv[1:], program, verbs)
     program.run(argv)
-
-
-def _named(words: Sequence[str]) -> set[str]:
-    known = {*_VERBS, *_GROUPS}
-    names = [word.partition(".")[0] for word in words]
-    return known & set(names) if names and names[0] in known else known

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, seconds
-from ascendboot.cli.known_jobs import JOB_HELP, connected, find_job, keep_report
+from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Terminated, stop_job
@@ -60,7 +60,7 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
             notes.append(note)
             screen.say(note, "yellow")
         answers: dict[str, Terminated | NodeError] = stop_job(
-            connected(session, found),
+            {name: session.transports[name] for name in found.transports},
             record.job_folder,
             primary=record.primary,
             grace_s=record.grace_s if grace_s is None else grace_s,
