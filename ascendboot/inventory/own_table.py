@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -48,16 +48,15 @@ def use_own_table(
     if problems:
         return None, nodes
     if generation == LEVELS:
-        stated = [
-            (node.server_id, device.device_id, None) for node in nodes for device in node.devices
-        ]
-        return OwnTable(text=text, generation=generation, places=tuple(stated)), nodes
+        devices = ((node.server_id, device) for node in nodes for device in node.devices)
+        stated = tuple((server_id, device.device_id, None) for server_id, device in devices)
+        return OwnTable(text=text, generation=generation, places=stated), nodes
     places = tuple((row.server, row.device_id, ",".join(row.addresses) or None) for row in rows)
-    with_devices = (
-        replace(node, devices=tuple(Device(i, ip) for s, i, ip in places if s == node.server_id))
-        for node in nodes
-    )
-    return OwnTable(text=text, generation=generation, places=places), tuple(with_devices)
+    of_servers: dict[str, list[Device]] = defaultdict(list)
+    for server, device_id, device_ip in places:
+        of_servers[server].append(Device(device_id, device_ip))
+    nodes = tuple(replace(node, devices=tuple(of_servers[node.server_id])) for node in nodes)
+    return OwnTable(text=text, generation=generation, places=places), nodes
 
 
 def _refusals(source: Source, keys: InventoryKeys) -> Iterator[str]:
@@ -100,28 +99,27 @@ def _unfit_servers(
 ) -> Iterator[str]:
     """Where the table and the inventory describe different clusters."""
     by_id = {node.server_id: node for node in nodes}
-    servers = list(dict.fromkeys(row.server for row in rows))
-    for server in servers:
-        if server not in by_id:
-            yield f'server_id "{server}" is no node\'s; they have {", ".join(by_id)}'
+    servers: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        servers[row.server].append(row.device_id)
+    for server in servers.keys() - by_id.keys():
+        yield f'server_id "{server}" is no node\'s; they have {", ".join(by_id)}'
     for server, node in by_id.items():
-        if server not in servers:
+        stated, listed = [device.device_id for device in node.devices], servers.get(server)
+        if listed is None:
             yield f'{node.name}, whose server_id is "{server}", is not in the table'
+        elif stated and stated != listed:
+            yield (
+                f"{node.name} has the devices {listed} there and {stated} in the inventory; "
+                "leave `devices` out, or state the same"
+            )
     runs = Counter(server for server, _ in groupby(row.server for row in rows))
     for server, count in runs.items():
         if count > 1:
             yield f'the ranks of "{server}" are not one after the other'
-    first, primary = by_id.get(servers[0]) if servers else None, keys.primary or nodes[0].name
+    first, primary = by_id.get(rows[0].server) if rows else None, keys.primary or nodes[0].name
     if first is not None and first.name != primary:
         yield (
             f"rank 0 is on {first.name}, and the primary is {primary}; write "
             f"`primary: {first.name}`"
         )
-    for server in servers:
-        stated = [device.device_id for device in by_id[server].devices] if server in by_id else []
-        listed = [row.device_id for row in rows if row.server == server]
-        if stated and stated != listed:
-            yield (
-                f"{by_id[server].name} has the devices {listed} there and {stated} in "
-                "the inventory; leave `devices` out, or state the same"
-            )
