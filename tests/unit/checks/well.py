@@ -199,3 +199,9 @@ def judged(wish: Cluster, *seen: NodeFacts) -> list[str]:
 def second(**changes: Any) -> list[str]:
     """What is found when the second of two nodes differs."""
     return judged(TWO, facts(1), facts(2, **changes))
+
+
+def only(found: list[str]) -> str:
+    """The message of the only finding."""
+    (message,) = found
+    return message

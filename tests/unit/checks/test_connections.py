@@ -173,13 +173,11 @@ def test_one_pair_is_told_with_both_ends_and_a_late_answer_is_a_failure() -> Non
         ends = (ping.source.node, ping.source.device_id, ping.target.node, ping.target.device_id)
         return Answered(Ping(3, 2)) if ends == ("lab-1", 3, "lab-2", 3) else WELL
 
-    assert said(2, pinged) == [
-        (
-            "mesh-ping-failed error lab-[1-2]: device 3 of lab-1 (198.19.1.3) cannot reach "
-            f"device 3 of lab-2 (198.19.2.3): 3 packets transmitted, 2 received. {LOOK} "
-            "at both ends."
-        )
-    ]
+    assert well.only(said(2, pinged)) == (
+        "mesh-ping-failed error lab-[1-2]: device 3 of lab-1 (198.19.1.3) cannot reach "
+        f"device 3 of lab-2 (198.19.2.3): 3 packets transmitted, 2 received. {LOOK} "
+        "at both ends."
+    )
 
 
 def test_many_failures_between_two_nodes_are_told_by_the_first() -> None:
@@ -227,24 +225,20 @@ def test_a_busy_tool_and_a_new_answer_prove_nothing() -> None:
 
 
 def test_pings_that_were_not_made_are_counted() -> None:
-    assert said(2, lambda p: None if p.source.device_id > 1 else WELL) == [
-        (
-            "mesh-untested error lab-[1-2]: 15 of 20 pings were not made: those before took too "
-            "long. Look at the failures of those that were made, then check again."
-        )
-    ]
+    assert well.only(said(2, lambda p: None if p.source.device_id > 1 else WELL)) == (
+        "mesh-untested error lab-[1-2]: 15 of 20 pings were not made: those before took too "
+        "long. Look at the failures of those that were made, then check again."
+    )
 
 
 def test_a_missing_tool_is_named() -> None:
     wanted = probes_of(well.TWO, {f"lab-{n}": well.facts(n) for n in (1, 2)}, "once", ssh_ports={})
     trouble = Unanswered("missing", "could not ping from the NPUs: hccn_tool is not there")
     tried = {"lab-1": ProbeResults(trouble=trouble)}
-    assert [f.message for f in probe_findings(wanted, tried)] == [
-        (
-            "lab-1: could not ping from the NPUs: hccn_tool is not there. "
-            "Is the Ascend driver installed on the host side?"
-        )
-    ]
+    assert well.only([f.message for f in probe_findings(wanted, tried)]) == (
+        "lab-1: could not ping from the NPUs: hccn_tool is not there. "
+        "Is the Ascend driver installed on the host side?"
+    )
 
 
 def test_a_firewall_in_front_of_one_node_is_named_with_its_ports() -> None:
@@ -253,25 +247,21 @@ def test_a_firewall_in_front_of_one_node_is_named_with_its_ports() -> None:
             return TcpResult(124, "")
         return TcpResult(0, "") if probe.is_open else REFUSED
 
-    assert said(3, opened=opened) == [
-        (
-            "tcp-blocked error lab-[1-3]: lab-[1-2] cannot reach lab-3 (198.18.0.3) over TCP on "
-            f"ports 1024 (Open MPI's ranks), 60000 (HCCL): no answer within 3 s. {FIREWALL}"
-        )
-    ]
+    assert well.only(said(3, opened=opened)) == (
+        "tcp-blocked error lab-[1-3]: lab-[1-2] cannot reach lab-3 (198.18.0.3) over TCP on "
+        f"ports 1024 (Open MPI's ranks), 60000 (HCCL): no answer within 3 s. {FIREWALL}"
+    )
 
 
 def test_firewalls_everywhere_are_one_finding() -> None:
     def opened(probe: TcpProbe) -> TcpResult:
         return TcpResult(0, "") if probe.is_open else TcpResult(1, "No route to host")
 
-    assert said(5, opened=opened) == [
-        (
-            "tcp-blocked error lab-[1-5]: no node reaches another over TCP on ports "
-            "1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): "
-            f"No route to host. {FIREWALL}"
-        )
-    ]
+    assert well.only(said(5, opened=opened)) == (
+        "tcp-blocked error lab-[1-5]: no node reaches another over TCP on ports "
+        "1024 (Open MPI's ranks), 40000 (Open MPI), 60000 (HCCL): "
+        f"No route to host. {FIREWALL}"
+    )
 
 
 def test_a_node_that_keeps_more_from_others_than_all_do_is_told_by_itself() -> None:
@@ -297,24 +287,22 @@ def test_nodes_that_reach_one_over_tcp_but_not_back() -> None:
             return TcpResult(1, "No route to host")
         return TcpResult(0, "") if probe.is_open else REFUSED
 
-    assert said(2, opened=opened) == [
-        (
-            "tcp-blocked error lab-[1-2]: lab-2 cannot reach lab-1 (198.18.0.1) over TCP on "
-            "ports 1024 (Open MPI's ranks), 12345 (the cluster's sshd), 40000 (Open MPI), "
-            "60000 (HCCL): "
-            f"No route to host. {FIREWALL}"
-        )
-    ]
+    assert well.only(said(2, opened=opened)) == (
+        "tcp-blocked error lab-[1-2]: lab-2 cannot reach lab-1 (198.18.0.1) over TCP on "
+        "ports 1024 (Open MPI's ranks), 12345 (the cluster's sshd), 40000 (Open MPI), "
+        "60000 (HCCL): "
+        f"No route to host. {FIREWALL}"
+    )
 
 
 def test_a_refusal_where_something_must_listen_is_a_fault() -> None:
-    assert said(2, opened=lambda k: REFUSED if k.target == "lab-2" else TcpResult(0, "")) == [
-        (
-            "tcp-refused error lab-[1-2]: lab-1 cannot reach the cluster's sshd of lab-2 at "
-            "198.18.0.2:12345, which runs: Connection refused. Look for a firewall that refuses: "
-            "`nft list ruleset`, `iptables -S`."
-        )
-    ]
+    assert well.only(
+        said(2, opened=lambda k: REFUSED if k.target == "lab-2" else TcpResult(0, ""))
+    ) == (
+        "tcp-refused error lab-[1-2]: lab-1 cannot reach the cluster's sshd of lab-2 at "
+        "198.18.0.2:12345, which runs: Connection refused. Look for a firewall that refuses: "
+        "`nft list ruleset`, `iptables -S`."
+    )
 
 
 def test_a_bash_that_cannot_connect_proves_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Ranks of a preflight held against each other: who differs is named, and nobody else."""
+"""Findings of a preflight: why ranks did not meet, and which differ from the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,197 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.checks.collective.findings import compare, differences
+from ascendboot.checks.collective.findings import collective_findings, compare, differences
 from ascendboot.checks.collective.progress import RankNotes
 from ascendboot.checks.collective.rank import shown
-from tests.unit.collective.ranks import DIGEST, PLACES, all_well, facts
+from ascendboot.model.job import FirstFailure, JobState
+from tests.unit.collective.ranks import DIGEST, PLACES, all_well, end, facts, report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ascendboot.model.job import JobReport
+
+
+def told(
+    said: Mapping[int, RankNotes], report: JobReport, by: str = "mpi"
+) -> list[tuple[str, str]]:
+    return [(f.id, f.message) for f in collective_findings(PLACES, said, report, by=by)]
+
+
+def test_when_all_have_the_sum_there_is_nothing_to_say() -> None:
+    well = all_well()
+    well[0] = replace(well[0], digests=("0", "1", "2", "3"))
+    assert told(well, report()) == []
+
+
+def test_what_was_not_started_is_told_in_the_words_of_the_launch() -> None:
+    message = (
+        "lab-2: could not make ready for job j: no rank table /t; run setup\n"
+        "job job.preflight: not started on any node"
+    )
+    refused = report(125, state=JobState.NOT_STARTED, message=message)
+    nothing = dict.fromkeys(range(4), RankNotes())
+    assert told(nothing, refused) == [
+        (
+            "preflight-not-run",
+            (
+                "lab-[1-2]: the preflight could not be run: lab-2: could not make ready for "
+                "job j: no rank table /t; run setup."
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize("state", [JobState.INTERRUPTED, JobState.STOPPED])
+def test_nobody_is_blamed_for_a_preflight_that_was_interrupted(state: JobState) -> None:
+    begun = {rank: RankNotes(at="meet") for rank in range(4)}
+    assert told(begun, report(130, state=state)) == []
+
+
+def test_who_was_not_heard_is_named_with_both_ends() -> None:
+    stuck = {
+        rank: replace(one, at="neighbours", failed="SilentError: …", silent=2 - rank)
+        if rank in (0, 2)
+        else replace(one, at="gather")
+        for rank, one in all_well().items()
+    }
+    assert [(id_, message.partition(". ")[0]) for id_, message in told(stuck, report(3))] == [
+        (
+            "preflight-silent",
+            (
+                "lab-[1-2]: rank 0 on device 4 of lab-1: heard nothing from rank 2 on device 4 of "
+                "lab-2 within 10 s"
+            ),
+        ),
+        (
+            "preflight-silent",
+            (
+                "lab-[1-2]: rank 2 on device 4 of lab-2: heard nothing from rank 0 on device 4 of "
+                "lab-1 within 10 s"
+            ),
+        ),
+    ]
+
+
+def test_ranks_that_failed_are_blamed_and_not_those_that_were_ended_for_it() -> None:
+    gone = all_well()
+    gone |= {r: replace(gone[r], at="load", failed="ImportError: no libmpi") for r in (1, 3)}
+    gone[2] = RankNotes()
+    assert told(gone, report(3)) == [
+        (
+            "preflight-failed",
+            (
+                "lab-[1-2]: ranks 1,3: failed while it loaded the library of the collective: "
+                "ImportError: no libmpi. Install mpi4py, built with the Open MPI of mpirun "
+                "there."
+            ),
+        )
+    ]
+
+
+def test_a_rank_that_was_killed_is_named_with_what_it_was_at() -> None:
+    killed = {rank: replace(one, at="sum") for rank, one in all_well().items()}
+    killed[3] = replace(killed[3], others=("Bus error",))
+    failure = FirstFailure(**vars(end(3, 137, 9)), message="", log="runs/rank.3.log")
+    assert told(killed, report(137, first_failure=failure)) == [
+        (
+            "preflight-failed",
+            (
+                "lab-2: rank 3 on device 5: ended with signal 9 in the allreduce: Bus error. Read "
+                "its log: runs/rank.3.log."
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("", "lab-2: ranks 2-3: never came: nothing was heard of it (gone)"),
+        (
+            "meet",
+            "lab-2: ranks 2-3: came no further, while it met the others; nobody failed (gone)",
+        ),
+    ],
+)
+def test_who_came_least_far_is_named_when_time_was_up(at: str, words: str) -> None:
+    late = {rank: replace(one, at="gather", is_late=True) for rank, one in all_well().items()}
+    late |= {rank: RankNotes(at=at) for rank in (2, 3)}
+    failure = FirstFailure(**vars(end(0, 1)), message="", log="runs/rank.0.log")
+    ended = report(1, first_failure=failure, message="gone")
+    [(id_, message)] = told(late, ended)
+    assert (id_, message.partition(". ")[0]) == ("preflight-failed", words)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ("", "never came: nothing was heard of it; ranks 0-2 waited in vain"),
+        (
+            "load",
+            (
+                "came no further, while it loaded the library of the collective; ranks 0-2 waited "
+                "in vain"
+            ),
+        ),
+    ],
+)
+def test_who_waited_in_vain_for_others_is_not_blamed(at: str, words: str) -> None:
+    timed_out = "DistStoreError: Timed out after 31 seconds waiting for clients"
+    waited = {
+        rank: replace(one, at="meet", failed=timed_out, after_s=30.5)
+        for rank, one in all_well().items()
+    }
+    failure = FirstFailure(**vars(end(0, 3)), message="", log="runs/rank.0.log")
+    ended = report(3, first_failure=failure)
+    [(id_, message)] = told({**waited, 3: RankNotes(at=at)}, ended, by="gloo")
+    assert (id_, message.partition(". ")[0]) == (
+        "preflight-failed",
+        f"lab-2: rank 3 on device 5: {words}",
+    )
+    # All came: then it is the way between them.
+    [(_, message)] = told(waited, ended, by="gloo")
+    assert message.startswith(f"lab-[1-2]: ranks 0-3: failed while it met the others: {timed_out}")
+
+
+def test_a_library_that_fails_at_once_is_blamed_though_others_were_not_there_yet() -> None:
+    broken = {
+        rank: replace(one, at="meet", failed="ImportError: no libmpi", after_s=0.2)
+        for rank, one in all_well().items()
+    }
+    [(_, message)] = told({**broken, 0: RankNotes(at="load")}, report(3))
+    assert message.startswith("lab-[1-2]: ranks 1-3: failed while it met the others: ImportError")
+
+
+def test_ranks_that_ended_well_are_not_refused_for_a_launcher_that_took_long() -> None:
+    [finding] = collective_findings(
+        PLACES, all_well(), report(143, message="asked to end"), by="gloo"
+    )
+    assert (finding.level, finding.text) == (
+        "warning",
+        "ranks 0-3: had the sum, and the end took too long (asked to end)",
+    )
+    hung = report(1, ranks=tuple(end(rank, 1) for rank in range(4)))
+    [finding] = collective_findings(PLACES, all_well(), hung, by="mpi")
+    assert finding.level == "error"
+
+
+def test_a_wrong_sum_and_a_rank_that_the_collective_does_not_know() -> None:
+    odd = all_well()
+    odd[0] = replace(odd[0], digests=("0", "1", "3", "2"))
+    odd |= {rank: replace(odd[rank], wrong=(7.0, 69.0, 70.0)) for rank in (0, 1)}
+    assert [(id_, message.partition(". ")[0]) for id_, message in told(odd, report())] == [
+        (
+            "preflight-failed",
+            "lab-2: ranks 2-3: gave something else to the gather than it wrote into its log",
+        ),
+        (
+            "preflight-sum",
+            "lab-1: ranks 0-1: got a wrong sum: number 7 is 69 and should be 70",
+        ),
+    ]
+
 
 VALUES = st.one_of(
     st.none(),
@@ -30,12 +214,12 @@ VALUES = st.one_of(
 )
 
 
-def told(said: Mapping[int, RankNotes], digest: str = DIGEST) -> list[tuple[str, str, str]]:
+def compared(said: Mapping[int, RankNotes], digest: str = DIGEST) -> list[tuple[str, str, str]]:
     return [(f.id, f.level, f.message) for f in compare(PLACES, said, digest)]
 
 
 def test_of_equal_ranks_there_is_nothing_to_say() -> None:
-    assert told(all_well()) == []
+    assert compared(all_well()) == []
 
 
 @settings(deadline=None, derandomize=True)
@@ -108,7 +292,7 @@ def test_what_differs_is_told_with_ranks_and_nodes_and_once_for_the_same_ranks()
         versions={1: {"Python": "3.7.5"}},
         limits={3: {**facts(3)["limits"], "ulimit -l": "64"}},
     )
-    assert told(said) == [
+    assert compared(said) == [
         (
             "preflight-versions",
             "error",
@@ -142,7 +326,7 @@ def test_what_mpirun_puts_before_a_list_of_paths_twice_is_no_difference() -> Non
     said = all_well(
         env={rank: {"LD_LIBRARY_PATH": "/usr/lib:/usr/lib" + ":" * (rank > 1)} for rank in range(4)}
     )
-    assert told(said) == []
+    assert compared(said) == []
 
 
 def test_a_rank_that_is_not_where_it_should_be() -> None:
@@ -152,7 +336,7 @@ def test_a_rank_that_is_not_where_it_should_be() -> None:
         elsewhere={2: {"HCCL_IF_IP": "192.0.2.9"}, 3: {"HCCL_IF_IP": "192.0.2.9"}},
         container={3: "0123456789ab"},
     )
-    assert [(id_, message.partition(". ")[0]) for id_, _, message in told(said)] == [
+    assert [(id_, message.partition(". ")[0]) for id_, _, message in compared(said)] == [
         ("preflight-place", 'lab-1: rank 1 on device 5: DEVICE_ID is "7" and should be 5'),
         ("preflight-place", 'lab-2: rank 2 on device 4: LOCAL_RANK is "1" and should be 0'),
         (
@@ -171,7 +355,7 @@ def test_among_visible_devices_a_number_is_a_place_in_their_list() -> None:
         visible=dict.fromkeys(range(4), "4,5"),
         device={rank: str(PLACES[rank].local_rank) for rank in range(4)},
     )
-    assert told(said) == []
+    assert compared(said) == []
 
 
 def test_another_rank_table_is_told_and_where_it_puts_ranks() -> None:
@@ -183,7 +367,7 @@ def test_another_rank_table_is_told_and_where_it_puts_ranks() -> None:
             3: {**table, "sha256": "e" * 64, "device": "7"},
         }
     )
-    assert [message.partition(". ")[0] for *_, message in told(said)] == [
+    assert [message.partition(". ")[0] for *_, message in compared(said)] == [
         "lab-1: rank 1 on device 5: RANK_TABLE_FILE is not set",
         "lab-2: rank 2 on device 4: the rank table cannot be read: no such file",
         (
@@ -199,7 +383,7 @@ def test_a_rank_without_an_entry_and_one_in_a_table_without_servers() -> None:
     said = all_well(
         table={2: {**table, "server": "", "device": ""}, 3: {**table, "server": ""}},
     )
-    assert [message.partition(". ")[0] for *_, message in told(said)] == [
+    assert [message.partition(". ")[0] for *_, message in compared(said)] == [
         "lab-2: rank 2 on device 4: has no entry in its rank table"
     ]
 
@@ -207,14 +391,14 @@ def test_a_rank_without_an_entry_and_one_in_a_table_without_servers() -> None:
 def test_a_clock_that_is_off_when_all_have_the_sum() -> None:
     said = all_well()
     said |= {rank: replace(said[rank], clock=1e9 - 90) for rank in (2, 3)}
-    [early, late] = told(said)
+    [early, late] = compared(said)
     assert early[2].startswith("lab-1: the clock of its ranks is 45 s ahead, when all nodes have")
     assert late[:2] == ("preflight-clock", "warning")
 
 
 def test_ranks_of_which_nothing_was_heard_have_no_part_in_it() -> None:
-    assert told({**all_well(), 3: RankNotes()}) == []
-    assert told(dict.fromkeys(range(4), RankNotes())) == []
+    assert compared({**all_well(), 3: RankNotes()}) == []
+    assert compared(dict.fromkeys(range(4), RankNotes())) == []
 
 
 def test_what_the_inventory_states_for_one_node_is_held_against_that_alone() -> None:

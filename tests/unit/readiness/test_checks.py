@@ -1,16 +1,26 @@
-"""What stands in the way of a job: one test per check, over the whole words."""
+"""Checks just before a job: the whole message of each, and which can be skipped."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.errors import UsageError
 from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answered, Unanswered
-from ascendboot.readiness.checks import Leftover, disk_findings, imported_by, leftovers
+from ascendboot.readiness.checks import (
+    CHECKS,
+    SKIPPABLE,
+    Leftover,
+    disk_findings,
+    imported_by,
+    leftovers,
+    skipped_checks,
+)
 from ascendboot.readiness.queries import (
     DeviceIps,
     DevicePorts,
@@ -21,6 +31,7 @@ from ascendboot.readiness.queries import (
     NodeProbe,
     Packages,
 )
+from tests.unit.checks.well import only
 from tests.unit.readiness.found import JOB, probe, said, second
 
 if TYPE_CHECKING:
@@ -31,9 +42,6 @@ SAME = "install the same version on all nodes"
 
 def test_nodes_on_which_all_is_well() -> None:
     assert said(probe(1), probe(2)) == []
-
-
-# ---------------------------------------------------------------------------------------- packages
 
 
 def packages(python: str = "3.10.4", uses: str = "", **versions: str) -> Answered[Packages]:
@@ -86,9 +94,6 @@ def test_an_interpreter_that_does_not_answer_is_told_and_stops_nothing() -> None
     ]
 
 
-# ---------------------------------------------------------------------------------------- programs
-
-
 def test_programs_that_lack_are_told_once_each() -> None:
     lacks = Answered(("no program python9; install it",))
     missing = Unanswered("missing", "could not ask python9 for packages: it said nothing")
@@ -100,9 +105,6 @@ def test_programs_that_lack_are_told_once_each() -> None:
     assert second(job, packages=bare) == [
         "programs error lab-2: no module torch for python3; install it or state another code.python"
     ]
-
-
-# ------------------------------------------------------------------------------------------ script
 
 
 @pytest.mark.parametrize(
@@ -127,9 +129,6 @@ def test_a_script_that_is_to_be_run_by_something_else(
     ]
 
 
-# -------------------------------------------------------------------------------------------- data
-
-
 def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
     first = probe(1, data=Answered((("absent", "/data/a b"), ("silent", "/nfs"))))
     second_ = probe(2, data=Answered((("absent", "/data/a b"), ("unreadable", "/data/c"))))
@@ -140,9 +139,6 @@ def test_data_that_nodes_cannot_read_is_named_once_for_all_of_them() -> None:
         f"data error lab-1,lab-2: there is no /data/a b; {remedy}",
     ]
     assert said(first, second_, replace(JOB, skipped=frozenset({"data"}))) == []
-
-
-# ----------------------------------------------------------------------------------------- devices
 
 
 def test_who_uses_devices_of_the_job_is_named() -> None:
@@ -256,9 +252,6 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
     assert said(fine, bad, replace(JOB, skipped=frozenset({"links", "tls"}))) == []
 
 
-# -------------------------------------------------------------------------------- jobs, leftovers
-
-
 def living(launcher: str = "", *pids: int) -> Answered[Jobs]:
     folder = f"{JOB.base}/jobs/old"
     folders = (JobFolder("old", launcher, folder),) if launcher else ()  # type: ignore[arg-type]
@@ -283,12 +276,10 @@ def test_of_a_job_whose_launcher_was_never_here_nobody_knows() -> None:
 
 def test_what_is_left_of_a_job_is_named_with_its_pids() -> None:
     first, other = probe(1, jobs=living("gone")), probe(2, jobs=living("none", 6, 7))
-    assert said(first, other) == [
-        (
-            "leftovers error lab-2: 2 processes are left of job old, whose launcher is gone: pid "
-            "6, 7 (python3 main.py); end them: stop --job old, or train with --stop-leftovers"
-        )
-    ]
+    assert only(said(first, other)) == (
+        "leftovers error lab-2: 2 processes are left of job old, whose launcher is gone: pid "
+        "6, 7 (python3 main.py); end them: stop --job old, or train with --stop-leftovers"
+    )
     assert leftovers({"lab-1": first, "lab-2": other}) == (
         Leftover("old", PurePosixPath(f"{JOB.base}/jobs/old"), {"lab-2": (6, 7)}),
     )
@@ -300,9 +291,6 @@ def test_ports_and_devices_of_a_job_that_is_told_anyhow_are_not_told_again() -> 
     users = Answered((Holder(6, (0,), job_id="old"),))
     found = second(jobs=living("runs", 6), listeners=ports, holders=users)
     assert [line.split(" ")[0] for line in found] == ["jobs"]
-
-
-# ------------------------------------------------------------------------------------ ports, disk
 
 
 def listening(port: int, pid: int | None = 9) -> Listener:
@@ -330,12 +318,10 @@ def test_ports_that_are_taken() -> None:
 
 def test_too_few_ports_of_a_range_that_hccl_chooses_from() -> None:
     unseen = Answered(tuple(listening(port, None) for port in range(60000, 60029)))
-    assert second(listeners=unseen) == [
-        (
-            "ports error lab-2: ports 60000-60028 of HCCL's 60000-60031 are taken by a program of "
-            "another user; end it, or move HCCL: HCCL_IF_BASE_PORT"
-        )
-    ]
+    assert only(second(listeners=unseen)) == (
+        "ports error lab-2: ports 60000-60028 of HCCL's 60000-60031 are taken by a program of "
+        "another user; end it, or move HCCL: HCCL_IF_BASE_PORT"
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,3 +353,39 @@ def test_what_is_skipped_is_not_told_and_errors_come_in_the_order_of_checks() ->
     less = replace(JOB, skipped=frozenset({"devices", "disk"}))
     assert [line.split(" ")[0] for line in second(less, **bad)] == ["programs"]  # type: ignore[arg-type]
     assert said(NodeProbe(), NodeProbe()) == []
+
+
+ALL = "setup, code, data, packages, devices, device-ips, links, tls, ports, disk"
+
+
+def test_alone_the_flag_skips_all_that_can_be_skipped() -> None:
+    assert ", ".join(SKIPPABLE) == ALL
+    assert skipped_checks(True) == skipped_checks("all") == SKIPPABLE  # noqa: FBT003
+    assert skipped_checks(None) == skipped_checks("") == ()
+    assert skipped_checks("ports, code") == ("code", "ports")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("prots,code", 'there is no check "prots"'),
+        ("jobs", '"jobs" cannot be skipped: two jobs would spoil each other'),
+        (
+            "x,rank-table",
+            (
+                '"rank-table" cannot be skipped: ranks would take the wrong places; there is no '
+                'check "x"'
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_skipped_is_refused_with_the_list(words: str, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        skipped_checks(words)
+    assert str(refused.value) == f"--skip-checks: {problem}. What can be skipped: {ALL}"
+
+
+def test_every_check_has_its_row_in_the_reference() -> None:
+    page = Path(__file__).parents[3] / "docs/reference/checks.md"
+    rows = re.findall(r"^\| `([a-z-]+)` \|.*\| (yes|no)[ :|]", page.read_text(), re.MULTILINE)
+    assert rows == [(check, "no" if always else "yes") for check, always in CHECKS.items()]

@@ -124,18 +124,16 @@ def test_devices_in_no_super_pod_are_named_where_others_are_in_one() -> None:
         "(npu-smi info -t spod-info). Make the super pods whole, or leave the node out; "
         "`resources: {file: …}` takes a rank table of yours."
     )
-    assert of_table(well.TWO, well.a3(1), replace(outside, super_pods=Answered(places))) == [
-        (
-            "super-pods-mixed error lab-2: devices 2-3 are in no super pod, other devices of the "
-            f"cluster are {remedy}"
-        )
-    ]
-    assert of_table(well.TWO, well.a3(1), well.a3(2, None)) == [
-        (
-            "super-pods-mixed error lab-2: devices 0-3 are in no super pod, other devices of the "
-            f"cluster are {remedy}"
-        )
-    ]
+    assert well.only(
+        of_table(well.TWO, well.a3(1), replace(outside, super_pods=Answered(places)))
+    ) == (
+        "super-pods-mixed error lab-2: devices 2-3 are in no super pod, other devices of the "
+        f"cluster are {remedy}"
+    )
+    assert well.only(of_table(well.TWO, well.a3(1), well.a3(2, None))) == (
+        "super-pods-mixed error lab-2: devices 0-3 are in no super pod, other devices of the "
+        f"cluster are {remedy}"
+    )
 
 
 def test_a_super_pod_that_is_not_told_stops_setup() -> None:
@@ -144,25 +142,25 @@ def test_a_super_pod_that_is_not_told_stops_setup() -> None:
     )
     seen = well.a3(2)
     places = dict(value_of(seen.super_pods) or {}) | {1: silent}
-    assert of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places))) == [
-        (
-            "super-pod-unknown error lab-2: could not tell the super pod of device 1: npu-smi info "
-            "-t spod-info: no answer. Without it the rank table cannot be made; `resources: "
-            "{file: …}` takes one of yours."
-        )
-    ]
+    assert well.only(
+        of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places)))
+    ) == (
+        "super-pod-unknown error lab-2: could not tell the super pod of device 1: npu-smi info "
+        "-t spod-info: no answer. Without it the rank table cannot be made; `resources: "
+        "{file: …}` takes one of yours."
+    )
 
 
 def test_a_server_is_in_one_super_pod_and_ids_are_each_device_s_own() -> None:
     seen = well.a3(2)
     places = dict(value_of(seen.super_pods) or {}) | {3: Answered(well.place(2, 3, 7))}
-    assert of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places))) == [
-        (
-            "super-pods-several error lab-2: the devices of one server are in several super pods: "
-            "devices 0-2 in 0, device 3 in 7 (npu-smi info -t spod-info). Ask who set up the super "
-            "pods."
-        )
-    ]
+    assert well.only(
+        of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places)))
+    ) == (
+        "super-pods-several error lab-2: the devices of one server are in several super pods: "
+        "devices 0-2 in 0, device 3 in 7 (npu-smi info -t spod-info). Ask who set up the super "
+        "pods."
+    )
     twin = replace(well.a3(2), super_pods=well.a3(1).super_pods)
     found = of_table(well.TWO, well.a3(1), twin)
     assert [text.partition(" lab-2: ")[0] for text in found] == ["rank-table-refused error"] * 4
@@ -171,12 +169,10 @@ def test_a_server_is_in_one_super_pod_and_ids_are_each_device_s_own() -> None:
 
 def test_super_pods_that_are_torn_apart_by_the_order_of_nodes() -> None:
     wish = well.cluster(*(well.node(n) for n in (1, 2, 3)))
-    assert of_table(wish, well.a3(1, 0), well.a3(2, 1), well.a3(3, 0)) == [
-        (
-            "super-pods-apart warning lab-1: the ranks of super pod 0 are not one after the other. "
-            "Name the nodes of a super pod one after the other in the inventory."
-        )
-    ]
+    assert well.only(of_table(wish, well.a3(1, 0), well.a3(2, 1), well.a3(3, 0))) == (
+        "super-pods-apart warning lab-1: the ranks of super pod 0 are not one after the other. "
+        "Name the nodes of a super pod one after the other in the inventory."
+    )
 
 
 def test_inside_one_super_pod_devices_need_no_address_unless_told_to_take_roce() -> None:
@@ -194,13 +190,11 @@ def test_inside_one_super_pod_devices_need_no_address_unless_told_to_take_roce()
 
 def test_an_own_table_without_the_super_pods_that_are_there() -> None:
     table = OwnTable(text=made_table(well.TWO, FACTS_A3).to_json(), generation="1.0", places=())
-    assert of_table(replace(well.TWO, own_table=table), *FACTS_A3.values()) == [
-        (
-            "rank-table-without-pods warning lab-[1-2]: the NPUs are in a super pod, and the rank "
-            "table says nothing of it. Leave `resources.file` out, or make another: "
-            "ranktable.write."
-        )
-    ]
+    assert well.only(of_table(replace(well.TWO, own_table=table), *FACTS_A3.values())) == (
+        "rank-table-without-pods warning lab-[1-2]: the NPUs are in a super pod, and the rank "
+        "table says nothing of it. Leave `resources.file` out, or make another: "
+        "ranktable.write."
+    )
 
 
 FACTS_A3 = {f"lab-{n}": well.a3(n) for n in (1, 2)}
@@ -255,29 +249,23 @@ def test_servers_that_call_their_networks_alike_and_topologies_that_are_not_ther
     found = of_table(
         well.TWO, well.a5(1), well.a5(2, root_info=Answered(RootInfo(json.dumps(twin))))
     )
-    assert found == [
-        (
-            'net-instances-alike warning lab-2: local_id 0 is there twice in net instance "sp_0_s'
-            'rv_1". Give each server a net_instance_id of its own in /etc/hccl_rootinfo.json.'
-        )
-    ]
+    assert well.only(found) == (
+        'net-instances-alike warning lab-2: local_id 0 is there twice in net instance "sp_0_s'
+        'rv_1". Give each server a net_instance_id of its own in /etc/hccl_rootinfo.json.'
+    )
     nowhere = RootInfo(json.dumps(well.root_info(1)), missing_topology="/opt/topo.json")
-    assert of_table(ONE, well.a5(1, root_info=Answered(nowhere))) == [
-        (
-            "topology-missing error lab-1: /etc/hccl_rootinfo.json names /opt/topo.json as "
-            "topology, which is not there. Correct topo_file_path; the driver has its topologies "
-            "in /usr/local/Ascend/driver/topo."
-        )
-    ]
+    assert well.only(of_table(ONE, well.a5(1, root_info=Answered(nowhere)))) == (
+        "topology-missing error lab-1: /etc/hccl_rootinfo.json names /opt/topo.json as "
+        "topology, which is not there. Correct topo_file_path; the driver has its topologies "
+        "in /usr/local/Ascend/driver/topo."
+    )
 
 
 def test_no_table_is_for_950_and_others() -> None:
-    assert of_table(well.TWO, well.a5(1), well.a3(2)) == [
-        (
-            "products-differ error lab-[1-2]: the NPUs are of A3 and 950, and no rank table is for "
-            "all of them. Use nodes of one product in a cluster."
-        )
-    ]
+    assert well.only(of_table(well.TWO, well.a5(1), well.a3(2))) == (
+        "products-differ error lab-[1-2]: the NPUs are of A3 and 950, and no rank table is for "
+        "all of them. Use nodes of one product in a cluster."
+    )
 
 
 def test_ranks_of_the_table_are_the_slots_of_the_placement() -> None:

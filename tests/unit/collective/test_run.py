@@ -1,14 +1,15 @@
-"""By which library the ranks of a preflight meet, by what the nodes lack."""
+"""By which library the ranks of a preflight meet, and the plan of a preflight."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.checks.collective.run import chosen_way, lacks, no_library
+from ascendboot.checks.collective.run import chosen_way, lacks, no_library, preflight_plan
 from ascendboot.transport.fake import Answer, FakeTransport
-from tests.unit.launch.request import REQUEST, TORCHRUN
+from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -85,3 +86,25 @@ def test_who_lacks_it_is_named_with_what_to_do(
 
 def test_nobody_is_named_where_all_have_it() -> None:
     assert no_library("mpi", "python3", {"a-1": NONE, "a-2": GLOO}) is None
+
+
+TABLE = BASE / "resources/hccl_json_4p_2_host.json"
+CHIEF = {"CM_CHIEF_IP": "192.0.2.11", "CM_CHIEF_PORT": "60001"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "by", "meeting_point"),
+    [
+        (REQUEST, "mpi", ""),
+        (replace(REQUEST, meeting=TORCHRUN.meeting), "gloo", ""),
+        (replace(REQUEST, rank_table=None, meeting=TORCHRUN.meeting), "mpi", "192.0.2.11/61000"),
+        (replace(REQUEST, rank_table=None, chief=CHIEF), "mpi", "192.0.2.11/60001"),
+        (TORCHRUN, "gloo", "192.0.2.11/61000"),
+        (replace(TORCHRUN, rank_table=TABLE), "gloo", "192.0.2.11/61000"),
+    ],
+)
+def test_what_must_be_there_and_what_must_be_free(
+    request_: LaunchRequest, by: str, meeting_point: str
+) -> None:
+    made = preflight_plan(replace(request_, notes=("checks not made: disk",)), by)
+    assert (made.request.meeting_point, made.notes) == (meeting_point, ())
