@@ -31,23 +31,18 @@ def locate(name: str | None, *, cwd: Path, environ: Mapping[str, str]) -> Path:
     """The inventory called `name`; without a name the one in the environment, or last set up.
 
     Raises:
-        UsageError: there is no such file; the text says what was tried.
+        UsageError: there is no such file; the text lists what was tried.
     """
-    if name is not None:
-        return _named(name, cwd, source="--inventory")
-    from_environment = environ.get(VARIABLE)
-    if from_environment:
-        return _named(from_environment, cwd, source=f"${VARIABLE}")
-    return _current(cwd)
-
-
-def _named(name: str, cwd: Path, *, source: str) -> Path:
+    if name is None and not environ.get(VARIABLE):
+        return _last_set_up(cwd)
+    source = f"${VARIABLE}" if name is None else "--inventory"
+    name = environ[VARIABLE] if name is None else name
     if not name.strip() or "\0" in name:
         raise UsageError(f"{source}: no inventory is named; name a YAML file")
     names = [name] if name.endswith((".yaml", ".yml")) else [name, f"{name}.yaml"]
     tried = [*map(Path, names), *(Path(FOLDER, n) for n in names if not Path(n).is_absolute())]
     for path in tried:
-        if _is_there(cwd / path):
+        if _is_file(cwd / path):
             return cwd / path
     raise UsageError(
         f"{source}: could not find the inventory {name}: tried "
@@ -55,7 +50,7 @@ def _named(name: str, cwd: Path, *, source: str) -> Path:
     )
 
 
-def _current(cwd: Path) -> Path:
+def _last_set_up(cwd: Path) -> Path:
     try:
         recorded = os.fsdecode((cwd / CURRENT).read_bytes()).strip()
     except FileNotFoundError as error:
@@ -65,7 +60,7 @@ def _current(cwd: Path) -> Path:
         ) from error
     except OSError as error:
         raise UsageError(f"{CURRENT}: could not be read: {error}; use --inventory") from error
-    if not recorded or not _is_there(cwd / recorded):
+    if not recorded or not _is_file(cwd / recorded):
         raise UsageError(
             f"{CURRENT}: names the inventory {recorded or '(nothing)'}, which is not there; "
             "use --inventory, or run setup again"
@@ -73,18 +68,14 @@ def _current(cwd: Path) -> Path:
     return cwd / recorded
 
 
-def _is_there(path: Path) -> bool:
-    """Whether a file of any kind is there, readable or not: `load` says why it cannot be read."""
+def _is_file(path: Path) -> bool:
+    """Whether a file of any kind is there, readable or not: `load` reports why it is not."""
     return os.path.lexists(path) and not path.is_dir()
 
 
 def _offer(cwd: Path) -> str:
-    names = sorted(path.stem for path in (cwd / FOLDER).glob("*.yaml"))
-    return (
-        f"; {FOLDER}/ holds {', '.join(names)}: use --inventory NAME"
-        if names
-        else "; use --inventory FILE"
-    )
+    names = ", ".join(sorted(path.stem for path in (cwd / FOLDER).glob("*.yaml")))
+    return f"; {FOLDER}/ holds {names}: use --inventory NAME" if names else "; use --inventory FILE"
 
 
 _SHOWN = 60
@@ -121,21 +112,22 @@ class Mark:
         """The mark of the value at `location`, or of the last one on the way that exists."""
         mark = self
         for step in location:
-            inner = mark._step(step)
-            if inner is None:
+            if isinstance(step, int) and step < len(mark.items):
+                mark = mark.items[step]
+            elif isinstance(step, str) and step in mark.keys:
+                mark = mark.keys[step]
+            else:
                 break
-            mark = inner
         return mark
-
-    def _step(self, step: str | int) -> Mark | None:
-        if isinstance(step, str):
-            return self.keys.get(step)
-        return self.items[step] if step < len(self.items) else None
 
     def of_key(self, key: str, line: int) -> Mark:
         """A new mark for a key of this mapping."""
         shown = key if key.isprintable() and key.strip() == key != "" else json.dumps(key)
         return Mark(line, f"{self.path}.{shown}" if self.path else shown)
+
+
+WHOLE = 0
+"""The line of a problem that concerns the whole file."""
 
 
 @dataclass(frozen=True, order=True)
@@ -145,11 +137,11 @@ class Problem:
     line: int
     path: str
     text: str
-    column: int | None = None
+    column: int = 0
 
     def shown(self, file: str) -> str:
         """`file:line: key.path: what was seen; what to do`."""
-        place = ":".join(str(p) for p in (file, self.line, self.column) if p is not None)
+        place = ":".join(str(p) for p in (file, self.line, self.column) if p)
         message = ": ".join(part for part in (place, self.path, self.text) if part)
         if message.isprintable():
             return message
@@ -213,59 +205,53 @@ def read(path: Path, *, file: str) -> Sheet:
     """The file at `path`, called `file` in messages.
 
     Raises:
-        InventoryError: it cannot be read, or not one mapping can be made of it.
+        InventoryError: it cannot be read, or is not one mapping.
     """
     text = _text(path, file)
     problems: list[Problem] = []
     root = _compose(text, file, problems)
     if root is None:
-        raise InventoryError(
-            [f"{file}: states nothing; it begins with `cluster: NAME` and `nodes:`"]
-        )
-    reader = _Reader(problems)
+        raise _refused(file, WHOLE, "states nothing; it begins with `cluster: NAME` and `nodes:`")
     mark = Mark(1)
-    data = reader.value(root, mark)
+    data = _Reader(problems).value(root, mark)
     if data is None:
-        raise InventoryError([p.shown(file) for p in sorted(reader.problems)])
+        raise InventoryError([problem.shown(file) for problem in sorted(problems)])
     if not isinstance(data, dict):
         what = (
             f"{described(data)} is not a mapping of keys; begin with `cluster: NAME` and `nodes:`"
         )
         raise _refused(file, root.start_mark.line + 1, what)
-    return Sheet(file, data, mark, reader.problems)
+    return Sheet(file, data, mark, problems)
 
 
 def _text(path: Path, file: str) -> str:
-    content = _content(path, file)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(LIMIT + 1)
+    except IsADirectoryError as error:
+        raise _refused(file, WHOLE, "is a folder; name the YAML file in it") from error
+    except (OSError, ValueError) as error:
+        why = ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
+        what = f"could not be read: {why}; name another with --inventory"
+        raise _refused(file, WHOLE, what) from error
     if len(content) > LIMIT:
-        raise InventoryError(
-            [f"{file}: is larger than {LIMIT // 1024**2} MiB; write many nodes as one range"]
-        )
+        what = f"is larger than {LIMIT // 1024**2} MiB; write many nodes as one range"
+        raise _refused(file, WHOLE, what)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start]
-        what = f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8"
+        what = f"byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise _refused(file, line, what) from error
-    bad = _UNPRINTABLE.search(text)
-    if bad:
+    if bad := _UNPRINTABLE.search(text):
         line = text.count("\n", 0, bad.start()) + 1
         what = f"the control character U+{ord(bad[0]):04X} stands here; remove it"
         raise _refused(file, line, what)
     return text
 
 
-def _content(path: Path, file: str) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(LIMIT + 1)
-    except IsADirectoryError as error:
-        raise InventoryError([f"{file}: is a folder; name the YAML file in it"]) from error
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        what = f"{file}: could not be read: {why.lower()}; name another with --inventory"
-        raise InventoryError([what]) from error
+def _refused(file: str, line: int, what: str) -> InventoryError:
+    return InventoryError([Problem(line, "", what).shown(file)])
 
 
 def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
@@ -292,10 +278,6 @@ def _compose(text: str, file: str, problems: list[Problem]) -> yaml.Node | None:
         return yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise InventoryError([_syntax(error, text).shown(file)]) from error
-
-
-def _refused(file: str, line: int, what: str) -> InventoryError:
-    return InventoryError([Problem(line, "", what).shown(file)])
 
 
 def _syntax(error: yaml.YAMLError, text: str) -> Problem:
