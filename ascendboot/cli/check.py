@@ -34,20 +34,22 @@ def check(
 ) -> None:
     """Check nodes, NPUs, network and cluster files. Read-only.
 
-    One report contains all problems: differences between nodes and inventory, changes that setup
-    would make, logins from the primary, pings between NPUs, and TCP connections.
+    One report contains all problems: differences between nodes and inventory,
+    changes that setup would make, logins from the primary, pings between NPUs,
+    and TCP connections.
 
-    Only --collective writes on the nodes, into a folder that it removes: all ranks start as for a
-    job, connect, compare their environment, and compute a known sum.
+    Only --collective writes on the nodes, into a folder that it removes: all
+    ranks start as for a job, connect, compare their environment, and compute a
+    known sum.
 
     Examples:
-      invoke check --inventory two-node.yaml      check a cluster
-      invoke check --all-pairs                    test all pairs of NPUs
-      invoke check --collective                   also check that ranks can communicate
+      invoke check --inventory two-node.yaml  check a cluster
+      invoke check --all-pairs                test all pairs of NPUs
+      invoke check --collective               also check that ranks communicate
       invoke check --json | jq '.results[] | select(.level == "error")'
 
-    Exit codes: 0 no errors (warnings allowed), 1 errors found, 2 invalid inventory, 4 a node is
-    unreachable, 130 interrupted.
+    Exit codes: 0 no errors (warnings allowed), 1 errors found, 2 invalid
+    inventory, 4 a node is unreachable, 130 interrupted.
     """
     screen = call.screen
     with call.session("check", call.cluster(with_own_table=True), reads=True) as session:

@@ -131,15 +131,16 @@ def up(
     network: str | None = None,
     json: bool = False,
 ) -> None:
-    """Start a practice cluster with real SSH servers and networks and stand-in NPUs. Needs root.
+    """Start a practice cluster with real SSH and stand-in NPUs. Needs root.
 
-    Writes its inventory to .ascendboot/lab.yaml. A second call keeps the running cluster.
+    Writes its inventory to .ascendboot/lab.yaml. A second call keeps the
+    running cluster.
 
     Examples:
-      invoke lab.up                               two servers with eight NPUs
-      invoke lab.up --nodes 4 --devices 2         four small servers
-      invoke lab.up --no-containers               ranks run on the servers
-      invoke lab.up --product a3                  an A3 super pod: rank table version 1.2
+      invoke lab.up                        two servers with eight NPUs
+      invoke lab.up --nodes 4 --devices 2  four small servers
+      invoke lab.up --no-containers        ranks run on the servers
+      invoke lab.up --product a3           an A3 super pod, rank table 1.2
       invoke setup --inventory .ascendboot/lab.yaml
 
     Exit codes: 0 it runs, 1 it could not be started, 2 wrong usage.
@@ -202,8 +203,8 @@ def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     """Remove the practice cluster of this directory; only .ascendboot/runs is kept.
 
     Examples:
-      invoke lab.down                             the lab of this directory, if any
-      invoke lab.down --lab c6120000              the lab with this id, also if incomplete
+      invoke lab.down                 the lab of this directory, if any
+      invoke lab.down --lab c6120000  the lab with this id
 
     Exit codes: 0 removed, 1 a part could not be removed, 2 wrong usage.
     """
@@ -252,7 +253,8 @@ def shell(c: Context, *, node: str, container: bool = False, lab: str | None = N
       invoke lab.shell lab-1
       invoke lab.shell lab-1 --container
 
-    Exit codes: the shell's own, 1 the shell could not be opened, 2 no such node.
+    Exit codes: the shell's own, 1 the shell could not be opened, 2 no such
+    node.
     """
     become_root()
     _running(lab).enter(node, container=container)
@@ -287,20 +289,22 @@ def fault(
 ) -> None:
     """Cause a fault on a node, or remove it with --undo.
 
-    node-down: it loses power. link-down: an NPU's network port is off. npu-missing: an NPU is
-    gone. npu-alarm: npu-smi reports an alarm. tls: an NPU's TLS switch is on. stale-hccn-conf:
-    /etc/hccn.conf has another address than the NPU. busy: hccn_tool reports that it is busy.
-    no-sshd: nothing answers on port 22. disk-full: the node's disk and /tmp are full. delay:
-    packets on the management network are delayed. clock: `date` is wrong, and so is the node's
-    sshd if libfaketime is installed. container-stopped, container-gone: the node's container;
-    --undo starts or re-creates it. no-container-sshd: the container has no OpenSSH server, like
-    official images.
+    node-down: it loses power. link-down: an NPU's network port is off.
+    npu-missing: an NPU is gone. npu-alarm: npu-smi reports an alarm. tls: an
+    NPU's TLS switch is on. stale-hccn-conf: /etc/hccn.conf has another address
+    than the NPU. busy: hccn_tool reports that it is busy. no-sshd: nothing
+    answers on port 22. disk-full: the node's disk and /tmp are full. delay:
+    packets on the management network are delayed. clock: `date` is wrong, and
+    so is the node's sshd if libfaketime is installed. container-stopped,
+    container-gone: the node's container; --undo starts or re-creates it.
+    no-container-sshd: the container has no OpenSSH server, like official
+    images.
 
     Examples:
       invoke lab.fault lab-2 node-down
-      invoke lab.fault lab-2 node-down --undo     it boots with the same files and host keys
+      invoke lab.fault lab-2 node-down --undo  same files and host keys
       invoke lab.fault lab-1 link-down --device 3
-      invoke lab.fault lab-1 busy --times 2       the next two calls are refused
+      invoke lab.fault lab-1 busy --times 2    the next two calls are refused
       invoke lab.fault lab-2 delay --milliseconds 100
 
     Exit codes: 0 done, 1 not possible on this machine, 2 wrong usage.

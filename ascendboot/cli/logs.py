@@ -51,17 +51,19 @@ def logs(
 ) -> None:
     """Copy the logs of a job from its nodes, and print them as `NODE:RANK | line`.
 
-    Completes all logs in the job's folder, whichever ranks are printed. When the job is over, also
-    writes its report there if it is missing. Writes nothing on the nodes.
+    Completes all logs in the job's folder, whichever ranks are printed. When
+    the job is over, also writes its report there if it is missing. Writes
+    nothing on the nodes.
 
     Examples:
-      invoke logs                             all ranks of the running job, or of the last one
-      invoke logs --rank 0,8-15               only these ranks
-      invoke logs --node atlas-2 --follow     live output of a node
+      invoke logs                          all ranks of the running or last job
+      invoke logs --rank 0,8-15            only these ranks
+      invoke logs --node atlas-2 --follow  live output of a node
       invoke logs --since 10m --grep '(?i)error|nan'
-      invoke logs --tail 20                   the last lines of every rank
+      invoke logs --tail 20                the last lines of every rank
 
-    Exit codes: 0 done, 2 no such job, rank or node, 4 a node is unreachable, 130 after Ctrl-C.
+    Exit codes: 0 done, 2 no such job, rank or node, 4 a node is unreachable,
+    130 after Ctrl-C.
     """
     pattern = None if grep is None else chosen_pattern(grep)
     from_time = None if since is None else chosen_time(since, now())

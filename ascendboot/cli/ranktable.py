@@ -90,18 +90,18 @@ def write(
 ) -> None:
     """Write the rank table of a cluster from its devices. Nodes are only read.
 
-    The NPUs determine product and generation: super pods of A3 come from npu-smi, the level lists
-    of 950 from /etc/hccl_rootinfo.json of each server. Does not write a table that HCCL would
-    refuse.
+    The NPUs determine product and generation: super pods of A3 come from
+    npu-smi, the level lists of 950 from /etc/hccl_rootinfo.json of each server.
+    Does not write a table that HCCL would refuse.
 
     Examples:
       invoke ranktable.write --output hccl_json_16p_2_host.json
-      invoke ranktable.write --devices 0-3 --nodes atlas-1 --output hccl_json_4p.json
+      invoke ranktable.write --devices 0-3 --nodes atlas-1 --output hccl_4p.json
       invoke ranktable.write --order server-id --job mindspore
       invoke ranktable.write --inventory devices.yaml --offline --product a2
 
-    Exit codes: 0 done, 1 HCCL would refuse it or a query failed, 2 wrong usage, or the product
-    reads another generation, 4 a node is unreachable.
+    Exit codes: 0 done, 1 HCCL would refuse it or a query failed, 2 wrong usage,
+    or the product reads another generation, 4 a node is unreachable.
     """
     wanted_order = among("--order", order, ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
@@ -216,18 +216,18 @@ def convert(
 ) -> None:
     """Convert a rank table, merge several, or create one from a hostfile.
 
-    Never guesses missing values; names them. Also repairs numbers that should be strings
-    (merge_hccl.py). Does not write a result that HCCL would refuse.
+    Never guesses missing values; names them. Also repairs numbers that should
+    be strings (merge_hccl.py). Does not write a result that HCCL would refuse.
 
     Examples:
-      invoke ranktable.convert node-1.json --file node-2.json --output hccl_json_16p_2_host.json
+      invoke ranktable.convert node-1.json --file node-2.json --output all.json
       invoke ranktable.convert super-pod.json --to 1.0
-      invoke ranktable.convert hccl.json --order server-id          in MindSpore's order
-      invoke ranktable.convert hostfile --hccn-conf n1=n1.conf --hccn-conf n2=n2.conf
-      invoke ranktable.convert hostfile --inventory two-node.yaml
+      invoke ranktable.convert hccl.json --order server-id  in MindSpore's order
+      invoke ranktable.convert hosts --hccn-conf n1=a.conf --hccn-conf n2=b.conf
+      invoke ranktable.convert hosts --inventory two-node.yaml
 
-    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values are missing, 4 a
-    node of --inventory is unreachable.
+    Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values
+    are missing, 4 a node of --inventory is unreachable.
     """
     wanted_order = among("--order", order, ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
@@ -354,19 +354,19 @@ def validate(
     intra_roce: bool = False,
     json: bool = False,
 ) -> None:
-    """Report everything for which HCCL, or a training stack, would refuse a rank table.
+    """Report all reasons why HCCL or a training stack would refuse a rank table.
 
-    Reports all problems with rule, place, HCCL's own message and remedy. The rules are in
-    docs/reference/rank-table-rules.md.
+    Reports all problems with rule, place, HCCL's own message and remedy. The
+    rules are in docs/reference/rank-table-rules.md.
 
     Examples:
       invoke ranktable.validate hccl_json_16p_2_host.json --product a2
-      invoke ranktable.validate hccl.json --inventory two-node.yaml     compare with the nodes
+      invoke ranktable.validate hccl.json --inventory two-node.yaml
       invoke ranktable.validate node-1.json --file node-2.json
-      invoke ranktable.validate hccl.json --job rec-sdk-tf --json | jq '.files[].problems[].id'
+      invoke ranktable.validate hccl.json --job rec-sdk-tf --json | jq .files
 
-    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or not a rank table,
-    4 a node of the inventory is unreachable.
+    Exit codes: 0 valid (warnings allowed), 1 refused, 2 unreadable, not JSON or
+    not a rank table, 4 a node of the inventory is unreachable.
     """
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
@@ -424,9 +424,10 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
 
     Examples:
       invoke ranktable.diff ours.json theirs.json
-      invoke ranktable.diff ours.json theirs.json --json | jq '.differences[].where'
+      invoke ranktable.diff ours.json theirs.json --json | jq .differences
 
-    Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank table.
+    Exit codes: 0 same meaning, 1 they differ, 2 one is unreadable or not a rank
+    table.
     """
     found = differences(table_of(read(first)), table_of(read(second)))
     screen, code = Screen(json_mode=json), int(bool(found))

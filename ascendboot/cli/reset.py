@@ -50,21 +50,23 @@ def reset(
 ) -> None:
     """Remove everything that setup wrote on the nodes and on the control machine.
 
-    Ends the cluster's own sshd and removes the cluster's folder on every node, including logs of
-    jobs. Keeps and names other files, such as checkpoints. Keeps the runs on the control machine
-    and the accepted host keys. Refused while a job runs.
+    Ends the cluster's own sshd and removes the cluster's folder on every node,
+    including logs of jobs. Keeps and names other files, such as checkpoints.
+    Keeps the runs on the control machine and the accepted host keys. Refused
+    while a job runs.
 
-    Nodes that were removed from the inventory are reset, too. --node resets only one node. If it
-    was removed from the inventory, the other nodes then get new keys, so that neither side can log
-    in to the other. If it is still in the inventory, the next setup sets it up again.
+    Nodes that were removed from the inventory are reset, too. --node resets
+    only one node. If it was removed from the inventory, the other nodes then
+    get new keys, so that neither side can log in to the other. If it is still
+    in the inventory, the next setup sets it up again.
 
     Examples:
-      invoke reset --plan                     preview; changes nothing
+      invoke reset --plan          preview; changes nothing
       invoke reset --inventory two-node.yaml --yes
-      invoke reset --node atlas-3             a node that was removed from the inventory
+      invoke reset --node atlas-3  a node removed from the inventory
 
-    Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong usage, 4 a node is
-    unreachable, 130 interrupted.
+    Exit codes: 0 done, 1 a job runs or something could not be removed, 2 wrong
+    usage, 4 a node is unreachable, 130 interrupted.
     """
     path, cluster, state, screen = call.path, call.cluster(), call.state, call.screen
     left = left_nodes(state, cluster)

@@ -59,19 +59,21 @@ def setup(
     break_lock: bool = False,
     accept_new: bool = False,
 ) -> None:
-    """Turn the servers of an inventory into a training cluster. A second run changes nothing.
+    """Turn the servers of an inventory into a training cluster.
 
-    Connects to every node, queries and checks it, starts the cluster's own sshd, lets the primary
-    log in everywhere, writes environment, rank table and hostfile, sends the code if the inventory
-    states a source, and verifies the result with real logins.
+    A second run changes nothing. Connects to every node, queries and checks it,
+    starts the cluster's own sshd, lets the primary log in everywhere, writes
+    environment, rank table and hostfile, sends the code if the inventory states
+    a source, and verifies the result with real logins.
 
     Examples:
-      invoke setup --inventory two-node.yaml --plan     preview; writes nothing
-      invoke setup --inventory two-node.yaml            set it up
-      invoke setup --json | jq .exit_code               again, for the last cluster
+      invoke setup --inventory two-node.yaml --plan  preview; writes nothing
+      invoke setup --inventory two-node.yaml         set it up
+      invoke setup --json | jq .exit_code            again, for the last cluster
 
-    Exit codes: 0 done, 1 a step failed or is blocked, 2 invalid inventory, 3 there are changes
-    (with --plan --exit-code), 4 a node is unreachable, 130 interrupted.
+    Exit codes: 0 done, 1 a step failed or is blocked, 2 invalid inventory, 3
+    there are changes (with --plan --exit-code), 4 a node is unreachable, 130
+    interrupted.
     """
     screen, cluster = call.screen, call.cluster(with_own_table=True)
     verb = "plan" if plan else "setup"

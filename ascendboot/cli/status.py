@@ -51,14 +51,16 @@ def status(
 ) -> None:
     """Show the state of a job. Read-only.
 
-    For each running rank: the time since its last output, its share of one processor, its memory,
-    and its last line. With more than 16 ranks, similar ranks share one row.
+    For each running rank: the time since its last output, its share of one
+    processor, its memory, and its last line. With more than 16 ranks, similar
+    ranks share one row.
 
-    Without an id: the running job, otherwise the last one that was started from this folder.
+    Without an id: the running job, otherwise the last one that was started from
+    this folder.
 
     Examples:
-      invoke status                           the running job, or the last one
-      invoke status --stacks                  where its ranks wait, smallest groups first
+      invoke status           the running job, or the last one
+      invoke status --stacks  where its ranks wait
       invoke status --lines --job 20260102-030405-train-ab12
       invoke status --json | jq .state
 

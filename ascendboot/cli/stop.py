@@ -30,15 +30,15 @@ LEFT = 1
 def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> None:
     """End one job on all nodes, and check that none of its processes are left.
 
-    Requests the end from the launcher. Remaining processes get SIGTERM, and SIGKILL after the grace
-    period.
+    Requests the end from the launcher. Remaining processes get SIGTERM, and
+    SIGKILL after the grace period.
 
     Examples:
-      invoke stop                             the running job
+      invoke stop  the running job
       invoke stop --grace 30 --job 20260102-030405-train-ab12
 
-    Exit codes: 0 no process is left, also if the job was over, 1 processes are left, 2 no such job,
-    4 a node is unreachable.
+    Exit codes: 0 no process is left, also if the job was over, 1 processes are
+    left, 2 no such job, 4 a node is unreachable.
     """
     grace_s = None if grace is None else seconds("stop: --grace", grace)
     screen, notes = call.screen, []

@@ -121,24 +121,25 @@ def train(
     skip_checks: str | None = None,
     stop_leftovers: bool = False,
 ) -> None:
-    """Run a script on all devices of the cluster, with mpirun, horovodrun or torchrun.
+    """Run a script on all NPUs, with mpirun, horovodrun or torchrun.
 
-    Prints every line as `NODE:RANK | text`, and copies the log of each rank to the run's folder. If
-    a rank fails, names the first one and stops all others. Ctrl-C stops the job. A reader that
-    exits (`| head -1`) does not stop it: the logs are complete.
+    Prints every line as `NODE:RANK | text`, and copies the log of each rank to
+    the run's folder. If a rank fails, names the first one and stops all others.
+    Ctrl-C stops the job. A reader that exits (`| head -1`) does not stop it:
+    the logs are complete.
 
     Examples:
-      invoke train main.py                    run it on the cluster that you set up last
-      invoke train main.py -- --steps 100     arguments of the script come after --
-      invoke train ./main.py                  use the file of the control machine
-      invoke train main.py --plan             show the exact command and environment
-      invoke train main.py --preflight        first check that ranks can communicate
-      invoke train main.py --elastic 3        torchrun: continue while three nodes are left
-      invoke train main.py --detach           start it and return: status, logs, stop
+      invoke train main.py                 on the cluster that you set up last
+      invoke train main.py -- --steps 100  arguments of the script
+      invoke train ./main.py               use the file of the control machine
+      invoke train main.py --plan          show the exact command and environment
+      invoke train main.py --preflight     first check that ranks communicate
+      invoke train main.py --elastic 3     torchrun: continue on three nodes
+      invoke train main.py --detach        start it and return: status, logs, stop
 
-    Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and was stopped, 125 if it
-    was not started, 4 if the primary was lost and the job continues, 130 after Ctrl-C; with
-    --detach 0.
+    Exit codes: the job's own, 128+n if signal n ended it, 124 if it hung and
+    was stopped, 125 if it was not started, 4 if the primary was lost and the
+    job continues, 130 after Ctrl-C; with --detach 0.
     """
     order = Order(
         grace_s=seconds("--grace", grace),
