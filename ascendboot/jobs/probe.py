@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
 
-_LINE = re.compile(r"(job|event|alive|process|last|silent|use) (.*)")
-_ALIVE = re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)")
-_LAST = re.compile(r"rank\.(\d+)\.log (.*)")
-_SILENT = re.compile(r"(-?\d+) rank\.(\d+)\.log")
-_USE = re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)")
-_KIB = 1024
+_PROCESS = re.compile(r"process (\d+) (.*)")
+_FORMS = {
+    "alive": re.compile(r"(rank|launcher|agent|supervisor) (\d+|-) (\d+)"),
+    "last": re.compile(r"rank\.(\d+)\.log (.*)"),
+    "silent": re.compile(r"(-?\d+) rank\.(\d+)\.log"),
+    "use": re.compile(r"(\d+) (\S) (-?\d+) (\d+) (\d+)"),
+}
+"""The forms of the lines about a job, by their first word."""
 
 
 @dataclass(frozen=True)
@@ -72,44 +74,21 @@ def probe_jobs(
     `jobs` is the folder of all jobs of the cluster. A node that could not be reached has its error
     instead.
     """
-    command = probe_command(jobs, job_ids, details=details)
+    command = _command(script("jobs-probe.sh"), str(jobs), "1" if details else "0", *job_ids)
     return on_each(
         transports, lambda node: probe_result(transports[node].run(command)), forks=forks
     )
 
 
-def probe_command(
-    jobs: PurePosixPath | str, job_ids: Sequence[str] = (), *, details: bool = False
-) -> Command:
-    """The command whose output `probe_result` reads."""
-    return _command(script("jobs-probe.sh"), str(jobs), "1" if details else "0", *job_ids)
-
-
 def probe_below(base: str) -> Command:
-    """The same for all jobs that still run; `base` is a script that sets `b` to our folder."""
+    """Probes all jobs that still run; `base` is a script that sets `b` to our folder."""
     return _command(f'{base}set -- "$b/jobs" 0\n{script("jobs-probe.sh")}')
 
 
 def _command(text: str, *words: str) -> Command:
     return Command(
-        argv=("bash", "-c", text, "probe", *words),
-        purpose="look for jobs",
-        effect=Effect.READ,
+        argv=("bash", "-c", text, "probe", *words), purpose="look for jobs", effect=Effect.READ
     )
-
-
-def running_nodes(
-    answers: Mapping[str, dict[str, JobProbe] | NodeError],
-) -> dict[str, list[str]]:
-    """Maps each job id to the nodes where its processes still run, of nodes that answered."""
-    found: dict[str, list[str]] = {}
-    for node, probes in answers.items():
-        if isinstance(probes, NodeError):
-            continue
-        for job_id, probe in probes.items():
-            if probe.is_alive:
-                found.setdefault(job_id, []).append(node)
-    return found
 
 
 def probe_result(result: Result) -> dict[str, JobProbe]:
@@ -125,6 +104,18 @@ def probe_result(result: Result) -> dict[str, JobProbe]:
         raise CommandError(result.node, f"could not {result.command.purpose}: {error}") from error
 
 
+def running_nodes(
+    answers: Mapping[str, dict[str, JobProbe] | NodeError],
+) -> dict[str, list[str]]:
+    """Maps each job id to the nodes where its processes still run, of nodes that answered."""
+    found: dict[str, list[str]] = {}
+    for node, probes in answers.items():
+        for job_id, probe in () if isinstance(probes, NodeError) else probes.items():
+            if probe.is_alive:
+                found.setdefault(job_id, []).append(node)
+    return found
+
+
 def parse_probe(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobProbe]:
     """Parse the output of `jobs-probe.sh`, by job id.
 
@@ -132,52 +123,48 @@ def parse_probe(text: str, job_ids: Sequence[str] = ()) -> dict[str, JobProbe]:
         NotUnderstoodError: a line has an unknown form, or the end is missing.
     """
     found = {job_id: JobProbe() for job_id in job_ids}
-    carried: dict[str, set[int]] = {}
-    lines = text.split("\n")
-    job_id, number = "", 0
-    for position, line in enumerate(lines, 1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            if lines[position - 1 :] == ["end", ""]:
-                break
-            raise NotUnderstoodError("the jobs", position, line, "job, event, alive or end")
-        kind, rest = match.groups()
-        if kind == "process":
-            pid, _, owner = rest.partition(" ")
-            carried.setdefault(owner, set()).add(int(pid))
-        elif kind == "job":
-            job_id, number = rest, 0
+    carried: list[tuple[str, int]] = []
+    job_id, events = "", 0
+    *lines, end, rest = ("", *text.split("\n"))
+    for number, line in enumerate(lines[1:], 1):
+        kind, _, words = line.partition(" ")
+        if match := _PROCESS.fullmatch(line):
+            carried.append((match[2], int(match[1])))
+        elif kind == "job" and words:
+            job_id, events = words, 0
             found.setdefault(job_id, JobProbe()).has_folder = True
-        elif kind == "event":
-            number += 1
-            found[job_id].events.append(parse_event(rest, number))
-        else:
-            _take(found[job_id], kind, rest, position)
-    for owner, pids in carried.items():
+        elif kind == "event" and job_id:
+            events += 1
+            found[job_id].events.append(parse_event(words, events))
+        elif not job_id or not _take(found[job_id], kind, words):
+            raise NotUnderstoodError("the jobs", number, line, "job, event, alive or end")
+    if (end, rest) != ("end", ""):
+        raise NotUnderstoodError("the jobs", len(lines), end, "end")
+    for owner, pid in carried:
         if owner in found:
-            found[owner].pids |= pids
+            found[owner].pids.add(pid)
     return found
 
 
-def _take(probe: JobProbe, kind: str, rest: str, position: int) -> None:
-    if kind == "last" and (match := _LAST.fullmatch(rest)):
+def _take(probe: JobProbe, kind: str, words: str) -> bool:
+    """Add a line about a job; False where it has an unknown form."""
+    form = _FORMS.get(kind)
+    match = form.fullmatch(words) if form else None
+    if match is None:
+        return False
+    if kind == "last":
         probe.last_lines[int(match[1])] = match[2]
-    elif kind == "silent" and (match := _SILENT.fullmatch(rest)):
+    elif kind == "silent":
         probe.silent_s[int(match[2])] = max(0.0, float(match[1]))
-    elif kind == "use" and (match := _USE.fullmatch(rest)):
-        probe.loads[int(match[1])] = _load(match[2], *map(int, match.groups()[2:]))
-    elif kind == "alive" and (match := _ALIVE.fullmatch(rest)):
-        who, number, pid = match.groups()
-        if who == "rank":
-            probe.ranks_alive.add(int(number))
+    elif kind == "use":
+        used_ms, span_ms, memory_kib = map(int, match.groups()[2:])
+        share = max(0, used_ms) / max(1, span_ms)
+        probe.loads[int(match[1])] = RankLoad(match[2], round(100 * share, 1), memory_kib * 1024)
+    else:
+        if match[1] == "rank":
+            probe.ranks_alive.add(int(match[2]))
         else:
             probe.launcher_alive = True
-        if who != "supervisor":
-            probe.pids.add(int(pid))
-    else:
-        raise NotUnderstoodError("the jobs", position, f"{kind} {rest}", "a known form")
-
-
-def _load(state: str, used_ms: int, span_ms: int, memory_kib: int) -> RankLoad:
-    share = max(0, used_ms) / max(1, span_ms)
-    return RankLoad(state, round(100 * share, 1), memory_kib * _KIB)
+        if match[1] != "supervisor":
+            probe.pids.add(int(match[3]))
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError
@@ -32,14 +33,21 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     Raises:
         LaunchError: a node cannot take part; nothing of the job is left on any node.
     """
-    found = on_each(plan.nodes, lambda node: _reasons(plan, node, transports[node]), forks=forks)
-    reasons: list[str] = []
-    for made in found.values():
-        reasons += [str(made)] if isinstance(made, NodeError) else made
-    if reasons:
+
+    def reasons_of(node: str) -> list[str]:
+        """Why the node cannot take part; empty when it can."""
+        made = transports[node].run(_prepare_command(plan, node))
+        if made.as_expected:
+            return []
+        said = made.lines or made.error_text.splitlines()[-1:] or [made.outcome()]
+        return [f"{node}: could not {made.command.purpose}: {reason}" for reason in said]
+
+    found = on_each(plan.nodes, reasons_of, forks=forks)
+    reasons = [[str(made)] if isinstance(made, NodeError) else made for made in found.values()]
+    if any(reasons):
         ready = [node for node, made in found.items() if made == []]
         discard(plan, transports, ready, forks=forks)
-        raise LaunchError(*reasons, not_started_anywhere(plan.job_id))
+        raise LaunchError(*chain(*reasons), not_started_anywhere(plan.job_id))
 
 
 def discard(
@@ -77,20 +85,11 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
             raise started
 
 
-def _reasons(plan: LaunchPlan, node: str, transport: Transport) -> list[str]:
-    """Why the node cannot take part; empty when it can."""
-    made = transport.run(_prepare_command(plan, node))
-    if made.as_expected:
-        return []
-    said = made.lines or made.error_text.splitlines()[-1:] or [made.outcome()]
-    return [f"{node}: could not {made.command.purpose}: {reason}" for reason in said]
-
-
 def _prepare_command(plan: LaunchPlan, node: str) -> Command:
     purpose = f"make ready for job {plan.job_id}"
     write = write_files(plan.files_on(node), purpose=purpose)
     copied = plan.script.is_relative_to(plan.job_folder)
-    values = (
+    words = (
         plan.request.base,
         plan.job_folder,
         plan.mpirun or "",
@@ -102,16 +101,10 @@ def _prepare_command(plan: LaunchPlan, node: str) -> Command:
         plan.request.meeting_point if node == plan.primary else "",
         "alone" if plan.request.alone else "",
         shlex.join(write.argv),
+        *plan.logs_on(node),
     )
     return Command(
-        argv=(
-            "bash",
-            "-c",
-            script("jobs-prepare.sh"),
-            "prepare",
-            *map(str, values),
-            *plan.logs_on(node),
-        ),
+        argv=("bash", "-c", script("jobs-prepare.sh"), "prepare", *map(str, words)),
         purpose=purpose,
         effect=Effect.WRITE,
         timeout_s=write.timeout_s,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotation
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from ascendboot.errors import NodeError
 from ascendboot.jobs.job_report import report_on
+from ascendboot.jobs.probe import RankLoad  # noqa: TC001 - pydantic reads the annotation
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from ascendboot.jobs.probe import JobProbe, RankLoad
+    from ascendboot.jobs.probe import JobProbe
     from ascendboot.launch.plan import JobRecord
 
 
@@ -42,22 +46,10 @@ class NodeStatus:
     def to_json(self) -> dict[str, object]:
         """This node as documented in the reference of `status --json`."""
         return {
-            "node": self.node,
-            "ranks": list(self.ranks),
+            **TypeAdapter(NodeStatus).dump_python(self, mode="json", exclude={"alive"}),
             "ranks_alive": None if self.problem else list(self.alive),
             "processes": None if self.problem else self.processes,
-            "launcher_alive": self.launcher_alive,
             "last_lines": {str(rank): line for rank, line in self.last_lines},
-            "silent_s": {str(rank): seconds for rank, seconds in self.silent_s.items()},
-            "loads": {
-                str(rank): {
-                    "state": load.state,
-                    "cpu_percent": load.cpu_percent,
-                    "memory_bytes": load.memory_bytes,
-                }
-                for rank, load in self.loads.items()
-            },
-            "problem": self.problem,
         }
 
 
@@ -77,12 +69,10 @@ class JobStatus:
 
     def without(self, secrets: Sequence[str]) -> JobStatus:
         """A copy with these secrets masked."""
-        nodes = (
-            replace(
-                node, last_lines=tuple((r, masked(line, secrets)) for r, line in node.last_lines)
-            )
-            for node in self.nodes
-        )
+        nodes = []
+        for node in self.nodes:
+            lines = tuple((rank, masked(line, secrets)) for rank, line in node.last_lines)
+            nodes.append(replace(node, last_lines=lines))
         return JobStatus(report=self.report.without(secrets), nodes=tuple(nodes))
 
     def to_json(self) -> dict[str, object]:
@@ -100,7 +90,7 @@ def status_of(
 ) -> JobStatus:
     """The status of a job; `final` is the report that was written at its end, if any."""
     nodes = tuple(_node_status(job, node, probes[node]) for node in job.nodes)
-    notes = tuple(
+    left = tuple(
         f"{node.node}: {node.processes} processes of the job are left; stop ends them"
         for node in nodes
         if node.processes
@@ -108,12 +98,11 @@ def status_of(
     primary = probes[job.primary]
     launcher_alive = not isinstance(primary, NodeError) and primary.launcher_alive
     if final is not None and not launcher_alive:
-        return JobStatus(report=replace(final, notes=(*final.notes, *notes)), nodes=nodes)
+        return JobStatus(report=replace(final, notes=(*final.notes, *left)), nodes=nodes)
     progress = Progress()
     for probe in probes.values():
-        if not isinstance(probe, NodeError):
-            for event in probe.events:
-                progress.note(event)
+        for event in () if isinstance(probe, NodeError) else probe.events:
+            progress.note(event)
     report = report_on(
         job,
         progress,
@@ -123,10 +112,11 @@ def status_of(
         clocks=job.clocks,
     )
     state, message = _state(progress, report, primary, nodes)
+    report = replace(report, state=state, message=message)
     if state is JobState.RUNNING:
         report = replace(report, exit_code=None)
-        notes = ()
-    report = replace(report, state=state, message=message, notes=(*report.notes, *notes))
+    else:
+        report = replace(report, notes=(*report.notes, *left))
     return JobStatus(report=report, nodes=nodes)
 
 
@@ -159,18 +149,14 @@ def _state(
         return JobState.LOST, "its folder is not on the primary (any more)"
     if not primary.events:
         return JobState.NOT_STARTED, "it was made ready and not started"
-    unseen = progress.launcher_code is None and not _failed_by_itself(report)
-    if unseen and not progress.stopped:
-        return JobState.LOST, "the launcher is gone and its exit code is unknown"
-    return report.state, report.message
-
-
-def _failed_by_itself(report: JobReport) -> bool:
-    """Whether a rank failed, and was not ended by a signal after the launcher."""
     failure, cause = report.first_failure, report.cause
-    if failure is None:
-        return cause is not None and bool(cause.unsure)
-    return failure.signal not in OF_A_LOST_LAUNCHER
+    has_ended = progress.launcher_code is not None or progress.stopped
+    # Without the launcher's code it failed only if a rank did, and not by a signal after it.
+    is_unsure = failure is None and cause is not None and bool(cause.unsure)
+    failed_before = failure is not None and failure.signal not in OF_A_LOST_LAUNCHER
+    if has_ended or is_unsure or failed_before:
+        return report.state, report.message
+    return JobState.LOST, "the launcher is gone and its exit code is unknown"
 
 
 def _node_status(job: JobRecord, node: str, probe: JobProbe | NodeError) -> NodeStatus:

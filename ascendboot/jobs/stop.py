@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport
+from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
 
-log = logging.getLogger(__name__)
-_LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")
 LINGER_S = 2.0
 """How long processes may take to end after the launcher has."""
 _KILL_S = 30.0
+_LOG = logging.getLogger(__name__)
+_LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")
+_HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
+"""Makes the wrappers of this node's ranks end them; `$1` is the job's folder."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,6 @@ class Terminated:
     """The folder of the job when its disk is almost full."""
 
 
-_HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
-"""Makes the wrappers of this node's ranks end them; `$1` is the job's folder."""
-
-
 def terminate_launcher(
     transport: Transport, folder: PurePosixPath, *, by_stop: bool = False
 ) -> None:
@@ -62,15 +60,9 @@ def terminate_launcher(
     Raises:
         NodeError: the primary could not do it.
     """
+    words = (str(folder), "stop" if by_stop else "")
     command = Command(
-        argv=(
-            "bash",
-            "-c",
-            script("jobs-terminate.sh"),
-            "terminate",
-            str(folder),
-            "stop" if by_stop else "",
-        ),
+        argv=("bash", "-c", script("jobs-terminate.sh"), "terminate", *words),
         purpose=f"end the launcher of job {folder.name}",
         effect=Effect.WRITE,
     )
@@ -91,7 +83,7 @@ def end_ranks(transports: Mapping[str, Transport], folder: PurePosixPath, *, for
     results = on_each(transports, lambda node: transports[node].run(command), forks=forks)
     for node, done in results.items():
         if isinstance(done, NodeError):
-            log.info("%s: %s", node, done.message)
+            _LOG.info("%s: %s", node, done.message)
 
 
 def terminate_processes(
@@ -106,14 +98,14 @@ def terminate_processes(
 
     A node that could not be reached has its error instead.
     """
-    words = (str(folder), str(_tenths(linger_s)), str(_tenths(grace_s)))
+    tenths = (str(round(10 * linger_s)), str(round(10 * grace_s)))
     command = Command(
-        argv=("bash", "-c", script("jobs-sweep.sh"), "sweep", *words),
+        argv=("bash", "-c", script("jobs-sweep.sh"), "sweep", str(folder), *tenths),
         purpose=f"see what is left of job {folder.name}",
         effect=Effect.WRITE,
         timeout_s=linger_s + grace_s + _KILL_S,
     )
-    return on_each(transports, lambda node: _swept(transports[node], command), forks=forks)
+    return on_each(transports, lambda node: _swept(transports[node].run(command)), forks=forks)
 
 
 def stop_job(
@@ -137,35 +129,29 @@ def stop_job(
     found = terminate_processes(transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks)
     # A login in progress when the launcher ended may have started a daemon since.
     again = terminate_processes(transports, folder, linger_s=0.0, grace_s=grace_s, forks=forks)
-    return {node: _both(found[node], again[node]) for node in transports}
+    for node, first in found.items():
+        second = again[node]
+        if isinstance(first, Terminated) and isinstance(second, Terminated):
+            again[node] = replace(second, ended=(*first.ended, *second.ended))
+    return again
 
 
-def _both(first: Terminated | NodeError, second: Terminated | NodeError) -> Terminated | NodeError:
-    if isinstance(first, NodeError) or isinstance(second, NodeError):
-        return second
-    return Terminated((*first.ended, *second.ended), second.left, second.sizes, second.full)
-
-
-def _swept(transport: Transport, command: Command) -> Terminated:
-    result = transport.run(command).checked()
+def _swept(result: Result) -> Terminated:
     found: dict[str, list[Survivor]] = {"ended": [], "left": []}
     sizes: dict[str, int] = {}
     full = ""
-    for number, line in enumerate(result.lines, 1):
+    for number, line in enumerate(result.checked().lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
             problem = NotUnderstoodError("the sweep", number, line, "ended, left, size or full")
-            raise CommandError(transport.node, f"could not {command.purpose}: {problem}")
-        if match[1] == "size":
-            sizes[match[3]] = int(match[2])
-        elif match[1] == "full":
-            full = match[3]
+            raise CommandError(result.node, f"could not {result.command.purpose}: {problem}")
+        kind, count, words = match.groups()
+        if kind == "size":
+            sizes[words] = int(count)
+        elif kind == "full":
+            full = words
         else:
-            found[match[1]].append(Survivor(int(match[2]), match[3].strip()))
-    left = tuple(found["left"])
-    ended = tuple(o for o in found["ended"] if o.pid not in {other.pid for other in left})
-    return Terminated(ended, left, sizes, full)
-
-
-def _tenths(seconds: float) -> int:
-    return round(seconds * 10)
+            found[kind].append(Survivor(int(count), words.strip()))
+    left = {survivor.pid for survivor in found["left"]}
+    ended = tuple(survivor for survivor in found["ended"] if survivor.pid not in left)
+    return Terminated(ended, tuple(found["left"]), sizes, full)
