@@ -114,6 +114,8 @@ def _meet(
             folder=folder,
             interrupts=interrupts,
             known=known,
+            connect=session.connect_again,
+            tell=screen.error,
             forks=session.forks,
         )
     document = {**ended.report.to_json(), "findings": [asdict(f) for f in ended.findings]}

@@ -25,9 +25,10 @@ from ascendboot.launch.plan import (
 )
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.state import Run, State
+from ascendboot.transport.guard import ReadOnly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ascendboot.cli.session import Session
     from ascendboot.model.cluster import Cluster
@@ -77,6 +78,8 @@ class FoundJob:
     """Number of nodes to work on in parallel."""
     secrets: tuple[str, ...]
     """Values that no report may contain."""
+    connect: Callable[[str], Transport]
+    """Opens a connection that was lost again, read-only."""
 
 
 def find_job(session: Session, job_id: str | None, *, details: bool = False) -> FoundJob:
@@ -185,6 +188,7 @@ def _found(
         looks,
         session.forks,
         session.run.secrets,
+        lambda name: ReadOnly(session.connect_again(name)),
     )
 
 

@@ -12,6 +12,7 @@ from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, OutputError, UnreachableError
 from ascendboot.jobs import output
+from ascendboot.jobs.follow import Reconnector, Timeouts
 from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
@@ -81,6 +82,7 @@ def logs(
             sink=output.RankOutput(Screen.raw(to_stderr=call.json)),
             in_colours=in_colours,
             prefix=output.by_node(record.nodes) if in_colours else output.plain,
+            tell=screen.error,
         )
         errors, notes = _gather(found, wanted, follow=follow)
     for note in notes:
@@ -113,6 +115,8 @@ class _Wanted:
     """Whether matches are shown in red."""
     prefix: Callable[[str, int], bytes]
     """The prefix of each line, by node and rank."""
+    tell: Callable[[str], None]
+    """Shows a message to the operator at once."""
 
     def view(self, node: str, rank: int) -> output.Lines:
         """Return the view that selects and formats the lines of a rank."""
@@ -170,7 +174,18 @@ def _complete_copies(
     )
     try:
         if follow:
-            gathering.follow()
+            reconnector = Reconnector(
+                found.job.record,
+                gathering.transports,
+                gathering.progress,
+                follow=gathering.read,
+                on_end=lambda back: gathering.on_reconnected(back.node, back.error),
+                connect=found.connect,
+                tell=wanted.tell,
+                within_s=Timeouts().reconnect_s,
+            )
+            gathering.follow(reconnector.reconnect)
+            reconnector.close()
         gathering.complete()
     finally:
         gathering.close()

@@ -228,10 +228,10 @@ class Session:
 def _report_waits(waits: Waits, screen: Screen, over: threading.Event) -> None:
     """Print which nodes make no progress, and the purpose of their commands."""
     while not over.wait(1.0):
-        for purpose, nodes in waits.late().items():
+        for (purpose, advice), nodes in waits.late().items():
             screen.say(
                 f"{fold(nodes)}: still waiting to {purpose}: no progress for {TOLD_AFTER_S:g} s; "
-                "every wait has a timeout; Ctrl-C interrupts it now",
+                f"{advice}",
                 "yellow",
             )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.gather import NodeLogs, logs_command
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain
-from ascendboot.launch.plan import LaunchPlan, rank_log
+from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
 from ascendboot.transport.api import Command, Effect, Stream, Transport
 from ascendboot.transport.pool import on_each
 
@@ -217,16 +217,25 @@ class Reconnector:
 
     def __init__(
         self,
-        job: Running,
-        followers: Followers,
+        job: LaunchPlan | JobRecord,
+        transports: dict[str, Transport],
+        progress: Progress,
         *,
+        follow: Callable[[str, Transport], None],
+        on_end: Callable[[Reconnected], None],
         connect: Callable[[str], Transport] | None,
         tell: Callable[[str], None],
         within_s: float,
     ) -> None:
-        """`connect` opens a node's connection again; None: it stays lost."""
+        """`connect` opens a node's connection again; None: it stays lost.
+
+        Then `transports` has the new one, `follow` reads from it, and `on_end` gets the result.
+        """
         self._job = job
-        self._followers = followers
+        self._transports = transports
+        self._progress = progress
+        self._follow = follow
+        self._on_end = on_end
         self._connect = connect
         self._tell = tell
         self._within_s = within_s
@@ -239,7 +248,7 @@ class Reconnector:
         return node in self._reconnecting
 
     def reconnect(self, node: str) -> None:
-        """Start to reopen a connection; `Reconnected` is put into the job's inbox at the end."""
+        """Start to reopen a connection."""
         if not self.is_reconnecting(node):
             self._reconnecting.add(node)
             thread = threading.Thread(
@@ -248,14 +257,14 @@ class Reconnector:
             self._threads[node] = thread
             thread.start()
 
-    def wait(self, nodes: Iterable[str], *, at_most_s: float) -> None:
+    def wait(self, nodes: Iterable[str], interrupts: Interrupts, *, at_most_s: float) -> None:
         """Reconnect all of them and wait for the results; any Ctrl-C ends the waiting."""
         waited = tuple(nodes)
         until = time.monotonic() + at_most_s
         for node in waited:
             self.reconnect(node)
         for node in waited:
-            while self.is_reconnecting(node) and not self._job.interrupts.count:
+            while self.is_reconnecting(node) and not interrupts.count:
                 if time.monotonic() >= until:
                     return
                 self._threads[node].join(0.2)
@@ -272,7 +281,7 @@ class Reconnector:
             why = error
         finally:  # before the message: its reader does not wait for more of them
             self._reconnecting.discard(node)
-            self._job.inbox.put(Reconnected(node, why))
+            self._on_end(Reconnected(node, why))
 
     def _resume(self, node: str) -> None:
         """Follow a node again, over its old connection where that still works.
@@ -281,7 +290,7 @@ class Reconnector:
             NodeError: it failed; an UnreachableError when the time is over.
         """
         lost_at = time.monotonic()
-        transport = self._job.transports[node]
+        transport = self._transports[node]
         try:
             self._check_folder(transport)
         except UnreachableError as error:
@@ -289,13 +298,13 @@ class Reconnector:
                 raise
             self._tell(f"{error}; connecting again, while the job goes on")
             transport = self._connected(node, self._connect, until=lost_at + self._within_s)
-            self._job.transports[node] = transport
+            self._transports[node] = transport
             away_s = time.monotonic() - lost_at
             words = f"{node}: its connection was lost, and is back after {away_s:.0f} s"
             self._tell(words)
-            self._job.progress.notes += (f"{words}; the job went on meanwhile",)
+            self._progress.notes += (f"{words}; the job went on meanwhile",)
             self._check_folder(transport)
-        self._followers.follow(node, transport)
+        self._follow(node, transport)
 
     def _connected(
         self, node: str, connect: Callable[[str], Transport], *, until: float
@@ -309,7 +318,7 @@ class Reconnector:
                     raise
 
     def _check_folder(self, transport: Transport) -> None:
-        folder = str(self._job.plan.job_folder)
+        folder = str(self._job.job_folder)
         look = Command(
             argv=("test", "-d", folder),
             purpose="see whether it still answers",

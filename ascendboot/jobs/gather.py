@@ -257,7 +257,8 @@ class LogGatherer:
     ) -> None:
         """`shown`: what goes to `output`, by rank; what is here already comes first."""
         self._job = job
-        self._transports = transports
+        self.transports = dict(transports)
+        self._streams: dict[str, list[Stream]] = {node: [] for node in transports}
         self._forks = forks
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -282,11 +283,19 @@ class LogGatherer:
                 node, copies, on_event=self._note, on_data=self._changed.set
             )
 
-    def follow(self) -> None:
+    def follow(self, reconnect: Callable[[str], None]) -> None:
         """Gather logs until the job's launcher has ended, or the primary is lost."""
-        with self._streams("follow"):
+        with self._opened("follow"):
             while self._goes_on():
-                self._wait()
+                self._wait(reconnect)
+
+    def on_reconnected(self, node: str, error: NodeError | None) -> None:
+        """Note a node that is not back."""
+        if isinstance(error, UnreachableError):
+            self._mark_lost(node, "its connection has ended")
+        elif error is not None:
+            self.errors[node] = error
+        self._changed.set()
 
     def complete(self) -> None:
         """Gather what there is now; nodes that failed are in `errors`."""
@@ -298,7 +307,7 @@ class LogGatherer:
                 if node.is_read and node.silent_s > SILENCE_S:
                     silent = f"its last stream has not ended for {node.silent_s:.0f} s"
                     self._mark_lost(name, silent)
-        with self._streams("once"):
+        with self._opened("once"):
             while any(not node.ended.is_set() for node in self._asked().values()):
                 self._wait()
 
@@ -329,7 +338,7 @@ class LogGatherer:
     def _asked(self) -> dict[str, NodeLogs]:
         return {name: node for name, node in self.nodes.items() if name not in self.errors}
 
-    def _wait(self) -> None:
+    def _wait(self, reconnect: Callable[[str], None] | None = None) -> None:
         """Wait for the next bytes, and note which nodes failed."""
         self._changed.wait(1.0)
         self._changed.clear()
@@ -339,6 +348,8 @@ class LogGatherer:
                 self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
             elif node.ended.is_set():
                 continue
+            elif is_over and reconnect is not None:
+                reconnect(name)
             elif is_over:
                 self._mark_lost(name, "its connection has ended")
             elif node.silent_s > SILENCE_S:
@@ -348,25 +359,35 @@ class LogGatherer:
         words = f"could not gather logs of job {self._job.job_id}: {seen}"
         self.errors[node] = UnreachableError(node, words)
 
+    def read(self, name: str, transport: Transport, mode: str = "follow") -> None:
+        """Read the logs of a node from where its copies end; `mode` is that of `jobs-logs.sh`."""
+        node = self.nodes[name]
+        command, reader = logs_command(self._job, mode, node.sizes), node.reader()
+        try:
+            self._streams[name].append(transport.stream(command, reader))
+        except NodeError:
+            reader(b"")
+            raise
+
     @contextmanager
-    def _streams(self, mode: str) -> Iterator[None]:
-        """Hold a stream of each node open; `mode` is that of `jobs-logs.sh`."""
-
-        def opened(name: str) -> Stream:
-            node = self.nodes[name]
-            command = logs_command(self._job, mode, node.sizes)
-            return self._transports[name].stream(command, node.reader())
-
-        streams: dict[str, Stream] = {}
-        for name, stream in on_each(self._asked(), opened, forks=self._forks).items():
-            if isinstance(stream, NodeError):
-                self.errors[name] = stream
-            else:
-                streams[name] = stream
+    def _opened(self, mode: str) -> Iterator[None]:
+        """Hold a stream of each node open."""
+        found = on_each(
+            self._asked(),
+            lambda name: self.read(name, self.transports[name], mode),
+            forks=self._forks,
+        )
+        for name, error in found.items():
+            if error and not (mode == "follow" and isinstance(error, UnreachableError)):
+                self.errors[name] = error
         try:
             yield
         finally:
-            on_each(streams, lambda name: streams[name].close(), forks=self._forks)
+            on_each(self._streams, self._close, forks=self._forks)
+
+    def _close(self, name: str) -> None:
+        while self._streams[name]:
+            self._streams[name].pop().close()
 
     def _note(self, event: Event | None) -> None:
         if event is not None:

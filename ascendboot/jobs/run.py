@@ -114,7 +114,14 @@ def run(
         )
         job.progress.arrivals = followers.arrivals
         reconnector = Reconnector(
-            job, followers, connect=connect, tell=hangs.tell, within_s=limits.reconnect_s
+            plan,
+            job.transports,
+            job.progress,
+            follow=followers.follow,
+            on_end=job.inbox.put,
+            connect=connect,
+            tell=hangs.tell,
+            within_s=limits.reconnect_s,
         )
         following = Following(job, reconnector, limits=limits, hangs=hangs, watch=watch)
         _start_and_follow(following, followers, writer)
@@ -340,7 +347,7 @@ def clean_up(following: Following, followers: Followers) -> None:
     if gone and not job.interrupts.count:
         # Where the launcher failed, it may have lost these nodes: then they have less time.
         at_most_s = float("inf") if progress.launcher_code == 0 else patience_s
-        following.reconnector.wait(gone, at_most_s=at_most_s)
+        following.reconnector.wait(gone, job.interrupts, at_most_s=at_most_s)
         back = [node for node in gone if not following.reconnector.is_reconnecting(node)]
         found |= _terminate(job, back, linger_s=LINGER_S, grace_s=job.plan.grace_s)
     sizes: dict[str, Mapping[str, int]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,12 +50,17 @@ _POLL_S = 1.0
 _POLL_SOON_S = 0.01
 
 
+_LIMITED = "every wait has a timeout; Ctrl-C interrupts it now"
+_FOLLOWED = "the job does not need this connection; ascendboot reconnects when it is lost"
+
+
 @dataclass
 class Wait:
     """A wait for one node; `purpose` completes "still waiting to …"."""
 
     node: str
     purpose: str
+    advice: str
     since: float
     is_reported: bool = False
 
@@ -69,29 +74,37 @@ class Waits:
         self._open: dict[object, Wait] = {}
 
     @contextmanager
-    def of(self, node: str, purpose: str) -> Iterator[Callable[[str], None]]:
-        """Register a wait; call the yielded function with the next purpose after progress."""
+    def of(
+        self, node: str, purpose: str, advice: str = _LIMITED
+    ) -> Iterator[Callable[[str | None], None]]:
+        """Register a wait; call the yielded function with the next purpose after progress.
+
+        With None, the node does not have to answer until the next call.
+        """
         key = object()
 
-        def progress(next_purpose: str) -> None:
+        def progress(next_purpose: str | None) -> None:
             with self._lock:
-                self._open[key] = Wait(node, next_purpose, self._now())
+                if next_purpose is None:
+                    self._open.pop(key, None)
+                else:
+                    self._open[key] = Wait(node, next_purpose, advice, self._now())
 
         progress(purpose)
         try:
             yield progress
         finally:
             with self._lock:
-                del self._open[key]
+                self._open.pop(key, None)
 
-    def late(self) -> Mapping[str, list[str]]:
-        """Return nodes without progress by purpose, each of them once."""
-        found: dict[str, list[str]] = {}
+    def late(self) -> Mapping[tuple[str, str], list[str]]:
+        """Return nodes without progress by purpose and advice, each of them once."""
+        found: dict[tuple[str, str], list[str]] = {}
         with self._lock:
             for wait in self._open.values():
                 if not wait.is_reported and self._now() - wait.since >= TOLD_AFTER_S:
                     wait.is_reported = True
-                    found.setdefault(wait.purpose, []).append(wait.node)
+                    found.setdefault((wait.purpose, wait.advice), []).append(wait.node)
         return found
 
 
@@ -350,7 +363,17 @@ class SshTransport:
         with self._waits.of(self.node, command.purpose):
             session, received = self._open(command)
         session.unlimit()
-        stream = SessionStream(self.node, session, on_bytes, received)
+        following = ExitStack()
+        progress = following.enter_context(self._waits.of(self.node, command.purpose, _FOLLOWED))
+
+        def take(data: bytes) -> None:
+            progress(None)
+            on_bytes(data)
+            progress(command.purpose)
+            if not data:
+                following.close()
+
+        stream = SessionStream(self.node, session, take, received)
         with self._lock:
             self._streams.append(stream)
         return stream

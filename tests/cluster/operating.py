@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PROGRAM = str(Path(sys.executable).with_name("ascendboot"))
 BASE = "/var/lib/ascendboot/lab"
+CUT = 'for pid in $(ps -o pid= --ppid "$(cat /run/sshd.pid)"); do kill -9 "$pid"; done'
+"""Ends every login that somebody has from outside; the servers themselves stay."""
 
 _MEASURE = """\
 import os, signal, subprocess, sys

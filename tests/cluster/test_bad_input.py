@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ascendboot.facts.parsers import software
-from tests.cluster.operating import BASE, Operator, measured, set_up
+from tests.cluster.operating import BASE, CUT, Operator, measured, set_up
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -137,13 +137,11 @@ def test_a_flood_of_lines_a_line_without_end_and_bytes_that_are_no_text(
 
 # ------------------------------------------------------------------------- the way to the primary
 
-CUT = 'for pid in $(ps -o pid= --ppid "$(cat /run/sshd.pid)"); do kill -9 "$pid"; done'
-"""Ends every login that somebody has from outside; the servers themselves stay."""
 
-
+@pytest.mark.parametrize("verb", ["train", "logs"])
 @pytest.mark.parametrize("node", ["lab-1", "lab-2"])
-def test_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own_code(
-    operator: Operator, node: str
+def test_item_11_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own_code(
+    operator: Operator, node: str, verb: str
 ) -> None:
     train = operator.start("train", "ends.py")
     assert train.stderr is not None
@@ -151,6 +149,12 @@ def test_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own_code(
     match = re.match(r"job (\S+): starting", train.stderr.readline())
     assert match
     ready = [train.stdout.readline() for _ in range(4)]
+    if verb == "logs":
+        train.kill()
+        train.communicate()
+        train = operator.start("logs", "--follow")
+        assert train.stdout is not None
+        ready = [train.stdout.readline() for _ in range(4)]
 
     # No login while the ranks end: what they did meanwhile is read from the node.
     operator.sh(node, f"kill -STOP $(cat /run/sshd.pid); {CUT}")

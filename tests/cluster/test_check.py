@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.cluster.operating import BASE, Ended, Operator
+from tests.cluster.operating import BASE, CUT, Ended, Operator
 from tests.needs import missing
 from tests.waiting import wait_until
 
@@ -388,6 +388,29 @@ def test_a_preflight_whose_operator_was_killed_is_found_and_stopped_like_a_job(
     assert operator.call("status", "--json").json["state"] == "stopped"
     for node in operator.lab.nodes:
         operator.sh(node.name, f"rm -r {BASE}/jobs/{job}")
+
+
+def test_item_11_a_check_goes_on_while_a_connection_is_lost(
+    operator: Operator, other_python: Callable[[str], None]
+) -> None:
+    other_python(
+        f"""#!/bin/bash
+case "$*" in */preflight.py*) touch /run/began; while [ ! -e /run/go ]; do sleep 0.2; done ;; esac
+exec {PYTHON}.was "$@"
+"""
+    )
+    operator.sh("lab-2", "rm -f /run/began /run/go")
+    check = operator.start("check", "--collective")
+    assert check.stderr is not None
+    wait_until(lambda: operator.sh("lab-2", "ls /run/began 2>/dev/null; :") != "")
+    operator.sh("lab-2", CUT)
+    assert "lab-2: " in check.stderr.readline()
+    assert check.stderr.readline().startswith("lab-2: its connection was lost, and is back after ")
+    operator.sh("lab-2", "touch /run/go")
+    out, errors = check.communicate(timeout=120)
+    assert check.returncode == 0, errors
+    assert "4 ranks met by Open MPI" in out
+    assert operator.sh("lab-2", f"ls {BASE}/jobs") == ""
 
 
 def test_what_a_killed_preflight_left_is_ended_before_a_job(

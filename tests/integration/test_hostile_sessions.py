@@ -11,6 +11,7 @@ import pytest
 from ascendboot.errors import UnreachableError
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.connection import Keepalive
+from ascendboot.transport.login_session import Waits
 from tests.integration.real_sshd import needs_bash
 from tests.waiting import wait_until
 
@@ -87,3 +88,27 @@ def test_item_03_what_is_held_hears_that_the_control_machine_is_there(bench: Ben
     heard = server.folder / "heard"
     transport.hold(bash(f"echo held; while read -r _; do echo >>{heard}; done"))
     wait_until(lambda: heard.exists() and len(heard.read_text()) > 3)
+
+
+def test_item_03_a_job_is_followed_by_sessions_that_are_named_where_they_freeze(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, seen = Waits(), list[bytes]()
+    transport = bench.open(bench.node(bench.server()), waits=waits)
+    transport.stream(bash("echo $$; while :; do sleep 0.2; echo beat; done"), seen.append)
+    wait_until(lambda: b"beat" in b"".join(seen))
+    monkeypatch.setattr("ascendboot.transport.login_session.TOLD_AFTER_S", 3.0)
+    assert waits.late() == {}
+    pid = int(b"".join(seen).split()[0])
+    os.kill(pid, signal.SIGSTOP)
+    late: dict[tuple[str, str], list[str]] = {}
+
+    def is_late() -> bool:
+        late.update(waits.late())
+        return bool(late)
+
+    wait_until(is_late)
+    os.kill(pid, signal.SIGCONT)
+    [(purpose, advice)] = late
+    assert (late[purpose, advice], purpose) == (["n1"], "list the NPUs")
+    assert advice.startswith("the job does not need this connection")

@@ -56,6 +56,8 @@ def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Pre
         folder=cluster.runs,
         interrupts=Interrupts(),
         known=known,
+        connect=lambda _: cluster.transport,
+        tell=print,
         forks=4,
     )
 

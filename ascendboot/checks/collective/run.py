@@ -13,6 +13,7 @@ from ascendboot.checks.collective.progress import places, read
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import read_script
+from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import not_started_report
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import discard
@@ -156,11 +157,14 @@ def meet(
     folder: Path,
     interrupts: Interrupts,
     known: Callable[[LaunchPlan], AbstractContextManager[None]],
+    connect: Callable[[str], Transport],
+    tell: Callable[[str], None],
     forks: int,
 ) -> Preflight:
     """Run the preflight of a job; nothing of it stays on the nodes.
 
-    `known(plan)` is held while there may be something of the plan on the nodes.
+    `known(plan)` is held while there may be something of the plan on the nodes. `connect` opens a
+    lost connection to a node again, which `tell` reports.
 
     Raises:
         UnreachableError: the primary was lost meanwhile; the ranks end without a signal.
@@ -174,16 +178,24 @@ def meet(
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         report = not_started_report(planned, now, str(folder), why.message)
         return Preflight(findings=(why,), report=report, ranks=len(planned.ranks), library="")
+    sides = dict(transports)
+
+    def reconnect(node: str) -> Transport:
+        sides[node] = connect(node)
+        return sides[node]
+
     with known(planned):
         report = run(
             planned,
-            transports,
+            sides,
             folder=folder,
             sink=lambda _: None,
             interrupts=interrupts,
+            hangs=HangRules(tell=tell),
+            connect=reconnect,
             forks=forks,
         )
-        discard(planned, transports, forks=forks)
+        discard(planned, sides, forks=forks)
     return preflight_result(request, report, folder, by=by)
 
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.errors import NodeError, NotUnderstoodError
+from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
+from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import Frames, LogGatherer, Selection
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
 from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
+from ascendboot.transport.api import Result
 from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.launch.plan import JobRecord
-    from ascendboot.transport.api import Command
+    from ascendboot.transport.api import Command, Transport
 
 SENT = (
     b"beat\ngap 3 rank.1.log\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
@@ -101,8 +103,30 @@ class Cut:
         on_bytes(b"")
         return self
 
+    def run(self, _command: Command) -> Result:
+        raise UnreachableError(self.node, "could not open a session")
+
     def close(self) -> None:
         pass
+
+
+def follow(
+    gathering: LogGatherer, job: JobRecord, connect: Callable[[str], Transport] | None = None
+) -> list[str]:
+    """Follow a job; what the operator saw of it meanwhile."""
+    told: list[str] = []
+    reconnector = Reconnector(
+        job,
+        gathering.transports,
+        gathering.progress,
+        follow=gathering.read,
+        on_end=lambda back: gathering.on_reconnected(back.node, back.error),
+        connect=connect,
+        tell=told.append,
+        within_s=1,
+    )
+    gathering.follow(reconnector.reconnect)
+    return told
 
 
 @pytest.fixture
@@ -123,11 +147,47 @@ def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) 
         output=RankOutput(lambda _: None),
         forks=4,
     )
-    gathering.follow()
+    follow(gathering, job)
     gathering.close()
     [error] = gathering.errors.values()
     assert str(error) == "a-1: could not gather logs of job job-1: its connection has ended"
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\n"
+
+
+class Rest(Cut):
+    """A transport whose streams give what misses, and the end of the job."""
+
+    def run(self, command: Command) -> Result:
+        return Result(
+            node=self.node, command=command, exit_code=0, stdout=b"", stderr=b"", duration_s=0.0
+        )
+
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> Cut:
+        words = command.argv
+        if words[words.index("rank.0.log") + 1] == "4":
+            on_bytes(b"bytes 4 rank.0.log\ntwo\n" + EVENT)
+        on_bytes(b"end\n")
+        on_bytes(b"")
+        return self
+
+
+def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
+    job: JobRecord, tmp_path: Path
+) -> None:
+    gathering = LogGatherer(
+        job,
+        {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
+        folder=tmp_path,
+        output=RankOutput(lambda _: None),
+        forks=4,
+    )
+    told = follow(gathering, job, lambda _: Rest())  # type: ignore[arg-type, return-value]
+    gathering.complete()
+    gathering.close()
+    assert gathering.errors == {}
+    assert (tmp_path / "rank.0.log").read_bytes() == b"one\ntwo\n"
+    assert told[0].endswith("; connecting again, while the job goes on")
+    assert told[1].startswith("a-1: its connection was lost, and is back after ")
 
 
 def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
@@ -207,7 +267,7 @@ def test_a_copy_goes_on_whole_where_a_stream_was_cut(
         shown={0: Selection(Lines(b""))},
         forks=4,
     )
-    gathering.follow()
+    follow(gathering, job)
     gathering.complete()
     gathering.close()
     assert gathering.errors == {}

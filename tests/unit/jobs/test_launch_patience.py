@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ascendboot.errors import UnreachableError
@@ -94,9 +93,19 @@ def test_a_node_is_not_waited_for_any_more_once_it_is_told_what_became_of_it() -
             seen.append((item.node, reconnector.is_reconnecting("a-1")))
             super().put(item)
 
-    job: Any = SimpleNamespace(plan=plan(REQUEST), transports={"a-1": Lost()}, inbox=Inbox())
     nothing: Any = None
-    reconnector = Reconnector(job, nothing, connect=None, tell=print, within_s=1)
+    inbox: Any = Inbox()
+    lost: Any = {"a-1": Lost()}
+    reconnector = Reconnector(
+        plan(REQUEST),
+        lost,
+        nothing,
+        follow=nothing,
+        on_end=inbox.put,
+        connect=None,
+        tell=print,
+        within_s=1,
+    )
     reconnector.reconnect("a-1")
-    assert isinstance(job.inbox.get(timeout=10).error, UnreachableError)
+    assert isinstance(inbox.get(timeout=10).error, UnreachableError)
     assert seen == [("a-1", False)]
