@@ -7,12 +7,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from ascendboot.checks import finding
+from ascendboot.checks.collective.rank import PACKAGES
 from ascendboot.checks.devices import health_findings
 from ascendboot.checks.hosts import device_node_findings
 from ascendboot.checks.network import link_down, tls_findings, unanswered_devices
 from ascendboot.errors import UsageError
 from ascendboot.facts.query import Unanswered, value_of
-from ascendboot.readiness.queries import PACKAGES, DeviceIps, Holder, Jobs, NodeProbe
+from ascendboot.readiness.queries import DeviceIps, Holder, Jobs, NodeProbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
+from ascendboot.checks.collective.rank import PACKAGES
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.environment import device_node_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
@@ -24,51 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PACKAGES: Final = (
-    *("torch", "torch_npu", "tensorflow", "tensorflow_cpu", "npu_bridge", "npu_device"),
-    *("horovod", "mindspore", "mpi4py", "numpy"),
-)
-"""Packages whose version a job depends on, by the names of their distributions."""
-
-# importlib.metadata needs Python 3.8 and 30 ms; the folders beside a package give the same
-# versions. No package is imported: a framework takes seconds.
-VERSIONS: Final = f"""
-import os, sys
-module, script = sys.argv[1:3]
-known, seen = {PACKAGES!r}, set()
-print("python %d.%d.%d" % sys.version_info[:3])
-for folder in sys.path[1:]:
-    try:
-        entries = sorted(os.listdir(folder))
-    except OSError:
-        continue
-    for entry in entries:
-        stem, _, kind = entry.rpartition(".")
-        name, _, version = stem.partition("-")
-        name = name.replace("-", "_").replace(".", "_").lower()
-        if kind in ("dist-info", "egg-info") and name in known and name not in seen and version:
-            seen.add(name)
-            print(name + " " + version.partition("-")[0])
-try:
-    lines = open(script, encoding="utf-8", errors="replace").readlines() if script else []
-except OSError:
-    lines = []
-for line in lines:
-    words = line.replace(",", " ").split()
-    if words[:1] == ["from"]:
-        words = words[:2]
-    elif words[:1] != ["import"]:
-        continue
-    for word in words[1:]:
-        if word.partition(".")[0] in known:
-            print("uses " + word.partition(".")[0])
-if module:
-    import importlib.util
-    if importlib.util.find_spec(module) is None:
-        print("lacks " + module)
-"""
-"""Arguments: a module that must be there, and the script, or "" for none of them."""
-
+VERSIONS: Final = f"PACKAGES = {PACKAGES!r}\n" + script("package-versions.py")
 WORK: Final = script("readiness-work.sh")
 HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=CALL_TIMEOUT_S)
 """A busy tool gets half a second: the job waits, too."""

@@ -253,7 +253,6 @@ class Gloo:
 def seen_here(env: dict[str, str]) -> dict[str, Any]:
     """Place, rank table, versions, environment and limits of this process."""
     rank = env.get("RANK", "")
-    address = env.get("ASCENDBOOT_NODE_ADDRESS", "")
     return {
         "rank": rank,
         "size": env.get("WORLD_SIZE", ""),
@@ -263,8 +262,6 @@ def seen_here(env: dict[str, str]) -> dict[str, Any]:
         "logic_ids": env.get("ASCENDBOOT_LOGIC_IDS", ""),
         "host": socket.gethostname(),
         "container": container_id(),
-        "address": address,
-        "nic": nic_of(address) if address else "",
         "elsewhere": {n: env[n] for n in ADDRESSES if env.get(n) and not is_here(env[n])},
         "table": table_seen(env.get("RANK_TABLE_FILE", ""), rank),
         "versions": versions(),
@@ -324,8 +321,8 @@ def versions() -> dict[str, str]:
     for folder in sys.path:
         for info in sorted(Path(folder or ".").glob("*-*.*-info")):
             name, _, version = info.name.rpartition(".")[0].partition("-")
-            if name in PACKAGES and name not in found:
-                found[name] = version.partition("-")[0]
+            if name.lower() in PACKAGES:
+                found.setdefault(name.lower(), version.partition("-")[0])
     return found
 
 

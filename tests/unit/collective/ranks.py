@@ -29,8 +29,6 @@ def facts(rank: int, **changes: Any) -> dict[str, Any]:
         "logic_ids": "",
         "host": place.node,
         "container": "",
-        "address": place.server_id,
-        "nic": "eth0",
         "elsewhere": {},
         "table": {
             "sha256": DIGEST,
