@@ -46,8 +46,6 @@ class RankStarted:
     """A rank runs."""
 
     rank: int
-    pid: int
-    start: int
 
 
 @dataclass(frozen=True)
@@ -100,9 +98,6 @@ class RankEndingBegan:
 class LauncherStarted:
     """The launcher runs on the primary."""
 
-    pid: int
-    start: int
-
 
 @dataclass(frozen=True)
 class LauncherEnded:
@@ -113,12 +108,8 @@ class LauncherEnded:
 
 
 @dataclass(frozen=True)
-class AgentStarted:
-    """The launcher's agent runs on a node other than the primary."""
-
-    node_rank: int
-    pid: int
-    start: int
+class HelperStarted:
+    """An agent of the launcher runs on another node, or the supervisor of the launcher runs."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +119,6 @@ class AgentEnded:
     node_rank: int
     exit_code: int | None
     at: float | None = None
-
-
-@dataclass(frozen=True)
-class SupervisorStarted:
-    """The process that waits for the launcher runs."""
-
-    pid: int
-    start: int
 
 
 @dataclass(frozen=True)
@@ -190,9 +173,8 @@ Event: TypeAlias = (
     | RankEndingBegan
     | LauncherStarted
     | LauncherEnded
-    | AgentStarted
+    | HelperStarted
     | AgentEnded
-    | SupervisorStarted
     | NodeLeft
     | EndingBegan
     | StopAsked
@@ -200,7 +182,7 @@ Event: TypeAlias = (
 )
 
 _RANK, _AGENT = r"rank (?P<rank>\d+)", r"agent (?P<node_rank>\d+)"
-_PID, _AT = r"pid (?P<pid>\d+) start (?P<start>\d+)", r"at (?P<at>\d+\.\d+)"
+_PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d+\.\d+)"
 _EXIT = rf"exit (?P<exit_code>\d+) {_AT}"
 _IN_ZONE = r"(?: zone (?P<zone_s>[+-]\d{4}))?"
 _ANY, _MANY, _WITHIN = r"(?:launcher -|agent \d+)", r"\d+(?:,\d+)*", r"(?P<within_s>\d+)"
@@ -215,9 +197,8 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (RankEndingBegan, rf"{_RANK} ends {_AT}"),
     (LauncherStarted, rf"launcher - {_PID}"),
     (LauncherEnded, rf"launcher - (?:lost|{_EXIT})"),
-    (AgentStarted, rf"{_AGENT} {_PID}"),
+    (HelperStarted, rf"(?:agent \d+|supervisor -) {_PID}"),
     (AgentEnded, rf"{_AGENT} (?:lost|{_EXIT})"),
-    (SupervisorStarted, rf"supervisor - {_PID}"),
     (NodeLeft, rf"{_AGENT} left {_AT}: (?P<why>.+)"),
     (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
     (StopAsked, rf"launcher - stop {_AT}"),

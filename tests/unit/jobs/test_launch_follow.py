@@ -65,7 +65,7 @@ def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path:
     feed(b"")
     followers.close()
 
-    event: Event = RankStarted(1, 7, 8)
+    event: Event = RankStarted(1)
     assert seen == [NodeEvent("a-1", event), NodeEvent("a-1", None)]
     assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
     assert (tmp_path / "rank.1.log").read_bytes() == b"one\ntwo\nend"
@@ -92,7 +92,7 @@ def test_an_event_that_is_not_understood_is_logged(
     with caplog.at_level(logging.WARNING):
         node.on_bytes(node.says("events", b"what?\nrank 1 pid 7 start 8\n"))
     followers.close()
-    assert seen == [NodeEvent("a-1", RankStarted(1, 7, 8))]
+    assert seen == [NodeEvent("a-1", RankStarted(1))]
     assert [record.getMessage() for record in caplog.records] == [
         (
             'a-1: the job\'s events: line 1 not understood: "what?"; expected a start or an end '

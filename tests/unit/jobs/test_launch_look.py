@@ -14,12 +14,12 @@ from ascendboot.jobs.probe import JobProbe, RankLoad, parse_probe, probe_jobs, r
 from ascendboot.jobs.status import JobStatus, status_of
 from ascendboot.launch.events import (
     Event,
+    HelperStarted,
     LauncherEnded,
     LauncherStarted,
     RankEnded,
     RankStarted,
     StopAsked,
-    SupervisorStarted,
 )
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.launch.planner import plan
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STARTED = "2026-01-02T03:04:05.000+00:00"
 BEGAN = datetime.fromisoformat(STARTED).timestamp()
 NOW = datetime.fromisoformat("2026-01-02T03:05:05.000+00:00")
-BEGINS: list[Event] = [SupervisorStarted(10, 1), LauncherStarted(11, 2), RankStarted(0, 12, 3)]
+BEGINS: list[Event] = [HelperStarted(), LauncherStarted(), RankStarted(0)]
 
 
 @pytest.fixture

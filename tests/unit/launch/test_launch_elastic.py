@@ -40,7 +40,7 @@ LOST = NodeLeft(1, 20.5, "torchrun ended with 137")
 
 
 def begun(rank: int, size: int, at: float, log_bytes: int = 0) -> tuple[Event, ...]:
-    return RankNumbered(rank, rank, size, log_bytes, at), RankStarted(rank, 7, 8)
+    return RankNumbered(rank, rank, size, log_bytes, at), RankStarted(rank)
 
 
 ALL = tuple(event for rank in range(4) for event in begun(rank, 4, 10.0))

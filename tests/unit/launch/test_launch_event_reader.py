@@ -7,7 +7,7 @@ import pytest
 from ascendboot.launch.events import Event, EventReader, LauncherEnded, RankStarted
 
 SAID = b"rank 1 pid 7 start 8\n\nrank 2 pid 9 start 8\nlauncher - lost\n"
-EVENTS = [RankStarted(1, 7, 8), RankStarted(2, 9, 8), LauncherEnded(None)]
+EVENTS = [RankStarted(1), RankStarted(2), LauncherEnded(None)]
 
 
 @pytest.mark.parametrize("size", [1, 7, len(SAID)])

@@ -7,9 +7,9 @@ import pytest
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.events import (
     AgentEnded,
-    AgentStarted,
     EndingBegan,
     Event,
+    HelperStarted,
     LauncherEnded,
     LauncherStarted,
     NodeLeft,
@@ -20,7 +20,6 @@ from ascendboot.launch.events import (
     RankTold,
     StartOverdue,
     StopAsked,
-    SupervisorStarted,
     parse_event,
 )
 
@@ -28,12 +27,12 @@ from ascendboot.launch.events import (
 @pytest.mark.parametrize(
     ("line", "event"),
     [
-        ("rank 3 pid 77 start 1234", RankStarted(3, 77, 1234)),
+        ("rank 3 pid 77 start 1234", RankStarted(3)),
         ("rank 12 exit 137 at 1795251312.067779", RankEnded(12, 137, 1795251312.067779)),
         ("rank 1 exit 9 at 1.5 zone +0530 oom 0", RankEnded(1, 9, 1.5, 19800)),
         ("rank 1 exit 137 at 1.5 zone -0800 oom 2", RankEnded(1, 137, 1.5, -28800, True)),  # noqa: FBT003
         ("rank 1 error eyJhIjogMX0=", RankTold(1, b'{"a": 1}')),
-        ("launcher - pid 5 start 6", LauncherStarted(5, 6)),
+        ("launcher - pid 5 start 6", LauncherStarted()),
         ("launcher - exit 0 at 1.5", LauncherEnded(0, 1.5)),
         ("launcher - stop at 2.5", StopAsked(2.5)),
         (
@@ -42,8 +41,8 @@ from ascendboot.launch.events import (
         ),
         ("agent 1 late 2 awaited - after 3 at 1.5", StartOverdue((2,), (), 3.0, 1.5)),
         ("launcher - lost", LauncherEnded(None)),
-        ("supervisor - pid 5 start 6", SupervisorStarted(5, 6)),
-        ("agent 1 pid 5 start 6", AgentStarted(1, 5, 6)),
+        ("supervisor - pid 5 start 6", HelperStarted()),
+        ("agent 1 pid 5 start 6", HelperStarted()),
         ("agent 1 exit 3 at 1.5", AgentEnded(1, 3, 1.5)),
         ("agent 1 lost", AgentEnded(1, None)),
         ("agent 1 ends at 1.5", EndingBegan(1, 1.5)),
