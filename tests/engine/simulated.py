@@ -7,13 +7,18 @@ import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answered, answer_to
+from ascendboot.model.files import Authority
+from ascendboot.setup import ca
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.check import check_cluster
 from ascendboot.setup.context import Templates
@@ -23,7 +28,6 @@ from ascendboot.setup.verify import Expectation
 from ascendboot.templates import installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
-from tests.engine.signing import authority, public_key
 from tests.unit.checks import well
 
 if TYPE_CHECKING:
@@ -32,13 +36,29 @@ if TYPE_CHECKING:
     from ascendboot.checks.probes import Coverage
     from ascendboot.facts.node_facts import NodeFacts
     from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.model.files import Authority, Control
+    from ascendboot.model.files import Control
     from ascendboot.model.report import Report, StepResult
     from ascendboot.transport.api import Command, HostSide, Transport
     from ascendboot.transport.fake import Rule
 
 BASE = "/var/lib/ascendboot/lab"
 WELL = "3 packets transmitted, 3 received, 0.00% packet loss"
+
+
+def private_key(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(sha256(name.encode()).digest())
+
+
+def public_key(name: str) -> str:
+    """The public key called `name`, as OpenSSH writes it."""
+    return ca._public_text(private_key(name))
+
+
+def authority(name: str = "first", *, signs: bool = True) -> Authority:
+    """The CA called `name`."""
+    keys = {kind: private_key(f"{name} {kind} CA") for kind in ("user", "host")}
+    user, host = map(ca._public_text, keys.values())
+    return Authority(user=user, host=host, sign=partial(ca._sign, keys) if signs else None)
 
 
 @dataclass
@@ -67,6 +87,10 @@ class SimulatedNode:
     def work(self) -> SimulatedNode:
         """Where ranks run."""
         return self.inside or self
+
+    def text(self, path: str) -> str:
+        """The text of a file of ours."""
+        return self.transport.files[f"{BASE}/{path}"].content.decode()
 
     def wipe(self) -> None:
         """Take everything of ascendboot away, as a new container does."""
@@ -158,19 +182,19 @@ class Simulation:
     take_over: bool = False
 
     @classmethod
-    def of(cls, count: int) -> Simulation:
-        """So many nodes on which all is well and nothing is set up."""
+    def of(cls, count: int, **stated: Any) -> Simulation:
+        """So many nodes on which all is well and nothing is set up; `stated` of the cluster."""
         numbers = range(1, count + 1)
         return cls(
             [SimulatedNode(n) for n in numbers],
-            well.cluster(*(well.node(n) for n in numbers)),
+            well.cluster(*(well.node(n) for n in numbers), **stated),
             {f"lab-{n}": well.facts(n) for n in numbers},
         )
 
     @classmethod
-    def with_containers(cls, count: int) -> Simulation:
+    def with_containers(cls, count: int, **stated: Any) -> Simulation:
         """The same with a running container on each."""
-        plain = cls.of(count)
+        plain = cls.of(count, **stated)
         for node in plain.nodes:
             node.inside = SimulatedNode(node.number)
         nodes = tuple(replace(node, container="rec-sdk") for node in plain.cluster.nodes)

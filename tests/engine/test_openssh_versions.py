@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +38,9 @@ def keywords(program: str) -> dict[str, tuple[tuple[int, ...], str]]:
 
 def simulations() -> Iterator[Simulation]:
     for trust in ("ca", "pinned"):
-        cluster = Simulation.of(2)
-        cluster.cluster = replace(cluster.cluster, trust=trust)
+        cluster = Simulation.of(2, trust=trust)
         yield cluster
-    via_engine = Simulation.with_containers(2)
-    via_engine.cluster = replace(via_engine.cluster, ssh_via="engine")
+    via_engine = Simulation.with_containers(2, ssh_via="engine")
     yield via_engine
 
 

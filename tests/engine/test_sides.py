@@ -8,7 +8,7 @@ import pytest
 
 from ascendboot.facts.parsers.system import Engines, Listener
 from ascendboot.facts.query import Answered
-from ascendboot.model.cluster import ContainerExec
+from ascendboot.model.cluster import ContainerExec, Trust
 from ascendboot.model.report import Outcome, Report
 from ascendboot.transport.fake import Answer
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
@@ -52,20 +52,16 @@ def test_a_restarted_container_gets_its_sshd_back_and_nothing_else() -> None:
     assert changed(cluster.walk()) == {("lab-2", "sshd")}
 
 
-def test_a_new_container_gets_all_that_is_its_own() -> None:
-    cluster = Simulation.with_containers(2)
+@pytest.mark.parametrize("trust", ["ca", "pinned"])
+def test_a_new_container_gets_all_that_is_its_own(trust: Trust) -> None:
+    cluster = Simulation.with_containers(2, trust=trust)
     cluster.walk()
     cluster.nodes[1].work.wipe()
-    assert changed(cluster.walk()) == {("lab-2", step) for step in OF_EVERY_NODE}
-
-
-def test_a_new_container_is_pinned_anew() -> None:
-    cluster = Simulation.with_containers(2)
-    cluster.cluster = replace(cluster.cluster, trust="pinned")
-    cluster.walk()
-    cluster.nodes[1].work.wipe()
-    mine = {("lab-2", step) for step in OF_EVERY_NODE - {"sshd/host_key-cert.pub"}}
-    assert changed(cluster.walk()) == {*mine, ("lab-1", "trust/known_hosts")}
+    wanted = {("lab-2", step) for step in OF_EVERY_NODE}
+    if trust == "pinned":
+        wanted -= {("lab-2", "sshd/host_key-cert.pub")}
+        wanted |= {("lab-1", "trust/known_hosts")}
+    assert changed(cluster.walk()) == wanted
 
 
 def test_our_sshd_in_a_container_is_no_stranger_on_its_port() -> None:
@@ -116,8 +112,7 @@ def test_a_plan_enters_the_containers_and_writes_nothing() -> None:
 
 
 def via_engine() -> Simulation:
-    cluster = Simulation.with_containers(2)
-    cluster.cluster = replace(cluster.cluster, ssh_via="engine")
+    cluster = Simulation.with_containers(2, ssh_via="engine")
     for number in (1, 2):
         cluster.change(f"lab-{number}", host=Answered(well.system(number, user="operator")))
     return cluster
@@ -144,10 +139,10 @@ def test_via_the_engine_our_sshd_is_on_the_host_and_all_else_in_the_container() 
     client = {"trust/known_hosts", "trust/ssh_config", "trust/cluster_key-cert.pub"}
     assert (names(first.work), names(second.work)) == (every | client, every)
     assert (set(first.work.keys), set(second.work.keys)) == ({"trust/cluster_key"}, set())
-    config = first.transport.files[f"{BASE}/sshd/sshd_config"].content.decode()
+    config = first.text("sshd/sshd_config")
     assert f"ForceCommand {BASE}/sshd/enter\n" in config
     assert "AllowUsers operator\n" in config
-    client_config = first.work.transport.files[f"{BASE}/trust/ssh_config"].content.decode()
+    client_config = first.work.text("trust/ssh_config")
     assert "User operator\n" in client_config
     assert changed(cluster.walk()) == set()
 

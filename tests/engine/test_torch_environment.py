@@ -10,12 +10,12 @@ import pytest
 from ascendboot.facts.environment import NodeEnvironment
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Device
-from tests.engine.simulated import BASE, Simulation
+from tests.engine.simulated import Simulation
 
 
 def exports(cluster: Simulation, number: int) -> list[str]:
     """What node.env of one node exports for PyTorch, and its NIC."""
-    text = cluster.nodes[number].transport.files[f"{BASE}/env/node.env"].content.decode()
+    text = cluster.nodes[number].text("env/node.env")
     names = ("GLOO", "TP_", "HCCL_", "ASCEND_RT")
     lines = [line.removeprefix("export ") for line in text.splitlines()]
     return [line for line in lines if line.startswith(names)]
@@ -23,8 +23,7 @@ def exports(cluster: Simulation, number: int) -> list[str]:
 
 @pytest.mark.parametrize("wish", [{"launcher": "torchrun"}, {"resource_mode": "root-info"}])
 def test_each_node_gets_its_own_nic_and_address(wish: dict[str, str]) -> None:
-    cluster = Simulation.of(2)
-    cluster.cluster = replace(cluster.cluster, **wish)  # type: ignore[arg-type]
+    cluster = Simulation.of(2, **wish)
     seen = cluster.facts["lab-2"].interfaces
     assert isinstance(seen, Answered)
     loopback, nic = seen.value
@@ -116,12 +115,9 @@ SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
 def test_open_mpi_makes_no_single_copy_where_the_kernel_refuses_it(
     wish: dict[str, object], refused: str, exported: list[str]
 ) -> None:
-    cluster = Simulation.of(2)
-    cluster.cluster = replace(cluster.cluster, **wish)  # type: ignore[arg-type]
+    cluster = Simulation.of(2, **wish)
     cluster.change("lab-2", surroundings=Answered(NodeEnvironment(single_copy=refused)))
     assert cluster.walk().exit_code == 0
-    texts = [
-        node.transport.files[f"{BASE}/env/node.env"].content.decode() for node in cluster.nodes
-    ]
+    texts = [node.text("env/node.env") for node in cluster.nodes]
     found = [re.findall(rf"^export {SINGLE_COPY}=(\S+)$", text, re.MULTILINE) for text in texts]
     assert found == [exported if "env" in wish else [], exported]

@@ -12,8 +12,7 @@ from ascendboot.facts.query import Answered, Clock
 from ascendboot.model.files import DAY_S, Control
 from ascendboot.model.report import Outcome
 from ascendboot.setup import ca
-from tests.engine.signing import authority
-from tests.engine.simulated import BASE, SimulatedNode, Simulation
+from tests.engine.simulated import BASE, SimulatedNode, Simulation, authority
 from tests.unit.checks import well
 
 if TYPE_CHECKING:
@@ -25,19 +24,9 @@ OF_PRIMARY = COMMON | {"cluster_key", "known_hosts", "ssh_config"}
 CERTIFICATES = {"sshd/host_key-cert.pub", "trust/cluster_key-cert.pub"}
 
 
-def simulated(trust: Trust, count: int = 2) -> Simulation:
-    cluster = Simulation.of(count)
-    cluster.cluster = replace(cluster.cluster, trust=trust)
-    return cluster
-
-
 def trust_files(node: SimulatedNode) -> set[str]:
     paths = {path.removeprefix(f"{BASE}/") for path in node.transport.files} | node.keys.keys()
     return {path for path in paths if path.startswith("trust/") or path in CERTIFICATES}
-
-
-def text(node: SimulatedNode, path: str) -> str:
-    return node.transport.files[f"{BASE}/{path}"].content.decode()
 
 
 def changes(report: Report, outcome: Outcome = Outcome.CHANGED) -> list[tuple[str, str, str]]:
@@ -48,7 +37,7 @@ def changes(report: Report, outcome: Outcome = Outcome.CHANGED) -> list[tuple[st
 def test_both_kinds_take_four_executions_at_first_and_two_without_changes_later(
     trust: Trust,
 ) -> None:
-    cluster = simulated(trust, 3)
+    cluster = Simulation.of(3, trust=trust)
     assert cluster.walk().exit_code == 0
     assert [len(n.transport.executions) for n in cluster.nodes] == [4, 4, 4]
     second = cluster.walk()
@@ -57,44 +46,44 @@ def test_both_kinds_take_four_executions_at_first_and_two_without_changes_later(
 
 
 def test_with_certificates_one_line_lets_in_and_one_line_knows_all() -> None:
-    cluster = simulated("ca", 3)
+    cluster = Simulation.of(3, trust="ca")
     cluster.walk()
     user, host = authority().user, authority().host
-    assert [text(n, "trust/authorized_keys") for n in cluster.nodes] == [
+    assert [n.text("trust/authorized_keys") for n in cluster.nodes] == [
         f'cert-authority,restrict,from="198.18.0.1",principals="mpi-lab" {user} ascendboot lab\n'
     ] * 3
-    assert text(cluster.nodes[0], "trust/known_hosts") == f"@cert-authority [*]:12345 {host}\n"
-    config = text(cluster.nodes[0], "trust/ssh_config")
+    assert cluster.nodes[0].text("trust/known_hosts") == f"@cert-authority [*]:12345 {host}\n"
+    config = cluster.nodes[0].text("trust/ssh_config")
     assert "HostKeyAlgorithms ssh-ed25519-cert-v01@openssh.com\n" in config
     assert "StrictHostKeyChecking yes\n" in config
 
 
 def test_pinned_trust_names_every_key() -> None:
-    cluster = simulated("pinned")
+    cluster = Simulation.of(2, trust="pinned")
     cluster.walk()
     first, second = cluster.nodes
-    assert text(second, "trust/authorized_keys") == (
+    assert second.text("trust/authorized_keys") == (
         f'restrict,from="198.18.0.1" {first.keys["trust/cluster_key"]} ascendboot lab\n'
     )
-    assert text(first, "trust/known_hosts") == (
+    assert first.text("trust/known_hosts") == (
         f"[198.18.0.1]:12345 {first.keys['sshd/host_key']}\n"
         f"[198.18.0.2]:12345 {second.keys['sshd/host_key']}\n"
     )
-    assert "Certificate" not in text(first, "trust/ssh_config")
-    assert "Certificate" not in text(first, "sshd/sshd_config")
+    assert "Certificate" not in first.text("trust/ssh_config")
+    assert "Certificate" not in first.text("sshd/sshd_config")
 
 
 @pytest.mark.parametrize("trust", ["ca", "pinned"])
 def test_on_port_22_hosts_are_known_by_their_plain_names(trust: Trust) -> None:
-    cluster = simulated(trust)
+    cluster = Simulation.of(2, trust=trust)
     cluster.cluster = replace(cluster.cluster, ssh_port=22)
     cluster.walk()
-    known = text(cluster.nodes[0], "trust/known_hosts")
+    known = cluster.nodes[0].text("trust/known_hosts")
     assert known.startswith("@cert-authority * ssh-" if trust == "ca" else "198.18.0.1 ssh-")
 
 
 def test_another_kind_of_trust_leaves_nothing_of_the_former() -> None:
-    cluster = simulated("pinned")
+    cluster = Simulation.of(2, trust="pinned")
     cluster.walk()
     before = [trust_files(node) for node in cluster.nodes]
     cluster.cluster = replace(cluster.cluster, trust="ca")
@@ -111,7 +100,7 @@ def test_another_kind_of_trust_leaves_nothing_of_the_former() -> None:
 
 
 def test_another_primary_leaves_no_key_on_the_former() -> None:
-    cluster = simulated("ca")
+    cluster = Simulation.of(2, trust="ca")
     cluster.walk()
     cluster.cluster = replace(cluster.cluster, primary_name="lab-2")
     cluster.nodes.reverse()
@@ -121,14 +110,14 @@ def test_another_primary_leaves_no_key_on_the_former() -> None:
         {f"trust/{name}" for name in COMMON} | {"sshd/host_key-cert.pub"},
     ]
     path = "trust/cluster_key-cert.pub"
-    certificate = _certificate(text(cluster.nodes[0], path))
+    certificate = _certificate(cluster.nodes[0].text(path))
     assert certificate is not None
     assert certificate.claims.options == ("source-address 198.18.0.2/32",)
     assert changes(cluster.walk()) == []
 
 
 def test_a_node_more_changes_nothing_of_the_others_trust() -> None:
-    cluster = simulated("ca")
+    cluster = Simulation.of(2, trust="ca")
     cluster.walk()
     cluster.nodes.append(SimulatedNode(3))
     cluster.cluster = well.cluster(*(well.node(n) for n in (1, 2, 3)))
@@ -147,7 +136,11 @@ def test_a_node_more_changes_nothing_of_the_others_trust() -> None:
 def test_what_expires_soon_is_renewed_by_any_setup(
     days: float, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, other, path = simulated("ca"), simulated("ca"), f"{BASE}/sshd/host_key-cert.pub"
+    cluster, other, path = (
+        Simulation.of(2, trust="ca"),
+        Simulation.of(2, trust="ca"),
+        f"{BASE}/sshd/host_key-cert.pub",
+    )
     cluster.walk()
     with monkeypatch.context() as patch:
         patch.setattr(ca, "VALID_DAYS", days)
@@ -161,7 +154,7 @@ def test_what_expires_soon_is_renewed_by_any_setup(
 
 
 def test_a_plan_says_when_certificates_expire() -> None:
-    cluster = simulated("ca")
+    cluster = Simulation.of(2, trust="ca")
     cluster.walk()
     cluster.authority = authority(signs=False)
     report = cluster.walk(planning=True)
@@ -170,7 +163,7 @@ def test_a_plan_says_when_certificates_expire() -> None:
 
 
 def test_a_certificate_that_the_sshd_has_not_taken_up_is_taken_up() -> None:
-    cluster = simulated("ca")
+    cluster = Simulation.of(2, trust="ca")
     cluster.walk()
     node = cluster.nodes[1]
     node.daemon = f"{node.daemon.split()[0]} {'0' * 64}"
@@ -184,7 +177,7 @@ def test_a_certificate_that_the_sshd_has_not_taken_up_is_taken_up() -> None:
 
 
 def test_a_lost_ca_is_told_in_the_plan_and_replaced_everywhere() -> None:
-    cluster = simulated("ca")
+    cluster = Simulation.of(2, trust="ca")
     cluster.walk()
     cluster.authority = None
     plan = cluster.walk(planning=True)
@@ -219,7 +212,7 @@ def test_a_lost_ca_is_told_in_the_plan_and_replaced_everywhere() -> None:
 def test_a_clock_outside_a_new_certificate_s_validity_stands_in_the_way(
     offset_s: float, says: str
 ) -> None:
-    cluster = simulated("ca")
+    cluster = Simulation.of(2, trust="ca")
     cluster.change("lab-2", clock=Answered(Clock(offset_s=offset_s, uncertainty_s=0.01)))
     report = cluster.walk()
     assert report.exit_code == 1
@@ -246,7 +239,7 @@ def control(name: str, *known: str) -> Control:
 def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
     trust: Trust,
 ) -> None:
-    cluster = simulated(trust)
+    cluster = Simulation.of(2, trust=trust)
     first, other = (control(name, control(name).id) for name in ("first", "other"))
     cluster.control = first
     assert cluster.walk().exit_code == 0
@@ -280,14 +273,14 @@ def test_hostile_7_another_control_folder_changes_nothing_unless_it_takes_over(
 
 
 def test_hostile_7_control_folders_that_share_the_ca_share_the_record() -> None:
-    cluster = simulated("ca", 3)
+    cluster = Simulation.of(3, trust="ca")
     cluster.control = control("first")
     cluster.walk()
-    record = text(cluster.nodes[0], "owner")
+    record = cluster.nodes[0].text("owner")
     cluster.control = control("second")
     cluster.nodes[2].wipe()
     assert cluster.walk().exit_code == 0
-    assert [text(node, "owner") for node in cluster.nodes] == [record] * 3
+    assert [node.text("owner") for node in cluster.nodes] == [record] * 3
     cluster.nodes[0].transport.files.pop(f"{BASE}/owner")
     cluster.nodes[1].transport.files.pop(f"{BASE}/owner")
     cluster.authority = authority("other")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -56,10 +55,9 @@ def test_the_inventory_counts_before_the_profile(tmp_path: Path) -> None:
 
 
 def test_each_node_gets_its_own_nic_and_paths() -> None:
-    cluster = Simulation.of(2)
-    cluster.cluster = replace(cluster.cluster, profile="rec-sdk-tf", env={"PYTHONPATH": "/mine"})
+    cluster = Simulation.of(2, profile="rec-sdk-tf", env={"PYTHONPATH": "/mine"})
     assert cluster.walk().exit_code == 0
-    env = cluster.nodes[1].transport.files["/var/lib/ascendboot/lab/env/node.env"].content.decode()
+    env = cluster.nodes[1].text("env/node.env")
     packages = "/usr/lib/python3.10/site-packages"
     assert "export NCCL_SOCKET_IFNAME=eth0\n" in env
     libraries = f"{packages}/mx_rec/libasc:{packages}/rec_sdk_common/lib:/usr/local/lib"

@@ -1,18 +1,29 @@
-"""The CA keys on the operator's side: made whole, kept closed, refused when not right."""
+"""The CA keys and the certificates: made whole, kept closed, renewed in time."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import time
+from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import AscendbootError
-from ascendboot.facts.installed import _certificate
-from ascendboot.model.files import DAY_S, Claims, fingerprint
-from ascendboot.setup.ca import CaKeys
+from ascendboot.facts.installed import (
+    Daemon,
+    Installed,
+    _certificate,
+    installed_query,
+    parse_installed,
+)
+from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerprint
+from ascendboot.setup.ca import CaKeys, CertificateFile, difference
+from ascendboot.setup.steps import Blocked, Change, Satisfied
+from ascendboot.transport.api import Command, Effect, FileWrite, Result
+from tests.engine.simulated import authority, public_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,3 +166,153 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     keys = CaKeys(tmp_path / "clusters" / "lab" / "ca", "lab")
     with pytest.raises(AscendbootError, match=r"ca: could not make the CA keys: .*Not a directory"):
         keys.ensure()
+
+
+# ------------------------------------------------------------------------------ certificates
+
+
+BASE = PurePosixPath("/var/lib/ascendboot/lab")
+PATH = "sshd/host_key-cert.pub"
+NOW = 1.8e9
+CLAIMS = Claims(
+    kind="host", key="SHA256:k", ca="SHA256:c", key_id="lab-1 of lab", principals=("a", "lab-1")
+)
+LOAD = Command(argv=("true",), purpose="start the cluster's sshd", effect=Effect.WRITE)
+WISH = CertificateFile(
+    name=PATH,
+    claims=CLAIMS,
+    now=NOW,
+    times={"lab-1": NOW - 1, "lab-2": NOW + 1},
+    sign=lambda: "signed\n",
+    load=LOAD,
+)
+
+
+def there(certificate: Certificate | None, *, mode: int = 0o644, shown: str = "sha") -> Installed:
+    return Installed(
+        base=BASE,
+        files={PATH: OwnFile("sha", mode)},
+        certificates={} if certificate is None else {PATH: certificate},
+        daemon=Daemon(7, "identity", shown),
+    )
+
+
+GOOD = Certificate(claims=CLAIMS, valid_from=NOW - 300, valid_to=NOW + 300 * DAY_S)
+
+
+def test_a_certificate_that_fits_is_kept() -> None:
+    assert WISH.check(there(GOOD)) == Satisfied("expires in 299 days")
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        (Installed(base=BASE), "is missing"),
+        (there(None), "cannot be read as a certificate"),
+        (there(GOOD, mode=0o600), "has mode 0600 instead of 0644"),
+        (there(replace(GOOD, valid_to=None)), "is valid for longer than 400 days"),
+        (there(replace(GOOD, valid_to=NOW + 402 * DAY_S)), "is valid for longer than 400 days"),
+        (there(replace(GOOD, valid_to=NOW + 100 * DAY_S)), "expires in 99 days"),
+        (there(replace(GOOD, valid_to=NOW - DAY_S)), "expired 2 days ago"),
+        (there(replace(GOOD, valid_from=NOW)), "is not valid yet by the clock of lab-1"),
+        (
+            there(replace(GOOD, claims=replace(CLAIMS, ca="SHA256:d"))),
+            "is signed by another CA (SHA256:d); SHA256:c signs it again",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_signed_again_and_taken_up(own: Installed, why: str) -> None:
+    assert WISH.check(own) == Change(
+        summary=f"{PATH} {why}",
+        files=(FileWrite(BASE / PATH, b"signed\n", 0o644),),
+        commands=(LOAD,),
+    )
+
+
+def test_a_plan_announces_and_signs_nothing() -> None:
+    change = replace(WISH, sign=None).check(Installed(base=BASE))
+    assert change == Change(summary=f"{PATH} is missing")
+
+
+def test_a_certificate_without_a_beginning_counts() -> None:
+    assert isinstance(WISH.check(there(replace(GOOD, valid_from=None))), Satisfied)
+
+
+@pytest.mark.parametrize("shown", ["other", None])
+def test_what_the_running_sshd_does_not_show_is_taken_up_without_a_signature(
+    shown: str | None,
+) -> None:
+    own = replace(there(GOOD), daemon=Daemon(7, "identity", shown))
+    assert WISH.check(own) == Change(
+        summary=f"{PATH} is not what the running sshd shows", commands=(LOAD,)
+    )
+
+
+def test_an_sshd_that_does_not_run_counts_as_not_showing_it_once_nothing_is_planned() -> None:
+    own = replace(there(GOOD), daemon=None)
+    assert isinstance(WISH.check(own), Change)
+    assert isinstance(replace(WISH, sign=None).check(own), Satisfied)
+
+
+def test_a_node_far_behind_blocks_a_new_certificate_but_not_a_good_old_one() -> None:
+    wish = replace(WISH, times={"lab-1": NOW, "lab-2": NOW - 301})
+    assert wish.check(Installed(base=BASE)) == Blocked(
+        f"could not renew {PATH}: a certificate made now is not valid yet on lab-2, "
+        "whose clock is 301 s behind this side's",
+        "set the time on all nodes and here from one source",
+    )
+    assert isinstance(wish.check(there(replace(GOOD, valid_from=NOW - 500))), Satisfied)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"key": "SHA256:x"}, "certifies another key (SHA256:x)"),
+        ({"kind": "user"}, "states kind user instead of host"),
+        ({"principals": ("b",)}, "states principals b instead of a, lab-1"),
+        ({"options": ("force-command x",)}, "states options force-command x instead of (none)"),
+        ({"extensions": ("permit-pty",)}, "states extensions permit-pty instead of (none)"),
+        ({"key_id": "me"}, "states key id me instead of lab-1 of lab"),
+        ({}, None),
+    ],
+)
+def test_a_difference_is_told_in_words(changed: dict[str, str], words: str | None) -> None:
+    assert difference(replace(CLAIMS, **changed), CLAIMS) == words  # type: ignore[arg-type]
+
+
+def result(text: str) -> Result:
+    return Result(
+        node="lab-1",
+        command=installed_query("lab"),
+        exit_code=0,
+        stdout=text.encode(),
+        stderr=b"",
+        duration_s=0.0,
+    )
+
+
+def test_the_answer_about_our_files_carries_certificates_and_what_sshd_shows() -> None:
+    ca, key = authority(), public_key("host key")
+    claims = replace(CLAIMS, key=fingerprint(key), ca=fingerprint(ca.host))
+    assert ca.sign is not None
+    signed = ca.sign(claims, key).strip()
+    forged = signed[:-8] + "AAAAAAAA"
+    other = "trust/cluster_key-cert.pub"
+    for text, found in ((signed, [PATH]), (forged, []), (key, []), ("junk", [])):
+        lines = [
+            f"base {BASE}",
+            f"certificate {PATH} {text}",
+            f"certificate {other} x",
+            "sshd 7 i s",
+        ]
+        own = parse_installed(result("\n".join([*lines, "end\n"])))
+        assert own.daemon == Daemon(7, "i", "s")
+        assert [(path, c.claims) for path, c in own.certificates.items()] == [
+            (path, claims) for path in found
+        ]
+
+
+def test_an_sshd_that_shows_no_certificate_is_known_as_such() -> None:
+    assert parse_installed(result(f"base {BASE}\nsshd 7 id -\nend\n")).daemon == Daemon(
+        7, "id", None
+    )
