@@ -1,4 +1,4 @@
-"""Every step against what is on a node: quiet when its wish is true, else it says why."""
+"""Every step against what is on a node: satisfied where it is as desired, else a change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ascendboot.facts.installed import Daemon as RunningDaemon
 from ascendboot.facts.installed import Installed
 from ascendboot.model.files import OwnFile
-from ascendboot.setup.steps import Absent, Change, FileContent, KeyPair, Later, Satisfied
+from ascendboot.setup.steps import Absent, Change, FileContent, KeyPair, Later, Satisfied, Step
 from ascendboot.setup.trust import Daemon
 from ascendboot.transport.api import Effect, FileWrite
 
@@ -19,15 +19,34 @@ BASE = PurePosixPath("/var/lib/ascendboot/lab")
 NOTHING = Installed(base=BASE)
 TEXT = "hello\n"
 SHA = sha256(TEXT.encode()).hexdigest()
-WISH = FileContent("env/node.env", TEXT, 0o644)
+ENV = FileContent("env/node.env", TEXT, 0o644)
+HOST_KEY = KeyPair("sshd/host_key", "lab-1 of lab")
+KEY = "ssh-ed25519 AAAA"
+CONFIG = "Port 12345\n"
+SSHD = Daemon(sshd="/usr/sbin/sshd", config=CONFIG)
+RUNNING = RunningDaemon(7, sha256(f"{CONFIG}{KEY}\n".encode()).hexdigest())
+STALE = Absent("resources/hccl_json_8p.json")
 
 
 def with_file(path: str, sha: str, mode: int) -> Installed:
     return replace(NOTHING, files={path: OwnFile(sha, mode)})
 
 
-def test_a_file_as_wished_is_left_alone() -> None:
-    assert isinstance(WISH.check(with_file("env/node.env", SHA, 0o644)), Satisfied)
+@pytest.mark.parametrize(
+    ("step", "own", "because"),
+    [
+        (ENV, with_file("env/node.env", SHA, 0o644), "as it should be"),
+        (
+            HOST_KEY,
+            replace(with_file("sshd/host_key", "", 0o600), host_key=KEY),
+            "there, readable and protected",
+        ),
+        (SSHD, replace(NOTHING, host_key=KEY, daemon=RUNNING), "runs as configured"),
+        (STALE, NOTHING, "is not there"),
+    ],
+)
+def test_what_is_as_desired_is_left_alone(step: Step, own: Installed, because: str) -> None:
+    assert step.check(own) == Satisfied(because)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +59,7 @@ def test_a_file_as_wished_is_left_alone() -> None:
 )
 def test_a_file_that_differs_is_written_whole(own: Installed, why: str) -> None:
     write = FileWrite(BASE / "env/node.env", TEXT.encode(), 0o644)
-    assert WISH.check(own) == Change(summary=why, files=(write,))
+    assert ENV.check(own) == Change(summary=why, files=(write,))
 
 
 def test_what_is_not_known_yet_is_announced_without_work() -> None:
@@ -48,71 +67,41 @@ def test_what_is_not_known_yet_is_announced_without_work() -> None:
     assert change == Change(summary="not known before the host keys are made")
 
 
-HOST_KEY = KeyPair("sshd/host_key", "lab-1 of lab")
-
-
 @pytest.mark.parametrize(
-    ("own", "why"),
+    ("step", "own", "why", "purpose"),
     [
-        (NOTHING, "sshd/host_key is missing"),
+        (HOST_KEY, NOTHING, "sshd/host_key is missing", "make sshd/host_key"),
         (
+            HOST_KEY,
             with_file("sshd/host_key", "", 0o600),
             "sshd/host_key cannot be read as a key; a new one replaces it",
+            "make sshd/host_key",
         ),
         (
-            replace(with_file("sshd/host_key", "", 0o644), host_key="ssh-ed25519 AAAA"),
+            HOST_KEY,
+            replace(with_file("sshd/host_key", "", 0o644), host_key=KEY),
             "sshd/host_key has mode 0644 instead of 0600",
+            "protect sshd/host_key",
         ),
-    ],
-)
-def test_a_key_pair_is_made_or_protected(own: Installed, why: str) -> None:
-    change = HOST_KEY.check(own)
-    assert isinstance(change, Change)
-    assert change.summary == why
-    assert [command.effect for command in change.commands] == [Effect.WRITE]
-
-
-def test_a_usable_key_is_kept() -> None:
-    own = replace(with_file("sshd/host_key", "", 0o600), host_key="ssh-ed25519 AAAA")
-    assert HOST_KEY.check(own) == Satisfied("there, readable and protected")
-
-
-CONFIG = "Port 12345\n"
-SSHD = Daemon(sshd="/usr/sbin/sshd", config=CONFIG)
-IDENTITY = sha256(f"{CONFIG}ssh-ed25519 AAAA\n".encode()).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("own", "why"),
-    [
-        (NOTHING, "the cluster's sshd does not run"),
+        (SSHD, NOTHING, "the cluster's sshd does not run", "start the cluster's sshd"),
         (
-            replace(NOTHING, host_key="ssh-ed25519 BBBB", daemon=RunningDaemon(7, IDENTITY)),
+            SSHD,
+            replace(NOTHING, host_key="ssh-ed25519 BBBB", daemon=RUNNING),
             "the cluster's sshd runs with another configuration or host key",
+            "start the cluster's sshd",
+        ),
+        (
+            STALE,
+            with_file(STALE.name, "00", 0o644),
+            f"{STALE.name} is left from another setting",
+            f"remove {STALE.name}",
         ),
     ],
 )
-def test_an_sshd_that_is_not_the_wished_one_is_started(own: Installed, why: str) -> None:
-    change = SSHD.check(own)
-    assert isinstance(change, Change)
-    assert (change.summary, [c.purpose for c in change.commands]) == (
-        why,
-        ["start the cluster's sshd"],
-    )
-
-
-def test_the_wished_sshd_is_left_alone() -> None:
-    own = replace(NOTHING, host_key="ssh-ed25519 AAAA", daemon=RunningDaemon(7, IDENTITY))
-    assert SSHD.check(own) == Satisfied("runs as configured")
-
-
-def test_a_file_that_nothing_needs_any_more_is_removed() -> None:
-    step = Absent("resources/hccl_json_8p.json")
-    own = replace(NOTHING, files={step.name: OwnFile("00", 0o644)})
+def test_a_change_without_files_is_one_command_that_writes(
+    step: Step, own: Installed, why: str, purpose: str
+) -> None:
     change = step.check(own)
     assert isinstance(change, Change)
-    assert change.summary == "resources/hccl_json_8p.json is left from another setting"
-    assert [(c.argv, c.effect) for c in change.commands] == [
-        (("rm", "-f", "--", f"{own.base}/resources/hccl_json_8p.json"), Effect.WRITE)
-    ]
-    assert step.check(NOTHING) == Satisfied("is not there")
+    assert (change.summary, change.files) == (why, ())
+    assert [(c.purpose, c.effect) for c in change.commands] == [(purpose, Effect.WRITE)]
