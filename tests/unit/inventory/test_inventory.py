@@ -13,31 +13,16 @@ import pytest
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
 from ascendboot.inventory.values import expand
+from ascendboot.inventory.yaml import LIMIT
 from ascendboot.model.cluster import Cluster, Device, Node, SshAccess
+from tests.unit.inventory.written import loaded, refused
 
 ROOT = Path(__file__).parents[3]
 REFUSED = sorted((ROOT / "tests/data/inventory").glob("*.yaml"))
 FINGERPRINT = "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA"
 MINIMAL = "cluster: c\nnodes: {n1: {address: 192.0.2.1}}\n"
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def loaded(text: str) -> Cluster:
-    Path("i.yaml").write_text(text, encoding="utf-8")
-    return load(Path("i.yaml"))
-
-
-def problems_of(content: str | bytes) -> tuple[str, ...]:
-    raw = content if isinstance(content, bytes) else content.encode()
-    Path("i.yaml").write_bytes(raw)
-    with pytest.raises(InventoryError) as caught:
-        load(Path("i.yaml"))
-    assert caught.value.exit_code == 2
-    return caught.value.problems
+UTF_8 = "is not UTF-8; save the file as UTF-8"
+ALIAS = "is an alias; write it out, or use `groups`"
 
 
 def test_five_lines_are_enough() -> None:
@@ -243,32 +228,17 @@ def test_everything_that_is_wrong_is_said_at_once(
     [
         ("", "i.yaml: states nothing; it begins with `cluster: NAME` and `nodes:`"),
         ("--- ~", "i.yaml:1: has no value; give it one, or remove it"),
-        (
-            b"cluster: c\nprimary: \xe9\n",
-            "i.yaml:2: byte 0xe9 is not UTF-8; save the file as UTF-8",
-        ),
-        (
-            MINIMAL.encode("utf-16"),
-            "i.yaml:1: byte 0xff is not UTF-8; save the file as UTF-8",
-        ),
-        (
-            MINIMAL + "primary: a\0b",
-            "i.yaml:3: the control character U+0000 stands here; remove it",
-        ),
-        (
-            MINIMAL + "#" * 1024 * 1024,
-            "i.yaml: is larger than 1 MiB; write many nodes as one range",
-        ),
+        (b"cluster: c\nprimary: \xe9\n", f"i.yaml:2: byte 0xe9 {UTF_8}"),
+        (MINIMAL.encode("utf-16"), f"i.yaml:1: byte 0xff {UTF_8}"),
+        (MINIMAL + "primary: a\0", "i.yaml:3: the control character U+0000 stands here; remove it"),
+        (MINIMAL + "#" * LIMIT, "i.yaml: is larger than 1 MiB; write many nodes as one range"),
         ("[" * 100_000, "i.yaml:1: nested more than 20 deep; does a bracket miss its partner?"),
-        (
-            "a: &a [x]\nb: &b [*a, *a]\n",
-            "i.yaml:2: *a is an alias; write it out, or use `groups`",
-        ),
-        ("cluster: &c {x: *c}\n", "i.yaml:1: *c is an alias; write it out, or use `groups`"),
+        ("a: &a [x]\nb: &b [*a, *a]\n", f"i.yaml:2: *a {ALIAS}"),
+        ("cluster: &c {x: *c}\n", f"i.yaml:1: *c {ALIAS}"),
     ],
 )
 def test_what_is_hardly_a_file_of_text(content: str | bytes, problem: str) -> None:
-    assert problem in problems_of(content)
+    assert problem in refused(content)
 
 
 @pytest.mark.parametrize(
@@ -282,14 +252,13 @@ def test_what_is_hardly_a_file_of_text(content: str | bytes, problem: str) -> No
     ],
 )
 def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
-    (problem,) = problems_of(text)
+    (problem,) = refused(text)
     assert problem.startswith(place)
     assert re.match(r"i\.yaml:\d+:\d+: not YAML: .+; check indentation, colons and quotes", problem)
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
-    Path("w.yaml").write_bytes(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode())
-    assert load(Path("w.yaml")).name == "c"
+    assert loaded(b"\xef\xbb\xbf" + MINIMAL.replace("\n", "\r\n").encode()).name == "c"
 
 
 def test_a_file_that_cannot_be_read() -> None:

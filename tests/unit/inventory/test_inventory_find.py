@@ -10,11 +10,6 @@ from ascendboot.errors import UsageError
 from ascendboot.inventory.yaml import locate
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def touch(*names: str) -> None:
     for name in names:
         Path(name).parent.mkdir(parents=True, exist_ok=True)

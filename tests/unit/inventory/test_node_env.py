@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import InventoryError
-from ascendboot.inventory.load import load
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Cluster
+from tests.unit.inventory.written import loaded, refused
 
 NODES = """\
 cluster: c
@@ -27,16 +22,6 @@ defaults: {user: root, env: {C: of all, D: of all}}
 env: {A: shared, E: shared}
 hccl: {HCCL_SOCKET_IFNAME: eth0}
 """
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def loaded(text: str) -> Cluster:
-    Path("i.yaml").write_text(text, encoding="utf-8")
-    return load(Path("i.yaml"))
 
 
 def test_what_a_node_has_counts_before_groups_defaults_and_the_inventory() -> None:
@@ -90,12 +75,6 @@ def test_by_root_info_no_horovodrun_is_ever_chosen() -> None:
     assert cluster.primary.env == {"LD_LIBRARY_PATH": "/opt/lib"}
 
 
-def refused(text: str) -> list[str]:
-    with pytest.raises(InventoryError) as caught:
-        loaded(text)
-    return list(caught.value.problems)
-
-
 ONE = "cluster: c\nnodes:\n  n1: {address: 192.0.2.1, env: {%s}}\n"
 
 
@@ -143,14 +122,8 @@ def test_a_meeting_place_of_a_node_is_refused_with_what_can_be_done(chosen: str)
 
 
 def test_what_contradicts_in_the_inventory_already_is_told_once() -> None:
-    with pytest.raises(InventoryError) as caught:
-        loaded(
-            "cluster: c\n"
-            "nodes: {n1: {address: 192.0.2.1, env: {A: b}}}\n"
-            "env: {HCCL_EXEC_TIMEOUT: 100}\n"
-        )
-    [problem] = caught.value.problems
-    assert problem.startswith("i.yaml:3: env.HCCL_EXEC_TIMEOUT: ")
+    [problem] = refused(f"{ONE % 'A: b'}env: {{HCCL_EXEC_TIMEOUT: 100}}\n")
+    assert problem.startswith("i.yaml:4: env.HCCL_EXEC_TIMEOUT: ")
 
 
 def test_an_address_of_each_node_is_what_hccl_wants() -> None:
