@@ -22,6 +22,7 @@ NOBODY = pwd.getpwnam("nobody")
 SUDO = {"SUDO_UID": str(NOBODY.pw_uid), "SUDO_GID": str(NOBODY.pw_gid)}
 SETUP, TRAIN = "setup --inventory .ascendboot/lab.yaml", "train main.py"
 STAMP = ".installed-mpi"
+AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 
 INVOKE = """\
 #!/bin/sh
@@ -86,7 +87,7 @@ def calls(checkout: Path, **environ: str) -> list[str]:
     return [line for line in (checkout / "called").read_text().splitlines() if "status" not in line]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@AS_ROOT
 def test_what_sudo_demo_leaves_belongs_to_who_said_it(checkout: Path) -> None:
     root, caller = "0:0 /root", f"{NOBODY.pw_uid}:{NOBODY.pw_gid} {NOBODY.pw_dir}"
     assert calls(checkout, HOME="/root", **SUDO) == [
@@ -97,7 +98,7 @@ def test_what_sudo_demo_leaves_belongs_to_who_said_it(checkout: Path) -> None:
     ]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@AS_ROOT
 @pytest.mark.parametrize("owner", [NOBODY.pw_uid, 0])
 def test_the_venv_that_sudo_demo_makes_belongs_to_the_owner_of_the_checkout(
     checkout: Path, owner: int
@@ -112,7 +113,7 @@ def test_the_venv_that_sudo_demo_makes_belongs_to_the_owner_of_the_checkout(
     assert {venv.stat().st_uid, *owners.values()} == {owner}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@AS_ROOT
 def test_a_venv_of_root_in_the_checkout_of_who_said_sudo_is_named(checkout: Path) -> None:
     (checkout / ".venv" / STAMP).unlink()
     os.chown(checkout, NOBODY.pw_uid, -1)

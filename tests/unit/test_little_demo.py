@@ -72,10 +72,9 @@ def launcher_says(path: Path | str, **changes: str | None) -> dict[str, str]:
     return {name: value for name, value in (environ | changes).items() if value is not None}
 
 
-def test_a_table_that_fits_gives_no_problem(tmp_path: Path) -> None:
-    path = write_table(tmp_path, a_table())
-    assert demo.resource_problems(launcher_says(path), 3, 4) == []
-    path = write_table(tmp_path, a_table(version="1.2"))
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_a_table_that_fits_gives_no_problem(tmp_path: Path, version: str) -> None:
+    path = write_table(tmp_path, a_table(version=version))
     assert demo.resource_problems(launcher_says(path), 3, 4) == []
 
 
@@ -166,31 +165,39 @@ def test_without_a_table_the_variables_must_fit_the_launcher(
     assert demo.resource_problems(CHIEF | changes, 3, 4) == expected
 
 
-def test_every_difference_is_named_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rank", "size", "changes", "expected"),
+    [
+        (
+            3,
+            4,
+            {"DEVICE_ID": "0", "RANK_ID": "0"},
+            ["RANK_ID is 0; expected 3", "DEVICE_ID is 0; expected 6"],
+        ),
+        (
+            4,
+            5,
+            {"OMPI_COMM_WORLD_RANK": "4", "RANK_ID": "4", "RANK_SIZE": "5"},
+            [
+                "5 ranks were started; expected 4 by the table",
+                "rank 4 was started; expected one of those in the table",
+            ],
+        ),
+        (
+            2,
+            3,
+            {"OMPI_COMM_WORLD_RANK": "2", "RANK_ID": "2", "RANK_SIZE": "3"}
+            | {"DEVICE_ID": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            ["3 ranks were started; expected 4 by the table"],
+        ),
+    ],
+    ids=["every difference at once", "more ranks", "fewer ranks"],
+)
+def test_other_ranks_than_those_of_the_table(
+    tmp_path: Path, rank: int, size: int, changes: dict[str, str], expected: list[str]
+) -> None:
     path = write_table(tmp_path, a_table())
-    environ = launcher_says(path, DEVICE_ID="0", RANK_ID="0")
-    assert demo.resource_problems(environ, 3, 4) == [
-        "RANK_ID is 0; expected 3",
-        "DEVICE_ID is 0; expected 6",
-    ]
-
-
-def test_more_ranks_than_the_table_has_are_refused(tmp_path: Path) -> None:
-    path = write_table(tmp_path, a_table())
-    environ = launcher_says(path, OMPI_COMM_WORLD_RANK="4", RANK_ID="4", RANK_SIZE="5")
-    assert demo.resource_problems(environ, 4, 5) == [
-        "5 ranks were started; expected 4 by the table",
-        "rank 4 was started; expected one of those in the table",
-    ]
-
-
-def test_fewer_ranks_than_the_table_has_are_refused(tmp_path: Path) -> None:
-    path = write_table(tmp_path, a_table())
-    environ = launcher_says(path, RANK_SIZE="3", RANK_ID="2", OMPI_COMM_WORLD_RANK="2")
-    environ |= {"DEVICE_ID": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    assert demo.resource_problems(environ, 2, 3) == [
-        "3 ranks were started; expected 4 by the table"
-    ]
+    assert demo.resource_problems(launcher_says(path, **changes), rank, size) == expected
 
 
 def test_a_rank_that_stands_twice_is_refused(tmp_path: Path) -> None:
@@ -202,6 +209,12 @@ def test_a_rank_that_stands_twice_is_refused(tmp_path: Path) -> None:
     ]
 
 
+def one_server(**device: object) -> dict[str, Any]:
+    """A table of one device."""
+    servers = [{"server_id": "a", "device": [a_device(0, 4) | device]}]
+    return a_table(server_list=servers, server_count="1")
+
+
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
@@ -211,40 +224,21 @@ def test_a_rank_that_stands_twice_is_refused(tmp_path: Path) -> None:
         (a_table(server_count="3"), "server_count is '3'; expected '2', as many as listed"),
         ({"version": "1.0"}, "the key 'status' is missing; expected a rank table"),
         ([], "not a rank table: list indices must be integers or slices, not str"),
-        (
-            a_table(server_list=[{"server_id": "a", "device": [a_device(0, 4) | {"rank_id": 0}]}])
-            | {"server_count": "1"},
-            "0 stands for a rank_id or device_id; expected digits in quotes",
-        ),
-        (
-            a_table(server_list=[{"server_id": "a", "device": [a_device(0, 4) | {"rank_id": "²"}]}])
-            | {"server_count": "1"},
-            "'²' stands for a rank_id or device_id; expected digits in quotes",
-        ),
+        (one_server(rank_id=0), "0 stands for a rank_id or device_id; expected digits in quotes"),
+        (one_server(rank_id="²"), "'²' stands for a rank_id or device_id; expected digits in q"),
+        ('{"status":', "not JSON: Expecting value: line 1 column 11 (char 10)"),
+        (None, "no such file; expected the rank table there on every node"),
     ],
 )
 def test_a_table_that_hccl_would_not_read_is_refused(
-    tmp_path: Path, table: dict[str, Any], expected: str
+    tmp_path: Path, table: object, expected: str
 ) -> None:
-    path = write_table(tmp_path, table)
-    assert demo.resource_problems(launcher_says(path), 3, 4) == [
-        f"RANK_TABLE_FILE {path}: {expected}"
-    ]
-
-
-def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
-    path = write_table(tmp_path, a_table())
-    path.write_text('{"status":')
-    assert demo.resource_problems(launcher_says(path), 3, 4) == [
-        f"RANK_TABLE_FILE {path}: not JSON: Expecting value: line 1 column 11 (char 10)"
-    ]
-
-
-def test_an_absent_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path.resolve() / "absent.json"
-    assert demo.resource_problems(launcher_says(path), 3, 4) == [
-        f"RANK_TABLE_FILE {path}: no such file; expected the rank table there on every node"
-    ]
+    path = tmp_path.resolve() / "table.json"
+    if table is not None:
+        path.write_text(table if isinstance(table, str) else json.dumps(table))
+        path.chmod(0o644)
+    [problem] = demo.resource_problems(launcher_says(path), 3, 4)
+    assert problem.startswith(f"RANK_TABLE_FILE {path}: {expected}")
 
 
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
@@ -281,19 +275,18 @@ class OneOfTwo:
         return [mine, self.other]
 
 
-def test_a_rank_without_problems_stops_with_the_others(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("other", "problems", "words"),
+    [
+        (True, [], "not started: refused by rank 1"),
+        (False, ["seen; expected"], "could not start: seen; expected"),
+    ],
+)
+def test_a_problem_of_one_rank_stops_all(
+    capsys: pytest.CaptureFixture[str], problems: list[str], words: str, *, other: bool
 ) -> None:
-    assert demo.all_agree(OneOfTwo(other=True), []) is False
-    assert (
-        capsys.readouterr().err == f"{os.uname().nodename} rank 0: not started: refused by rank 1\n"
-    )
-
-
-def test_a_problem_is_printed_with_host_and_rank(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.all_agree(OneOfTwo(other=False), ["seen; expected"]) is False
-    expected = f"{os.uname().nodename} rank 0: could not start: seen; expected\n"
-    assert capsys.readouterr().err == expected
+    assert demo.all_agree(OneOfTwo(other=other), problems) is False
+    assert capsys.readouterr().err == f"{os.uname().nodename} rank 0: {words}\n"
 
 
 def test_the_ranks_whose_weights_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,10 +58,6 @@ def test_what_was_applied_comes_back(tmp_path: Path) -> None:
     assert state.applied("lab") is None
     state.remember_applied("lab", {"port": 12345})
     assert state.applied("lab") == {"port": 12345}
-
-
-def test_a_broken_record_is_named_with_what_to_do(tmp_path: Path) -> None:
-    state = State(tmp_path)
     write_text(state.cluster("lab") / "applied.json", "{")
     with pytest.raises(AscendbootError, match=r"applied\.json: could not be read: .*; run setup"):
         state.applied("lab")

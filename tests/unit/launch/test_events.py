@@ -1,4 +1,4 @@
-"""Lines of a job's events."""
+"""Lines of a job's events, and events from bytes in pieces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ascendboot.launch.events import (
     AgentEnded,
     EndingBegan,
     Event,
+    EventReader,
     HelperStarted,
     LauncherEnded,
     LauncherStarted,
@@ -88,4 +89,30 @@ def test_what_is_not_an_event_is_refused(line: str) -> None:
     assert str(refused.value) == (
         f'the job\'s events: line 4 not understood: "{line}"; expected a start or an end of a rank '
         "or the launcher"
+    )
+
+
+LINES = b"rank 1 pid 7 start 8\n\nrank 2 pid 9 start 8\nlauncher - lost\n"
+EVENTS = [RankStarted(1), RankStarted(2), LauncherEnded(None)]
+
+
+@pytest.mark.parametrize("size", [1, 7, len(LINES)])
+def test_pieces_of_any_size(size: int) -> None:
+    seen: list[Event] = []
+    reader = EventReader("a-1", seen.append)
+    for begin in range(0, len(LINES), size):
+        reader.feed(LINES[begin : begin + size])
+    assert (seen, reader.size) == (EVENTS, len(LINES))
+
+
+def test_what_is_not_understood_is_told_with_its_node_and_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[Event] = []
+    reader = EventReader("a-2", seen.append)
+    reader.feed(b"rank 1 pid 7 start 8\nwhat?\nrank 2 pid 9 start 8\n")
+    assert seen == EVENTS[:2]
+    [record] = caplog.records
+    assert record.getMessage().startswith(
+        'a-2: the job\'s events: line 2 not understood: "what?"; expected '
     )

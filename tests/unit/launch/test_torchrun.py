@@ -68,11 +68,8 @@ def test_a_library_path_of_a_node_is_its_torchrun_s_as_well() -> None:
 def test_nodes_with_another_number_of_ranks() -> None:
     slots = TORCHRUN.placement.slots
     made = plan(replace(TORCHRUN, placement=replace(TORCHRUN.placement, slots=slots[:3])))
-    words = [start.command for start in made.starts]
-    assert [w for command in words for w in command if "nproc" in w] == [
-        "--nproc_per_node=2",
-        "--nproc_per_node=1",
-    ]
+    for start, count in zip(made.starts, (2, 1), strict=True):
+        assert f"--nproc_per_node={count}" in start.command
 
 
 def test_the_files_and_what_must_be_there() -> None:
@@ -94,10 +91,6 @@ def test_the_plan_shows_every_command() -> None:
     shown = made.describe()
     for start in made.starts:
         assert f"command, on {start.node}:\n  {start.command_line}" in shown
-    assert made.to_json()["starts"] == [
-        {"node": start.node, "command": list(start.command), "log": start.log}
-        for start in made.starts
-    ]
 
 
 def test_a_rank_table_for_those_who_ask_for_it() -> None:
