@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ascendboot.checks.collective.progress import (
     DOING,
     STAGES,
-    Place,
     RankNotes,
     nodes_of,
     ranks_shown,
@@ -21,6 +20,8 @@ from ascendboot.model.job import CauseKind, JobReport, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ascendboot.model.cluster import Slot
 
     Notes: TypeAlias = Mapping[int, RankNotes]
     Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
@@ -39,57 +40,57 @@ _CONNECT = (
 
 
 def collective_findings(
-    places: Sequence[Place], notes: Notes, report: JobReport, *, by: str
+    slots: Sequence[Slot], notes: Notes, report: JobReport, *, by: str
 ) -> Findings:
     """Why the ranks did not meet, or not as they should; nothing if they did."""
     if report.state is JobState.NOT_STARTED:
         lines = report.message.splitlines()
         reasons = [line for line in lines if line != not_started_anywhere(report.job_id)]
         text = f"the preflight could not be run: {'; '.join(reasons)}"
-        yield error("preflight-not-run", nodes_of(range(len(places)), places), text)
+        yield error("preflight-not-run", nodes_of(range(len(slots)), slots), text)
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
     waited = _waited_in_vain(notes)
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
     blamed = [
-        *_silences(places, notes),
-        *_failures(places, failed, by),
-        *_ended(places, notes, report),
+        *_silences(slots, notes),
+        *_failures(slots, failed, by),
+        *_ended(slots, notes, report),
     ]
-    yield from blamed or _hang(places, notes, report, waited)
+    yield from blamed or _hang(slots, notes, report, waited)
     for own in notes.values():
         given = dict(enumerate(own.digests))
         odd = [rank for rank in given if rank in notes and notes[rank].digest != given[rank]]
         if odd:
             words = "gave something else to the gather than it wrote into its log"
-            yield _failed(places, odd, words, "The launcher and the collective number otherwise")
+            yield _failed(slots, odd, words, "The launcher and the collective number otherwise")
     wrong = grouped((own.wrong, rank) for rank, own in notes.items() if own.wrong)
     for (place, value, right), ranks in wrong.items():
         words = f"got a wrong sum: number {place:.0f} is {value:g} and should be {right:g}"
-        text = f"{ranks_shown(ranks, places)}: {words}"
+        text = f"{ranks_shown(ranks, slots)}: {words}"
         remedy = "Memory or network of these nodes alter data: take them out and test them"
-        yield error("preflight-sum", nodes_of(ranks, places), text, remedy)
+        yield error("preflight-sum", nodes_of(ranks, slots), text, remedy)
 
 
 def _failed(
-    places: Sequence[Place],
+    slots: Sequence[Slot],
     ranks: Sequence[int],
     words: str,
     remedy: str,
     level: Level = "error",
 ) -> Finding:
-    text = f"{ranks_shown(ranks, places)}: {words}"
-    return Finding("preflight-failed", level, nodes_of(ranks, places), text, remedy)
+    text = f"{ranks_shown(ranks, slots)}: {words}"
+    return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
 
 
-def _silences(places: Sequence[Place], notes: Notes) -> Findings:
+def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
     for rank, own in notes.items():
         if own.silent is not None:
-            nodes = (places[rank].node, places[own.silent].node)
+            nodes = (slots[rank].node.name, slots[own.silent].node.name)
             text = (
-                f"{ranks_shown([rank], places)} of {nodes[0]}: heard nothing from "
-                f"{ranks_shown([own.silent], places)} of {nodes[1]} within {HEAR_S:g} s"
+                f"{ranks_shown([rank], slots)} of {nodes[0]}: heard nothing from "
+                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {HEAR_S:g} s"
             )
             yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
 
@@ -106,15 +107,15 @@ def _waited_in_vain(notes: Notes) -> list[int]:
     ]
 
 
-def _failures(places: Sequence[Place], notes: Notes, by: str) -> Findings:
+def _failures(slots: Sequence[Slot], notes: Notes, by: str) -> Findings:
     failed = {rank: own for rank, own in notes.items() if own.failed and own.silent is None}
     alike = grouped(((own.at, own.failed), rank) for rank, own in failed.items())
     for (at, why), ranks in alike.items():
         remedy = f"Install {NEEDED[by]} there" if at == "load" else _CONNECT
-        yield _failed(places, ranks, f"failed {DOING[at]}: {why}", remedy)
+        yield _failed(slots, ranks, f"failed {DOING[at]}: {why}", remedy)
 
 
-def _ended(places: Sequence[Place], notes: Notes, report: JobReport) -> Findings:
+def _ended(slots: Sequence[Slot], notes: Notes, report: JobReport) -> Findings:
     """The rank that ended first, if it neither noted why nor took too long."""
     end = report.first_failure
     if end is None:
@@ -127,18 +128,18 @@ def _ended(places: Sequence[Place], notes: Notes, report: JobReport) -> Findings
     how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
     last = f": {own.others[-1]}" if own.others else ""
     words = f"ended with {how} {DOING.get(own.at, 'before it said anything')}{last}"
-    yield _failed(places, [end.rank], words, f"Read its log: {end.log}")
+    yield _failed(slots, [end.rank], words, f"Read its log: {end.log}")
 
 
 def _hang(
-    places: Sequence[Place], notes: Notes, report: JobReport, waited: Sequence[int]
+    slots: Sequence[Slot], notes: Notes, report: JobReport, waited: Sequence[int]
 ) -> Findings:
     """The ranks that came least far, if the meeting did not end."""
     first = min(STAGES.index(own.at) for own in notes.values())
     if report.exit_code == 0 and STAGES[first] == "done":
         return
     behind = [rank for rank, own in notes.items() if STAGES.index(own.at) == first]
-    others = f"{ranks_shown(waited, places)} waited in vain" if waited else "nobody failed"
+    others = f"{ranks_shown(waited, slots)} waited in vain" if waited else "nobody failed"
     level: Level = "error"
     if not first:
         words = "never came: nothing was heard of it" + (f"; {others}" if waited else "")
@@ -152,7 +153,7 @@ def _hang(
         if first < STAGES.index("meet"):
             remedy = "See what holds it up on its own node; its log is in the run's folder"
     by_launcher = f" ({'; '.join(report.message.splitlines())})" if report.message else ""
-    yield _failed(places, behind, words + by_launcher, remedy, level)
+    yield _failed(slots, behind, words + by_launcher, remedy, level)
 
 
 _LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
@@ -176,7 +177,7 @@ _REMEDIES = {
 }
 
 
-def compare(places: Sequence[Place], notes: Notes, digest: str) -> Findings:
+def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
     """Every rank that is not where it should be, or sees something else than most others.
 
     Ranks without notes have no part in it. What the inventory states for a node alone is compared
@@ -185,17 +186,17 @@ def compare(places: Sequence[Place], notes: Notes, digest: str) -> Findings:
     """
     facts = {rank: own.facts for rank, own in notes.items() if own.facts}
     for id_, found in (
-        ("preflight-place", _misplaced(places, facts)),
-        ("preflight-rank-table", _tables(places, facts, digest)),
+        ("preflight-place", _misplaced(slots, facts)),
+        ("preflight-rank-table", _tables(slots, facts, digest)),
         ("preflight-versions", _unlike(facts, "versions", "not there")),
-        ("preflight-environment", _environments(places, facts)),
+        ("preflight-environment", _environments(slots, facts)),
         ("preflight-limits", _unlike(facts, "limits", "not known")),
     ):
         level: Level = "warning" if id_ == "preflight-limits" else "error"
         for ranks, remarks in _together(found).items():
-            text = f"{ranks_shown(ranks, places)}: {remarks}"
-            yield Finding(id_, level, nodes_of(ranks, places), text, _REMEDIES[id_])
-    yield from _clocks(places, notes)
+            text = f"{ranks_shown(ranks, slots)}: {remarks}"
+            yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
+    yield from _clocks(slots, notes)
 
 
 def _together(remarks: Iterable[Remark]) -> dict[tuple[int, ...], str]:
@@ -205,30 +206,28 @@ def _together(remarks: Iterable[Remark]) -> dict[tuple[int, ...], str]:
     return {ranks: "; ".join(words) for ranks, words in of_ranks.items()}
 
 
-def _misplaced(places: Sequence[Place], facts: Facts) -> Iterator[Remark]:
+def _misplaced(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
     """Ranks whose numbers, device or addresses are not the plan's; nodes with several places."""
-    for place in places:
-        if place.rank not in facts:
-            continue
-        own = facts[place.rank]
+    for rank, own in facts.items():
+        slot = slots[rank]
         counted = dict(pair.split("=", 1) for pair in own["logic_ids"].split(",") if "=" in pair)
-        device = counted.get(str(place.device_id), place.device_id)
+        device = counted.get(str(slot.device_id), slot.device_id)
         for name, is_, should in (
-            ("RANK", own["rank"], place.rank),
-            ("LOCAL_RANK", own["local_rank"], place.local_rank),
-            ("WORLD_SIZE", own["size"], len(places)),
-            ("DEVICE_ID", own["device"], place.local_rank if own["visible"] else device),
+            ("RANK", own["rank"], rank),
+            ("LOCAL_RANK", own["local_rank"], slot.local_rank),
+            ("WORLD_SIZE", own["size"], len(slots)),
+            ("DEVICE_ID", own["device"], slot.local_rank if own["visible"] else device),
         ):
             if is_ != str(should):
-                yield (place.rank,), f'{name} is "{is_}" and should be {should}'
+                yield (rank,), f'{name} is "{is_}" and should be {should}'
         for name, address in own["elsewhere"].items():
-            yield (place.rank,), f"{name} is {address}, which no interface of the node has"
-    for ranks in grouped((p.node, p.rank) for p in places if p.rank in facts).values():
+            yield (rank,), f"{name} is {address}, which no interface of the node has"
+    for ranks in grouped((slots[rank].node.name, rank) for rank in facts).values():
         for key, what in (("host", "the host name"), ("container", "the container")):
             yield from differences(what, {rank: facts[rank][key] for rank in ranks}, absent="none")
 
 
-def _tables(places: Sequence[Place], facts: Facts, digest: str) -> Iterator[Remark]:
+def _tables(slots: Sequence[Slot], facts: Facts, digest: str) -> Iterator[Remark]:
     """Ranks that read another rank table than the plan's, or are not where theirs puts them."""
     for rank, own in facts.items():
         table = own["table"]
@@ -242,12 +241,12 @@ def _tables(places: Sequence[Place], facts: Facts, digest: str) -> Iterator[Rema
         if table["sha256"] != digest:
             is_ = f"sha256 {table['sha256'][:12]}, not {digest[:12]}"
             yield (rank,), f"the rank table is another: {is_}"
-        place, server, device = places[rank], table["server"], table["device"]
+        slot, server, device = slots[rank], table["server"], table["device"]
         if not server and not device:
             yield (rank,), "has no entry in its rank table"
-        elif server not in ("", place.server_id) or device not in ("", str(place.device_id)):
+        elif server not in ("", slot.node.server_id) or device not in ("", str(slot.device_id)):
             where = f"device {device}" + (f" of server {server}" if server else "")
-            here = f"device {place.device_id} of {place.server_id}"
+            here = f"device {slot.device_id} of {slot.node.server_id}"
             yield (rank,), f"runs on {here}; its rank table says {where}"
 
 
@@ -259,13 +258,12 @@ def _unlike(facts: Facts, key: str, absent: str) -> Iterator[Remark]:
         yield from differences(name, of_name, absent=absent)
 
 
-def _environments(places: Sequence[Place], facts: Facts) -> Iterator[Remark]:
+def _environments(slots: Sequence[Slot], facts: Facts) -> Iterator[Remark]:
     """The same for variables; what the inventory states for a node is compared with that."""
     values = {rank: own["env"] for rank, own in facts.items()}
     stated = {
-        place.rank: {name: shown(name, v) for name, v in place.env.items() if is_compared(name)}
-        for place in places
-        if place.rank in facts
+        rank: {n: shown(n, v) for n, v in slots[rank].node.env.items() if is_compared(n)}
+        for rank in facts
     }
     for name in sorted(set[str]().union(*values.values(), *stated.values())):
         of_name = {rank: _meant(name, of_rank.get(name)) for rank, of_rank in values.items()}
@@ -328,9 +326,9 @@ def _printable(value: str) -> str:
     return words if words and " " not in words else f'"{words}"'
 
 
-def _clocks(places: Sequence[Place], notes: Notes) -> Findings:
+def _clocks(slots: Sequence[Slot], notes: Notes) -> Findings:
     """Nodes whose clock showed another time when all ranks had the sum."""
-    clocks = ((place.node, notes[place.rank].clock) for place in places if place.rank in notes)
+    clocks = ((slots[rank].node.name, own.clock) for rank, own in notes.items())
     times = grouped((node, clock) for node, clock in clocks if clock is not None)
     of_node = {node: min(of_ranks) for node, of_ranks in times.items()}
     for node, clock in of_node.items():

@@ -13,10 +13,10 @@ from ascendboot.launch.plan import rank_log
 from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ascendboot.model.cluster import Placement
+    from ascendboot.model.cluster import Slot
 
 STAGES = ("", "start", *rank_module.STAGES)
 """What a rank does, in this order; empty: it has noted nothing."""
@@ -30,19 +30,6 @@ DOING = {
     "done": "at the very end",
 }
 """What a rank was doing in each stage."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a rank should be."""
-
-    rank: int
-    node: str
-    server_id: str
-    device_id: int
-    local_rank: int
-    env: Mapping[str, str] = field(default_factory=dict)
-    """What the inventory states for its node alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,22 +62,7 @@ class RankNotes:
     """What else is in its log."""
 
 
-def places(placement: Placement) -> tuple[Place, ...]:
-    """Where every rank should be, in rank order."""
-    return tuple(
-        Place(
-            rank,
-            slot.node.name,
-            slot.node.server_id,
-            slot.device_id,
-            slot.local_rank,
-            slot.node.env,
-        )
-        for rank, slot in enumerate(placement.slots)
-    )
-
-
-def read(folder: Path, ranks: Sequence[int]) -> dict[int, RankNotes]:
+def read(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
     """The notes of each rank, by the copies of the logs in a folder; none without a log.
 
     Raises:
@@ -150,14 +122,14 @@ def _not_understood(number: int, line: str) -> NotUnderstoodError:
     return NotUnderstoodError("the preflight's notes", number, line[:200], wanted)
 
 
-def ranks_shown(ranks: Collection[int], places: Sequence[Place]) -> str:
+def ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
     """`ranks 8-15`; of one alone also the device."""
     if len(ranks) == 1:
         [rank] = ranks
-        return f"rank {rank} on device {places[rank].device_id}"
+        return f"rank {rank} on device {slots[rank].device_id}"
     return ranks_named(ranks)
 
 
-def nodes_of(ranks: Collection[int], places: Sequence[Place]) -> tuple[str, ...]:
+def nodes_of(ranks: Collection[int], slots: Sequence[Slot]) -> tuple[str, ...]:
     """Names of the nodes of some ranks, in rank order."""
-    return tuple(dict.fromkeys(places[rank].node for rank in sorted(ranks)))
+    return tuple(dict.fromkeys(slots[rank].node.name for rank in sorted(ranks)))

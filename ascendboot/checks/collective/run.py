@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare
-from ascendboot.checks.collective.progress import places, read
+from ascendboot.checks.collective.progress import read
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import read_script
@@ -207,15 +207,15 @@ def preflight_result(
     Raises:
         NotUnderstoodError: as for `meet`.
     """
-    where = places(request.placement)
-    notes = read(folder, [place.rank for place in where])
+    slots = request.placement.slots
+    notes = read(folder, range(len(slots)))
     found = [
-        *collective_findings(where, notes, report, by=by),
-        *compare(where, notes, request.rank_table_sha256),
+        *collective_findings(slots, notes, report, by=by),
+        *compare(slots, notes, request.rank_table_sha256),
     ]
     return Preflight(
         findings=in_order(found),
         report=report,
-        ranks=len(where),
+        ranks=len(slots),
         library=next((own.library for own in notes.values() if own.library), ""),
     )

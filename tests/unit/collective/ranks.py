@@ -6,34 +6,33 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from ascendboot.checks.collective.progress import Place, RankNotes
+from ascendboot.checks.collective.progress import RankNotes
 from ascendboot.checks.collective.rank import MARK, SHM
+from ascendboot.model.cluster import Slot
 from ascendboot.model.job import JobReport, JobState, RankEnd
+from tests.unit.checks.well import node
 
 DIGEST = "d" * 64
-PLACES = tuple(
-    Place(rank, f"lab-{1 + rank // 2}", f"198.18.0.{1 + rank // 2}", 4 + rank % 2, rank % 2)
-    for rank in range(4)
-)
+SLOTS = tuple(Slot(node(1 + rank // 2), 4 + rank % 2, None, rank % 2) for rank in range(4))
 
 
 def facts(rank: int, **changes: Any) -> dict[str, Any]:
     """What a rank sees of itself when all is well."""
-    place = PLACES[rank]
+    slot = SLOTS[rank]
     return {
         "rank": str(rank),
         "size": "4",
-        "local_rank": str(place.local_rank),
-        "device": str(place.device_id),
+        "local_rank": str(slot.local_rank),
+        "device": str(slot.device_id),
         "visible": "",
         "logic_ids": "",
-        "host": place.node,
+        "host": slot.node.name,
         "container": "",
         "elsewhere": {},
         "table": {
             "sha256": DIGEST,
-            "server": place.server_id,
-            "device": str(place.device_id),
+            "server": slot.node.server_id,
+            "device": str(slot.device_id),
             "problem": "",
         },
         "versions": {"Python": "3.7.5", "mpi4py": "4.0.3"},
@@ -82,7 +81,7 @@ def report(exit_code: int = 0, **changes: Any) -> JobReport:
 
 def end(rank: int, exit_code: int | None = 0, signal: int | None = None) -> RankEnd:
     """How a rank ended."""
-    place = PLACES[rank]
+    slot = SLOTS[rank]
     return RankEnd(
-        rank=rank, node=place.node, device=place.device_id, exit_code=exit_code, signal=signal
+        rank=rank, node=slot.node.name, device=slot.device_id, exit_code=exit_code, signal=signal
     )

@@ -14,7 +14,7 @@ from ascendboot.checks.collective.findings import collective_findings, compare, 
 from ascendboot.checks.collective.progress import RankNotes
 from ascendboot.checks.collective.rank import shown
 from ascendboot.model.job import FirstFailure, JobState
-from tests.unit.collective.ranks import DIGEST, PLACES, all_well, end, facts, report
+from tests.unit.collective.ranks import DIGEST, SLOTS, all_well, end, facts, report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def told(
     said: Mapping[int, RankNotes], report: JobReport, by: str = "mpi"
 ) -> list[tuple[str, str]]:
-    return [(f.id, f.message) for f in collective_findings(PLACES, said, report, by=by)]
+    return [(f.id, f.message) for f in collective_findings(SLOTS, said, report, by=by)]
 
 
 def test_when_all_have_the_sum_there_is_nothing_to_say() -> None:
@@ -175,14 +175,14 @@ def test_a_library_that_fails_at_once_is_blamed_though_others_were_not_there_yet
 
 def test_ranks_that_ended_well_are_not_refused_for_a_launcher_that_took_long() -> None:
     [finding] = collective_findings(
-        PLACES, all_well(), report(143, message="asked to end"), by="gloo"
+        SLOTS, all_well(), report(143, message="asked to end"), by="gloo"
     )
     assert (finding.level, finding.text) == (
         "warning",
         "ranks 0-3: had the sum, and the end took too long (asked to end)",
     )
     hung = report(1, ranks=tuple(end(rank, 1) for rank in range(4)))
-    [finding] = collective_findings(PLACES, all_well(), hung, by="mpi")
+    [finding] = collective_findings(SLOTS, all_well(), hung, by="mpi")
     assert finding.level == "error"
 
 
@@ -215,7 +215,7 @@ VALUES = st.one_of(
 
 
 def compared(said: Mapping[int, RankNotes], digest: str = DIGEST) -> list[tuple[str, str, str]]:
-    return [(f.id, f.level, f.message) for f in compare(PLACES, said, digest)]
+    return [(f.id, f.level, f.message) for f in compare(SLOTS, said, digest)]
 
 
 def test_of_equal_ranks_there_is_nothing_to_say() -> None:
@@ -353,7 +353,7 @@ def test_a_rank_that_is_not_where_it_should_be() -> None:
 def test_among_visible_devices_a_number_is_a_place_in_their_list() -> None:
     said = all_well(
         visible=dict.fromkeys(range(4), "4,5"),
-        device={rank: str(PLACES[rank].local_rank) for rank in range(4)},
+        device={rank: str(SLOTS[rank].local_rank) for rank in range(4)},
     )
     assert compared(said) == []
 
@@ -403,13 +403,14 @@ def test_ranks_of_which_nothing_was_heard_have_no_part_in_it() -> None:
 
 def test_what_the_inventory_states_for_one_node_is_held_against_that_alone() -> None:
     own = {"HCCL_CONNECT_TIMEOUT": "1200", "LD_LIBRARY_PATH": "/opt/a:/opt/b", "HCCL_KEY": "k"}
-    places = [*PLACES[:2], *(replace(p, env={**own, "MINE": "x"}) for p in PLACES[2:])]
+    two = replace(SLOTS[2].node, env={**own, "MINE": "x"})
+    slots = [*SLOTS[:2], *(replace(slot, node=two) for slot in SLOTS[2:])]
     usual = facts(0)["env"]
     seen = {**usual, **own, "HCCL_KEY": shown("HCCL_KEY", "k"), "LD_LIBRARY_PATH": "/opt/a:/opt/b:"}
     as_stated = all_well(env={2: seen, 3: seen})
-    assert [*compare(places, as_stated, DIGEST)] == []
-    assert [found.nodes for found in compare(PLACES, as_stated, DIGEST)] == [("lab-2",)]
-    [found] = compare(places, all_well(env={2: seen, 3: usual}), DIGEST)
+    assert [*compare(slots, as_stated, DIGEST)] == []
+    assert [found.nodes for found in compare(SLOTS, as_stated, DIGEST)] == [("lab-2",)]
+    [found] = compare(slots, all_well(env={2: seen, 3: usual}), DIGEST)
     assert found.text == (
         "rank 3 on device 5: HCCL_CONNECT_TIMEOUT is 600, 1200 on its node in the inventory; "
         "HCCL_KEY is not that of its node in the inventory (it may be a secret, and is not shown); "
