@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 IDLE: Final = 0.05
 """Of one processor: a rank that uses less only waits and polls."""
+_SAMPLES: Final = 10
+"""Samples within the timeout."""
+_MOST_SELDOM_S: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +37,34 @@ class Standstill:
     """Whether no rank has used its processors for the whole timeout either."""
 
 
-@dataclass
 class _NodeView:
     """The state of one node; times by its own clock."""
 
-    last: NodeSample
-    wrote_at_s: float
-    busy_at_s: float
+    def __init__(self, first: NodeSample) -> None:
+        self.last = first
+        self._wrote_at_s = first.at_s
+        self._busy_at_s = first.at_s
+
+    def take(self, sample: NodeSample) -> None:
+        """Compare a sample with the one before it."""
+        span_s = sample.at_s - self.last.at_s
+        before = {use.rank: use.cpu_s for use in self.last.ranks}
+        has_begun = any(use.rank not in before for use in sample.ranks)
+        used = [use.cpu_s - before[use.rank] for use in sample.ranks if use.rank in before]
+        if sample.wrote or has_begun:
+            self._wrote_at_s = sample.at_s
+        # Less than before: a process of the rank has ended, and its CPU time no longer counts.
+        if any(seconds < 0 or seconds > IDLE * span_s for seconds in used):
+            self._busy_at_s = sample.at_s
+        self.last = sample
 
     @property
     def silent_s(self) -> float:
-        return self.last.at_s - self.wrote_at_s
+        return self.last.at_s - self._wrote_at_s
 
     @property
     def idle_s(self) -> float:
-        return self.last.at_s - max(self.wrote_at_s, self.busy_at_s)
+        return self.last.at_s - max(self._wrote_at_s, self._busy_at_s)
 
 
 class Detector:
@@ -60,10 +76,17 @@ class Detector:
 
     def __init__(self, nodes: Iterable[str], timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._views: dict[str, _NodeView | None] = dict.fromkeys(nodes)
-        self._due = set(self._views)
+        self._views: dict[str, _NodeView] = {}
+        self._nodes = set(nodes)
+        self._due = set(self._nodes)
         self._reported_hang = False
         self._reported_silence = False
+
+    def forget(self, node: str) -> None:
+        """Ignore this node from now on: the job goes on without it."""
+        self._nodes.discard(node)
+        self._due.discard(node)
+        self._views.pop(node, None)
 
     def take(self, node: str, sample: NodeSample) -> Standstill | None:
         """What to report now, if anything.
@@ -71,61 +94,28 @@ class Detector:
         A hang is reported once until a rank does something again; silence alone once per job, since
         a program may work without output.
         """
-        if node not in self._views:
+        if node not in self._nodes:
             return None
-        view = self._views[node]
-        if view is None:
-            self._views[node] = _NodeView(sample, sample.at_s, sample.at_s)
+        if node in self._views:
+            self._views[node].take(sample)
         else:
-            if sample.wrote or _has_begun(view.last, sample):
-                view.wrote_at_s = sample.at_s
-            if _was_busy(view.last, sample):
-                view.busy_at_s = sample.at_s
-            view.last = sample
+            self._views[node] = _NodeView(sample)
         self._due.discard(node)
         if self._due:
             return None
-        self._due = set(self._views)
-        return self._checked()
-
-    def forget(self, node: str) -> None:
-        """Ignore this node from now on: the job goes on without it."""
-        self._views.pop(node, None)
-        self._due.discard(node)
-
-    def _checked(self) -> Standstill | None:
-        views = [view for view in self._views.values() if view is not None]
+        self._due = set(self._nodes)
+        views = self._views.values()
         silent_s = min(view.silent_s for view in views)
         idle_s = min(view.idle_s for view in views)
         is_hang = idle_s >= self._timeout_s
-        if not is_hang:
-            self._reported_hang = False
-        if silent_s < self._timeout_s or not any(view.last.ranks for view in views):
-            return None
-        if self._reported_hang if is_hang else self._reported_silence:
+        was_reported = self._reported_hang if is_hang else self._reported_silence
+        self._reported_hang = self._reported_hang and is_hang
+        is_silent = silent_s >= self._timeout_s and any(view.last.ranks for view in views)
+        if was_reported or not is_silent:
             return None
         self._reported_silence = True
         self._reported_hang = is_hang
         return Standstill(silent_s=silent_s, idle_s=idle_s, is_hang=is_hang)
-
-
-def _has_begun(before: NodeSample, after: NodeSample) -> bool:
-    """Whether a rank has started between two samples."""
-    return not {use.rank for use in after.ranks} <= {use.rank for use in before.ranks}
-
-
-def _was_busy(before: NodeSample, after: NodeSample) -> bool:
-    """Whether any rank used its processors between two samples."""
-    span_s = after.at_s - before.at_s
-    was = {use.rank: use.cpu_s for use in before.ranks}
-    used = [use.cpu_s - was[use.rank] for use in after.ranks if use.rank in was]
-    # Less than before: a process of the rank has ended, and its CPU time no longer counts.
-    return any(seconds < 0 or seconds > IDLE * span_s for seconds in used)
-
-
-_SAMPLES: Final = 10
-"""Samples within the timeout."""
-_MOST_SELDOM_S: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +201,8 @@ class HangWatch:
 def headline(job_id: str, found: Standstill) -> str:
     """Says that the job makes no progress, and since when."""
     if found.is_hang:
-        return f"job {job_id} hangs: no rank has put out or computed anything for " + (
-            span(found.idle_s)
-        )
+        idle = span(found.idle_s)
+        return f"job {job_id} hangs: no rank has put out or computed anything for {idle}"
     return (
         f"job {job_id}: no rank has put out anything for {span(found.silent_s)}, while ranks use "
         "their processors: they compute, or spin in a collective that does not end"

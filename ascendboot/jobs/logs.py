@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _COMMA = re.compile(r",(?![^\[]*\])")
 _SPAN_END = tuple("smhd")
+_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
+_TAIL: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
 def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
@@ -109,9 +111,6 @@ def _ranks(text: str, count: int) -> set[int]:
     return found
 
 
-_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
-
-
 class MatchingLines(Lines):
     """Only lines that match a pattern."""
 
@@ -134,15 +133,8 @@ class MatchingLines(Lines):
         if self._pattern.search(text) is None:
             return b""
         if self._coloured:
-            text = self._pattern.sub(_in_red, text)
+            text = self._pattern.sub(lambda m: f"{_RED}{m[0]}{_PLAIN}" if m[0] else "", text)
         return self.behind_prefix(text.encode(errors="surrogateescape"))
-
-
-def _in_red(match: re.Match[str]) -> str:
-    return f"{_RED}{match[0]}{_PLAIN}" if match[0] else ""
-
-
-_LINE: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
 def fetch_tails(
@@ -153,41 +145,32 @@ def fetch_tails(
     One byte more than the diagnosis reads, so that it begins with the same whole line as in a
     complete log. A hole stands before them: offsets are those of the whole log.
     """
-    answers = on_each(transports, lambda node: _tails(job, transports[node]), forks=forks)
+
+    def fetch(node: str) -> list[re.Match[str]]:
+        names = job.logs_on(node)
+        words = (str(job.job_folder), str(TAIL_BYTES + 1), *names)
+        command = Command(
+            argv=("bash", "-c", script("jobs-tails.sh"), "tails", *words),
+            purpose=f"read the ends of the logs of job {job.job_id}",
+            effect=Effect.READ,
+            most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(names)),
+        )
+        lines = transports[node].run(command).checked().lines or ("",)
+        tails = [_TAIL.fullmatch(line) for line in lines[:-1]]
+        matches = [*tails, lines[-1] == "end"]
+        if not all(matches):
+            number = [*map(bool, matches)].index(False)
+            problem = NotUnderstoodError("the logs", number + 1, lines[number][:80], "tail or end")
+            raise CommandError(node, f"could not {command.purpose}: {problem}")
+        return [match for match in tails if match and match[1] in names]
+
     errors: dict[str, NodeError] = {}
-    for node, answer in answers.items():
-        if isinstance(answer, NodeError):
-            errors[node] = answer
+    for node, tails in on_each(transports, fetch, forks=forks).items():
+        if isinstance(tails, NodeError):
+            errors[node] = tails
             continue
-        for name, (begins_at, tail) in answer.items():
-            with (place / name).open("wb") as file:
-                file.seek(begins_at)
-                file.write(tail)
+        for tail in tails:
+            with (place / tail[1]).open("wb") as file:
+                file.seek(int(tail[2]))
+                file.write(base64.b64decode(tail[3]))
     return errors
-
-
-def _tails(job: JobRecord, transport: Transport) -> dict[str, tuple[int, bytes]]:
-    """By name of a log: where its end begins, and its bytes."""
-    node = transport.node
-    words = (str(job.job_folder), str(TAIL_BYTES + 1), *job.logs_on(node))
-    command = Command(
-        argv=("bash", "-c", script("jobs-tails.sh"), "tails", *words),
-        purpose=f"read the ends of the logs of job {job.job_id}",
-        effect=Effect.READ,
-        most_bytes=2 * (TAIL_BYTES + 1) * (1 + len(job.logs_on(node))),
-    )
-    found: dict[str, tuple[int, bytes]] = {}
-    *lines, last = transport.run(command).checked().lines or ("",)
-    for number, line in enumerate(lines, 1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise _not_understood(node, command, number, line)
-        found[match[1]] = int(match[2]), base64.b64decode(match[3])
-    if last != "end":
-        raise _not_understood(node, command, len(lines) + 1, last)
-    return {name: tail for name, tail in found.items() if name in job.logs_on(node)}
-
-
-def _not_understood(node: str, command: Command, number: int, line: str) -> CommandError:
-    problem = NotUnderstoodError("the logs", number, line[:80], "tail or end")
-    return CommandError(node, f"could not {command.purpose}: {problem}")
