@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -32,7 +33,7 @@ from ascendboot.lab.host import (
 from ascendboot.lab.links import NAMESPACES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ascendboot.lab.records import Record
     from ascendboot.lab.shape import LabNode, Shape
@@ -41,6 +42,7 @@ NAME = "rec-sdk"
 
 _PACKAGES = {"podman": "podman", "runc": "runc", "conmon": "conmon"}
 _CGROUPS = Path("/sys/fs/cgroup")
+_MOUNTS = Path("/proc/self/mounts")
 _PARENT = "libpod_parent"
 """The cgroup in which podman puts all containers of a machine."""
 
@@ -57,30 +59,10 @@ _EMPTY = {
 _OPAQUE = "trusted.overlay.opaque"
 _MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_NPROC, 10000)}
-_STORAGE = """\
-[storage]
-driver = "overlay"
-graphroot = "/var/lib/containers/storage"
-runroot = "/var/lib/containers/run"
-"""
-_ENGINE = """\
-[containers]
-netns = "host"
-default_ulimits = [{limits}]
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "none"
-"""
-_DOCKER = '#!/bin/sh\nexec podman "$@"\n'
 
 
 def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
-    """Return when containers can run in practice nodes; `mount_table` is /proc/self/mounts.
-
-    Raises:
-        LabError: they cannot; says why and what to do.
-    """
+    """Raises LabError if containers cannot run in nodes; `mount_table` is /proc/self/mounts."""
     reason = hindrance(mount_table, search_path)
     if reason:
         raise LabError(
@@ -90,7 +72,7 @@ def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
 
 
 def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
-    """Why containers cannot run in practice nodes, as far as that can be seen beforehand."""
+    """Why containers cannot run in nodes, as far as this is known before a start; else None."""
     kinds = [line.split()[2] for line in mount_table.splitlines() if line.split()[1] == "/"]
     if kinds and kinds[-1] == "overlay":
         return (
@@ -101,34 +83,29 @@ def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
 
 
 def stage_engine(files: Path) -> None:
-    """Put podman's settings onto the node: it finds its storage, and starts where limits are low.
+    """Write podman's settings for the node, and `docker`, which calls podman.
 
-    podman raises limits to values of its own, which a machine may not permit.
+    podman raises limits to values of its own, which the machine may not permit.
     """
-    limits = ", ".join(f'"{name}={n}:{n}"' for name, n in _limits().items())
-    put(files / "etc/containers/containers.conf", _ENGINE.format(limits=limits))
-    put(files / "etc/containers/storage.conf", _STORAGE)
-    put(files / "usr/local/bin/docker", _DOCKER, mode=0o755)
-
-
-def stage_image(image: Path, texts: Mapping[str, str]) -> None:
-    """Lay out, in the empty directory `image`, what the container has over the machine's root."""
-    directory(image)
-    for place, mode in _EMPTY.items():
-        directory(image / place, mode=mode)
-        os.setxattr(image / place, _OPAQUE, b"y")
-    for path, text in texts.items():
-        put(image / path, text)
+    limits = []
+    for name, (which, wanted) in _LIMITS.items():
+        hard = resource.getrlimit(which)[1]
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        limits.append(f'"{name}={limit}:{limit}"')
+    settings = ours("containers.conf").replace("@LIMITS@", ", ".join(limits))
+    put(files / "etc/containers/containers.conf", settings)
+    put(files / "etc/containers/storage.conf", ours("storage.conf"))
+    put(files / "usr/local/bin/docker", ours("docker"), mode=0o755)
 
 
 def start_script(
     hostname: str, binds: Iterable[Path], overlays: Iterable[str], devices: Iterable[int]
 ) -> str:
-    """The program that starts the node's container, whether or not it was there before."""
+    """The program that starts the node's container, or creates it."""
     options = [f"--volume={place}:{place}:ro" for place in binds]
     options += [f"--volume=/run/ascendboot-lab/image{place}:{place}:O" for place in overlays]
     nodes = (*(f"davinci{device}" for device in devices), *_MANAGERS)
-    # Programs look whether they are there; what opens one finds nothing in it.
+    # Programs only test whether these exist.
     options += [f"--device=/dev/null:/dev/{node}" for node in nodes]
     return (
         ours("start-container")
@@ -141,36 +118,20 @@ def start_script(
 def remove_cgroups(disk: Path, cgroups: Path = _CGROUPS) -> None:
     """Remove the empty cgroups that the containers on a node's disk had on this machine."""
     storage = disk / "containers/storage/overlay-containers"
-    ours_here = [path.name for path in storage.glob("*") if path.is_dir()]
+    containers = [path.name for path in storage.glob("*") if path.is_dir()]
     for parent in (*cgroups.glob(f"*/{_PARENT}"), *cgroups.glob(_PARENT)):
-        for container in ours_here:
-            for place in sorted(parent.glob(f"libpod*{container}")):
-                _remove_tree(place)
-        for place in (parent / "conmon", parent):
+        places = [p for name in containers for p in parent.glob(f"libpod*{name}")]
+        folders = [p for place in places for p in (place, *place.rglob("*")) if p.is_dir()]
+        # The last two are only empty if no other container is left.
+        for place in (*sorted(folders, reverse=True), parent / "conmon", parent):
             with suppress(OSError):
-                place.rmdir()  # only when no other container is left
+                place.rmdir()
 
 
-def _limits() -> dict[str, int]:
-    hard = {name: resource.getrlimit(which)[1] for name, (which, _) in _LIMITS.items()}
-    wanted = {name: value for name, (_, value) in _LIMITS.items()}
-    return {
-        n: v if hard[n] == resource.RLIM_INFINITY else min(v, hard[n]) for n, v in wanted.items()
-    }
-
-
-def _remove_tree(place: Path) -> None:
-    for folder in sorted((p for p in place.rglob("*") if p.is_dir()), reverse=True):
-        with suppress(OSError):
-            folder.rmdir()
-    with suppress(OSError):
-        place.rmdir()
-
-
-# A node's root is root: without these it could set the machine's clock or load modules into it.
+# Without these a node's root could set the machine's clock or load kernel modules.
 _LESS_POWER = ("setpriv", "--bounding-set", "-sys_time,-sys_module")
 DISK_OPTIONS = "size=50%,nr_inodes=1m"
-"""How much fits on a node's disk, and in its /tmp."""
+"""The size of a node's disk, and of its /tmp."""
 
 _BOOT_TIMEOUT_S = 30.0
 _KILL_TIMEOUT_S = 10.0
@@ -211,7 +172,7 @@ def wait_until_up(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> ProcessId:
-    """The node's PID 1, once the node is whole and, with `ssh`, its sshd answers.
+    """The node's PID 1, once the node is complete and, with `ssh`, its sshd answers.
 
     Raises:
         NodeError: it ended while booting, or was not up in time.
@@ -225,16 +186,15 @@ def wait_until_up(
         if not process and _last_lines(record, node):
             break
         pause(_POLL_S)
-    said = _last_lines(record, node) or f"no answer on port 22 within {_BOOT_TIMEOUT_S:g} s"
-    raise NodeError(node.name, f"could not boot: {said}; try invoke lab.down, then invoke lab.up")
+    why = _last_lines(record, node) or f"no answer on port 22 within {_BOOT_TIMEOUT_S:g} s"
+    raise NodeError(node.name, f"could not boot: {why}; try invoke lab.down, then invoke lab.up")
 
 
 def ssh_answers(node: LabNode) -> bool:
     """Whether an SSH server answers on port 22 of the node."""
     try:
-        with socket.create_connection(
-            (str(node.address), 22), timeout=_SSH_TIMEOUT_S
-        ) as connection:
+        place = (str(node.address), 22)
+        with socket.create_connection(place, timeout=_SSH_TIMEOUT_S) as connection:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
@@ -277,32 +237,27 @@ def execute(
 
 
 def end_all(processes: Sequence[ProcessId]) -> None:
-    """End the first processes of nodes, and with them all others there.
+    """Kill the first processes of nodes, and with them all others there.
 
     Raises:
-        LabError: one lives on.
+        LabError: one does not end.
     """
     left = kill_all(processes, timeout_s=_KILL_TIMEOUT_S)
     if left:
         raise LabError(
             f"lab: could not end process {left[0].pid}: it lives {_KILL_TIMEOUT_S:g} s after"
-            " SIGKILL; say invoke lab.down again"
+            " SIGKILL; run invoke lab.down again"
         )
 
 
 def mount_disk(record: Record, node: LabNode) -> None:
     """Give the node an empty disk, in memory."""
     disk = record.disk(node.name)
-    disk.mkdir(mode=0o755)
-    _mount_tmpfs(disk, f"mode=755,{DISK_OPTIONS}")
-    # What the lab notes about the node has a place of its own: a node's disk can be full.
-    (disk / "lab").mkdir(mode=0o755)
-    _mount_tmpfs(disk / "lab", "mode=755,size=16m")
-
-
-def _mount_tmpfs(place: Path, options: str) -> None:
-    argv = ["mount", "-n", "-t", "tmpfs", "-o", options, "ascendboot-lab", str(place)]
-    run(argv, purpose=f"mount {place}")
+    # The lab's notes about the node are on a file system of their own: the node's disk can be full.
+    for place, options in ((disk, DISK_OPTIONS), (disk / "lab", "size=16m")):
+        place.mkdir(mode=0o755)
+        argv = ["mount", "-n", "-t", "tmpfs", "-o", f"mode=755,{options}", "ascendboot-lab"]
+        run([*argv, str(place)], purpose=f"mount {place}")
 
 
 def _last_lines(record: Record, node: LabNode) -> str:
@@ -318,30 +273,30 @@ HOST_KEY_TYPES = ("ed25519", "ecdsa")
 _DEMO_ON_NODE = "workspace/little_demo"
 _STOCK_HOME = Path("/usr/share/base-files")
 _OWN_FILE_SYSTEMS = ("/usr", "/usr/local", "/opt", "/srv", "/var")
-"""Where a machine may have mounted something that a node must see, too."""
+"""Places where the machine may have mounted a file system that nodes need, too."""
 _OWN_PLACES = ("dev", "etc/ssh", "proc", "root", "run", "tmp", "usr")
-"""What every node has for itself, so that no directory holding it can be bound."""
+"""Each node has its own of these, so a directory that contains one cannot be bound."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of the operator's machine every node sees at the same path, read-only."""
+    """Directories of the operator's machine that every node sees read-only at the same path."""
 
     directory: Path
     """The operator's working directory; its `.ascendboot` is hidden from the nodes."""
     project: Path | None
-    """The checkout, or None when there is none."""
+    """The checkout, if any."""
     interpreter: Path
     prefixes: tuple[Path, ...]
 
     @classmethod
     def of_this_process(cls, directory: Path, project: Path | None) -> Surroundings:
-        """The surroundings in which this interpreter runs, and those beside it in the checkout."""
+        """Those of this interpreter, and of other interpreters in the checkout."""
         prefixes = (Path(sys.prefix), Path(sys.base_prefix), *_other_interpreters(project))
         return cls(directory, project, Path(sys.executable), prefixes)
 
     def binds(self) -> tuple[Path, ...]:
-        """The directories to bind, outermost first; none holds a place that a node has its own."""
+        """The directories to bind, outermost first."""
         wanted = {p for prefix in self.prefixes for p in (prefix, prefix.resolve())}
         if self.project is not None:
             wanted.add(self.project)
@@ -349,7 +304,7 @@ class Surroundings:
         return tuple(p for p in usable if not any(other in p.parents for other in usable))
 
     def masks(self) -> tuple[Path, ...]:
-        """Directories to hide: the operator's own files would else be seen through the binds."""
+        """Directories to hide, because the binds would show the operator's own files."""
         homes = {self.directory, self.project or self.directory}
         hidden = sorted(home / ".ascendboot" for home in homes)
         return tuple(p for p in hidden if any(bind in p.parents for bind in self.binds()))
@@ -395,10 +350,7 @@ def make_key(path: Path, kind: str, comment: str) -> None:
 
 
 def separate_file_systems(mount_table: str) -> tuple[str, ...]:
-    """Which of the places that a node needs are file systems of their own, outermost first.
-
-    `mount_table` is the text of /proc/self/mounts.
-    """
+    """The places in /proc/self/mounts that nodes need and that are own file systems."""
     mounted = {line.split()[1] for line in mount_table.splitlines() if line.strip()}
     return tuple(place for place in _OWN_FILE_SYSTEMS if place in mounted)
 
@@ -417,18 +369,14 @@ def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
         texts[shape_module.TOPOLOGY] = shape_module.topology_text()
     pam = Path("/etc/pam.d/sshd")
     if pam.is_file():
-        # Where the audit system fixed the login id of `lab.up`, a required one refuses every login.
-        text = pam.read_text()
-        lines = [
-            line.replace("required", "optional") if "loginuid" in line else line
-            for line in text.splitlines()
-        ]
-        texts["etc/pam.d/sshd"] = "\n".join(lines) + "\n"
+        # If the audit system fixed the login id of `lab.up`, a required one refuses every login.
+        loginuid = re.compile(r"^(.*?)required(.*loginuid)", re.MULTILINE)
+        texts["etc/pam.d/sshd"] = loginuid.sub(r"\1optional\2", pam.read_text())
     return texts
 
 
 def _stage_workload(root: Path, surroundings: Surroundings) -> None:
-    """What ranks need, on a node or in its container: a python3 and something to train."""
+    """Write what ranks need on a node or in its container: a python3 and the demo."""
     run_python = f'#!/bin/sh\nexec {shlex.quote(str(surroundings.interpreter))} "$@"\n'
     put(root / "usr/local/bin/python3", run_python, mode=0o755)
     place = root / _DEMO_ON_NODE
@@ -441,21 +389,22 @@ def _stage_workload(root: Path, surroundings: Surroundings) -> None:
 
 def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> None:
     image = disk / "image"
-    stage_image(image, {"etc/environment": "", "etc/resolv.conf": ""})
+    directory(image)
+    for place, mode in _EMPTY.items():
+        directory(image / place, mode=mode)
+        os.setxattr(image / place, _OPAQUE, b"y")
+    for path in ("etc/environment", "etc/resolv.conf"):
+        put(image / path, "")
     _stage_workload(image, surroundings)
     for name, text in _home_texts().items():
         put(image / "root" / name, text)
-    overlays = _separate_file_systems_here()
-    for place in overlays:
-        directory(image / place.lstrip("/"))
+    overlays = separate_file_systems(_MOUNTS.read_text())
+    for overlay in overlays:
+        directory(image / overlay.lstrip("/"))
     stage_engine(disk / "files")
     directory(disk / "containers")
-    script = start_script(
-        f"{node.name}-{NAME}",
-        surroundings.binds(),
-        overlays,
-        (device.device_id for device in node.devices),
-    )
+    devices = [device.device_id for device in node.devices]
+    script = start_script(f"{node.name}-{NAME}", surroundings.binds(), overlays, devices)
     put(disk / "lab/start-container", script, mode=0o755)
 
 
@@ -482,30 +431,20 @@ def _stage_ssh(place: Path, node: LabNode) -> None:
 
 
 def _boot_conf(shape: Shape, node: LabNode, surroundings: Surroundings) -> str:
-    npus = (NAMESPACES / shape.device_namespace(node, device) for device in node.devices)
-    return "".join(
-        (
-            f"name={node.name}\n",
-            f"disk_options={DISK_OPTIONS}\n",
-            f"container={NAME if shape.containers else ''}\n",
-            _array("overlays", _separate_file_systems_here()),
-            _array("binds", surroundings.binds()),
-            _array("masks", surroundings.masks()),
-            _array("npus", npus),
-        )
-    )
-
-
-def _separate_file_systems_here() -> tuple[str, ...]:
-    return separate_file_systems(Path("/proc/self/mounts").read_text())
-
-
-def _array(name: str, values: Iterable[object]) -> str:
-    return f"{name}=({shlex.join(str(value) for value in values)})\n"
+    arrays: dict[str, Iterable[object]] = {
+        "overlays": separate_file_systems(_MOUNTS.read_text()),
+        "binds": surroundings.binds(),
+        "masks": surroundings.masks(),
+        "npus": (NAMESPACES / shape.device_namespace(node, device) for device in node.devices),
+    }
+    lines = (f"{name}=({shlex.join(map(str, values))})\n" for name, values in arrays.items())
+    container = NAME if shape.containers else ""
+    head = f"name={node.name}\ndisk_options={DISK_OPTIONS}\ncontainer={container}\n"
+    return head + "".join(lines)
 
 
 def _other_interpreters(project: Path | None) -> tuple[Path, ...]:
-    """Where the interpreters of the checkout's other virtual environments are installed."""
+    """The homes of the interpreters of the checkout's other virtual environments."""
     if project is None:
         return ()
     lines = (
@@ -517,8 +456,5 @@ def _other_interpreters(project: Path | None) -> tuple[Path, ...]:
 
 
 def _can_be_bound(place: Path) -> bool:
-    inside_usr = Path("/usr") in place.parents
-    holds_node_places = any(
-        place in (own, *own.parents) for own in map(Path("/").joinpath, _OWN_PLACES)
-    )
-    return place.is_dir() and not inside_usr and not holds_node_places
+    own = {part for name in _OWN_PLACES for part in (Path("/", name), *Path("/", name).parents)}
+    return place.is_dir() and Path("/usr") not in place.parents and place not in own
