@@ -353,7 +353,7 @@ def _running(word: str | None) -> labs.Lab:
         return lab
     if lab_id is not None:
         raise LabError(f"lab: could not find the lab {lab_id}: lab.status lists those that run")
-    raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; say invoke lab.up")
+    raise LabError(f"lab: could not find a lab: none runs for {Path.cwd()}; run invoke lab.up")
 
 
 def _others(lab: labs.Lab | None) -> list[dict[str, str]]:

@@ -13,22 +13,9 @@ import yaml
 
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.lab import faults, links, records
-from ascendboot.lab import node as node_module
+from ascendboot.lab import node as nodes
 from ascendboot.lab.faults import OF_A_CONTAINER, Fault, Marks
 from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line, need_programs, run
-from ascendboot.lab.node import (
-    Surroundings,
-    boot,
-    end_all,
-    entry,
-    execute,
-    host_keys,
-    make_key,
-    mount_disk,
-    ssh_answers,
-    stage,
-    wait_until_up,
-)
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, prefix_of
 from ascendboot.model.files import fingerprint
@@ -50,19 +37,18 @@ _HEAD = """\
 
 def inventory_text(shape: Shape, identity: Path, host_keys: Mapping[str, Sequence[str]]) -> str:
     """The inventory of a lab whose nodes have these host keys."""
-    nodes = {
-        node.name: {
-            "address": str(node.address),
-            "fingerprint": fingerprint(host_keys[node.name][0]),
-        }
-        for node in shape.nodes
-    }
     defaults = {"user": "root", "identity": str(identity), "devices": shape.device_count}
     if shape.containers:
-        defaults["container"] = node_module.NAME
+        defaults["container"] = nodes.NAME
     inventory = {
         "cluster": CLUSTER,
-        "nodes": nodes,
+        "nodes": {
+            node.name: {
+                "address": str(node.address),
+                "fingerprint": fingerprint(host_keys[node.name][0]),
+            }
+            for node in shape.nodes
+        },
         "defaults": defaults,
         "code": {"path": "/workspace/little_demo"},
         # Open MPI polls: without this, 16 ranks on two processors take minutes.
@@ -78,7 +64,7 @@ def known_hosts_text(shape: Shape, host_keys: Mapping[str, Sequence[str]]) -> st
 
 
 _UNDONE_FIRST = {"node-down": -2, "disk-full": -1}
-"""Faults that `heal` takes back before others, the least number first."""
+"""Faults that `heal` ends before others, the least number first."""
 
 
 class Lab:
@@ -99,7 +85,7 @@ class Lab:
         return self.shape.lab_id
 
     def to_json(self) -> dict[str, Any]:
-        """What stays the same while it runs, for `--json`."""
+        """Its constant properties, for `--json`."""
         return {
             "lab": self.lab_id,
             "cluster": CLUSTER,
@@ -144,12 +130,10 @@ class Lab:
         process = self._record.process(node)
         if process is None:
             raise NodeError(node, f"could not run {argv[0]}: the node is down; mend it or lab.up")
-        done = execute(target, process, argv, stdin=input, timeout_s=timeout_s)
+        done = nodes.execute(target, process, argv, stdin=input, timeout_s=timeout_s)
         if check and done.returncode:
-            line = last_line(done.stderr or done.stdout)
-            raise CommandError(
-                node, f"could not run {argv[0]}: it exited {done.returncode}: {line}"
-            )
+            why = f"it exited {done.returncode}: {last_line(done.stderr or done.stdout)}"
+            raise CommandError(node, f"could not run {argv[0]}: {why}")
         return done
 
     def enter(self, name: str, *, container: bool = False) -> None:
@@ -166,21 +150,18 @@ class Lab:
         inside = []
         if container:
             if not self.shape.containers:
-                raise NodeError(name, f"{could_not}: it has none; say invoke lab.shell {name}")
+                raise NodeError(name, f"{could_not}: it has none; run invoke lab.shell {name}")
             state = container_state(self, self.node(name))
             if state != "running":
-                raise NodeError(
-                    name,
-                    f"{could_not}: {node_module.NAME} is {state}; say"
-                    f" /usr/local/Ascend/lab/start-container in invoke lab.shell {name}",
-                )
+                start = f"run /usr/local/Ascend/lab/start-container in invoke lab.shell {name}"
+                raise NodeError(name, f"{could_not}: {nodes.NAME} is {state}; {start}")
             terminal = ["--tty"] if sys.stdin.isatty() else []
-            inside = ["podman", "exec", "--interactive", *terminal, node_module.NAME]
-        argv = entry(process, [*inside, "bash", "-l"])
+            inside = ["podman", "exec", "--interactive", *terminal, nodes.NAME]
+        argv = nodes.entry(process, [*inside, "bash", "-l"])
         os.execvp(argv[0], argv)  # noqa: S606 - no shell is involved
 
     def faults(self, node: str) -> list[Fault]:
-        """What are the faults of a node that lab.fault made."""
+        """The faults of a node."""
         return self._marks(self.node(node)).present()
 
     def fault(
@@ -193,7 +174,7 @@ class Lab:
         milliseconds: int | None = None,
         seconds: int | None = None,
     ) -> Fault:
-        """Start a fault; one that is there already stays.
+        """Start a fault; one that exists already stays.
 
         Raises:
             UsageError: there is no such node or fault.
@@ -202,7 +183,7 @@ class Lab:
         target = self.node(node)
         if kind in OF_A_CONTAINER and not self.shape.containers:
             raise UsageError(
-                f"lab.fault: {kind} is a fault of a container, and this lab has none; say"
+                f"lab.fault: {kind} is a fault of a container, and this lab has none; run"
                 " invoke lab.down, then invoke lab.up --containers"
             )
         fault = Fault.requested(
@@ -221,7 +202,7 @@ class Lab:
         return fault
 
     def undo(self, node: str, kind: str, *, device: int | None = None) -> Fault:
-        """End a fault; without `device`, of all devices. One that is not there is no error.
+        """End a fault; without `device`, of all devices. It is no error if there is none.
 
         Raises:
             UsageError: there is no such node or fault.
@@ -251,7 +232,7 @@ class Lab:
         return Marks.on(self._record.disk(node.name))
 
     def _keep_others(self, marks: Marks, fault: Fault) -> None:
-        """Turn a fault of all devices into one of each, where only one of them ends."""
+        """Split a fault of all devices if it ends on one of them."""
         whole = replace(fault, device=None)
         same = next((f for f in marks.present() if f.mark == whole.mark), None)
         if fault.device is None or same is None:
@@ -263,7 +244,7 @@ class Lab:
     def _power_off(self, node: LabNode) -> None:
         process = self._record.process(node.name)
         if process:
-            end_all([process])
+            nodes.end_all([process])
         links.set_node_power(self.shape, node, on=False, links_down=())
 
     def _power_on(self, node: LabNode) -> None:
@@ -272,14 +253,14 @@ class Lab:
         if self._record.process(node.name):
             return
         faults.make_room(self._record, node)
-        boot(self._record, node)
-        wait_until_up(self._record, node, ssh=not marks.of_kind("no-sshd"))
+        nodes.boot(self._record, node)
+        nodes.wait_until_up(self._record, node, ssh=not marks.of_kind("no-sshd"))
         faults.wait_for_links(self._record, node)
         faults.after_boot(self._record, node)
 
 
 def find(directory: Path, lab_id: str | None = None) -> Lab | None:
-    """The lab with this id, or else the one of this working directory."""
+    """The lab with this id, by default that of the working directory."""
     record = records.of_id(lab_id) if lab_id else records.of_directory(directory.resolve())
     return Lab(record) if record else None
 
@@ -296,31 +277,37 @@ def up(
     owner: tuple[int, int] | None = None,
     instead: Sequence[Shape] = (),
 ) -> Lab:
-    """Bring a lab up for a working directory; one that runs there in the same shape is kept.
+    """Start a lab for a working directory; one that runs there in the same shape stays.
 
-    `project` is the checkout that the nodes see, `owner` gets the files written in `directory`.
-    Where ranges of the shape are in use, the first shape of `instead` counts whose are free.
+    `project` is the checkout that the nodes see; `owner` gets the files written in `directory`. If
+    ranges of the shape are in use, the first shape of `instead` with free ranges replaces it.
 
     Raises:
-        LabError: a program is missing, a range is in use, another shape runs, or a part failed;
-            then nothing of it is left.
-        NodeError: a node did not boot; then nothing of the lab is left.
+        LabError: a program is missing, a range is in use, another shape runs, or a part failed.
+        NodeError: a node did not boot. Nothing of the lab remains after an error.
     """
     need_programs()
     if shape.containers:
-        node_module.need_containers(Path("/proc/self/mounts").read_text())
+        nodes.need_containers(Path("/proc/self/mounts").read_text())
     directory = directory.resolve()
     uid, gid = owner or (os.getuid(), os.getgid())
     with records.locked():
         running = records.of_directory(directory)
-        if running and not _is_whole(running):
+        if running and running.ready and running.boot_id == records.current_boot_id():
+            if running.shape not in (shape, *instead):
+                raise LabError(
+                    f"lab: could not bring up {shape.described()}: a lab of"
+                    f" {running.shape.described()} runs for {running.directory}; run invoke"
+                    " lab.down first"
+                )
+            _hand_over(running)
+            return Lab(running)
+        if running:
             _take_down(running.shape.lab_id)
-        elif running:
-            return _same_again(running, shape, instead)
         shape = _free_one(shape, instead)
         record = Record(shape, directory, uid, gid, records.current_boot_id())
         try:
-            _build(record, Surroundings.of_this_process(directory, project))
+            _build(record, nodes.Surroundings.of_this_process(directory, project))
         except BaseException:
             with suppress(LabError):
                 _take_down(shape.lab_id)
@@ -331,7 +318,7 @@ def up(
 
 
 def down(lab_id: str) -> None:
-    """Take a lab down, whole or in parts; none at all is fine.
+    """Remove a lab or what is left of it; it is no error if there is nothing.
 
     Raises:
         LabError: a part of it could not be removed.
@@ -343,20 +330,6 @@ def down(lab_id: str) -> None:
 def remains(lab_id: str) -> bool:
     """Whether anything is left of a lab, with or without a record."""
     return (records.ROOT / lab_id).exists() or bool(links.existing(prefix_of(lab_id)))
-
-
-def _is_whole(record: Record) -> bool:
-    return record.ready and record.boot_id == records.current_boot_id()
-
-
-def _same_again(running: Record, shape: Shape, instead: Sequence[Shape]) -> Lab:
-    if running.shape not in (shape, *instead):
-        raise LabError(
-            f"lab: could not bring up {shape.described()}: a lab of {running.shape.described()}"
-            f" runs for {running.directory}; say invoke lab.down first"
-        )
-    _hand_over(running)
-    return Lab(running)
 
 
 def _free_one(shape: Shape, instead: Sequence[Shape]) -> Shape:
@@ -395,28 +368,28 @@ def _refuse_what_is_used(shape: Shape) -> None:
         )
 
 
-def _build(record: Record, surroundings: Surroundings) -> None:
+def _build(record: Record, surroundings: nodes.Surroundings) -> None:
     _note_namespace_folder()
     record.save()
-    make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
+    nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
     public = (record.folder / f"{_KEY}.pub").read_text()
     links.build(record.shape)
     for node in record.shape.nodes:
-        mount_disk(record, node)
+        nodes.mount_disk(record, node)
         disk = record.disk(node.name)
-        stage(disk, record.shape, node, operator_key=public, surroundings=surroundings)
+        nodes.stage(disk, record.shape, node, operator_key=public, surroundings=surroundings)
     _hand_over(record)  # before the boot: a node hides this folder if it sees the directory
     for node in record.shape.nodes:
-        boot(record, node)
+        nodes.boot(record, node)
     for node in record.shape.nodes:
-        wait_until_up(record, node)
+        nodes.wait_until_up(record, node)
         links.wait_for_links(record.shape, node)
 
 
 def _hand_over(record: Record) -> None:
     """Write the operator's inventory, private key and known host keys, owned by the operator."""
     lab, shape = Lab(record), record.shape
-    keys = {node.name: host_keys(record.disk(node.name)) for node in shape.nodes}
+    keys = {node.name: nodes.host_keys(record.disk(node.name)) for node in shape.nodes}
     try:
         _put(record, lab.identity, (record.folder / _KEY).read_text(), mode=0o600)
         _put(record, lab.known_hosts, known_hosts_text(shape, keys))
@@ -442,7 +415,7 @@ def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 def _remove_operator_files(directory: Path) -> None:
-    """Remove the operator's three files, and the folders that are empty then."""
+    """Remove the operator's three files, and their folders if these are empty."""
     for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
         with suppress(NotADirectoryError):
             (directory / path).unlink(missing_ok=True)
@@ -455,10 +428,10 @@ def _take_down(lab_id: str) -> None:
     record = records.of_id(lab_id)
     if record:
         processes = (record.process(node.name) for node in record.shape.nodes)
-        end_all([process for process in processes if process])
+        nodes.end_all([process for process in processes if process])
         for node in record.shape.nodes:
             links.end_wire(record, node)
-            node_module.remove_cgroups(record.disk(node.name))
+            nodes.remove_cgroups(record.disk(node.name))
     links.take_down(prefix_of(lab_id))
     for place in records.mounts_below(records.ROOT / lab_id):
         run(["umount", "-n", "-l", str(place)], purpose=f"unmount {place}")
@@ -469,7 +442,7 @@ def _take_down(lab_id: str) -> None:
 
 
 def _note_namespace_folder() -> None:
-    """Record that /run/netns was not there; the last lab removes it."""
+    """Record that /run/netns did not exist; the last lab removes it."""
     if not links.NAMESPACES.exists():
         (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()
 
@@ -496,7 +469,7 @@ class NodeStatus:
     links: dict[int, bool]
     faults: tuple[Fault, ...]
     container: str | None = None
-    """The state of its container, from the engine; None where nodes have none."""
+    """The state of its container as the engine reports it; None if nodes have none."""
 
     def to_json(self) -> dict[str, Any]:
         """The node as `lab.status --json` shows it."""
@@ -520,25 +493,23 @@ class NodeStatus:
 
 def status_of(lab: Lab) -> tuple[NodeStatus, ...]:
     """The current state of each node."""
-    return tuple(_node_status(lab, node) for node in lab.nodes)
-
-
-def _node_status(lab: Lab, node: LabNode) -> NodeStatus:
-    up = lab.process(node.name) is not None
-    return NodeStatus(
-        node=node,
-        up=up,
-        ssh=up and ssh_answers(node),
-        links=links.links_up(lab.shape, node),
-        faults=tuple(lab.faults(node.name)),
-        container=container_state(lab, node) if lab.shape.containers else None,
+    return tuple(
+        NodeStatus(
+            node=node,
+            up=lab.process(node.name) is not None,
+            ssh=lab.process(node.name) is not None and nodes.ssh_answers(node),
+            links=links.links_up(lab.shape, node),
+            faults=tuple(lab.faults(node.name)),
+            container=container_state(lab, node) if lab.shape.containers else None,
+        )
+        for node in lab.nodes
     )
 
 
 def container_state(lab: Lab, node: LabNode) -> str:
-    """The state from the node's engine: `running`, `exited` …; or `absent`, or `node down`."""
+    """The state that the engine reports (`running`, `exited` …), or `absent`, or `node down`."""
     if lab.process(node.name) is None:
         return "node down"
-    argv = ["podman", "container", "inspect", "--format", "{{.State.Status}}", node_module.NAME]
+    argv = ["podman", "container", "inspect", "--format", "{{.State.Status}}", nodes.NAME]
     done = lab.exec(node.name, argv, check=False)
     return done.stdout.decode().strip() if done.returncode == 0 else "absent"

@@ -1,4 +1,4 @@
-"""Faults that a practice cluster can be given."""
+"""Faults of a practice cluster."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _ALWAYS = "always"
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong with a node, or with one of its NPUs."""
+    """A fault of a node, or of one of its NPUs."""
 
     kind: str
     device: int | None = None
-    """None: the node itself, or all of its NPUs."""
+    """None: the node itself, or all its NPUs."""
     times: int | None = None
-    """For `busy`: how many calls are still to be refused; None: all."""
+    """For `busy`: how many calls it still refuses; None: all."""
     milliseconds: int | None = None
-    """For `delay`: how much later everything arrives, each way."""
+    """For `delay`: the delay in each direction."""
     seconds: int | None = None
-    """For `clock`: how far it is ahead, or behind when negative."""
+    """For `clock`: how far it is ahead; negative: behind."""
 
     @classmethod
     def requested(
@@ -74,15 +74,11 @@ class Fault:
         if milliseconds is not None and (
             kind != "delay" or not 1 <= milliseconds <= _MOST_MILLISECONDS
         ):
-            raise UsageError(
-                f"lab.fault: --milliseconds is how long delay delays, from 1 to"
-                f" {_MOST_MILLISECONDS}, and of no other fault"
-            )
+            why = f"from 1 to {_MOST_MILLISECONDS}, and of no other fault"
+            raise UsageError(f"lab.fault: --milliseconds is how long delay delays, {why}")
         if seconds is not None and (kind != "clock" or seconds == 0):
-            raise UsageError(
-                "lab.fault: --seconds is how far clock is ahead, or behind with a minus, not 0,"
-                " and of no other fault"
-            )
+            why = "or behind with a minus, not 0, and of no other fault"
+            raise UsageError(f"lab.fault: --seconds is how far clock is ahead, {why}")
         if kind == "delay":
             milliseconds = milliseconds or DEFAULT_MILLISECONDS
         if kind == "clock":
@@ -91,18 +87,17 @@ class Fault:
 
     @property
     def mark(self) -> str:
-        """The name of the file that stands for it."""
+        """The name of its mark file."""
         return self.kind if self.device is None else f"{self.kind}.{self.device}"
 
     @property
     def amount(self) -> int | None:
-        """How many or how much, for kinds that have that."""
-        return next(
-            (n for n in (self.times, self.milliseconds, self.seconds) if n is not None), None
-        )
+        """The number, milliseconds or seconds, if the kind has one."""
+        amounts = (self.times, self.milliseconds, self.seconds)
+        return next((amount for amount in amounts if amount is not None), None)
 
     def devices(self, node: LabNode) -> range:
-        """The devices that it affects."""
+        """The affected devices."""
         if self.device is None:
             return range(len(node.devices))
         return range(self.device, self.device + 1)
@@ -110,7 +105,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Marks:
-    """The faults of one node, as files on its disk, where the stand-ins see them too."""
+    """The faults of one node, as files on its disk that the stand-ins read, too."""
 
     folder: Path
 
@@ -120,14 +115,14 @@ class Marks:
         return cls(disk / "lab/faults")
 
     def add(self, fault: Fault) -> None:
-        """Note a fault."""
+        """Write the mark of a fault."""
         amount = _ALWAYS if fault.amount is None else str(fault.amount)
         mark = self.folder.joinpath(fault.mark)
         mark.write_text(f"{amount}\n")
         mark.chmod(0o666)  # the stand-ins count down, as any user
 
     def clear(self, fault: Fault) -> None:
-        """Note that a fault is over; one of all devices includes those of each."""
+        """Remove the mark of a fault; a fault of all devices includes those of each."""
         marks = [fault.mark]
         if fault.device is None:
             marks += [path.name for path in self.folder.glob(f"{fault.kind}.*")]
@@ -135,7 +130,7 @@ class Marks:
             self.folder.joinpath(mark).unlink(missing_ok=True)
 
     def present(self) -> list[Fault]:
-        """The faults there are, by kind and device; a `busy` that is used up is over."""
+        """The current faults by kind and device, without a `busy` that is used up."""
         if not self.folder.is_dir():
             return []
         found = (_read(path) for path in self.folder.iterdir())
@@ -153,7 +148,7 @@ class Marks:
         return {device for fault in faults for device in fault.devices(node)}
 
     def links_down(self, node: LabNode) -> set[int]:
-        """The devices whose link is to stay down."""
+        """The devices with a link fault."""
         return self.devices("link-down", node)
 
 
@@ -173,7 +168,7 @@ def _read(path: Path) -> Fault | None:
 
 
 _STALE = 100
-"""How far the address in a stale /etc/hccn.conf is from that of the device; no device has it."""
+"""The difference of a wrong address in /etc/hccn.conf; no device has that address."""
 
 _TIMEOUT_S = 60.0
 _RESTART_SSHD = """\
@@ -183,16 +178,16 @@ if read -r pid </run/sshd.pid && [[ $(</proc/$pid/comm) == sshd ]]; then
 fi 2>/dev/null
 exec /usr/local/Ascend/lab/start-sshd"""
 _START_CONTAINER = "exec /usr/local/Ascend/lab/start-container"
-"""It brings the container into the state of the marks."""
+"""It sets the container to the state of the marks."""
 
 _FAKETIME = ("lib", "*/faketime/libfaketime.so.1")
 
 
 def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
-    """Begin or end a fault whose mark is already written or removed.
+    """Start or end a fault after its mark is written or removed.
 
     Raises:
-        LabError: it could not be begun or ended.
+        LabError: this failed.
         NodeError: its sshd does not answer after the end.
     """
     runs = record.process(node.name) is not None
@@ -217,7 +212,7 @@ def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
 
 
 def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:
-    """What a fault does not do on this machine; mostly None."""
+    """The part of a fault that does not work on this machine, if any."""
     folder, pattern = _FAKETIME
     if fault.kind != "clock" or any((usr / folder).glob(pattern)):
         return None
@@ -228,31 +223,27 @@ def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:
 
 
 def make_room(record: Record, node: LabNode) -> None:
-    """Make room on a disk that is full, for a while."""
+    """Free the disk of a node with the fault `disk-full`."""
     if _marks(record, node).of_kind("disk-full"):
         _empty_disk(record, node)
 
 
 def after_boot(record: Record, node: LabNode) -> None:
-    """Apply the faults that a boot has undone, and those that changed while the node was down."""
+    """Apply faults that a boot undid, and those that changed while the node was down."""
     _write_hccn_conf(record, node)
     if _marks(record, node).of_kind("disk-full"):
         _fill_disk(record, node)
 
 
 def wait_for_links(record: Record, node: LabNode) -> None:
-    """Return when all links of a node are up that should be."""
+    """Wait until the links of a node without link faults are up."""
     links_down = _marks(record, node).links_down(node)
     links.wait_for_links(record.shape, node, links_down=links_down)
 
 
 def _fill_disk(record: Record, node: LabNode) -> None:
-    script = ours("fill-disk")
-    run(
-        ["bash", "-s", "--", str(record.disk(node.name))],
-        purpose=f"fill the disk of {node.name}",
-        text=script,
-    )
+    script, argv = ours("fill-disk"), ["bash", "-s", "--", str(record.disk(node.name))]
+    run(argv, purpose=f"fill the disk of {node.name}", text=script)
     _in_node(record, node, script, "/tmp")  # noqa: S108 - the node's
 
 
@@ -264,7 +255,7 @@ def _empty_disk(record: Record, node: LabNode) -> None:
 
 
 def _write_hccn_conf(record: Record, node: LabNode) -> None:
-    """Make the addresses stale or right, as marked; other addresses stay."""
+    """Write the right or wrong addresses as marked; other addresses stay."""
     stale = _marks(record, node).devices("stale-hccn-conf", node)
     edits = []
     for device in node.devices:
@@ -282,7 +273,7 @@ after=$(sed "$1" "$conf") && [[ $after == "$(<"$conf")" ]] || sed -i "$1" "$conf
 
 
 def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
-    """Run a script in the node; one that is down is left alone.
+    """Run a script in the node unless it is down.
 
     Raises:
         LabError: it failed.

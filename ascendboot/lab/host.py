@@ -6,7 +6,6 @@ import os
 import select
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _STATE, _STARTED = 0, 19
-"""Places in /proc/PID/stat, counted behind the command's name."""
+"""Positions in /proc/PID/stat after the command's name."""
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process of this machine, for as long as the machine runs."""
+    """One process of this machine; pid and start time identify it."""
 
     pid: int
     started: int
@@ -54,20 +53,18 @@ class ProcessId:
 
 
 def kill_all(processes: Iterable[ProcessId], *, timeout_s: float) -> tuple[ProcessId, ...]:
-    """Kill the processes, wait for their end, and return those that are still there."""
+    """Kill the processes, wait for their end, and return those that did not end."""
     with ExitStack() as stack:
+        poll = select.poll()
         waiting: dict[int, ProcessId] = {}
         for process in processes:
             handle = _handle(process)
-            if handle is None:
-                continue
-            stack.callback(os.close, handle)
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-            waiting[handle] = process
+            if handle is not None:
+                stack.callback(os.close, handle)
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                poll.register(handle, select.POLLIN)
+                waiting[handle] = process
         deadline = time.monotonic() + timeout_s
-        poll = select.poll()
-        for handle in waiting:
-            poll.register(handle, select.POLLIN)
         while waiting and (left := deadline - time.monotonic()) > 0:
             for handle, _ in poll.poll(left * 1000):
                 poll.unregister(handle)
@@ -76,7 +73,7 @@ def kill_all(processes: Iterable[ProcessId], *, timeout_s: float) -> tuple[Proce
 
 
 def _handle(process: ProcessId) -> int | None:
-    """A pidfd of the process, or None when it is gone; what it names cannot change any more."""
+    """A pidfd of the process, or None if it has ended."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -113,14 +110,15 @@ _PACKAGES = {
     "unshare": "util-linux",
 }
 _TIMEOUT_S = 60.0
+_REMEDY = "try invoke lab.down, then invoke lab.up"
 
 
 class LabError(AscendbootError):
-    """The practice cluster could not be made, changed or taken down."""
+    """The practice cluster could not be created, changed or removed."""
 
 
 class RangeInUseError(LabError):
-    """Something on this machine uses addresses that the lab would take."""
+    """Addresses of the lab are in use on this machine."""
 
 
 def become_root() -> None:
@@ -148,11 +146,7 @@ def become_root() -> None:
 
 
 def need_programs(search_path: str = SEARCH_PATH) -> None:
-    """Return when everything that a lab needs is installed.
-
-    Raises:
-        LabError: something is not; names it and its Debian package.
-    """
+    """Raises LabError if a program is missing; names it and its Debian package."""
     missing = missing_packages(_PACKAGES, search_path)
     if missing:
         raise LabError(
@@ -162,7 +156,7 @@ def need_programs(search_path: str = SEARCH_PATH) -> None:
 
 
 def missing_packages(packages: Mapping[str, str], search_path: str) -> str:
-    """Which programs are not installed and which Debian packages have them; "" when all are."""
+    """The programs that are not installed and their Debian packages; "" if all are."""
     missing = [program for program in packages if not shutil.which(program, path=search_path)]
     if not missing:
         return ""
@@ -187,16 +181,12 @@ def run(argv: Sequence[str], *, purpose: str, text: str = "", timeout_s: float =
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired as error:
-        raise LabError(
-            f"lab: could not {purpose}: {argv[0]} did not end within {timeout_s:g} s;"
-            " try invoke lab.down, then invoke lab.up"
-        ) from error
+        why = f"{argv[0]} did not end within {timeout_s:g} s"
+        raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise LabError(
-            f"lab: could not {purpose}: {argv[0]} exited {done.returncode}: {lines[0]};"
-            " try invoke lab.down, then invoke lab.up"
-        )
+        why = f"{argv[0]} exited {done.returncode}: {lines[0]}"
+        raise LabError(f"lab: could not {purpose}: {why}; {_REMEDY}")
     return done.stdout
 
 
@@ -207,28 +197,25 @@ def last_line(output: bytes) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment of everything that the lab starts; the operator's is not passed on."""
+    """The environment of all programs that the lab starts."""
     kept = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
     return {"PATH": SEARCH_PATH, "LANG": "C.UTF-8", "HOME": "/root", **kept}
 
 
 def ours(name: str) -> str:
-    """The text of one of the files that go onto nodes as they are."""
+    """The text of a file in the folder `node`."""
     return resources.files("ascendboot.lab").joinpath("node", name).read_text()
 
 
 def put(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write a file, and the directories that it lies in."""
+    """Write a file, and create its directories."""
     directory(path.parent)
     path.write_text(text)
     path.chmod(mode)
 
 
 def directory(path: Path, *, mode: int = 0o755) -> None:
-    """Make the directory and its missing parents."""
-    missing = [p for p in (path, *path.parents) if not p.exists()]
-    for place in reversed(missing):
+    """Create the directory and its missing parents."""
+    for place in reversed([p for p in (path, *path.parents) if not p.exists()]):
         place.mkdir()
-        place.chmod(0o755)
-    if stat.S_IMODE(path.stat().st_mode) != mode and path in missing:
-        path.chmod(mode)
+        place.chmod(mode if place == path else 0o755)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from ascendboot.lab.shape import LabNode, Shape
 
 NAMESPACES = Path("/run/netns")
-INTERFACES = Path("/sys/class/net")
+_BRIDGE = (
+    "link set lo up",
+    "link add br0 type bridge mcast_snooping 0",
+    "link set br0 addrgenmode none",
+    "link set br0 up",
+)
+_BATCH = ("ip", "-batch", "-")
 _LINK_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 
@@ -39,7 +46,7 @@ def build(shape: Shape) -> None:
         LabError: the kernel refused a part; what was made so far stays.
     """
     add = [f"netns add {name}" for name in namespaces(shape)]
-    run(["ip", "-batch", "-"], purpose="make network namespaces", text=_lines(add))
+    run(_BATCH, purpose="make network namespaces", text=_lines(add))
     _inside(shape.management_switch, management_lines(shape, os.getpid()))
     _inside(shape.npu_switch, npu_lines(shape))
     for node in shape.nodes:
@@ -49,11 +56,8 @@ def build(shape: Shape) -> None:
             name = shape.device_namespace(node, device)
             _inside(name, port_lines(f"eth{device.device_id}", address))
     ours = f"{shape.operator_address}/{shape.management.prefixlen}"
-    run(
-        ["ip", "-batch", "-"],
-        purpose="join the management network",
-        text=_lines(port_lines(shape.prefix, ours)[1:]),
-    )
+    lines = port_lines(shape.prefix, ours)[1:]
+    run(_BATCH, purpose="join the management network", text=_lines(lines))
 
 
 def namespaces(shape: Shape) -> list[str]:
@@ -66,8 +70,8 @@ def namespaces(shape: Shape) -> list[str]:
 
 
 def management_lines(shape: Shape, operator_pid: int) -> list[str]:
-    """The management switch: one port per node, and one for the operator's side."""
-    lines = _bridge_lines()
+    """The management switch: one port per node, and one for the control machine."""
+    lines = [*_BRIDGE]
     for node in shape.nodes:
         lines += _cable_lines(node_port(node), "eth0", node.namespace)
     return lines + _cable_lines("operator", shape.prefix, str(operator_pid))
@@ -75,7 +79,7 @@ def management_lines(shape: Shape, operator_pid: int) -> list[str]:
 
 def npu_lines(shape: Shape) -> list[str]:
     """The NPU switch: one port per NPU; its own address answers netdetect."""
-    lines = _bridge_lines()
+    lines = [*_BRIDGE]
     lines.append(f"addr add {shape.gateway}/{shape.npu.prefixlen} brd + dev br0")
     for node in shape.nodes:
         for device in node.devices:
@@ -101,12 +105,12 @@ def node_port(node: LabNode) -> str:
 
 
 def wire_ends(node: LabNode) -> tuple[str, str]:
-    """The names of the two ends of a slow wire: towards the node, towards the switch."""
+    """The ends of a slow wire: towards the node, and towards the switch."""
     return f"{node_port(node)}a", f"{node_port(node)}b"
 
 
 def insert_wire(shape: Shape, node: LabNode) -> None:
-    """Put a slow wire, whose ends are there, between a node's cable and the switch."""
+    """Put a slow wire between a node's cable and the switch; its ends exist."""
     near, far = wire_ends(node)
     between = f"{node_port(node)}w"
     lines = [
@@ -120,20 +124,17 @@ def insert_wire(shape: Shape, node: LabNode) -> None:
 
 
 def remove_wire(shape: Shape, node: LabNode) -> None:
-    """Plug a node's cable into the switch again; the wire's ends end with their process."""
+    """Connect a node's cable to the switch again; the wire's ends go with their process."""
     port = node_port(node)
     _inside(shape.management_switch, [f"link set {port} master br0", f"link del {port}w"])
 
 
 def set_node_power(shape: Shape, node: LabNode, *, on: bool, links_down: Iterable[int]) -> None:
-    """Make the cables of a node as if it had power, or as if it had none.
-
-    NPUs in `links_down` stay down either way.
-    """
+    """Set a node's cables as with or without power; NPUs in `links_down` stay down."""
     state = "up" if on else "down"
     _inside(shape.management_switch, [f"link set {node_port(node)} {state}"])
     if not on:
-        # The operator's side would go on sending for half a minute before it says "no route".
+        # Otherwise the control machine sends for half a minute before it reports "no route".
         forget = ["ip", "neigh", "flush", "to", str(node.address), "dev", shape.prefix]
         run(forget, purpose=f"forget where {node.name} was")
     stay_down = set(links_down)
@@ -157,9 +158,9 @@ def wait_for_links(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when every link of the node works that should, on both ends of its cable.
+    """Wait until all links of the node work, on both ends of the cable.
 
-    The kernel takes up to a second to tell a bridge that a cable is plugged in.
+    The kernel takes up to a second to report a cable to its bridge.
 
     Raises:
         LabError: one did not come up in time.
@@ -182,15 +183,18 @@ def wait_for_links(
 
 
 def links_up(shape: Shape, node: LabNode) -> dict[int, bool]:
-    """The real state of the node's NPU links, by device; one that is gone counts as down."""
-    return {
-        device.device_id: _link_is_up(shape.device_namespace(node, device), device.device_id)
-        for device in node.devices
-    }
+    """The real state of the node's NPU links, by device; a missing one counts as down."""
+    found = {}
+    for device in node.devices:
+        namespace = shape.device_namespace(node, device)
+        exists = (NAMESPACES / namespace).exists()
+        interface = f"eth{device.device_id}"
+        found[device.device_id] = exists and _is_up(interface, _inside(namespace, ["link show"]))
+    return found
 
 
 def take_down(prefix: str) -> None:
-    """Remove the operator's cable and every namespace whose name begins with the lab's prefix."""
+    """Remove the control machine's cable and all namespaces of the lab with this prefix."""
     names = existing(prefix)
     if prefix in names:
         run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
@@ -201,21 +205,13 @@ def take_down(prefix: str) -> None:
 
 
 def existing(prefix: str) -> list[str]:
-    """The operator's interface and the namespaces that there are of a lab."""
-    names = [prefix] if (INTERFACES / prefix).exists() else []
+    """The interface of the control machine and the namespaces that exist of a lab."""
+    # Not /sys/class/net: it may be mounted for another network namespace.
+    names = [prefix] if prefix in (name for _, name in socket.if_nameindex()) else []
     if NAMESPACES.is_dir():
         found = (path.name for path in NAMESPACES.iterdir())
         names += sorted(name for name in found if name.startswith(f"{prefix}-"))
     return names
-
-
-def _bridge_lines() -> list[str]:
-    return [
-        "link set lo up",
-        "link add br0 type bridge mcast_snooping 0",
-        "link set br0 addrgenmode none",
-        "link set br0 up",
-    ]
 
 
 def _cable_lines(port: str, far_end: str, namespace: str) -> list[str]:
@@ -229,12 +225,6 @@ def _inside(namespace: str, lines: Sequence[str]) -> str:
     # Not `ip -n`: that also copies the machine's whole mount table, once per call.
     argv = ["nsenter", f"--net={NAMESPACES / namespace}", "ip", "-batch", "-"]
     return run(argv, purpose=f"wire {namespace}", text=_lines(lines))
-
-
-def _link_is_up(namespace: str, device_id: int) -> bool:
-    if not (NAMESPACES / namespace).exists():
-        return False
-    return _is_up(f"eth{device_id}", _inside(namespace, ["link show"]))
 
 
 def _is_up(interface: str, listing: str) -> bool:
@@ -256,7 +246,7 @@ _END_TIMEOUT_S = 10.0
 
 
 def delay(record: Record, node: LabNode, milliseconds: int) -> None:
-    """Delay the link, 0 for not at all: with netem where the kernel has it, else with a relay.
+    """Delay the link (0: not at all) with netem, or with a relay if the kernel has no netem.
 
     Raises:
         LabError: neither works.
@@ -279,27 +269,24 @@ def delay(record: Record, node: LabNode, milliseconds: int) -> None:
 
 
 def end_wire(record: Record, node: LabNode) -> None:
-    """End the process that is the node's wire, if there is one: it keeps a namespace alive."""
+    """End the process of the node's wire, if any: it keeps a namespace alive."""
     note = _note(record, node)
     process = ProcessId.parsed(note.read_text()) if note.exists() else None
     if process and kill_all([process], timeout_s=_END_TIMEOUT_S):
         raise LabError(
             f"{node.name}: could not end its slow wire: process {process.pid} lives"
-            f" {_END_TIMEOUT_S:g} s after SIGKILL; say invoke lab.down again"
+            f" {_END_TIMEOUT_S:g} s after SIGKILL; run invoke lab.down again"
         )
 
 
-def netem_line(interface: str, milliseconds: int) -> str:
-    """The tc command that delays the sending side of a link."""
-    return f"qdisc replace dev {interface} root netem delay {milliseconds}ms limit 100000"
-
-
 def _netem(record: Record, node: LabNode, milliseconds: int) -> bool:
+    """Whether the kernel delays both ends of the node's cable."""
     if not shutil.which("tc", path=SEARCH_PATH):
         return False
     try:
         for namespace, interface in _ends(record, node):
-            _tc(namespace, netem_line(interface, milliseconds))
+            delay = f"netem delay {milliseconds}ms limit 100000"
+            _tc(namespace, f"qdisc replace dev {interface} root {delay}")
     except LabError:  # the kernel lacks it
         return False
     return True
@@ -321,7 +308,7 @@ def _start_wire(record: Record, node: LabNode, milliseconds: int) -> ProcessId:
         *("nsenter", f"--net={NAMESPACES / record.shape.management_switch}"),
         *(sys.executable, "-B", "-m", "ascendboot.lab.relay", near, far, str(milliseconds)),
     ]
-    # It lets go of its output once it runs, so that this returns and it goes on.
+    # It closes its output once it runs; then this call returns.
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,

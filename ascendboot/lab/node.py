@@ -66,7 +66,7 @@ def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
     reason = hindrance(mount_table, search_path)
     if reason:
         raise LabError(
-            f"lab.up: --containers: could not start: {reason}; say invoke lab.up --no-containers,"
+            f"lab.up: --containers: could not start: {reason}; run invoke lab.up --no-containers,"
             " where ranks run on the servers themselves"
         )
 

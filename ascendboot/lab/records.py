@@ -30,7 +30,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Record:
-    """One lab: its shape, its owner, and whether it ever was complete."""
+    """One lab: its shape, its owner, and whether it was ever complete."""
 
     shape: Shape
     directory: Path
@@ -38,24 +38,24 @@ class Record:
     uid: int
     gid: int
     boot_id: str
-    """The machine's boot in which it was made: no process of an earlier one lives."""
+    """The boot id of the machine when it was created: processes end with the boot."""
     ready: bool = False
 
     @property
     def folder(self) -> Path:
-        """Where this lab's state lies."""
+        """The folder of this lab's state."""
         return ROOT / self.shape.lab_id
 
     def disk(self, node: str) -> Path:
-        """Where the node's disk is mounted."""
+        """The mount point of the node's disk."""
         return self.folder / node
 
     def log(self, node: str) -> Path:
-        """What the node printed while booting."""
+        """The output of the node's boot."""
         return self.folder / f"{node}.log"
 
     def process(self, node: str) -> ProcessId | None:
-        """The node's PID 1 while it lives."""
+        """The node's PID 1 while it runs."""
         path = self.folder / f"{node}.pid"
         if self.boot_id != current_boot_id() or not path.is_file():
             return None
@@ -84,7 +84,7 @@ def locked(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock of all labs on this machine; waits for it, for a while.
+    """Hold the lock of all labs on this machine; wait `patience_s` for it.
 
     Raises:
         LabError: another command holds it too long.
@@ -106,7 +106,7 @@ def locked(
 
 
 def recorded() -> list[Record]:
-    """The labs there are, whole or not; an unreadable record is left out."""
+    """All labs, complete or not, without unreadable records."""
     if not ROOT.is_dir():
         return []
     found = (_read(path) for path in sorted(ROOT.glob(f"*/{_RECORD}")))
@@ -114,7 +114,7 @@ def recorded() -> list[Record]:
 
 
 def of_directory(directory: Path) -> Record | None:
-    """The lab that was made for a working directory."""
+    """The lab of a working directory."""
     return next((r for r in recorded() if r.directory == directory), None)
 
 
@@ -124,12 +124,12 @@ def of_id(lab_id: str) -> Record | None:
 
 
 def forget(lab_id: str) -> None:
-    """Remove the folder of a lab; nothing may be mounted in it any more."""
+    """Remove the folder of a lab, in which nothing may be mounted."""
     folder = ROOT / lab_id
     if mounts_below(folder):
         raise LabError(
             f"lab {lab_id}: could not remove {folder}: something is still mounted there;"
-            f" unmount it and say invoke lab.down --lab {lab_id} again"
+            f" unmount it and run invoke lab.down --lab {lab_id} again"
         )
     if folder.exists():
         shutil.rmtree(folder)
@@ -141,7 +141,7 @@ def mounts_below(folder: Path) -> list[Path]:
 
 
 def is_mounted(place: Path) -> bool:
-    """Whether something is mounted there; unlike `Path.is_mount`, sees a bind of itself."""
+    """Whether something is mounted there; unlike `Path.is_mount`, this detects a bind of itself."""
     return place in _mounted()
 
 
@@ -158,22 +158,12 @@ def _lock() -> int | None:
         handle = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:  # the last lab was just removed
         return None
-    try:
+    with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    if _is_still(handle):
-        return handle
+        if os.path.samestat(os.fstat(handle), ROOT.stat()):
+            return handle
     os.close(handle)
     return None
-
-
-def _is_still(handle: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), ROOT.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _read(path: Path) -> Record | None:
@@ -185,12 +175,12 @@ def _read(path: Path) -> Record | None:
 
 
 _SHORTEST_PREFIX = 8
-"""Routes wider than this send "everything" somewhere; a lab's own route is narrower and wins."""
+"""Wider routes are default routes in effect; the narrower route of a lab wins."""
 
 
 @dataclass(frozen=True)
 class UsedRange:
-    """A range of addresses that something on this machine uses."""
+    """A range of addresses in use on this machine, and by what."""
 
     network: IPv4Network
     holder: str
@@ -210,16 +200,14 @@ def address_ranges(links: Iterable[dict[str, Any]], skip: set[str]) -> list[Used
     ranges = []
     for link in links:
         name = link.get("ifname", "")
-        if name in skip:
-            continue
-        for entry in link.get("addr_info", ()):
+        for entry in link.get("addr_info", ()) if name not in skip else ():
             address = IPv4Interface(f"{entry['local']}/{entry['prefixlen']}")
             ranges.append(UsedRange(address.network, f"the address {address} on {name}"))
     return ranges
 
 
 def route_ranges(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedRange]:
-    """What `ip -json route` says is taken; default routes used nothing."""
+    """The ranges in the output of `ip -json route`; default routes do not count."""
     ranges = []
     for route in routes:
         device = route.get("dev", "")
@@ -233,7 +221,7 @@ def route_ranges(routes: Iterable[dict[str, Any]], skip: set[str]) -> list[UsedR
 
 
 def conflicts(shape: Shape, ranges: Iterable[UsedRange]) -> list[str]:
-    """Each network of `shape` that something else uses, with who does; empty when all are free."""
+    """The networks of `shape` that are in use, each with its holder."""
     found: list[str] = []
     for network in (shape.management, shape.npu):
         holders = [used.holder for used in ranges if used.network.overlaps(network)]
@@ -244,30 +232,18 @@ def conflicts(shape: Shape, ranges: Iterable[UsedRange]) -> list[str]:
 def labs_collide(one: Shape, other: Shape) -> bool:
     """Whether two labs cannot run side by side.
 
-    A lab inside a range of a wider one can, as long as no address of the wider one is in it: the
-    narrower route wins on the machine. So tests run beside the default lab, which is a /16.
+    A lab inside a range of a wider one can, if no address of the wider one is in it: the narrower
+    route wins on the machine. So tests run beside the default lab, which is a /16.
     """
-    return _meet(one.management, _on_management(one), other.management, _on_management(other)) or (
-        _meet(one.npu, _on_npu(one), other.npu, _on_npu(other))
+    labs = (one, other)
+    wide, narrow = sorted(labs, key=lambda lab: lab.management.prefixlen)
+    on_management = {wide.operator_address, *(node.address for node in wide.nodes)}
+    wide_npu, narrow_npu = sorted(labs, key=lambda lab: lab.npu.prefixlen)
+    devices = (device for node in wide_npu.nodes for device in node.devices)
+    on_npu = {wide_npu.gateway, *(IPv4Address(d.device_ip) for d in devices if d.device_ip)}
+    return (
+        any(address in narrow.management for address in on_management)
+        or any(address in narrow_npu.npu for address in on_npu)
         or one.management.overlaps(other.npu)
         or one.npu.overlaps(other.management)
     )
-
-
-def _meet(
-    one: IPv4Network, living_in_one: set[IPv4Address], other: IPv4Network, living: set[IPv4Address]
-) -> bool:
-    if one == other:
-        return True
-    if one.prefixlen < other.prefixlen:
-        return any(address in other for address in living_in_one)
-    return any(address in one for address in living)
-
-
-def _on_management(shape: Shape) -> set[IPv4Address]:
-    return {shape.operator_address, *(node.address for node in shape.nodes)}
-
-
-def _on_npu(shape: Shape) -> set[IPv4Address]:
-    devices = (device for node in shape.nodes for device in node.devices)
-    return {shape.gateway, *(IPv4Address(d.device_ip) for d in devices if d.device_ip)}

@@ -442,7 +442,7 @@ def test_up_in_another_shape_is_refused(bring_up: BringUp) -> None:
     ranges = f"{lab.shape.management} and {lab.shape.npu}"
     assert str(caught.value) == (
         f"lab: could not bring up 2 nodes of 1 NPUs on {ranges}: a lab of 1 nodes of 1 NPUs on"
-        f" {ranges} runs for {lab.directory}; say invoke lab.down first"
+        f" {ranges} runs for {lab.directory}; run invoke lab.down first"
     )
 
 

@@ -167,12 +167,12 @@ def test_a_shell_leads_into_it(container_cluster: Lab, practice_cluster: Lab) ->
 
     assert shell(container_cluster) == (3, "lab-2-rec-sdk\n", "")
     could_not = "lab-2: could not open a shell in its container: "
-    none = f"{could_not}it has none; say invoke lab.shell lab-2\n"
+    none = f"{could_not}it has none; run invoke lab.shell lab-2\n"
     assert shell(practice_cluster) == (1, "", none)
     container_cluster.fault("lab-2", "container-stopped")
     refused = shell(container_cluster)
     container_cluster.heal()
-    exited = "rec-sdk is exited; say /usr/local/Ascend/lab/start-container in invoke lab.shell"
+    exited = "rec-sdk is exited; run /usr/local/Ascend/lab/start-container in invoke lab.shell"
     assert refused == (1, "", f"{could_not}{exited} lab-2\n")
 
 

@@ -35,7 +35,7 @@ def test_what_is_missing_is_named_with_its_packages(programs: str) -> None:
         need_containers(EXT4, programs)
     assert str(caught.value) == (
         "lab.up: --containers: could not start: not installed: podman, runc; the Debian packages"
-        " are podman runc; say invoke lab.up --no-containers, where ranks run on the servers"
+        " are podman runc; run invoke lab.up --no-containers, where ranks run on the servers"
         " themselves"
     )
 
@@ -45,7 +45,7 @@ def test_a_root_that_is_an_overlay_is_refused(programs: str) -> None:
         need_containers("overlay / overlay rw,lowerdir=/a 0 0\n", programs)
     assert str(caught.value) == (
         "lab.up: --containers: could not start: this machine's / is an overlay already (a"
-        " container?), and the kernel stacks no more than two; say invoke lab.up --no-containers,"
+        " container?), and the kernel stacks no more than two; run invoke lab.up --no-containers,"
         " where ranks run on the servers themselves"
     )
 
