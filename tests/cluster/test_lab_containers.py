@@ -155,7 +155,7 @@ def test_a_fault_of_a_container_needs_one(practice_cluster: Lab) -> None:
     with pytest.raises(UsageError) as caught:
         practice_cluster.fault("lab-1", "container-gone")
     assert str(caught.value) == (
-        "lab.fault: container-gone is a fault of a container, and this lab has none; say"
+        "lab.fault: container-gone is a fault of a container, and this lab has none; run"
         " invoke lab.down, then invoke lab.up --containers"
     )
 
