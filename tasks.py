@@ -13,11 +13,11 @@ from ascendboot.cli.program import (
     with_help_first,
 )
 
-# Invoke has read its own flags by now, so `invoke VERB --help` begins anew as `--help VERB`.
+# Invoke has already read its own flags, so `invoke VERB --help` is restarted as `--help VERB`.
 if (words := with_help_first(sys.argv)) != sys.argv:
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - this very program
 
 prepare(sys.argv[1:])
-program.__class__ = CarefulProgram  # Invoke has made it by now, and reads the verbs next
+program.__class__ = CarefulProgram  # Invoke has created it, and reads the verbs next
 program.executor_class = CarefulExecutor
 ns = namespace(sys.argv[1:])

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
         "all-pairs": "Test every pair of NPUs and every pair of nodes",
     }
 )
-def check(
-    call: Call,
-    *,
-    all_pairs: bool = False,
-    collective: bool = False,
-) -> None:
+def check(call: Call, *, all_pairs: bool = False, collective: bool = False) -> None:
     """Check nodes, NPUs, network and cluster files. Read-only.
 
     One report contains all problems: differences between nodes and inventory,
@@ -55,30 +50,22 @@ def check(
     with call.session("check", call.cluster(with_own_table=True), reads=True) as session:
         report = _walk(session, screen, "all-pairs" if all_pairs else "ring")
         if collective and not report.interrupted:
-            report = _with_collective(session, screen, report)
+            results, interrupted = check_collective(session, screen)
+            if results:
+                screen.phase("Check communication between ranks", results)
+            whole = (*report.results, *results)
+            report = replace(report, results=whole, interrupted=interrupted)
     session.run.write_json("report.json", report.to_json())
     screen.verdict(report, session.run.shown)
     end(screen, report.exit_code, report.to_json() if call.json else None)
-
-
-def _with_collective(session: Session, screen: Screen, report: Report) -> Report:
-    results, interrupted = check_collective(session, screen)
-    if results:
-        screen.phase("Check communication between ranks", results)
-    whole = (*report.results, *results)
-    return replace(report, results=whole, interrupted=interrupted)
 
 
 def _walk(session: Session, screen: Screen, coverage: Coverage) -> Report:
     interrupted = threading.Event()
     promise = "reporting the results so far; press Ctrl-C again to abort"
     with on_interrupt(interrupted.set, screen, promise):
-        survey = survey_of(
-            session,
-            screen,
-            interrupted,
-            sender=code_sender(session.cluster, interrupted),
-        )
+        sender = code_sender(session.cluster, interrupted)
+        survey = survey_of(session, screen, interrupted, sender=sender)
         try:
             check_cluster(survey, session.connect_hosts_to_look, coverage)
         except Stopped:

@@ -211,10 +211,13 @@ class Session:
         """
         if self.fence is not None:
             self.fence.answered(result)
+        more = len(result.stdout) - _MOST_KEPT
+        dropped = f"\n--- {more} bytes more are not kept" if more > 0 else ""
+        stdout = result.stdout[:_MOST_KEPT].decode(errors="replace") + dropped
         text = (
             f"$ {result.command.shown()}\npurpose: {result.command.purpose}\n"
             f"exit {result.exit_code} after {result.duration_s:.3f} s\n"
-            f"--- stdout\n{_truncated(result.stdout)}\n--- stderr\n{result.error_text}\n"
+            f"--- stdout\n{stdout}\n--- stderr\n{result.error_text}\n"
         )
         text = masked(text, result.command.secrets)
         try:
@@ -238,13 +241,6 @@ def _report_waits(waits: Waits, screen: Screen, over: threading.Event) -> None:
 
 def _stderr_screen() -> Screen:
     return Screen(json_mode=True)
-
-
-def _truncated(output: bytes) -> str:
-    """Cut an output to the size that the run's folder keeps."""
-    text = output[:_MOST_KEPT].decode(errors="replace")
-    more = len(output) - _MOST_KEPT
-    return text if more <= 0 else f"{text}\n--- {more} bytes more are not kept"
 
 
 def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:

@@ -187,7 +187,7 @@ def _reports_errors(
             where, what = error.filename or "this machine", error.strerror or error
             message = f"{where}: could not be used: {what}; make room or access, then repeat"
             raise end_with(message, AscendbootError.exit_code, flags) from error
-        except KeyboardInterrupt as error:  # a job that was started goes on
+        except KeyboardInterrupt as error:  # a job that was started continues
             raise exit_with("interrupted", InterruptedRunError.exit_code, flags) from error
 
     return wrapped

@@ -98,6 +98,8 @@ class Job:
     nodes: tuple[str, ...]
     """In rank order: the primary first."""
     ranks: tuple[PlannedRank, ...]
+    started_on: tuple[str, ...]
+    """The nodes on which ascendboot starts the launcher or an agent."""
     grace_s: float
     log_limit: int = 0
     """Bytes kept of each log; 0: all of them."""
@@ -114,6 +116,12 @@ class Job:
     def ranks_on(self, node: str) -> tuple[PlannedRank, ...]:
         """Return the ranks of one node, ascending."""
         return tuple(rank for rank in self.ranks if rank.node == node)
+
+    def logs_on(self, node: str) -> tuple[str, ...]:
+        """Return the names of the logs in the job's folder of one node."""
+        ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
+        starts = (start_log(self.nodes.index(node)),) if node in self.started_on else ()
+        return (*ranks, *starts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +159,6 @@ class LaunchPlan(Job):
     def files_on(self, node: str) -> tuple[FileWrite, ...]:
         """Return the files to write on one node."""
         return tuple(file for name, file in self.files if name == node)
-
-    def logs_on(self, node: str) -> tuple[str, ...]:
-        """Return the names of the logs in the job's folder of one node."""
-        ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
-        return (*ranks, *(start.log for start in self.starts if start.node == node))
 
     def describe(self) -> str:
         """Return the plan for a person."""
@@ -216,20 +219,12 @@ class LaunchPlan(Job):
 class JobRecord(Job):
     """A started job, as its plan was recorded beside its logs."""
 
-    started_on: tuple[str, ...]
-    """The nodes on which ascendboot started the launcher or an agent."""
     command_line: str
     started: str
     """The time just before the start, ISO 8601, UTC."""
     clocks: NodeClocks
     """At that time."""
     script_json: Mapping[str, str | None] | None = None
-
-    def logs_on(self, node: str) -> tuple[str, ...]:
-        """Return the names of the logs in the job's folder of one node."""
-        ranks = (rank_log(rank.rank) for rank in self.ranks_on(node))
-        starts = (start_log(self.nodes.index(node)),) if node in self.started_on else ()
-        return (*ranks, *starts)
 
 
 def preflight_id(job_id: str) -> str:

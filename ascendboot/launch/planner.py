@@ -62,6 +62,7 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         job_folder=folder,
         nodes=tuple(node.name for node in nodes),
         ranks=ranks,
+        started_on=tuple(start.node for start in starts),
         starts=starts,
         files=_files(request, launcher, folder, ranks, starts),
         mpirun=request.mpirun if launcher.traits.openmpi else None,

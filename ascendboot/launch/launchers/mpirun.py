@@ -45,6 +45,8 @@ class Mpirun(Launcher):
         self, job: LaunchRequest, program: Sequence[str], node_rank: int
     ) -> tuple[str, ...]:
         """Count ranks through the hosts in order; `program` must undo `protected`."""
+        # As CIDRs: interface names differ from node to node.
+        networks = ",".join(job.networks)
         return (
             # Absolute: so the daemons of the other nodes are found beside it, whatever their PATH.
             str(job.mpirun),
@@ -59,7 +61,8 @@ class Mpirun(Launcher):
             *_mca("plm_rsh_no_tree_spawn", "1"),
             *_mca("pml", "ob1"),
             *_mca("btl", "^openib"),
-            *(_networks(job.networks) if job.networks else ()),
+            *(_mca("btl_tcp_if_include", networks) if networks else ()),
+            *(_mca("oob_tcp_if_include", networks) if networks else ()),
             *_mca("odls_base_sigkill_timeout", str(sigkill_timeout_s(job.grace_s))),
             *job.mpi_args,
             *("-x", "ASCENDBOOT_JOB_ID"),
@@ -90,12 +93,6 @@ def protected(argument: str) -> str:
     rank-exec on the nodes removes it, also from `%:`, `%%:` and so on.
     """
     return f"%{argument}" if _COLONS.fullmatch(argument) else argument
-
-
-def _networks(cidrs: tuple[str, ...]) -> tuple[str, ...]:
-    # As CIDRs: interface names differ from node to node.
-    joined = ",".join(cidrs)
-    return (*_mca("btl_tcp_if_include", joined), *_mca("oob_tcp_if_include", joined))
 
 
 def _mca(name: str, value: str) -> tuple[str, str, str]:

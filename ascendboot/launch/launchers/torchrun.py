@@ -47,7 +47,7 @@ class Torchrun(Launcher):
     ) -> tuple[str, ...]:
         """`-m` needs no `torchrun` on PATH and takes the Python of the job.
 
-        Options with `_` are those that every torch since 1.9 knows.
+        Options are written with `_`, which every torch since 1.9 accepts.
         """
         nodes = job.placement.nodes
         count = len(nodes) if job.min_nodes is None else f"{job.min_nodes}:{len(nodes)}"
@@ -65,14 +65,21 @@ class Torchrun(Launcher):
     def env(self, job: LaunchRequest, node_rank: int) -> Mapping[str, str]:
         """Settings for the agent, which must load torch but no NPU."""
         ranks = _ranks(job)
-        return {
-            # torchrun would set this itself, with five lines about it.
-            **({"OMP_NUM_THREADS": "1"} if ranks[node_rank] > 1 else {}),
-            # Otherwise `import torch` loads torch_npu, which needs CANN's libraries; `rank-exec`
+        env = {
+            # Otherwise `import torch` loads torch_npu, which needs CANN's libraries; rank-exec
             # unsets it for the ranks.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            **({} if job.min_nodes is None else _elastic_env(ranks, node_rank)),
         }
+        if ranks[node_rank] > 1:
+            # torchrun would set this itself, with five lines about it.
+            env["OMP_NUM_THREADS"] = "1"
+        if job.min_nodes is not None:
+            # For rank-exec: the number of the node's first rank in the plan, which does not change.
+            env["ASCENDBOOT_FIRST_RANK"] = str(sum(ranks[:node_rank]))
+            # The ranks meet at a new store each time: a node that joins later does not know the
+            # store that torch would keep (2.13).
+            env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        return env
 
     def functions(self, job: LaunchRequest, node_rank: int) -> str:
         """Each agent has a supervisor; the one of the primary watches the other nodes."""
@@ -148,16 +155,6 @@ def _elastic(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
         f"--local_addr={f'node-{node_rank:05}' if node_rank else primary}",
         f"--max_restarts={_RESTARTS + spare}",
     )
-
-
-def _elastic_env(ranks: tuple[int, ...], node_rank: int) -> dict[str, str]:
-    return {
-        # For rank-exec: the number of the node's first rank in the plan, which does not change.
-        "ASCENDBOOT_FIRST_RANK": str(sum(ranks[:node_rank])),
-        # The ranks meet at a new store each time: a node that joins later does not know the store
-        # that torch would keep (2.13).
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }
 
 
 def _failure_functions(job: LaunchRequest) -> str:
