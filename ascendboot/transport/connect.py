@@ -1,11 +1,10 @@
-"""Reaches servers: causes of failure, retries, TCP sockets and jump hosts."""
+"""Reaches servers: retries, TCP sockets and jump hosts."""
 
 from __future__ import annotations
 
 import random
 import socket
 import time
-from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from ascendboot.errors import UnreachableError
@@ -30,29 +29,16 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.6
 
 
-class Cause(Enum):
-    """Why a node was not reached."""
-
-    NAME = "name not resolved"
-    REFUSED = "connection refused"
-    TIMEOUT = "no answer"
-    NO_ROUTE = "no route"
-    DROPPED = "dropped by the server"
-    HOST_KEY_UNKNOWN = "host key unknown"
-    HOST_KEY_CHANGED = "host key changed"
-    AUTHENTICATION = "authentication"
-    IDENTITY = "identity"
-    PROTOCOL = "protocol"
-    JUMP = "jump host"
-    LOST = "connection lost"
+class DroppedError(UnreachableError):
+    """The server closed the connection before the login, as sshd does when it has too many."""
 
 
-class ConnectError(UnreachableError):
-    """A node could not be reached; the text has what was seen and what to do."""
+class ProtocolError(UnreachableError):
+    """The server does not offer what is needed."""
 
-    def __init__(self, node: str, cause: Cause, message: str) -> None:
-        super().__init__(node, message)
-        self.cause = cause
+
+class HostKeyChangedError(UnreachableError):
+    """The server shows a host key other than the known one."""
 
 
 def retried(
@@ -64,18 +50,16 @@ def retried(
     and are random, because equal pauses would collide again.
 
     Raises:
-        ConnectError: the last one, or the first one with another cause.
+        UnreachableError: the last DroppedError, or the first error of another kind.
     """
     pause, tries = _FIRST_PAUSE_S, 1
     while True:
         try:
             return connect(), tries
-        except ConnectError as error:
-            if error.cause is not Cause.DROPPED:
-                raise
+        except DroppedError as error:
             if tries == _TRIES:
                 message = f"{error.message} (tried {tries} times)"
-                raise ConnectError(error.node, error.cause, message) from error
+                raise DroppedError(error.node, message) from error
         sleep(pause * random.SystemRandom().uniform(0.5, 1.5))
         pause, tries = min(2 * pause, _LONGEST_PAUSE_S), tries + 1
 
@@ -84,46 +68,44 @@ def open_socket(node: str, address: str, port: int, *, timeout_s: float) -> sock
     """Open a TCP connection that sends small packets at once.
 
     Raises:
-        ConnectError: with the cause and a remedy.
+        UnreachableError: with the cause and a remedy.
     """
     try:
         sock = socket.create_connection((address, port), timeout=timeout_s)
     except OSError as error:
-        cause, why = _explained(address, port, timeout_s, error)
-        raise ConnectError(node, cause, f"unreachable: {why}") from error
+        is_reset = isinstance(error, ConnectionResetError)
+        why = f"unreachable: {_explained(address, port, timeout_s, error)}"
+        raise (DroppedError if is_reset else UnreachableError)(node, why) from error
     # Without it an execution takes five times as long.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
-def _explained(address: str, port: int, timeout_s: float, error: OSError) -> tuple[Cause, str]:
+def _explained(address: str, port: int, timeout_s: float, error: OSError) -> str:
     if isinstance(error, socket.gaierror):
-        return Cause.NAME, (
+        return (
             f'the name "{address}" does not resolve: {error.strerror}; '
             "correct `address` in the inventory"
         )
     if isinstance(error, ConnectionRefusedError):
-        return Cause.REFUSED, (
-            f"no sshd answers on port {port} of {address}: connection refused; is sshd running?"
-        )
+        return f"no sshd answers on port {port} of {address}: connection refused; is sshd running?"
     if isinstance(error, TimeoutError):
-        return Cause.TIMEOUT, (
+        return (
             f"no answer on port {port} of {address} within {timeout_s:g} s; "
             "is the node up, and does no firewall stand between?"
         )
     if isinstance(error, ConnectionResetError):
-        return Cause.DROPPED, f"port {port} of {address}: {error}"
-    return Cause.NO_ROUTE, (
+        return f"port {port} of {address}: {error}"
+    return (
         f"no way to {address} port {port}: {error.strerror or error}; "
         "check `address` in the inventory and the network of this machine"
     )
 
 
-def lost(node: str, purpose: str, seen: str) -> ConnectError:
+def lost(node: str, purpose: str, seen: str) -> UnreachableError:
     """Return the error for a connection that ended while it was in use."""
-    return ConnectError(
+    return UnreachableError(
         node,
-        Cause.LOST,
         f"could not {purpose}: the connection was lost: {seen}; "
         "is the node up? Run again: what is done stays done",
     )
@@ -136,13 +118,12 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
     reached through `node`.
 
     Raises:
-        ConnectError: jump hosts form a circle.
+        UnreachableError: jump hosts form a circle.
     """
     text = node.ssh.jump or ""
     if text in (*behind, node.name):
-        raise ConnectError(
+        raise UnreachableError(
             node.name,
-            Cause.JUMP,
             f'could not use the jump host "{text}": the way to it leads through {node.name}; '
             "correct `jump` in the inventory",
         )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import fabric
 import paramiko
 
+from ascendboot.errors import UnreachableError
 from ascendboot.transport import connect
-from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.transport.connect import DroppedError, ProtocolError
 from ascendboot.transport.login import ERRORS, KeyFiles, Login
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Connection:
         """Check the host key and log in; on failure the connection is closed.
 
         Raises:
-            ConnectError: with the cause and a remedy.
+            UnreachableError: with the cause and a remedy.
         """
         began = time.monotonic()
         self._fabric.connect_kwargs = {
@@ -145,30 +146,29 @@ class Connection:
             self.close()
             raise
 
-    def _not_greeted(self, error: Exception, seconds: float) -> ConnectError:
+    def _not_greeted(self, error: Exception, seconds: float) -> UnreachableError:
         """Return the error for a connection that ended before the login."""
+        kind: type[UnreachableError] = ProtocolError
         place = f"port {self.node.ssh.port} of {self.node.address}"
+        why = f"{place}: {error}; is that an SSH server?"
         if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
-            cause = Cause.PROTOCOL
             why = (
                 f"{place} speaks no SSH that we do: {error}; "
                 "update its sshd, or allow one of ours there"
             )
         elif seconds >= connect.HANDSHAKE_S:
-            cause = Cause.TIMEOUT
+            kind = UnreachableError
             why = (
                 f"{place} is open but no SSH server greets within {connect.HANDSHAKE_S:g} s; "
                 "is the node overloaded, or is something else on that port?"
             )
         elif isinstance(error, (EOFError, OSError)) or "banner" in str(error):
-            cause = Cause.DROPPED
+            kind = DroppedError
             why = (
                 f"{place} closed the connection before the login; too many logins at once "
                 "(MaxStartups), a rule that shuts this machine out, or no SSH server?"
             )
-        else:
-            cause, why = Cause.PROTOCOL, f"{place}: {error}; is that an SSH server?"
-        return ConnectError(self.node.name, cause, f"unreachable: {why}")
+        return kind(self.node.name, f"unreachable: {why}")
 
     def _send_keepalive(self) -> None:
         """Send a keepalive request; Paramiko's thread calls this, so it may not wait."""
@@ -203,15 +203,14 @@ class Connection:
         """Open a channel for a command.
 
         Raises:
-            ConnectError: the connection is lost, or the server opens no more sessions.
+            UnreachableError: the connection is lost, or the server opens no more sessions.
         """
         began = time.monotonic()
         try:
             channel = self._fabric.transport.open_session(_WINDOW, _PACKET, timeout=_ANSWER_S)
         except paramiko.ChannelException as error:
-            raise ConnectError(
+            raise ProtocolError(
                 self.node.name,
-                Cause.PROTOCOL,
                 f"could not {purpose}: the server opens no further session on this connection: "
                 f"{error.text}; raise MaxSessions in its sshd_config",
             ) from error
@@ -225,7 +224,7 @@ class Connection:
         """Open a channel to another node, with this server as its jump host.
 
         Raises:
-            ConnectError: this server does not reach the node.
+            UnreachableError: this server does not reach the node.
         """
         place = (node.address, node.ssh.port)
         try:
@@ -234,9 +233,8 @@ class Connection:
             )
         except ERRORS as error:
             seen = error.text if isinstance(error, paramiko.ChannelException) else str(error)
-            raise ConnectError(
+            raise UnreachableError(
                 node.name,
-                Cause.JUMP,
                 f"unreachable: the jump host {self.node.name} has no way to port {node.ssh.port} "
                 f"of {node.address}: {seen}; is sshd running there, and may the jump host forward "
                 "(AllowTcpForwarding)?",

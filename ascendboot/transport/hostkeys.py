@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.errors import UnreachableError
+from ascendboot.transport.connect import HostKeyChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,7 +242,7 @@ class HostKeyCheck:
         """Accept or refuse the key that the server shows, before anything is sent to it.
 
         Raises:
-            ConnectError: it is unknown, changed or revoked.
+            UnreachableError: it is unknown, changed or revoked.
         """
         shown = HostKey(key.get_name(), key.asbytes())
         self._shown.append(shown)
@@ -249,7 +250,7 @@ class HostKeyCheck:
         known = self._host_keys.lookup(self._name)
         if self._host_keys.is_revoked(shown):
             why = f"its host key {shown.label} is revoked; give the node a new one"
-            raise self._refused(Cause.HOST_KEY_CHANGED, why)
+            raise self._refused(why, HostKeyChangedError)
         if expected is not None:
             if shown.fingerprint == expected.rstrip("="):
                 return
@@ -266,9 +267,9 @@ class HostKeyCheck:
             seen, instead = shown.label, f"known is {first.label} ({first.where})"
             remedy = "remove that line"
         raise self._refused(
-            Cause.HOST_KEY_CHANGED,
             f"its host key has changed: it shows {seen}, {instead}; if the node was installed anew "
             f"{remedy}, if not, someone may stand in between",
+            HostKeyChangedError,
         )
 
     def _accept(self, shown: HostKey) -> None:
@@ -276,7 +277,6 @@ class HostKeyCheck:
         if not self._host_keys.accept_new:
             kind = "ecdsa" if "ecdsa" in shown.key_type else shown.key_type.removeprefix("ssh-")
             raise self._refused(
-                Cause.HOST_KEY_UNKNOWN,
                 f"its host key is not known: {shown.label}; if `ssh-keygen -lf "
                 f"/etc/ssh/ssh_host_{kind}_key.pub` on the node shows the same, run setup --plan "
                 f"--accept-new or put `fingerprint: {shown.fingerprint}` into the inventory",
@@ -285,10 +285,11 @@ class HostKeyCheck:
             self._host_keys.accept(self._node.name, self._name, shown)
         except OSError as error:
             raise self._refused(
-                Cause.HOST_KEY_UNKNOWN,
                 f"its new host key could not be recorded in {self._host_keys.project_file}: "
                 f"{error.strerror}; make room or give access there",
             ) from error
 
-    def _refused(self, cause: Cause, why: str) -> ConnectError:
-        return ConnectError(self._node.name, cause, f"refused to log in: {why}")
+    def _refused(
+        self, why: str, kind: type[UnreachableError] = UnreachableError
+    ) -> UnreachableError:
+        return kind(self._node.name, f"refused to log in: {why}")

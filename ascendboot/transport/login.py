@@ -16,7 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -218,7 +218,7 @@ class Login:
         """Try one key after the other until the server accepts one.
 
         Raises:
-            ConnectError: it accepted none.
+            UnreachableError: it accepted none.
         """
         agent = self._agent()
         try:
@@ -269,7 +269,7 @@ class Login:
                     key = self._key_files.get(identity)
             except IdentityError as error:
                 message = f"could not log in: {error}"
-                raise ConnectError(self._node.name, Cause.IDENTITY, message) from error
+                raise UnreachableError(self._node.name, message) from error
             yield identity, key, identity.removesuffix(".pub")
             return
         seen = set()
@@ -300,7 +300,7 @@ class Login:
                 raise self._refused(further)
         return not further
 
-    def _refused(self, allowed: Sequence[str], *, ended: bool = False) -> ConnectError:
+    def _refused(self, allowed: Sequence[str], *, ended: bool = False) -> UnreachableError:
         """Return the error for a refused login; `allowed` are the methods that may follow.
 
         `ended`: the server closed the connection.
@@ -337,5 +337,4 @@ class Login:
         else:
             unusable = "; ".join(self._unusable)
             seen = "there is no key to try" + (f" ({unusable})" if unusable else "")
-        message = f"could not log in as {user}: {seen}; {remedy}"
-        return ConnectError(self._node.name, Cause.AUTHENTICATION, message)
+        return UnreachableError(self._node.name, f"could not log in as {user}: {seen}; {remedy}")

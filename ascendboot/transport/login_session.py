@@ -9,10 +9,10 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import CommandError, NodeError
+from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result
-from ascendboot.transport.connect import Cause, ConnectError, lost
+from ascendboot.transport.connect import ProtocolError, lost
 from ascendboot.transport.login import ERRORS
 
 if TYPE_CHECKING:
@@ -403,8 +403,8 @@ class SshTransport:
         if not has_tried:
             try:
                 Session(self._connection.open_session(purpose)).close()
-            except ConnectError as error:  # a lost connection is reported by the first session
-                self.has_one_session = error.cause is Cause.PROTOCOL
+            except UnreachableError as error:  # a lost connection is reported by the first session
+                self.has_one_session = isinstance(error, ProtocolError)
         return session
 
     def _open(self, command: Command, more_s: float = 0.0) -> tuple[Session, bytes]:

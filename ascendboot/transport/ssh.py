@@ -7,9 +7,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from ascendboot.errors import NodeError
+from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.transport import connect
-from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.transport.connect import HostKeyChangedError, ProtocolError
 from ascendboot.transport.connection import Connection, Keepalive
 from ascendboot.transport.hostkeys import HostKeyCheck, HostKeys
 from ascendboot.transport.login import KeyFiles
@@ -93,7 +93,7 @@ class SshOpener:
         """Connect to a node and log in.
 
         Raises:
-            ConnectError: with the cause and a remedy.
+            UnreachableError: with the cause and a remedy.
         """
         with self._waits.of(node.name, "connect and log in"):
             connection = self._open(node, ())
@@ -107,17 +107,19 @@ class SshOpener:
     def _try(self, node: Node, behind: Sequence[str]) -> Connection:
         """Connect once, or once per type of host key if the inventory has a fingerprint."""
         check = HostKeyCheck(node, self._host_keys)
-        changed: ConnectError | None = None
+        changed: HostKeyChangedError | None = None
         while True:
             connection = Connection(node, *self._socket(node, behind), self._keepalive)
             try:
                 connection.login(check, self._key_files)
-            except ConnectError as error:
-                if changed is not None and error.cause is Cause.PROTOCOL:
-                    raise changed from error  # it has no key of another type
-                if error.cause is not Cause.HOST_KEY_CHANGED or not check.may_ask_again:
+            except HostKeyChangedError as error:
+                if not check.may_ask_again:
                     raise
                 changed = error
+            except ProtocolError as error:
+                if changed is None:
+                    raise
+                raise changed from error  # it has no key of another type
             else:
                 connection.attempts = check.rounds
                 return connection
@@ -132,12 +134,12 @@ class SshOpener:
         key = f"{jump.ssh.user}@{jump.address}:{jump.ssh.port}"
         try:
             gate = self._jumps.take(key, lambda: self._open(jump, (*behind, node.name)))
-        except ConnectError as error:
+        except UnreachableError as error:
             message = f"could not use the jump host {jump.name}: {error.message}"
-            raise ConnectError(node.name, Cause.JUMP, message) from error
+            raise UnreachableError(node.name, message) from error
         try:
             channel = gate.forward_to(node, self._timeout_s)
-        except ConnectError:
+        except UnreachableError:
             self._jumps.give_back(key)
             raise
         return channel, lambda: self._jumps.give_back(key)

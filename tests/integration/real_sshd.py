@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.connect import ConnectError
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.ssh import SshOpener
 from tests.waiting import wait_until
@@ -187,8 +187,8 @@ def works(transport: SshTransport) -> bool:
     return transport.run(WHO).text == f"{USER}\n"
 
 
-def refusal(bench: Bench, node: Node, **settings: object) -> ConnectError:
-    with pytest.raises(ConnectError) as caught:
+def refusal(bench: Bench, node: Node, **settings: object) -> UnreachableError:
+    with pytest.raises(UnreachableError) as caught:
         bench.open(node, **settings)
     return caught.value
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.transport.connect import Cause
 from tests.integration.real_sshd import USER, connections_seen, free_port, know, refusal, works
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ def test_another_node_can_be_the_jump_host(bench: Bench) -> None:
 def test_a_jump_hosts_key_is_checked_like_any_other(bench: Bench) -> None:
     jump, server = bench.server(), bench.server()
     error = refusal(bench, bench.node(server, jump=f"{USER}@127.0.0.1:{jump.port}"))
-    assert error.cause is Cause.JUMP
     assert str(error).startswith(
         f"n1: could not use the jump host {USER}@127.0.0.1:{jump.port}: refused to log in: its "
         f"host key is not known: ED25519 {jump.fingerprint}"
@@ -54,7 +52,6 @@ def test_a_node_that_its_jump_host_does_not_reach_is_told(bench: Bench) -> None:
     port = free_port()
     nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate", port=port)]
     error = refusal(bench, nodes[1], nodes=nodes)
-    assert error.cause is Cause.JUMP
     assert f"the jump host gate has no way to port {port} of 127.0.0.1" in str(error)
 
 
@@ -62,5 +59,4 @@ def test_jump_hosts_in_a_circle_are_refused(bench: Bench) -> None:
     server = bench.server()
     nodes = [bench.node(server, "a", jump="b"), bench.node(server, "b", jump="a")]
     error = refusal(bench, nodes[0], nodes=nodes)
-    assert error.cause is Cause.JUMP
     assert "correct `jump` in the inventory" in str(error)

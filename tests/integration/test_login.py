@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import CommandError
-from ascendboot.transport.connect import Cause
+from ascendboot.transport.connect import HostKeyChangedError, ProtocolError
 from ascendboot.transport.hostkeys import Accepted
 from ascendboot.transport.pool import connect_all
 from tests.integration.real_sshd import (
@@ -44,7 +44,6 @@ pytestmark = pytest.mark.integration
 def test_an_unknown_key_is_refused_with_the_way_to_accept_it(bench: Bench) -> None:
     server = bench.server()
     error = refusal(bench, bench.node(server, fingerprint=None))
-    assert error.cause is Cause.HOST_KEY_UNKNOWN
     assert str(error) == (
         f"n1: refused to log in: its host key is not known: ED25519 {server.fingerprint}; if "
         "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the node shows the same, run setup "
@@ -77,7 +76,7 @@ def test_a_changed_key_is_refused_once_with_both_fingerprints(bench: Bench) -> N
         bench.node(server, fingerprint=None),
         host_keys=bench.host_keys(accept_new=True),
     )
-    assert error.cause is Cause.HOST_KEY_CHANGED
+    assert isinstance(error, HostKeyChangedError)
     assert str(error) == (
         f"n1: refused to log in: its host key has changed: it shows ED25519 {server.fingerprint}, "
         f"known is ED25519 {fingerprint(other)} ({bench.known_hosts}:2); if the node was installed "
@@ -128,7 +127,7 @@ def test_a_wrong_fingerprint_is_refused_whatever_known_hosts_say(bench: Bench) -
     know(bench.known_hosts, server)
     shown = [fingerprint(server.folder / f"host_{kind}.pub") for kind in ("ed25519", "rsa")]
     error = refusal(bench, bench.node(server, fingerprint="SHA256:other"))
-    assert error.cause is Cause.HOST_KEY_CHANGED
+    assert isinstance(error, HostKeyChangedError)
     assert (
         f"it shows ED25519 {shown[0]} and RSA {shown[1]}, the inventory states SHA256:oth"
         in str(error)
@@ -142,7 +141,6 @@ def test_a_wrong_key_is_named_with_what_the_server_allows(bench: Bench) -> None:
     server = bench.server()
     wrong = keygen(bench.folder / "wrong")
     error = refusal(bench, bench.node(server, identity=str(wrong)))
-    assert error.cause is Cause.AUTHENTICATION
     print_ = fingerprint(wrong.with_suffix(".pub"))
     assert str(error) == (
         f"n1: could not log in as {USER}: the server refused {wrong} (ssh-ed25519 {print_}) and "
@@ -168,7 +166,6 @@ ONE_KEY = (
 def test_18_a_server_that_takes_no_keys_is_explained(bench: Bench, method: str) -> None:
     on = {"password": "PasswordAuthentication yes"}.get(method, "KbdInteractiveAuthentication yes")
     error = refusal(bench, bench.node(bench.server("PubkeyAuthentication no", on)))
-    assert error.cause is Cause.AUTHENTICATION
     assert str(error) == (
         f"n1: could not log in as {USER}: the server takes no keys, only {method}; {ONE_KEY}"
     )
@@ -200,7 +197,7 @@ def test_18_where_algorithms_do_not_meet_both_lists_are_shown(
 ) -> None:
     server = bench.server(f"{keyword} {has}", keys=("ed25519", "rsa"))
     error = refusal(bench, bench.node(server))
-    assert error.cause is Cause.PROTOCOL
+    assert isinstance(error, ProtocolError)
     assert (
         f"speaks no SSH that we do: no {what} in common: the server has {has}; ascendboot has "
     ) in str(error)
@@ -448,7 +445,6 @@ def test_no_sshd_is_told_at_once(bench: Bench) -> None:
     node = bench.node(server)
     server.stop()
     error = refusal(bench, node)
-    assert error.cause is Cause.REFUSED
     assert str(error) == (
         f"n1: unreachable: no sshd answers on port {server.port} of 127.0.0.1: connection "
         "refused; is sshd running?"
@@ -458,7 +454,6 @@ def test_no_sshd_is_told_at_once(bench: Bench) -> None:
 def test_a_name_that_does_not_resolve_is_told(bench: Bench) -> None:
     node = replace(bench.node(bench.server()), address="nowhere.invalid")
     error = refusal(bench, node)
-    assert error.cause is Cause.NAME
     assert 'the name "nowhere.invalid" does not resolve' in str(error)
 
 
@@ -471,7 +466,6 @@ def test_no_answer_is_told_after_the_time_limit(bench: Bench) -> None:
         with socket.create_connection(address):  # fills the queue: the next one is not answered
             node = replace(node, ssh=replace(node.ssh, port=address[1]))
             error = refusal(bench, node, connect_timeout_s=0.3)
-    assert error.cause is Cause.TIMEOUT
     assert str(error) == (
         f"n1: unreachable: no answer on port {address[1]} of 127.0.0.1 within 0.3 s; "
         "is the node up, and does no firewall stand between?"
@@ -486,7 +480,6 @@ def test_a_server_that_never_greets_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         node = replace(node, ssh=replace(node.ssh, port=mute.getsockname()[1]))
         error = refusal(bench, node)
-    assert error.cause is Cause.TIMEOUT
     assert "is open but no SSH server greets within 0.3 s" in str(error)
 
 

@@ -4,48 +4,53 @@ from __future__ import annotations
 
 import pytest
 
-from ascendboot.transport.connect import Cause, ConnectError, retried
+from ascendboot.errors import UnreachableError
+from ascendboot.transport.connect import (
+    DroppedError,
+    HostKeyChangedError,
+    ProtocolError,
+    retried,
+)
 
 
 class Server:
-    """Refuses for the given causes, one per try, and then lets in."""
+    """Refuses with the given errors, one per try, and then lets in."""
 
-    def __init__(self, *causes: Cause) -> None:
-        self.causes = list(causes)
+    def __init__(self, *errors: type[UnreachableError]) -> None:
+        self.errors = list(errors)
         self.slept: list[float] = []
 
     def connect(self) -> str:
-        if self.causes:
-            raise ConnectError("n1", self.causes.pop(0), "unreachable: no")
+        if self.errors:
+            raise self.errors.pop(0)("n1", "unreachable: no")
         return "in"
 
 
 def test_a_server_that_drops_us_is_tried_again() -> None:
-    server = Server(*[Cause.DROPPED] * 7)
+    server = Server(*[DroppedError] * 7)
     assert retried(server.connect, sleep=server.slept.append) == ("in", 8)
     assert len(server.slept) == 7
 
 
 def test_it_is_given_up_after_eight_tries() -> None:
-    server = Server(*[Cause.DROPPED] * 99)
-    with pytest.raises(ConnectError) as caught:
+    server = Server(*[DroppedError] * 99)
+    with pytest.raises(DroppedError) as caught:
         retried(server.connect, sleep=server.slept.append)
     assert str(caught.value) == "n1: unreachable: no (tried 8 times)"
-    assert caught.value.cause is Cause.DROPPED
-    assert len(server.causes) == 99 - 8
+    assert len(server.errors) == 99 - 8
 
 
-@pytest.mark.parametrize("cause", [cause for cause in Cause if cause is not Cause.DROPPED])
-def test_nothing_else_is_tried_again(cause: Cause) -> None:
-    server = Server(Cause.DROPPED, cause, Cause.DROPPED)
-    with pytest.raises(ConnectError) as caught:
+@pytest.mark.parametrize("error", [UnreachableError, ProtocolError, HostKeyChangedError])
+def test_nothing_else_is_tried_again(error: type[UnreachableError]) -> None:
+    server = Server(DroppedError, error, DroppedError)
+    with pytest.raises(error) as caught:
         retried(server.connect, sleep=server.slept.append)
-    assert (caught.value.cause, str(caught.value)) == (cause, "n1: unreachable: no")
-    assert (len(server.slept), len(server.causes)) == (1, 1)
+    assert (type(caught.value), str(caught.value)) == (error, "n1: unreachable: no")
+    assert (len(server.slept), len(server.errors)) == (1, 1)
 
 
 def test_the_pauses_grow_are_jittered_and_take_about_five_seconds() -> None:
-    drawn = [Server(*[Cause.DROPPED] * 7) for _ in range(50)]
+    drawn = [Server(*[DroppedError] * 7) for _ in range(50)]
     for server in drawn:
         retried(server.connect, sleep=server.slept.append)
         assert len(server.slept) == 7

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
-from ascendboot.transport.connect import Cause, ConnectError
+from ascendboot.transport.connect import HostKeyChangedError
 from ascendboot.transport.hostkeys import HostKey, HostKeyCheck, HostKeys
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def test_known_types_are_asked_for_first(tmp_path: Path) -> None:
 
 def test_a_fingerprint_that_did_not_fit_leads_to_the_other_types(tmp_path: Path) -> None:
     check = HostKeyCheck(node(RSA.fingerprint), host_keys(tmp_path))
-    with pytest.raises(ConnectError) as caught:
+    with pytest.raises(UnreachableError) as caught:
         check.missing_host_key(None, "", Shown(ED25519))
-    assert caught.value.cause is Cause.HOST_KEY_CHANGED
+    assert isinstance(caught.value, HostKeyChangedError)
     assert check.may_ask_again
     assert check.algorithms(OFFERED) == OFFERED[1:]
     check.missing_host_key(None, "", Shown(RSA))
@@ -71,7 +72,9 @@ def test_a_known_server_with_a_key_of_another_type_is_not_taken_for_a_new_one(
     tmp_path: Path,
 ) -> None:
     check = HostKeyCheck(node(), host_keys(tmp_path, ED25519, accept_new=True))
-    with pytest.raises(ConnectError, match=r"has changed: it shows RSA SHA256:.*known is ED25519"):
+    with pytest.raises(
+        UnreachableError, match=r"has changed: it shows RSA SHA256:.*known is ED25519"
+    ):
         check.missing_host_key(None, "", Shown(RSA))
     assert not check.may_ask_again
 
@@ -82,7 +85,7 @@ def test_a_key_that_cannot_be_recorded_is_not_accepted(tmp_path: Path) -> None:
     keys.project_file = tmp_path / "in the way" / "known_hosts"
     check = HostKeyCheck(node(), keys)
     with pytest.raises(
-        ConnectError, match=r"its new host key could not be recorded in .*in the way"
+        UnreachableError, match=r"its new host key could not be recorded in .*in the way"
     ):
         check.missing_host_key(None, "", Shown(ED25519))
     assert keys.accepted == ()
