@@ -1,4 +1,4 @@
-"""known_hosts files: what is known of whom, and how more is recorded."""
+"""known_hosts files, and the check of a server's key against them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from ascendboot.errors import UnreachableError
+from ascendboot.transport.connect import HostKeyChangedError
 from ascendboot.transport.hostkeys import (
     Accepted,
     HostKey,
+    HostKeyCheck,
     HostKeys,
     KnownHosts,
     host_name,
 )
+from tests.unit.transport.builders import node
 
 
 def key(number: int, key_type: str = "ssh-ed25519") -> HostKey:
@@ -144,7 +148,7 @@ def test_accepting_from_many_threads_and_runs_loses_none(tmp_path: Path) -> None
         for number in range(40):
             pool.submit(runs[number % 2].accept, f"n{number}", f"h{number}", key(number))
     fresh = HostKeys(own, user_files=[])
-    assert [bool(fresh.lookup(f"h{number}")) for number in range(40)] == [True] * 40
+    assert all(fresh.lookup(f"h{number}") for number in range(40))
     assert own.parent.stat().st_mode & 0o777 == 0o700
     assert own.stat().st_mode & 0o777 == 0o600
 
@@ -159,3 +163,72 @@ def test_fingerprints_look_as_ssh_keygen_shows_them() -> None:
 
 def test_a_port_other_than_22_is_part_of_the_name() -> None:
     assert (host_name("Atlas", 22), host_name("2001:DB8::1", 23)) == ("atlas", "[2001:db8::1]:23")
+
+
+# The check
+
+OFFERED = ["ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "rsa-sha2-256"]
+ED25519, RSA = HostKey("ssh-ed25519", b"ed"), HostKey("ssh-rsa", b"rsa")
+
+
+class Shown:
+    """A key as the SSH library hands it over."""
+
+    def __init__(self, key: HostKey) -> None:
+        self._key = key
+
+    def get_name(self) -> str:
+        return self._key.key_type
+
+    def asbytes(self) -> bytes:
+        return self._key.blob
+
+
+def host_keys(folder: Path, *keys: HostKey, accept_new: bool = False) -> HostKeys:
+    file = folder / "known_hosts"
+    file.write_text("\n".join(line("192.0.2.1", k) for k in keys))
+    return HostKeys(file, user_files=[], accept_new=accept_new)
+
+
+def test_known_types_are_asked_for_first(tmp_path: Path) -> None:
+    assert HostKeyCheck(node(), host_keys(tmp_path)).algorithms(OFFERED) == OFFERED
+    assert HostKeyCheck(node(), host_keys(tmp_path, RSA)).algorithms(OFFERED) == [
+        "rsa-sha2-512",
+        "rsa-sha2-256",
+        "ssh-ed25519",
+        "ecdsa-sha2-nistp256",
+    ]
+
+
+def test_a_fingerprint_that_did_not_fit_leads_to_the_other_types(tmp_path: Path) -> None:
+    check = HostKeyCheck(node(fingerprint=RSA.fingerprint), host_keys(tmp_path))
+    with pytest.raises(UnreachableError) as caught:
+        check.missing_host_key(None, "", Shown(ED25519))
+    assert isinstance(caught.value, HostKeyChangedError)
+    assert check.may_ask_again
+    assert check.algorithms(OFFERED) == OFFERED[1:]
+    check.missing_host_key(None, "", Shown(RSA))
+    assert check.rounds == 2
+
+
+def test_a_known_server_with_a_key_of_another_type_is_not_taken_for_a_new_one(
+    tmp_path: Path,
+) -> None:
+    check = HostKeyCheck(node(), host_keys(tmp_path, ED25519, accept_new=True))
+    with pytest.raises(
+        UnreachableError, match=r"has changed: it shows RSA SHA256:.*known is ED25519"
+    ):
+        check.missing_host_key(None, "", Shown(RSA))
+    assert not check.may_ask_again
+
+
+def test_a_key_that_cannot_be_recorded_is_not_accepted(tmp_path: Path) -> None:
+    keys = host_keys(tmp_path, accept_new=True)
+    (tmp_path / "in the way").write_text("")
+    keys.project_file = tmp_path / "in the way" / "known_hosts"
+    check = HostKeyCheck(node(), keys)
+    with pytest.raises(
+        UnreachableError, match=r"its new host key could not be recorded in .*in the way"
+    ):
+        check.missing_host_key(None, "", Shown(ED25519))
+    assert keys.accepted == ()

@@ -1,11 +1,10 @@
-"""Remedies for what engines say when they refuse, and the line that leads into a container."""
+"""Remedies for what engines say when they refuse."""
 
 from __future__ import annotations
 
 import pytest
 
 from ascendboot.model.cluster import ContainerExec
-from ascendboot.transport.script import launch_line
 
 # podman 4.3.1, of a user without ranges of ids
 ROOTLESS = (
@@ -31,10 +30,3 @@ WAY = ContainerExec("/usr/bin/podman", "rec-sdk")
 )
 def test_what_an_engine_says_has_a_remedy(words: str, remedy: str) -> None:
     assert WAY.remedy(words).startswith(remedy)
-
-
-def test_the_line_runs_the_program_in_bash_here_or_inside() -> None:
-    shell = "bash --noprofile --norc -c 'eval \"$(head -c 5)\"'"
-    assert launch_line(b"true\n") == f"exec {shell}"
-    inside = f"exec /usr/bin/podman exec -i -e BASH_ENV= rec-sdk {shell}"
-    assert launch_line(b"true\n", WAY) == inside

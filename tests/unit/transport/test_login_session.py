@@ -1,0 +1,125 @@
+"""Sessions without a server: streams, waits, and links that are slow."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from ascendboot.errors import CommandError
+from ascendboot.transport import login_session
+from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.login_session import (
+    TOLD_AFTER_S,
+    Session,
+    SessionStream,
+    SshTransport,
+    Waits,
+)
+from tests.unit.transport.builders import node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ascendboot.model.cluster import Node
+    from ascendboot.transport.connection import Connection
+
+
+def test_item_03_what_makes_no_progress_is_told_of_once() -> None:
+    at = [0.0]
+    waits = Waits(now=lambda: at[0])
+    with waits.of("n1", "list the NPUs", "wait") as first, waits.of("n2", "list the NPUs", "wait"):
+        at[0] = TOLD_AFTER_S - 1
+        assert waits.late() == {}
+        first("read the clock")
+        at[0] += 1
+        assert waits.late() == {("list the NPUs", "wait"): ["n2"]}
+        assert waits.late() == {}
+        first(None)
+        at[0] += TOLD_AFTER_S
+        assert waits.late() == {}
+        first("read the clock")
+        at[0] += TOLD_AFTER_S
+        assert waits.late() == {("read the clock", "wait"): ["n1"]}
+    at[0] += TOLD_AFTER_S
+    assert waits.late() == {}
+
+
+class Scripted:
+    """A channel whose `recv` gives these one after the other; an error is raised."""
+
+    def __init__(self, *received: bytes | OSError) -> None:
+        self._received = iter(received)
+
+    def recv(self, _size: int) -> bytes:
+        found = next(self._received)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def recv_stderr_ready(self) -> bool:
+        return False
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize("end", [b"", ConnectionError("the connection ended")])
+def test_the_reader_hears_of_the_end_whatever_it_is(end: bytes | OSError) -> None:
+    heard: list[bytes] = []
+    channel = Scripted(TimeoutError(), b"a line\n", end)
+    SessionStream("n1", Session(channel), heard.append, b"before ").close()
+    assert heard == [b"before ", b"a line\n", b""]
+
+
+ASK = Command(argv=("npu-smi",), purpose="list the NPUs", effect=Effect.READ, timeout_s=3600.0)
+
+
+class MuteChannel:
+    """Nothing arrives on it until it is closed."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+
+    def __getattr__(self, _name: str) -> Callable[..., bool]:
+        return lambda *_: False
+
+    def recv(self, _size: int) -> bytes:
+        assert self._closed.wait(60)
+        return b""
+
+    def recv_exit_status(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@dataclass
+class SlowConnection:
+    round_trip_s: float
+    node: Node = field(default_factory=node)
+
+    def open_session(self, _purpose: str) -> MuteChannel:
+        return MuteChannel()
+
+
+@pytest.mark.parametrize(
+    ("round_trip_s", "end"),
+    [
+        (0.001, "wait for something?"),
+        (1.0, "; the link to n1 takes 1.0 s per round trip: a faster one would do"),
+    ],
+)
+def test_item_25_what_a_slow_link_costs_is_said(
+    monkeypatch: pytest.MonkeyPatch, round_trip_s: float, end: str
+) -> None:
+    monkeypatch.setattr(login_session, "_MARGIN_S", 0.2)
+    monkeypatch.setattr(login_session, "_ROUND_TRIPS", 1)
+    transport = SshTransport(cast("Connection", SlowConnection(round_trip_s)))
+    with pytest.raises(CommandError) as caught:
+        transport.run(ASK)
+    assert "could not list the NPUs: the login began nothing within" in str(caught.value)
+    assert str(caught.value).endswith(end)
