@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.real_sshd import SSHD, Bench, keygen
+from tests.integration.real_sshd import SSHD, Bench, Sshd, keygen
 from tests.needs import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ascendboot.transport.login_session import SshTransport
 
 
 @pytest.fixture
@@ -34,3 +36,13 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
             transport.close()
         for server in found.servers:
             server.stop()
+
+
+@pytest.fixture
+def server(bench: Bench) -> Sshd:
+    return bench.server()
+
+
+@pytest.fixture
+def transport(bench: Bench, server: Sshd) -> SshTransport:
+    return bench.open(bench.node(server))

@@ -27,11 +27,25 @@ if TYPE_CHECKING:
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 USER = getpass.getuser()
 WHO = Command(argv=("id", "-un"), purpose="ask who I am", effect=Effect.READ)
+ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
+"""Arguments that a shell could change."""
 KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
 needs_bash = pytest.mark.skipif(
     not pwd.getpwuid(os.getuid()).pw_shell.endswith("/bash"),
     reason="only bash reads ~/.bashrc in a login that is not interactive",
 )
+
+
+def read(
+    *argv: str, purpose: str = "try it", timeout_s: float = 30.0, stdin: bytes = b""
+) -> Command:
+    return Command(argv=argv, purpose=purpose, effect=Effect.READ, timeout_s=timeout_s, stdin=stdin)
+
+
+def bash(
+    text: str, *, purpose: str = "try it", timeout_s: float = 30.0, stdin: bytes = b""
+) -> Command:
+    return read("bash", "-c", text, purpose=purpose, timeout_s=timeout_s, stdin=stdin)
 
 
 def keygen(file: Path, *options: str) -> Path:
@@ -117,6 +131,10 @@ class Sshd:
         assert self._process is not None
         file = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return [int(pid) for pid in file.read_text().split()]
+
+    def kill_sessions(self) -> str:
+        """A line of shell that kills them."""
+        return f"kill -9 {' '.join(map(str, self.sessions()))}"
 
     def stop(self) -> None:
         if self._process is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import socket
@@ -16,8 +15,8 @@ from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.facts.installed import Installed
 from ascendboot.setup.trust import Daemon
 from ascendboot.transport import script
-from ascendboot.transport.api import HANGS, Command, Effect, Result
-from tests.integration.real_sshd import SSHD, keygen, needs_bash
+from ascendboot.transport.api import HANGS, Result
+from tests.integration.real_sshd import ODD, SSHD, USER, bash, keygen, needs_bash, read
 from tests.needs import missing
 from tests.waiting import wait_until
 
@@ -26,29 +25,6 @@ if TYPE_CHECKING:
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
-
-
-def read(*argv: str, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
-    return Command(
-        argv=argv, purpose="try it", effect=Effect.READ, timeout_s=timeout_s, stdin=stdin
-    )
-
-
-def bash(text: str, *, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
-    return read("bash", "-c", text, timeout_s=timeout_s, stdin=stdin)
-
-
-@pytest.fixture
-def server(bench: Bench) -> Sshd:
-    return bench.server()
-
-
-@pytest.fixture
-def transport(bench: Bench, server: Sshd) -> SshTransport:
-    return bench.open(bench.node(server))
-
-
-ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
 
 
 def test_arguments_arrive_as_they_are(transport: SshTransport) -> None:
@@ -144,43 +120,39 @@ def test_a_daemon_that_is_left_behind_does_not_hold_the_reply(transport: SshTran
 
 
 @needs_bash
-def test_what_start_up_files_print_is_tolerated(bench: Bench, server: Sshd) -> None:
+def test_what_start_up_files_print_is_tolerated(transport: SshTransport, server: Sshd) -> None:
     (server.home / ".bashrc").write_text("echo Welcome to node 1; echo oh >&2; printf 'no newline'")
-    transport = bench.open(bench.node(server))
     assert transport.run(read("echo", "x")).text == "x\n"
     assert transport.run(bash("echo x")).text == "x\n"
     assert transport.hold(bash("echo x; cat")).text == "x\n"
 
 
 @needs_bash
-def test_a_start_up_file_that_exits_is_named(bench: Bench, server: Sshd) -> None:
+def test_a_start_up_file_that_exits_is_named(transport: SshTransport, server: Sshd) -> None:
     (server.home / ".bashrc").write_text("echo Welcome to node 1\nexit 0\n")
-    transport = bench.open(bench.node(server))
     with pytest.raises(CommandError) as caught:
         transport.run(read("echo", "x", stdin=bytes(3_000_000)))
-    user = pwd.getpwuid(os.getuid()).pw_name
     assert str(caught.value).startswith(
         'n1: could not try it: the login ended before the script did: exit 0 after "Welcome to '
-        f'node 1"; one of these: ~/.bashrc or another start-up file of {user} exits (make it '
+        f'node 1"; one of these: ~/.bashrc or another start-up file of {USER} exits (make it '
         "return for non-interactive shells); a command is forced"
     )
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh", "dash"])
 def test_hostile_16_a_start_up_file_that_becomes_another_shell_is_named(
-    bench: Bench, server: Sshd, shell: str
+    transport: SshTransport, server: Sshd, shell: str
 ) -> None:
     found = shutil.which(shell)
     if found is None:
         missing(f"there is no {shell}")
     (server.home / ".bashrc").write_text(f"exec {shell}\n")
     with pytest.raises(CommandError) as caught:
-        bench.open(bench.node(server)).run(read("echo", "x", stdin=bytes(300_000)))
-    user = pwd.getpwuid(os.getuid()).pw_name
+        transport.run(read("echo", "x", stdin=bytes(300_000)))
     program = "fish" if shell == "fish" else str(Path(found).resolve())
     assert str(caught.value) == (
         f"n1: could not try it: {program} runs the commands of the login, not bash: ~/.bashrc or "
-        f"another start-up file of {user} replaces the shell (exec); make it do so in interactive "
+        f"another start-up file of {USER} replaces the shell (exec); make it do so in interactive "
         "shells alone: [[ $- != *i* ]] || exec …"
     )
 
@@ -191,11 +163,9 @@ def test_a_forced_command_that_says_nothing_is_no_answer(bench: Bench) -> None:
         transport.run(read("echo", "x"))
 
 
-def test_a_session_that_is_killed_is_a_lost_connection(bench: Bench, server: Sshd) -> None:
-    transport = bench.open(bench.node(server))
-    kill_sessions = f"kill -9 {' '.join(str(pid) for pid in server.sessions())}"
+def test_a_killed_session_is_a_lost_connection(transport: SshTransport, server: Sshd) -> None:
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
-        transport.run(bash(f"{kill_sessions}; sleep 60"))
+        transport.run(bash(f"{server.kill_sessions()}; sleep 60"))
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
         transport.run(read("true"))
 
@@ -208,10 +178,9 @@ def test_what_is_asked_after_the_close_is_refused(transport: SshTransport) -> No
 
 
 def test_a_reply_that_does_not_end_is_given_up(
-    bench: Bench, server: Sshd, monkeypatch: pytest.MonkeyPatch
+    transport: SshTransport, server: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.transport.login_session._MARGIN_S", 2.0)
-    transport = bench.open(bench.node(server))
     pid_file = server.folder / "left"
     left = f"setsid bash -c 'echo $$ >{pid_file}; exec sleep 1000' & sleep 0.3"
     with pytest.raises(CommandError, match=r"no end within \d+ s.*leave a process"):
@@ -220,8 +189,7 @@ def test_a_reply_that_does_not_end_is_given_up(
     os.kill(int(pid_file.read_text()), 9)
 
 
-def test_holding_lasts_until_the_close(bench: Bench, server: Sshd) -> None:
-    transport = bench.open(bench.node(server))
+def test_holding_lasts_until_the_close(transport: SshTransport, server: Sshd) -> None:
     end = server.folder / "ended"
     held = transport.hold(bash(f"echo held by me; echo more; cat >/dev/null; echo >{end}"))
     assert (held.exit_code, held.text) == (0, "held by me\n")
@@ -251,11 +219,9 @@ def test_a_hold_that_says_nothing_is_given_up(
     )
 
 
-def test_a_hold_on_a_server_that_dies_is_a_lost_connection(bench: Bench, server: Sshd) -> None:
-    transport = bench.open(bench.node(server))
-    kill_sessions = f"kill -9 {' '.join(str(pid) for pid in server.sessions())}"
+def test_a_hold_that_is_killed_is_a_lost_connection(transport: SshTransport, server: Sshd) -> None:
     with pytest.raises(UnreachableError, match=r"could not try it: the connection was lost"):
-        transport.hold(bash(f"{kill_sessions}; cat"))
+        transport.hold(bash(f"{server.kill_sessions()}; cat"))
 
 
 @pytest.mark.parametrize("most", [1, 2])

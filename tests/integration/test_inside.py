@@ -12,14 +12,15 @@ import pytest
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
-from ascendboot.transport.api import HANGS, Command, Effect
+from ascendboot.transport.api import HANGS
+from tests.integration.real_sshd import ODD, bash, read
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ascendboot.transport.login_session import SshTransport
-    from tests.integration.real_sshd import Bench, Sshd
+    from tests.integration.real_sshd import Sshd
 
 pytestmark = pytest.mark.integration
 
@@ -43,17 +44,6 @@ esac
 shift 5
 "$@" <&0
 """
-ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
-
-
-def read(*argv: str, timeout_s: float = 30.0, stdin: bytes = b"") -> Command:
-    return Command(
-        argv=argv, purpose="try it", effect=Effect.READ, timeout_s=timeout_s, stdin=stdin
-    )
-
-
-def bash(text: str, *, timeout_s: float = 30.0) -> Command:
-    return read("bash", "-c", text, timeout_s=timeout_s)
 
 
 @dataclass
@@ -74,15 +64,14 @@ class Box:
 
 
 @pytest.fixture
-def box(bench: Bench) -> Box:
-    server = bench.server()
+def box(server: Sshd, transport: SshTransport) -> Box:
     folder = server.folder / "an engine's"
     folder.mkdir()
     engine = folder / "docker"
     engine.write_text(ENGINE.format(folder=f"'{folder}'".replace("'s'", "'\"'\"'s'")))
     engine.chmod(0o755)
     (folder / "of_the_image").write_text("echo of the image; exit 3\n")
-    return Box(bench.open(bench.node(server)), server, folder)
+    return Box(transport, server, folder)
 
 
 def test_what_goes_in_comes_out_as_from_the_host(box: Box) -> None:
@@ -142,52 +131,38 @@ def test_closing_the_inside_leaves_the_host_side_open(box: Box) -> None:
 def test_a_lost_connection_ends_what_waits_inside_and_is_told_as_one(box: Box) -> None:
     inside = box.inside()
     inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
-    kill_sessions = f"kill -9 {' '.join(str(pid) for pid in box.server.sessions())}"
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
-        inside.run(bash(f"{kill_sessions}; sleep 60"))
+        inside.run(bash(f"{box.server.kill_sessions()}; sleep 60"))
     wait_until((box.server.folder / "let_go").exists)
 
 
+NO_BASH = 'OCI runtime exec failed: exec: "bash": executable file not found in $PATH: unknown'
+NOT_ALLOWED = "Got permission denied while trying to connect to the Docker daemon socket"
+
+
 @pytest.mark.parametrize(
-    ("name", "seen"),
+    ("name", "code", "words", "remedy"),
     [
+        ("absent", 1, "Error: No such container: absent", "start it, or correct `container`"),
         (
-            "absent",
-            "exit 1: Error: No such container: absent; start it, or correct `container`",
+            *("stopped", 1, "Error response from daemon: Container 0a1b is not running"),
+            "start it: docker start stopped",
         ),
         (
-            "stopped",
-            (
-                "exit 1: Error response from daemon: Container 0a1b is not running; "
-                "start it: docker start stopped"
-            ),
+            *("gone", 125, 'Error: no container with name or ID "gone" found: no such container'),
+            "start it, or correct `container`",
         ),
-        (
-            "gone",
-            (
-                'exit 125: Error: no container with name or ID "gone" found: no such container; '
-                "start it, or correct `container`"
-            ),
-        ),
-        (
-            "bare",
-            (
-                'exit 126: OCI runtime exec failed: exec: "bash": executable file not found in '
-                "$PATH: unknown; install bash in its image"
-            ),
-        ),
-        (
-            "closed",
-            (
-                "exit 1: Got permission denied while trying to connect to the Docker daemon "
-                "socket; let this user use docker (group docker), or log in as root"
-            ),
-        ),
+        ("bare", 126, NO_BASH, "install bash in its image"),
+        ("closed", 1, NOT_ALLOWED, "let this user use docker (group docker), or log in as root"),
     ],
 )
-def test_an_engine_that_refuses_is_quoted(box: Box, name: str, seen: str) -> None:
-    where = f"n1: could not try it in the container {name}: docker exec ended with "
-    assert box.refusal(name) == where + seen
+def test_an_engine_that_refuses_is_quoted(
+    box: Box, name: str, code: int, words: str, remedy: str
+) -> None:
+    assert box.refusal(name) == (
+        f"n1: could not try it in the container {name}: docker exec ended with exit {code}: "
+        f"{words}; {remedy}"
+    )
 
 
 def test_an_engine_that_is_not_there_is_named(box: Box) -> None:

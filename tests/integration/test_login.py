@@ -34,6 +34,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ascendboot.model.cluster import Node
     from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
@@ -72,9 +73,7 @@ def test_a_changed_key_is_refused_once_with_both_fingerprints(bench: Bench) -> N
     know(bench.known_hosts, server, " ".join(other.read_text().split()[:2]))
     before = connections_seen(server)
     error = refusal(
-        bench,
-        bench.node(server, fingerprint=None),
-        host_keys=bench.host_keys(accept_new=True),
+        bench, bench.node(server, fingerprint=None), host_keys=bench.host_keys(accept_new=True)
     )
     assert isinstance(error, HostKeyChangedError)
     assert str(error) == (
@@ -137,8 +136,9 @@ def test_a_wrong_fingerprint_is_refused_whatever_known_hosts_say(bench: Bench) -
 # Keys
 
 
-def test_a_wrong_key_is_named_with_what_the_server_allows(bench: Bench) -> None:
-    server = bench.server()
+def test_a_wrong_key_is_named_with_what_the_server_allows_and_tried_once(bench: Bench) -> None:
+    server = bench.server("LogLevel VERBOSE")
+    before = connections_seen(server)
     wrong = keygen(bench.folder / "wrong")
     error = refusal(bench, bench.node(server, identity=str(wrong)))
     print_ = fingerprint(wrong.with_suffix(".pub"))
@@ -147,12 +147,6 @@ def test_a_wrong_key_is_named_with_what_the_server_allows(bench: Bench) -> None:
         f"allows publickey; put the public key into ~{USER}/.ssh/authorized_keys there, or "
         "correct `user` or `identity`"
     )
-
-
-def test_a_refused_key_is_not_tried_again(bench: Bench) -> None:
-    server = bench.server("LogLevel VERBOSE")
-    before = connections_seen(server)
-    refusal(bench, bench.node(server, identity=str(keygen(bench.folder / "wrong"))))
     assert connections_seen(server) == before + 1
 
 
@@ -330,35 +324,37 @@ def test_the_passphrase_is_asked_for_once_for_all_nodes(bench: Bench) -> None:
     assert (list(opened), errors, asked) == (["n1", "n2", "n3"], {}, [str(key)])
 
 
-def test_keys_that_cannot_be_used_are_explained(bench: Bench) -> None:
+NOT_A_KEY = (
+    "not a private key that is understood; `identity` names the private key in OpenSSH or PEM "
+    "format, or the .pub of a key that ssh-agent holds"
+)
+LOCKED = (
+    "it is encrypted; set $ASCENDBOOT_PASSPHRASE, or load it into ssh-agent and state `identity: "
+    "FILE.pub`"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("garbage", NOT_A_KEY),
+        ("open", "others may read it (mode 0644); chmod 600 FILE"),
+        ("absent", "there is no such file; correct `identity`"),
+        ("locked", LOCKED),
+        ("guessed", "the passphrase does not open it"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_explained(bench: Bench, kind: str, why: str) -> None:
     key, server = encrypted(bench, "-t", "ed25519")
-    told = {}
-    for name in ("no-key", "open-to-all", "absent"):
-        told[name] = bench.folder / name
-    told["no-key"].write_text("garbage")
-    told["no-key"].chmod(0o600)
-    shutil.copy(bench.identity, told["open-to-all"])
-    told["open-to-all"].chmod(0o644)
-    messages = {
-        name: str(refusal(bench, bench.node(server, identity=str(file))))
-        for name, file in told.items()
-    }
-    messages["locked"] = str(refusal(bench, bench.node(server, identity=str(key))))
-    messages["wrong"] = str(
-        refusal(bench, bench.node(server, identity=str(key)), ask=lambda _: "guess")
-    )
-    assert messages == {
-        "no-key": f"n1: could not log in: {told['no-key']}: not a private key that is understood; "
-        "`identity` names the private key in OpenSSH or PEM format, or the .pub of a key that "
-        "ssh-agent holds",
-        "open-to-all": f"n1: could not log in: {told['open-to-all']}: others may read it (mode "
-        f"0644); chmod 600 {told['open-to-all']}",
-        "absent": f"n1: could not log in: {told['absent']}: there is no such file; correct "
-        "`identity`",
-        "locked": f"n1: could not log in: {key}: it is encrypted; set $ASCENDBOOT_PASSPHRASE, or "
-        f"load it into ssh-agent and state `identity: {key}.pub`",
-        "wrong": f"n1: could not log in: {key}: the passphrase does not open it",
-    }
+    if kind == "garbage":
+        key.write_text("garbage")
+    elif kind == "open":
+        key.chmod(0o644)
+    elif kind == "absent":
+        key.unlink()
+    guess = {"guessed": "a guess"}.get(kind)
+    error = refusal(bench, bench.node(server, identity=str(key)), ask=lambda _: guess)
+    assert str(error) == f"n1: could not log in: {key}: {why.replace('FILE', str(key))}"
 
 
 def test_without_an_identity_the_keys_that_ssh_uses_are_tried(bench: Bench) -> None:
@@ -440,31 +436,29 @@ def test_18_a_public_key_that_no_agent_holds_is_named(
 # The way there
 
 
+def at(node: Node, address: tuple[str, int]) -> Node:
+    return replace(node, address=address[0], ssh=replace(node.ssh, port=address[1]))
+
+
 def test_no_sshd_is_told_at_once(bench: Bench) -> None:
     server = bench.server()
-    node = bench.node(server)
     server.stop()
-    error = refusal(bench, node)
-    assert str(error) == (
+    assert str(refusal(bench, bench.node(server))) == (
         f"n1: unreachable: no sshd answers on port {server.port} of 127.0.0.1: connection "
         "refused; is sshd running?"
     )
 
 
 def test_a_name_that_does_not_resolve_is_told(bench: Bench) -> None:
-    node = replace(bench.node(bench.server()), address="nowhere.invalid")
-    error = refusal(bench, node)
+    error = refusal(bench, at(bench.node(bench.server()), ("nowhere.invalid", 22)))
     assert 'the name "nowhere.invalid" does not resolve' in str(error)
 
 
 def test_no_answer_is_told_after_the_time_limit(bench: Bench) -> None:
-    node = bench.node(bench.server())
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(0)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         address = deaf.getsockname()
         with socket.create_connection(address):  # fills the queue: the next one is not answered
-            node = replace(node, ssh=replace(node.ssh, port=address[1]))
+            node = at(bench.node(bench.server()), address)
             error = refusal(bench, node, connect_timeout_s=0.3)
     assert str(error) == (
         f"n1: unreachable: no answer on port {address[1]} of 127.0.0.1 within 0.3 s; "
@@ -476,10 +470,8 @@ def test_a_server_that_never_greets_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.transport.connect.HANDSHAKE_S", 0.3)
-    node = bench.node(bench.server())
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        node = replace(node, ssh=replace(node.ssh, port=mute.getsockname()[1]))
-        error = refusal(bench, node)
+        error = refusal(bench, at(bench.node(bench.server()), mute.getsockname()))
     assert "is open but no SSH server greets within 0.3 s" in str(error)
 
 

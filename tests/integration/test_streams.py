@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.errors import CommandError
-from ascendboot.transport.api import Command, Effect
+from tests.integration.real_sshd import bash, read
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from ascendboot.transport.login_session import SessionStream
-    from tests.integration.real_sshd import Bench
+    from ascendboot.transport.login_session import SessionStream, SshTransport
+    from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
-
-
-def bash(text: str) -> Command:
-    return Command(argv=("bash", "-c", text), purpose="follow it", effect=Effect.READ)
 
 
 @dataclass
@@ -48,10 +44,10 @@ def has_ended(stream: SessionStream) -> bool:
     return not stream._thread.is_alive()
 
 
-def test_output_comes_while_the_command_runs_and_the_close_ends_it(bench: Bench) -> None:
-    server = bench.server()
+def test_output_comes_while_the_command_runs_and_the_close_ends_it(
+    transport: SshTransport, server: Sshd
+) -> None:
     (server.home / ".bashrc").write_text("echo noise from a start-up file\n")
-    transport = bench.open(bench.node(server))
     end = server.folder / "ended"
     sink = Sink()
     stream = transport.stream(bash(f"echo one; cat >/dev/null; echo two; echo >{end}"), sink)
@@ -74,9 +70,7 @@ pathlib.Path(os.environ["TOLD"]).write_text(str(written))
 """Writes until nobody has taken any of it for two seconds, and notes how much that was."""
 
 
-def test_what_nobody_takes_stays_on_the_node(bench: Bench) -> None:
-    server = bench.server()
-    transport = bench.open(bench.node(server))
+def test_what_nobody_takes_stays_on_the_node(transport: SshTransport, server: Sshd) -> None:
     told = server.folder / "told"
     sizes: list[int] = []
 
@@ -89,17 +83,14 @@ def test_what_nobody_takes_stays_on_the_node(bench: Bench) -> None:
     assert sum(sizes) == int(told.read_text()) < 4 << 20
 
 
-def test_the_close_of_the_connection_ends_its_streams(bench: Bench) -> None:
-    server = bench.server()
-    transport = bench.open(bench.node(server))
+def test_the_close_of_a_connection_ends_its_streams(transport: SshTransport, server: Sshd) -> None:
     end = server.folder / "ended"
     transport.stream(bash(f"cat >/dev/null; echo >{end}"), Sink())
     transport.close()
     wait_until(end.exists)
 
 
-def test_a_lot_of_output_comes_whole_and_fast(bench: Bench) -> None:
-    transport = bench.open(bench.node(bench.server()))
+def test_a_lot_of_output_comes_whole_and_fast(transport: SshTransport) -> None:
     digest, size = hashlib.sha256(), 0
 
     def take(data: bytes) -> None:
@@ -109,9 +100,7 @@ def test_a_lot_of_output_comes_whole_and_fast(bench: Bench) -> None:
 
     began = time.monotonic()
     made = "import sys; [sys.stdout.buffer.write(bytes([i % 256]) * 100000) for i in range(500)]"
-    stream = transport.stream(
-        Command(argv=("python3", "-c", made), purpose="follow it", effect=Effect.READ), take
-    )
+    stream = transport.stream(read("python3", "-c", made), take)
     assert has_ended(stream)
     seconds = time.monotonic() - began
     expected = hashlib.sha256(b"".join(bytes([i % 256]) * 100_000 for i in range(500)))
@@ -120,8 +109,7 @@ def test_a_lot_of_output_comes_whole_and_fast(bench: Bench) -> None:
     assert size / seconds > 2e6
 
 
-def test_errors_do_not_hold_up_the_output(bench: Bench) -> None:
-    transport = bench.open(bench.node(bench.server()))
+def test_errors_do_not_hold_up_the_output(transport: SshTransport) -> None:
     sink = Sink()
     noisy = bash("head -c 20000000 /dev/zero >&2; echo last words >&2; echo done")
     stream = transport.stream(noisy, sink)
@@ -130,9 +118,7 @@ def test_errors_do_not_hold_up_the_output(bench: Bench) -> None:
     assert stream._session.stderr.endswith(b"\0last words\n")
 
 
-def test_a_stream_ends_when_its_server_dies(bench: Bench) -> None:
-    server = bench.server()
-    transport = bench.open(bench.node(server))
+def test_a_stream_ends_when_its_server_dies(transport: SshTransport, server: Sshd) -> None:
     sink = Sink()
     stream = transport.stream(bash("echo one; cat"), sink)
     sink.wait_for(b"one\n")
@@ -144,5 +130,5 @@ def test_a_stream_ends_when_its_server_dies(bench: Bench) -> None:
 
 def test_a_login_that_ends_early_gives_no_stream(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server("ForceCommand echo no; exit 4")))
-    with pytest.raises(CommandError, match=r'n1: could not follow it: .*exit 4 after "no"'):
+    with pytest.raises(CommandError, match=r'n1: could not try it: .*exit 4 after "no"'):
         transport.stream(bash("echo one"), Sink())

@@ -14,14 +14,8 @@ from ascendboot.transport.api import Command, Effect, FileWrite, write_files
 
 if TYPE_CHECKING:
     from ascendboot.transport.login_session import SshTransport
-    from tests.integration.real_sshd import Bench
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def transport(bench: Bench) -> SshTransport:
-    return bench.open(bench.node(bench.server()))
 
 
 def put(path: Path, content: bytes, mode: int = 0o644) -> FileWrite:
