@@ -21,7 +21,7 @@ from ascendboot.transport.api import Command, Effect, Sides, Transport, write_fi
 from ascendboot.transport.pool import for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Node
@@ -45,7 +45,7 @@ class SideSteps:
     """The cluster's sshd runs there and ranks do not."""
 
 
-def sides_of(
+def _sides_of(
     context: Context, phases: Sequence[Phase], node: Node, sides: Sides
 ) -> list[SideSteps]:
     """The steps of some phases by side; one side where the cluster's sshd runs beside the ranks."""
@@ -75,13 +75,11 @@ def plan_setup(survey: Survey, connect: Connect) -> None:
         for node in context.cluster.nodes:
             if node.name not in current:
                 continue
-            for side in sides_of(context, [phase], node, sides[node.name]):
-                for _, step in side.steps:
-                    state = step.check(side.installed)
-                    result = checked(phase, node, step, state)
-                    if isinstance(state, Change):
-                        diff = _diff(state, current[node.name])
-                        result = replace(result, outcome=Outcome.WOULD_CHANGE, diff=diff)
+            for result, state in check_steps(context, [phase], node, sides[node.name]):
+                if isinstance(state, Change):
+                    diff = _diff(state, current[node.name])
+                    results.append(replace(result, outcome=Outcome.WOULD_CHANGE, diff=diff))
+                else:
                     results.append(result)
         progress.end(phase.title, results)
     if survey.sender is not None:
@@ -127,7 +125,7 @@ def _apply_round(
     """Apply the phases of a round to all nodes. Returns what is installed then."""
 
     def work(node: Node) -> list[tuple[SideSteps, list[StepResult]]]:
-        both = sides_of(context, phases, node, sides[node.name])
+        both = _sides_of(context, phases, node, sides[node.name])
         return [_apply_side(context, side, node) for side in both]
 
     progress.begin(phases[0].title)
@@ -156,7 +154,7 @@ def _apply_side(
     changes = [state for state in before if isinstance(state, Change)]
     if not changes or any(isinstance(state, Blocked) for state in before):
         return side, [
-            checked(phase, node, step, state)
+            _checked(phase, node, step, state)
             for (phase, step), state in zip(side.steps, before, strict=True)
         ]
     began = time.monotonic()
@@ -167,7 +165,7 @@ def _apply_side(
     failures = [f"could not {r.command.purpose}: {r.outcome()}" for r in done if not r.as_expected]
     return side, [
         _applied(
-            checked(phase, node, step, state), state, step.check(side.installed), failures, took
+            _checked(phase, node, step, state), state, step.check(side.installed), failures, took
         )
         for (phase, step), state in zip(side.steps, before, strict=True)
     ]
@@ -192,7 +190,17 @@ def _commands(installed: Installed, changes: Sequence[Change]) -> list[Command]:
     return commands
 
 
-def checked(phase: Phase, node: Node, step: Step, state: StepState) -> StepResult:
+def check_steps(
+    context: Context, phases: Sequence[Phase], node: Node, sides: Sides
+) -> Iterator[tuple[StepResult, StepState]]:
+    """Check the steps of some phases on a node, and change nothing."""
+    for side in _sides_of(context, phases, node, sides):
+        for phase, step in side.steps:
+            state = step.check(side.installed)
+            yield _checked(phase, node, step, state), state
+
+
+def _checked(phase: Phase, node: Node, step: Step, state: StepState) -> StepResult:
     """The result of a step that was only checked."""
     outcome, detail = Outcome.OK, ""
     match state:
@@ -229,7 +237,7 @@ def _applied(
 def _current_texts(context: Context, node: Node, sides: Sides) -> dict[str, str]:
     """The text of every file that the plan would change and that exists, by absolute path."""
     texts: dict[str, str] = {}
-    for side in sides_of(context, SETUP, node, sides):
+    for side in _sides_of(context, SETUP, node, sides):
         states = [step.check(side.installed) for _, step in side.steps]
         paths = [
             str(file.path)

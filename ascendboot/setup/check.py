@@ -11,7 +11,7 @@ from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.facts.query import value_of
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.apply import checked, code_planned, sides_of
+from ascendboot.setup.apply import check_steps, code_planned
 from ascendboot.setup.cluster_plan import ClusterFacts, sshd_ports
 from ascendboot.setup.phases import COMPARE, SETUP
 from ascendboot.setup.results import found
@@ -64,13 +64,10 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
         return [StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names]
     results = []
     for node in cluster.nodes:
-        for side in sides_of(surveyed.context, SETUP, node, surveyed.sides[node.name]):
-            for phase, step in side.steps:
-                state = step.check(side.installed)
-                result = checked(phase, node, step, state)
-                if isinstance(state, Change):
-                    result = _difference(result, f"not in the desired state: {state.summary}")
-                results.append(result)
+        for result, state in check_steps(surveyed.context, SETUP, node, surveyed.sides[node.name]):
+            is_change = isinstance(state, Change)
+            text = f"not in the desired state: {result.detail}"
+            results.append(_difference(result, text) if is_change else result)
     return results
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 
-from ascendboot.model.files import fingerprint
+from ascendboot.model import files
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from ascendboot.facts.installed import Installed
 
@@ -138,7 +138,7 @@ class Later(Step):
         return Change(summary=f"not known before {self.until}")
 
 
-_PRIVATE = 0o600
+_PRIVATE, _PUBLIC = 0o600, 0o644
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class KeyPair(Step):
             why = "is missing"
         elif public is None:
             why = "cannot be read as a key; a new one replaces it"
-        elif f"key:{fingerprint(public)}" in self.retired:
+        elif f"key:{files.fingerprint(public)}" in self.retired:
             why = "opens a node that left; a new one replaces it"
         elif is_open is not None and is_open.owner is not None:
             why = f"{is_open.why}; a new one replaces it"
@@ -171,3 +171,130 @@ class KeyPair(Step):
         text = script("setup-key.sh", folder=path.parent, path=path, comment=self.comment)
         make = write_command("bash", "-c", text, purpose=f"make {self.name}")
         return Change(summary=f"{self.name} {why}", commands=(make,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sshd(Step):
+    """Our sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
+
+    name: str = "sshd"
+    sshd: str
+    """Absolute path of the program; sshd refuses to start when called otherwise."""
+    config: str
+
+    def check(self, installed: Installed) -> StepState:
+        """Satisfied by a running sshd of the cluster with this configuration and host key."""
+        config = self.config.encode()
+        identity = sha256(config + f"{installed.host_key}\n".encode()).hexdigest()
+        if installed.strays:
+            why = "an sshd of the cluster runs without its record"
+        elif installed.daemon is None:
+            why = "the cluster's sshd does not run"
+        elif installed.daemon.identity != identity:
+            why = "the cluster's sshd runs with another configuration or host key"
+        else:
+            return Satisfied("runs as configured")
+        return Change(summary=why, commands=(self.start(installed),))
+
+    def start(self, installed: Installed) -> Command:
+        """The command that starts it, in place of one that runs; sessions go on."""
+        digest = sha256(self.config.encode()).hexdigest()
+        text = script("setup-sshd.sh", b=installed.base, digest=digest, sshd=self.sshd)
+        return write_command("bash", "-c", text, purpose="start the cluster's sshd", timeout_s=20.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateFile(Step):
+    """A certificate of `claims` that is valid on all nodes and does not expire soon."""
+
+    claims: files.Claims
+    now: float
+    """The time on the control machine."""
+    times: Mapping[str, float]
+    """The time on every node, by name."""
+    sign: Callable[[], str] | None
+    """Makes the certificate; None while planning: then the change is only announced."""
+    load: Command | None = None
+    """Makes the running sshd load it; None where the file is enough."""
+
+    def check(self, installed: Installed) -> StepState:
+        """Satisfied by a certificate with these claims that does not expire soon."""
+        file, certificate = installed.files.get(self.name), installed.certificates.get(self.name)
+        if file is None:
+            return self._renewed(installed, "is missing")
+        if certificate is None:
+            return self._renewed(installed, "cannot be read as a certificate")
+        wrong = difference(certificate.claims, self.claims) or self._untimely(certificate)
+        if not wrong and file.mode != _PUBLIC:
+            wrong = f"has mode {file.mode:04o} instead of 0644"
+        elif not wrong and self.name in installed.open:
+            wrong = installed.open[self.name].why
+        if wrong:
+            return self._renewed(installed, wrong)
+        if self.load is not None:
+            # A plan starts a stopped sshd in a step of its own.
+            daemon = installed.daemon
+            is_shown = daemon.certificate == file.sha256 if daemon else self.sign is None
+            if not is_shown:
+                summary = f"{self.name} is not what the running sshd shows"
+                return Change(summary=summary, commands=(self.load,))
+        return Satisfied(f"expires in {self._days(certificate)} days")
+
+    def _renewed(self, installed: Installed, why: str) -> Change | Blocked:
+        """The change that signs it again; blocked where a node's clock would refuse it."""
+        now, earliest, latest = self.now, min(self.times.values()), max(self.times.values())
+        behind, ahead = (first(self.times, key=self.times.__getitem__) for first in (min, max))
+        refused = ""
+        if now - earliest > files.START_SLACK_S:
+            refused = (
+                f"is not valid yet on {behind}, whose clock is {now - earliest:.0f} s behind this "
+                "side's"
+            )
+        elif latest - now > (files.VALID_DAYS - files.RENEW_DAYS) * files.DAY_S:
+            days = (latest - now) / files.DAY_S
+            refused = (
+                f"soon expires on {ahead}, whose clock is {days:.0f} days ahead of this side's"
+            )
+        if refused:
+            return Blocked(
+                f"could not renew {self.name}: a certificate made now {refused}",
+                "set the time on all nodes and here from one source",
+            )
+        summary = f"{self.name} {why}"
+        if self.sign is None:
+            return Change(summary=summary)
+        write = FileWrite(installed.base / self.name, self.sign().encode(), _PUBLIC)
+        commands = () if self.load is None else (self.load,)
+        return Change(summary=summary, files=(write,), commands=commands)
+
+    def _untimely(self, certificate: files.Certificate) -> str | None:
+        days = self._days(certificate)
+        if certificate.valid_to is None or days > files.VALID_DAYS:
+            return f"is valid for longer than {files.VALID_DAYS} days"
+        if days < 0:
+            return f"expired {-days} days ago"
+        if days < files.RENEW_DAYS:
+            return f"expires in {days} days"
+        behind = min(self.times, key=self.times.__getitem__)
+        if certificate.valid_from is not None and certificate.valid_from > self.times[behind]:
+            return f"is not valid yet by the clock of {behind}"
+        return None
+
+    def _days(self, certificate: files.Certificate) -> int:
+        return int(((certificate.valid_to or 0.0) - max(self.times.values())) // files.DAY_S)
+
+
+def difference(actual: files.Claims, wanted: files.Claims) -> str | None:
+    """How a certificate's claims differ from the wanted ones; None when they are the same."""
+    if actual.ca != wanted.ca:
+        return f"is signed by another CA ({actual.ca}); {wanted.ca} signs it again"
+    if actual.key != wanted.key:
+        return f"certifies another key ({actual.key})"
+    for name in ("kind", "principals", "options", "extensions", "key_id"):
+        values = getattr(actual, name), getattr(wanted, name)
+        if values[0] != values[1]:
+            words = (", ".join(v) if isinstance(v, tuple) else v for v in values)
+            return "states {} {} instead of {}".format(
+                name.replace("_", " "), *(word or "(none)" for word in words)
+            )
+    return None

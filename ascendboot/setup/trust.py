@@ -3,67 +3,29 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ascendboot.facts.container import container_exec
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import Claims, fingerprint
-from ascendboot.setup.ca import CertificateFile
 from ascendboot.setup.steps import (
     Absent,
-    Change,
+    CertificateFile,
     Closed,
     FileContent,
     KeyPair,
     Later,
-    Satisfied,
-    Step,
-    StepState,
-    write_command,
+    Sshd,
 )
-from ascendboot.templates import script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ascendboot.facts.installed import Installed
     from ascendboot.model.cluster import Node
     from ascendboot.setup.context import Context
+    from ascendboot.setup.steps import Step
     from ascendboot.transport.api import Command
-
-
-@dataclass(frozen=True, kw_only=True)
-class Daemon(Step):
-    """Our sshd runs with exactly `config` (the text of `sshd/sshd_config`)."""
-
-    name: str = "sshd"
-    sshd: str
-    """Absolute path of the program; sshd refuses to start when called otherwise."""
-    config: str
-
-    def check(self, installed: Installed) -> StepState:
-        """Satisfied by a running sshd of the cluster with this configuration and host key."""
-        config = self.config.encode()
-        identity = sha256(config + f"{installed.host_key}\n".encode()).hexdigest()
-        if installed.strays:
-            why = "an sshd of the cluster runs without its record"
-        elif installed.daemon is None:
-            why = "the cluster's sshd does not run"
-        elif installed.daemon.identity != identity:
-            why = "the cluster's sshd runs with another configuration or host key"
-        else:
-            return Satisfied("runs as configured")
-        return Change(summary=why, commands=(self.start(installed),))
-
-    def start(self, installed: Installed) -> Command:
-        """The command that starts it, in place of one that runs; sessions go on."""
-        digest = sha256(self.config.encode()).hexdigest()
-        text = script("setup-sshd.sh", b=installed.base, digest=digest, sshd=self.sshd)
-        return write_command("bash", "-c", text, purpose="start the cluster's sshd", timeout_s=20.0)
-
 
 HOST_CERTIFICATE = "sshd/host_key-cert.pub"
 USER_CERTIFICATE = "trust/cluster_key-cert.pub"
@@ -97,7 +59,7 @@ def sshd(context: Context, node: Node) -> Sequence[Step]:
     return [*steps, FileContent("sshd/sshd_config", daemon.config, 0o600), daemon]
 
 
-def _daemon(context: Context, node: Node) -> Daemon:
+def _daemon(context: Context, node: Node) -> Sshd:
     server = value_of(context.facts.nodes[node.name].sshd)
     base = str(context.facts.sshd_side(node.name).base)
     config = context.text(
@@ -109,7 +71,7 @@ def _daemon(context: Context, node: Node) -> Daemon:
         enter=f"{base}/{_ENTER}" if context.cluster.serves_from_host(node) else None,
         user=context.user(node),
     )
-    return Daemon(sshd=server.path if server else "/usr/sbin/sshd", config=config)
+    return Sshd(sshd=server.path if server else "/usr/sbin/sshd", config=config)
 
 
 def cluster_key(context: Context, node: Node) -> Sequence[Step]:

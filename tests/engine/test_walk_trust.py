@@ -144,7 +144,6 @@ def test_what_expires_soon_is_renewed_by_any_setup(
     cluster.walk()
     with monkeypatch.context() as patch:
         patch.setattr(ca, "VALID_DAYS", days)
-        patch.setattr(ca, "RENEW_DAYS", -400)
         patch.setattr(ca, "START_SLACK_S", 3 * DAY_S)
         other.walk()
     cluster.nodes[1].transport.files[path] = other.nodes[1].transport.files[path]

@@ -13,7 +13,7 @@ import pytest
 
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.facts.installed import Installed
-from ascendboot.setup.trust import Daemon
+from ascendboot.setup import steps
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, Result
 from tests.integration.real_sshd import ODD, SSHD, USER, bash, keygen, needs_bash, read
@@ -255,7 +255,7 @@ def test_19_an_sshd_that_does_not_start_is_quoted_with_its_reason(
             f"PidFile {folder}/sshd.pid\nUsePAM no\n"
         )
         (folder / "sshd_config").write_text(config)
-        start = Daemon(sshd=SSHD or "", config=config).start(
+        start = steps.Sshd(sshd=SSHD or "", config=config).start(
             Installed(base=PurePosixPath(tmp_path))
         )
         said = transport.run(start).outcome()

@@ -20,8 +20,8 @@ from ascendboot.facts.installed import (
     parse_installed,
 )
 from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerprint
-from ascendboot.setup.ca import CaKeys, CertificateFile, difference
-from ascendboot.setup.steps import Blocked, Change, Satisfied
+from ascendboot.setup.ca import CaKeys
+from ascendboot.setup.steps import Blocked, CertificateFile, Change, Satisfied, difference
 from ascendboot.transport.api import Command, Effect, FileWrite, Result
 from tests.engine.simulated import authority, public_key
 

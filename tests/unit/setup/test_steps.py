@@ -8,11 +8,18 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ascendboot.facts.installed import Daemon as RunningDaemon
-from ascendboot.facts.installed import Installed
+from ascendboot.facts.installed import Daemon, Installed
 from ascendboot.model.files import OwnFile
-from ascendboot.setup.steps import Absent, Change, FileContent, KeyPair, Later, Satisfied, Step
-from ascendboot.setup.trust import Daemon
+from ascendboot.setup.steps import (
+    Absent,
+    Change,
+    FileContent,
+    KeyPair,
+    Later,
+    Satisfied,
+    Sshd,
+    Step,
+)
 from ascendboot.transport.api import Effect, FileWrite
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
@@ -23,8 +30,8 @@ ENV = FileContent("env/node.env", TEXT, 0o644)
 HOST_KEY = KeyPair("sshd/host_key", "lab-1 of lab")
 KEY = "ssh-ed25519 AAAA"
 CONFIG = "Port 12345\n"
-SSHD = Daemon(sshd="/usr/sbin/sshd", config=CONFIG)
-RUNNING = RunningDaemon(7, sha256(f"{CONFIG}{KEY}\n".encode()).hexdigest())
+SSHD = Sshd(sshd="/usr/sbin/sshd", config=CONFIG)
+RUNNING = Daemon(7, sha256(f"{CONFIG}{KEY}\n".encode()).hexdigest())
 STALE = Absent("resources/hccl_json_8p.json")
 
 
