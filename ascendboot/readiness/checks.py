@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ascendboot.facts.parsers.system import FileSystem, Listener
-    from ascendboot.readiness.requirements import JobRequirements
+    from ascendboot.readiness.queries import JobRequirements
 
 CHECKS = {
     "setup": "",

@@ -21,8 +21,13 @@ from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster, ContainerExec, Node, NodeClocks
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness import checks
-from ascendboot.readiness.queries import NodeProbe, host_queries, work_queries
-from ascendboot.readiness.requirements import JobRequirements, job_requirements
+from ascendboot.readiness.queries import (
+    JobRequirements,
+    NodeProbe,
+    host_queries,
+    job_requirements,
+    work_queries,
+)
 from ascendboot.setup.context import chief_settings, meeting_settings, rank_table_name
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import for_each

@@ -21,6 +21,7 @@ from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import LaunchPlan, preflight_id
 from ascendboot.launch.planner import plan
 from ascendboot.model.job import JobReport, JobState
+from ascendboot.templates import script
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
@@ -33,17 +34,6 @@ if TYPE_CHECKING:
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
 """By the way in which the ranks meet."""
-_LACKS = """\
-import importlib.util, sys
-for name in sys.argv[1:]:
-    if importlib.util.find_spec(name) is None:
-        print("lacks", name)
-"""
-_LOOK = r"""
-[ ! -r "$1/env/node.env" ] || . "$1/env/node.env" >/dev/null 2>&1
-shift
-exec "$@" </dev/null
-"""
 _GRACE_S = {"mpi": 1.0, "gloo": 3.0}
 """Ranks have nothing to save; torchrun itself takes seconds to end on a busy node."""
 
@@ -87,8 +77,8 @@ def lacks(
     """
     wanted = {MODULES[way]: way for way in traits_of(request.launcher).collective_ways}
     command = read_script(
-        _LOOK,
-        *(str(request.base), request.python, "-c", _LACKS, *wanted),
+        script("collective-python.sh"),
+        *(str(request.base), request.python, "-c", script("lacking-modules.py"), *wanted),
         purpose="see by what ranks can meet",
         timeout_s=30.0,
     )

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered
 from ascendboot.readiness.checks import readiness_findings
-from ascendboot.readiness.queries import DeviceIps, Jobs, NodeProbe, Packages
-from ascendboot.readiness.requirements import JobRequirements
+from ascendboot.readiness.queries import DeviceIps, JobRequirements, Jobs, NodeProbe, Packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ascendboot.facts.query import Fact
-    from ascendboot.readiness.requirements import JobRequirements
+    from ascendboot.readiness.queries import JobRequirements
 
 BASH = shutil.which("bash") or "bash"
 ON_PATH = ("bash", "cat", "df", "grep", "head", "sleep", "timeout")
