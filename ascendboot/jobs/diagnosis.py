@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Final
 
@@ -27,16 +27,6 @@ _LOST_BY_TORCHRUN: Final = re.compile(
 _LOOK: Final = (
     "see whether the node, and its container, still run and have room: dmesg -T, docker ps -a, df"
 )
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The rank that failed first, and the exit code of the whole job."""
-
-    end: RankEnd
-    job_exit_code: int
-    is_certain: bool = True
-    """False where the cause is one of several ranks."""
 
 
 def diagnose(
@@ -82,8 +72,8 @@ def first_failure(
     ends: tuple[RankEnd, ...],
     cause: JobCause | None,
     clocks: NodeClocks,
-) -> Failure | None:
-    """The rank of the cause; without one, or where it ended well, the first to fail."""
+) -> tuple[RankEnd, int] | None:
+    """The rank of the cause, or else the first to fail; and the exit code of the whole job."""
 
     def followed(end: RankEnd) -> bool:
         return progress.was_ended(end.rank, plan.nodes.index(end.node))
@@ -102,8 +92,7 @@ def first_failure(
         return None
     was_ended = followed(first) or first.signal == SIGTERM
     ended_job = earliest if earliest is not None and was_ended else first
-    is_certain = cause is None or cause.kind is not CauseKind.ONE_OF
-    return Failure(first, ended_job.exit_code or 1, is_certain)
+    return first, ended_job.exit_code or 1
 
 
 def _failed_launcher(

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.jobs.gather import NodeLogs, logs_command
+from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
-from ascendboot.transport.api import Command, Effect, Stream, Transport
+from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ class Followers:
         self._sample_s = sample_s
         self._prefix = prefix
         self._forks = forks
-        self._streams: dict[str, list[Stream]] = {node: [] for node in plan.nodes}
         self._beat_s = 0.0
         self.output = RankOutput(sink)
         self.nodes: dict[str, NodeLogs] = {}
@@ -99,11 +98,9 @@ class Followers:
         Raises:
             NodeError: the stream could not be opened.
         """
-        logs = self.nodes[node]
-        command = logs_command(
-            self._plan, "record", logs.sizes, beat_s=self._beat_s, sample_s=self._sample_s
+        self.nodes[node].open(
+            transport, self._plan, "record", beat_s=self._beat_s, sample_s=self._sample_s
         )
-        self._streams[node].append(transport.stream(command, logs.reader()))
 
     def short_of(
         self, sizes: Mapping[str, Mapping[str, int]], *, patience_s: float
@@ -118,12 +115,7 @@ class Followers:
 
     def close(self) -> None:
         """End all streams and close the copies."""
-
-        def close_streams(node: str) -> None:
-            for stream in self._streams[node]:
-                stream.close()
-
-        on_each(self._streams, close_streams, forks=self._forks)
+        on_each(self.nodes, lambda node: self.nodes[node].close_streams(), forks=self._forks)
         for logs in self.nodes.values():
             logs.close()
 

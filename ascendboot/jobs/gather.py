@@ -98,6 +98,7 @@ class NodeLogs:
         self._is_busy = False
         self._wrote = False
         self._reader: object = None
+        self._streams: list[Stream] = []
         self.problem = ""
         """Why the stream could not be understood."""
         self.arrivals = {name: Arrivals() for name in copies}
@@ -147,6 +148,41 @@ class NodeLogs:
         self._received_at = time.monotonic()
         self._reader = feed
         return feed
+
+    def open(
+        self,
+        transport: Transport,
+        job: JobRecord | LaunchPlan,
+        mode: str,
+        *,
+        beat_s: float = 10.0,
+        sample_s: int = 0,
+    ) -> None:
+        """Open a stream from where the copies end; `mode` is that of `jobs-logs.sh`.
+
+        Raises:
+            NodeError: it could not be opened.
+        """
+        beat = max(1, round(beat_s / POLL_S))
+        words = [word for name, size in self.sizes.items() for word in (name, str(size))]
+        command = Command(
+            argv=(
+                *("bash", "-c", script("jobs-logs.sh"), "logs", str(job.job_folder)),
+                *(mode, str(beat), str(sample_s), *words),
+            ),
+            purpose=f"read logs of job {job.job_id}",
+            effect=Effect.WRITE if mode == "record" else Effect.READ,
+        )
+        try:
+            self._streams.append(transport.stream(command, self.reader()))
+        except NodeError:
+            self._reader = None
+            raise
+
+    def close_streams(self) -> None:
+        """End all streams."""
+        while self._streams:
+            self._streams.pop().close()
 
     def short_of(
         self, sizes: Mapping[str, int], *, patience_s: float
@@ -212,27 +248,6 @@ class NodeLogs:
                 pass  # a sign of life, or a file that is not of this job
 
 
-def logs_command(
-    job: JobRecord | LaunchPlan,
-    mode: str,
-    sizes: Mapping[str, int],
-    *,
-    beat_s: float = 10.0,
-    sample_s: int = 0,
-) -> Command:
-    """The command that sends what is missing of files; `mode` is that of `jobs-logs.sh`."""
-    beat = max(1, round(beat_s / POLL_S))
-    words = [word for name, size in sizes.items() for word in (name, str(size))]
-    return Command(
-        argv=(
-            *("bash", "-c", script("jobs-logs.sh"), "logs", str(job.job_folder)),
-            *(mode, str(beat), str(sample_s), *words),
-        ),
-        purpose=f"read logs of job {job.job_id}",
-        effect=Effect.WRITE if mode == "record" else Effect.READ,
-    )
-
-
 @dataclass(frozen=True)
 class Selection:
     """What is shown of a log."""
@@ -258,7 +273,6 @@ class LogGatherer:
         """`shown`: what goes to `output`, by rank; what is here already comes first."""
         self._job = job
         self.transports = dict(transports)
-        self._streams: dict[str, list[Stream]] = {node: [] for node in transports}
         self._forks = forks
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -361,13 +375,7 @@ class LogGatherer:
 
     def read(self, name: str, transport: Transport, mode: str = "follow") -> None:
         """Read the logs of a node from where its copies end; `mode` is that of `jobs-logs.sh`."""
-        node = self.nodes[name]
-        command, reader = logs_command(self._job, mode, node.sizes), node.reader()
-        try:
-            self._streams[name].append(transport.stream(command, reader))
-        except NodeError:
-            reader(b"")
-            raise
+        self.nodes[name].open(transport, self._job, mode)
 
     @contextmanager
     def _opened(self, mode: str) -> Iterator[None]:
@@ -383,11 +391,7 @@ class LogGatherer:
         try:
             yield
         finally:
-            on_each(self._streams, self._close, forks=self._forks)
-
-    def _close(self, name: str) -> None:
-        while self._streams[name]:
-            self._streams[name].pop().close()
+            on_each(self.nodes, lambda name: self.nodes[name].close_streams(), forks=self._forks)
 
     def _note(self, event: Event | None) -> None:
         if event is not None:

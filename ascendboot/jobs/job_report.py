@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ascendboot.errors import excerpt
-from ascendboot.jobs.diagnosis import Failure, diagnose, first_failure
+from ascendboot.jobs.diagnosis import diagnose, first_failure
 from ascendboot.jobs.progress import SIGNALLED, Progress, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
-from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
+from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.names import ranks_named
 
 if TYPE_CHECKING:
@@ -60,32 +60,28 @@ def report_on(
         cause = diagnose(plan, progress, ends, words, lost, folder=folder, clocks=clocks)
         failure = None if lost else first_failure(plan, progress, ends, cause, clocks)
         message = cause.title if cause is not None and lost else message
-    state, exit_code, message = _outcome(progress, failure, message)
+    state, exit_code, message = _outcome(progress, failure and failure[1], message)
     if state is JobState.NOT_STARTED and (quoted := _quoted(output)):
         message = f"{message}\nlast output of what was started:\n{quoted}"
     explained = None
-    if failure is not None and failure.is_certain:
-        log = folder / rank_log(failure.end.rank)
+    if failure is not None and (cause is None or cause.kind is not CauseKind.ONE_OF):
+        log = folder / rank_log(failure[0].rank)
         last_lines = "\n".join(_lines(log)[-_LAST_LINES:])
-        explained = FirstFailure(**vars(failure.end), message=last_lines, log=str(log))
-    return JobReport(
-        job_id=plan.job_id,
+        explained = FirstFailure(**vars(failure[0]), message=last_lines, log=str(log))
+    return replace(
+        running_report(plan, started, str(folder)),
         state=state,
         exit_code=exit_code,
-        started=started,
-        command=plan.command_line,
-        script=plan.script_json,
         first_failure=explained,
         ranks=ends,
         duration_s=duration_s,
-        folder=str(folder),
         message=message,
         notes=(*plan.notes, *progress.unsure, *progress.notes),
         cause=cause,
     )
 
 
-def running_report(plan: LaunchPlan, started: str, folder: str) -> JobReport:
+def running_report(plan: LaunchPlan | JobRecord, started: str, folder: str) -> JobReport:
     """The report of a job that was just started."""
     return JobReport(
         job_id=plan.job_id,
@@ -243,17 +239,16 @@ def _restarts(
 
 
 def _outcome(
-    progress: Progress, failure: Failure | None, launcher_summary: str
+    progress: Progress, failed_code: int | None, launcher_summary: str
 ) -> tuple[JobState, int, str]:
     """The state, the exit code and the message: of the first line that applies."""
     code = progress.launcher_code
-    failed_code = 1 if failure is None else failure.job_exit_code
     outcomes: tuple[tuple[object, tuple[JobState, int, str]], ...] = (
         (progress.interrupted, (JobState.INTERRUPTED, INTERRUPTED, "")),
         (progress.not_started, (JobState.NOT_STARTED, NOT_STARTED, progress.not_started)),
         (progress.stopped, (JobState.STOPPED, STOPPED, "somebody stopped the job")),
         (progress.hung, (JobState.HUNG, HUNG, progress.hung)),
-        (failure is not None, (JobState.FAILED, failed_code, "")),
+        (failed_code, (JobState.FAILED, failed_code or 1, "")),
         (code is None, (JobState.FAILED, 1, "the launcher is gone and its exit code is unknown")),
         (code, (JobState.FAILED, code or 0, launcher_summary)),
         (progress.unsure, (JobState.FAILED, 1, "\n".join(progress.unsure))),
