@@ -278,6 +278,7 @@ class LogGatherer:
         self._changed = threading.Event()
         self.progress = Progress()
         self.errors: dict[str, NodeError] = {}
+        self._returning: set[str] = set()
         self.nodes = {}
         for node in transports:
             names = [*job.logs_on(node), *(rank_marks(rank.rank) for rank in job.ranks_on(node))]
@@ -300,7 +301,7 @@ class LogGatherer:
     def follow(self, reconnect: Callable[[str], None]) -> None:
         """Gather logs until the job's launcher has ended, or the primary is lost."""
         with self._opened("follow"):
-            while self._goes_on():
+            while self._goes_on() or self._returning:
                 self._wait(reconnect)
 
     def on_reconnected(self, node: str, error: NodeError | None) -> None:
@@ -309,6 +310,7 @@ class LogGatherer:
             self._mark_lost(node, "its connection has ended")
         elif error is not None:
             self.errors[node] = error
+        self._returning.discard(node)
         self._changed.set()
 
     def complete(self) -> None:
@@ -363,7 +365,9 @@ class LogGatherer:
             elif node.ended.is_set():
                 continue
             elif is_over and reconnect is not None:
-                reconnect(name)
+                if name not in self._returning:
+                    self._returning.add(name)
+                    reconnect(name)
             elif is_over:
                 self._mark_lost(name, "its connection has ended")
             elif node.silent_s > SILENCE_S:
