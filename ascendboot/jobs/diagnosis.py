@@ -46,9 +46,12 @@ def diagnose(
     elif lost:
         cause = _lost_nodes(plan, lost, "", killed_by=None)
     else:
-        evidence = Collector(plan, progress, folder=folder, clocks=clocks).evidence(ends)
-        between_two_nodes_s = 2 * clocks.uncertainty_s
-        found = first_cause(evidence, uncertainty_s=between_two_nodes_s)
+        collector = Collector(plan, progress, folder=folder, clocks=clocks)
+        found = first_cause(
+            collector.evidence(ends),
+            collector.named_by_launcher(),
+            uncertainty_s=2 * clocks.uncertainty_s,  # between two nodes
+        )
         if found is None:
             found = _failed_launcher(plan, progress, launcher_words)
         elif progress.launcher_over and progress.launcher_code is None and not found.words:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ascendboot.jobs.error_codes import is_of_a_peer, known_words
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
-from ascendboot.launch.plan import JobRecord, LaunchPlan, PlannedRank, rank_log
+from ascendboot.launch.plan import LAUNCHER_LOG, JobRecord, LaunchPlan, PlannedRank, rank_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,7 +193,7 @@ def _timestamp(year: int, parts: dict[str, str], zone: tzinfo | None) -> float:
 
 
 # Forms: HCCL's logs and error codes (hicann/hccl, docs; mind-cluster's test logs), PyTorch's
-# monitored barrier and stores, gloo's pairs, Open MPI's help texts.
+# monitored barrier and stores, gloo's pairs, Open MPI's help texts, Horovod's stall inspector.
 
 _ADDRESS: Final = r"[0-9A-Fa-f.:]{2,45}"
 _ZONE: Final = r"(?:%[\w.-]{1,40})?"
@@ -233,6 +233,9 @@ _PEER_FORMS: Final = tuple(
         rf"connect server\[(?P<host>{_ADDRESS}){_ZONE} : \d{{1,5}}\] failed",
         r"send/recv from rank (?P<ranks>\d{1,7})",
         rf"Ranks? (?P<ranks>{_RANKS}) failed to pass monitoredBarrier",
+        # Horovod's stall inspector: `3: [tensor, …]` on a line for each rank, or all in one.
+        r"(?:Missing|Stalled) ranks:(?P<stalled>(?:\n\d{1,7}!?: \[[^\n]{0,4000})+)",
+        rf"\[missing ranks: (?P<ranks>{_RANKS})",
     )
 )
 """Messages about a missing peer."""
@@ -269,6 +272,9 @@ class Named(NamedTuple):
     """Where only an address is named: some rank there."""
 
 
+NOBODY: Final = Named()
+
+
 def names_a_peer(text: str) -> bool:
     """Whether the text is a message about a missing peer."""
     return any(form.search(text) for form in _PEER_FORMS)
@@ -288,15 +294,16 @@ class Peers:
             name.lower(): node for node, names in plan.addresses.items() for name in names
         }
 
-    def named_in(self, text: str, rank: PlannedRank) -> Named:
-        """The ranks and nodes that the output of `rank` names as missing.
+    def named_in(self, text: str, rank: PlannedRank | None) -> Named:
+        """The ranks and nodes that the output of `rank`, or of the launcher, names as missing.
 
         An address of a device decides before a number: numbers are those of one communicator.
         They count only where nothing shows that it is another than that of all ranks.
         """
         writers = {int(a or b) for a, b in _OWN.findall(text)}
         sizes = {int(size) for size in _SIZE.findall(text)}
-        numbers_count = writers <= {rank.rank} and sizes <= {self._size} and not _GROUP.search(text)
+        own = -1 if rank is None else rank.rank
+        numbers_count = writers <= {own} and sizes <= {self._size} and not _GROUP.search(text)
         ranks: set[int] = set()
         nodes: set[str] = set()
         for match in (m for form in (*_PEER_FORMS, *_PLACES) for m in form.finditer(text)):
@@ -304,7 +311,7 @@ class Peers:
             place = self._at(parts)
             if place is not None:
                 ranks.add(place)
-            elif listed := parts.get("ranks"):
+            elif listed := parts.get("ranks") or _in_commas(parts.get("stalled")):
                 numbers = (part.strip()[-9:] for part in listed.split(","))
                 ranks.update(int(n) for n in numbers if numbers_count and n.isdecimal())
             elif node := self._nodes.get((parts.get("host") or "").lower()):
@@ -313,7 +320,7 @@ class Peers:
             # The root logs who connected; the others did not.
             came = {int(number) for line in connected for number in _WHOLE.findall(line)}
             ranks.update(set(range(self._size)) - came)
-        ranks &= set(range(self._size)) - {rank.rank}
+        ranks &= set(range(self._size)) - {own}
         return Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
 
     def _at(self, parts: dict[str, str | None]) -> int | None:
@@ -325,6 +332,13 @@ class Peers:
         node = self._nodes.get((parts.get("host") or ip).lower())
         device = parts.get("device")
         return None if node is None or not device else self._by_device.get((node, int(device)))
+
+
+def _in_commas(stalled: str | None) -> str:
+    """The ranks that Horovod ends the job for (`3!:`), or else all that it names."""
+    found = re.findall(r"\n(\d+)(!?)", stalled or "")
+    marked = [rank for rank, mark in found if mark]
+    return ", ".join(marked or [rank for rank, _ in found])
 
 
 _CALM: Final = 20
@@ -348,7 +362,8 @@ _STRONG: Final = re.compile(
     r"|could not start rank \d+"
 )
 _WEAK: Final = re.compile(
-    r"\[ERROR\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
+    r"One or more tensors were submitted to be reduced"
+    r"|\[ERROR\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
 )
 _ENDED: Final = re.compile(r"KeyboardInterrupt|SignalException|\bSIGTERM\b|got signal: 15")
 """What ranks log when they are ended."""
@@ -493,6 +508,11 @@ class Collector:
             self._of_rank(rank, end, self._progress.ended.get(rank.rank))
             for rank, end in zip(self._plan.ranks, ends, strict=True)
         ]
+
+    def named_by_launcher(self) -> Named:
+        """The ranks and nodes that Open MPI names as missing, where only mpirun prints it."""
+        tail, _ = tail_of(self._folder / LAUNCHER_LOG)
+        return self._peers.named_in(tail.decode(errors="replace").replace("\r", ""), None)
 
     def _of_rank(self, rank: PlannedRank, end: RankEnd, seen: RankEnded | None) -> RankEvidence:
         ended_at = None if seen is None else self._clocks.here(rank.node, seen.at)

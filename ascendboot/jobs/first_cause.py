@@ -9,7 +9,7 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING, Final
 
 from ascendboot.jobs.error_codes import known_end, known_words
-from ascendboot.jobs.evidence import ErrorKind, RankEvidence, without_numbers
+from ascendboot.jobs.evidence import NOBODY, ErrorKind, Named, RankEvidence, without_numbers
 from ascendboot.jobs.progress import BY_LAUNCHER
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import fold, ranks_named
@@ -40,10 +40,13 @@ class _Blame(IntEnum):
     NONE = 3
 
 
-def first_cause(ranks: Sequence[RankEvidence], *, uncertainty_s: float = 0.0) -> JobCause | None:
+def first_cause(
+    ranks: Sequence[RankEvidence], launcher: Named = NOBODY, *, uncertainty_s: float = 0.0
+) -> JobCause | None:
     """Why a job with these ranks failed; None when no rank failed before it was ended.
 
-    `uncertainty_s`: by so much the times of two nodes may be wrong against each other.
+    `launcher` is what the launcher's log names as missing. `uncertainty_s`: by so much the times of
+    two nodes may be wrong against each other.
     """
     blames = {one.rank: _blame(one, ranks) for one in ranks}
 
@@ -53,7 +56,7 @@ def first_cause(ranks: Sequence[RankEvidence], *, uncertainty_s: float = 0.0) ->
         return blames[one.rank], unknown if one.failed_at is None else one.failed_at, one.rank
 
     suspects = sorted(ranks, key=likelihood)
-    missed = missing_ranks(ranks)
+    missed = missing_ranks(ranks, launcher)
     head, blame = suspects[0], blames[suspects[0].rank]
     if blame is not _Blame.NONE:
         same = _alike(suspects, blames)
@@ -239,17 +242,17 @@ class MissingRanks:
     """Others name it, in a number or an address."""
 
 
-def missing_ranks(ranks: Sequence[RankEvidence]) -> MissingRanks | None:
+def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
     """The ranks that others miss; None where no rank failed because it lost a peer.
 
-    In this order: a rank that others name and that has no error; one that ended well too early;
-    the only one without an error.
+    In this order: a rank that others name and that has no error; one that only the launcher's log
+    names; one that ended well too early; the only one without an error.
     """
     losers = [one for one in ranks if one.peer is not None]
     quiet = [one for one in ranks if one.peer is None and one.own is None]
-    if not losers:
-        return None
-    if found := _named(losers, quiet) or _left(ranks, quiet):
+    if found := _named(losers, quiet) or _named_by_launcher(launcher, ranks, quiet):
+        return found
+    if losers and (found := _left(ranks, quiet)):
         return found
     if not any(one.has_failed for one in losers):
         return None
@@ -286,6 +289,24 @@ def _named(losers: Sequence[RankEvidence], quiet: Sequence[RankEvidence]) -> Mis
         what = "them, each another one" if are_all_meant else "their node, and no rank of it"
         return MissingRanks(chosen, f"{who} {what}", "nothing says which of them the others lost")
     return None
+
+
+def _named_by_launcher(
+    launcher: Named, ranks: Sequence[RankEvidence], quiet: Sequence[RankEvidence]
+) -> MissingRanks | None:
+    """Ranks without an error that only the launcher's log names, by number or by node."""
+    named = [one for one in ranks if one.rank in launcher.ranks or one.node in launcher.nodes]
+    if not any(one.has_failed for one in ranks) or any(one.own for one in named):
+        return None  # an error of its own explains why that rank or node is missing
+    by_rank = frozenset(one.rank for one in quiet if one.rank in launcher.ranks)
+    chosen = by_rank or frozenset(one.rank for one in quiet if one.node in launcher.nodes)
+    if not chosen:
+        return None
+    if by_rank or len(chosen) == 1:
+        it = "it as the one that is" if len(chosen) == 1 else "them as those that are"
+        return MissingRanks(chosen, f"launcher.log names {it} missing", is_named=True)
+    why = "launcher.log names their node, and no rank of it"
+    return MissingRanks(chosen, why, "nothing says which of them the others lost")
 
 
 def _left(ranks: Sequence[RankEvidence], quiet: Sequence[RankEvidence]) -> MissingRanks | None:

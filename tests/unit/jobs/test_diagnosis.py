@@ -242,3 +242,15 @@ def test_arrivals_become_sparse_but_never_wrong() -> None:
     assert 10 <= early < 2000
     came.note(5000, 1999.1)
     assert came.of(4999) == 1999.1
+
+
+def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"rank.{rank}.log").write_text(RESET)
+    hung_up = LINK_ERROR.parents[1] / "openmpi-4.1/peer-hung-up.txt"
+    (tmp_path / "launcher.log").write_bytes(hung_up.read_bytes())
+    seen = progress(RankEnded(0, 1, T), RankEnded(1, 1, T))
+    found = report(seen, tmp_path).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == (CauseKind.ONE_OF, (2, 3))
+    assert found.why == "launcher.log names their node, and no rank of it"

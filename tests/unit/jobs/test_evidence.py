@@ -182,3 +182,34 @@ def test_the_time_of_a_line(line: str, zone_s: int | None, at: float | None) -> 
 
 def test_a_time_without_a_year_needs_to_know_about_when() -> None:
     assert time_in("E0102 03:04:05.678 1 x.cc:1] no", zone_s=0, until=None) is None
+
+
+STALLED = b"""\
+[2026-01-02 03:04:05.345988: %s /tmp/horovod/common/stall_inspector.cc:105] One or more tensors \
+were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for \
+remainder of ranks for more than 60 seconds. This may indicate that different ranks are trying to \
+submit different tensors or that only subset of ranks is submitting tensors, which will cause \
+deadlock.%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "listed", "ranks"),
+    [
+        (b"W", b"Missing ranks:\n2: [allreduce.g0, allreduce.g1 ...]\n3: [allreduce.g0]\n", (2, 3)),
+        (b"W", b"Stalled ranks:\n5: [grads_0]\n", (5,)),
+        (b"W", b"Stalled ops:grads_0 [missing ranks: 1, 4]\n", (1, 4)),
+        (
+            b"E",
+            b"Missing ranks:\n2: [g1]\n3!: [g0, g1]\nOne or more rank is stalled. Will shutdown.\n",
+            (3,),
+        ),
+    ],
+)
+def test_item_09_horovod_names_the_ranks_that_stall(
+    level: bytes, listed: bytes, ranks: tuple[int, ...]
+) -> None:
+    said = error_in(b"step 7\n" + STALLED % (level, b" ") + listed)
+    assert said is not None
+    assert (said.of_a_peer, "stall_inspector" in said.words) == (True, True)
+    assert Peers(JOB).named_in(said.trouble, JOB.ranks[0]).ranks == ranks

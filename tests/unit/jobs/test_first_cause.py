@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from ascendboot.jobs.evidence import ErrorKind, RankError, RankEvidence
+from ascendboot.jobs.evidence import NOBODY, ErrorKind, Named, RankError, RankEvidence
 from ascendboot.jobs.first_cause import first_cause
 from ascendboot.model.job import CauseKind, Followed, JobCause
 
@@ -47,8 +47,8 @@ def evidence(*clues: Clue) -> list[RankEvidence]:
     return ranks
 
 
-def judged(*clues: Clue, uncertainty_s: float = 0.0) -> JobCause:
-    cause = first_cause(evidence(*clues), uncertainty_s=uncertainty_s)
+def judged(*clues: Clue, uncertainty_s: float = 0.0, launcher: Named = NOBODY) -> JobCause:
+    cause = first_cause(evidence(*clues), launcher, uncertainty_s=uncertainty_s)
     assert cause is not None
     return cause
 
@@ -367,3 +367,39 @@ def test_a_clock_that_is_wrong_everywhere_changes_nobody(
     random.shuffle(moved)  # nor does the order
     first, second = first_cause(ranks), first_cause(moved)
     assert (first and first.ranks) == (second and second.ranks)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "more", "ranks", "why", "unsure"),
+    [
+        (Named((3,)), [], (3,), "launcher.log names it as the one that is missing", ""),
+        (
+            Named((), ("a-2",)),
+            [],
+            (2, 3),
+            "launcher.log names their node, and no rank of it",
+            "nothing says which of them the others lost",
+        ),
+        (
+            Named((), ("a-2",)),
+            [ended(2, 1, 9.0), own(2, "ValueError: loss is nan", 9.0)],
+            (2,),
+            "no other rank failed by itself",
+            "",
+        ),
+        (
+            Named((3,)),
+            [ended(2, 1, 9.0)],
+            (2,),
+            "no other rank failed by itself",
+            "rank 3 may have been first: launcher.log names it as the one that is missing",
+        ),
+    ],
+    ids=["rank", "node", "explained", "doubted"],
+)
+def test_item_09_a_peer_that_only_the_launcher_names(
+    launcher: Named, more: list[Clue], ranks: tuple[int, ...], why: str, unsure: str
+) -> None:
+    lost = [clue for rank in (0, 1) for clue in (ended(rank, 1, 10.0), peer(rank, 10.0))]
+    cause = judged(*lost, *more, launcher=launcher)
+    assert (cause.ranks, cause.why, cause.unsure) == (ranks, why, unsure)
