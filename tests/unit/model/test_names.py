@@ -1,4 +1,4 @@
-"""Folding and expanding names."""
+"""Names in short form, and spans of time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.model.names import counted, expand, fold, ranks_named, runs
+from ascendboot.model.names import counted, expand, fold, parse_span, ranks_named, runs, span
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,28 @@ def test_runs_stand_for_their_numbers(numbers: set[int]) -> None:
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     assert found == numbers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        *((-1, "0 s"), (0.9, "0 s"), (119.9, "119 s"), (120, "2 min"), (3599, "59 min")),
+        *((3600, "1 h"), (11520, "3 h 12 min"), (86400, "1 d"), (187_300, "2 d 4 h")),
+    ],
+)
+def test_a_span_in_words(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1 d", 86400)],
+)
+def test_a_span_as_read(text: str, seconds: float) -> None:
+    assert parse_span(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-5", "5 weeks", "1e9", "nan", "10m30s", "1" * 10, "٣"])
+def test_what_is_no_span(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time such as 90s, 10m, 2h or 1d"):
+        parse_span(text)

@@ -1,20 +1,22 @@
-"""The questions to a node, run by bash on this machine, and what NodeFacts makes of the answers."""
+"""The queries of a node, run by bash on this machine, and the facts that their answers become."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, work_queries
-from ascendboot.facts.parsers import system as system_parser
+from ascendboot.facts.node_facts import TORCH, NodeFacts, host_queries, queries, work_queries
+from ascendboot.facts.parsers.hccn_tool import HccnConf
 from ascendboot.facts.parsers.software import Program, Sshd
-from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Unanswered, query
+from ascendboot.facts.parsers.system import DISK_TOOL, FileSystem
+from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Lack, Unanswered, query
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.fake import Answer, FakeTransport
@@ -217,96 +219,122 @@ def test_horovod_is_asked_with_the_paths_of_the_profile(here: Here, tmp_path: Pa
     assert (tmp_path / "seen").read_text().splitlines() == wanted
 
 
-NOT_ON_PATH = {
-    "sshd": (127, "sshd is neither on PATH nor in /usr/sbin"),
-    "mpirun": (127, "mpirun is neither on PATH nor in /usr/local/openmpi/bin"),
-    "hccn_conf": (127, "/etc/hccn.conf does not exist"),
-}
+SSHD = {"sshd": (0, "/usr/sbin/sshd"), "sshd_version": (1, "OpenSSH_9.2p1")}
+NO_FOLDER = (255, "Missing privilege separation directory: /run/sshd")
+NOT_WRITABLE = "root cannot write in /var/lib; is it mounted read-only?"
+TWO_DISKS = (
+    FileSystem(mount_point="/", free_bytes=7, free_inodes=8),
+    FileSystem(mount_point="/data", free_bytes=5, free_inodes=None),
+)
 
 
 @pytest.mark.parametrize(
-    ("fact", "message"),
+    ("fact", "sections", "value"),
     [
         (
-            "sshd",
-            "could not find the OpenSSH server: sshd is neither on PATH nor in /usr/sbin",
+            *("sshd", {**SSHD, "sshd_test": NO_FOLDER, "account": (0, "open")}),
+            Sshd("/usr/sbin/sshd", "9.2p1", "/run/sshd"),
         ),
         (
-            "openmpi",
-            "could not find Open MPI: mpirun is neither on PATH nor in /usr/local/openmpi/bin",
+            *("sshd", {**SSHD, "sshd_test": (255, "no hostkeys"), "account": (0, "locked")}),
+            Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False),
         ),
-        ("hccn_conf", "could not read /etc/hccn.conf: /etc/hccn.conf does not exist"),
+        ("hccn_conf", {"hccn_conf": (0, "address_0=198.19.0.10")}, HccnConf({0: "198.19.0.10"})),
+        ("disk", {"disk": (0, "Avail Inodes IFree Mounted on\n7 9 8 /\n5 - - /data\n")}, TWO_DISKS),
     ],
 )
-def test_software_that_is_not_there(fact: str, message: str) -> None:
-    assert canned(NOT_ON_PATH, fact) == Unanswered("missing", message)
-
-
-SSHD = {"sshd": (0, "/usr/sbin/sshd"), "sshd_version": (1, "OpenSSH_9.2p1")}
-
-
-def test_sshd_tells_the_folder_that_it_misses() -> None:
-    missing = {"sshd_test": (255, "Missing privilege separation directory: /run/sshd")}
-    sections = {**SSHD, **missing, "account": (0, "open")}
-    assert canned(sections, "sshd") == Answered(Sshd("/usr/sbin/sshd", "9.2p1", "/run/sshd"))
-
-
-def test_sshd_tells_of_an_account_that_it_lets_nobody_into() -> None:
-    sections = {**SSHD, "sshd_test": (255, "no hostkeys"), "account": (0, "locked")}
-    found = Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False)
-    assert canned(sections, "sshd") == Answered(found)
+def test_what_the_scripts_print_is_read(
+    fact: str, sections: dict[str, tuple[int, str]], value: object
+) -> None:
+    assert canned(sections, fact) == Answered(value)
 
 
 SCRIPT = "the script that queries the node: line"
 
 
 @pytest.mark.parametrize(
-    ("fact", "sections", "message"),
+    ("fact", "sections", "kind", "message"),
     [
-        ("sshd", SSHD, f'{SCRIPT} 2 not understood: ""; expected sections sshd_version, sshd_test'),
         (
-            "code",
-            {"code": (0, "perhaps")},
-            f'{SCRIPT} 1 not understood: "perhaps"; expected absent, unreadable or readable',
+            *("sshd", {"sshd": (127, "sshd is neither on PATH nor in /usr/sbin")}, "missing"),
+            "find the OpenSSH server: sshd is neither on PATH nor in /usr/sbin",
         ),
         (
-            "disk",
-            {"disk": (0, "Avail Inodes IFree Mounted on\n1 1 1 /\n")},
-            f'{system_parser.DISK_TOOL}: line 2 not understood: ""; expected two rows',
+            *("openmpi", {"mpirun": (127, "mpirun is not on PATH")}, "missing"),
+            "find Open MPI: mpirun is not on PATH",
+        ),
+        (
+            *("hccn_conf", {"hccn_conf": (127, "/etc/hccn.conf does not exist")}, "missing"),
+            "read /etc/hccn.conf: /etc/hccn.conf does not exist",
+        ),
+        (
+            *("hccn_conf", {"hccn_conf": (1, "/etc/hccn.conf cannot be read by x")}, "failed"),
+            "read /etc/hccn.conf: /etc/hccn.conf cannot be read by x",
+        ),
+        (
+            *("place", {"place": (1, NOT_WRITABLE)}, "failed"),
+            f"use the cluster's folder: {NOT_WRITABLE}",
+        ),
+        (
+            *("sshd", SSHD, "not-understood"),
+            (
+                f'find the OpenSSH server: {SCRIPT} 2 not understood: ""; expected sections '
+                "sshd_version, sshd_test"
+            ),
+        ),
+        (
+            *("code", {"code": (0, "perhaps")}, "not-understood"),
+            (
+                f'look at the code\'s path: {SCRIPT} 1 not understood: "perhaps"; expected absent, '
+                "unreadable or readable"
+            ),
+        ),
+        (
+            *("disk", {"disk": (0, "Avail Inodes IFree Mounted on\n1 1 1 /\n")}, "not-understood"),
+            (
+                f'measure the free disk space: {DISK_TOOL}: line 2 not understood: ""; '
+                "expected two rows"
+            ),
         ),
         (
             "python",
             {"python": (0, "bin/python3"), "python_version": (0, "Python 3.7.5")},
-            'path of python: line 1 not understood: "bin/python3"; expected an absolute path',
+            "not-understood",
+            (
+                'find python3: path of python: line 1 not understood: "bin/python3"; expected an '
+                "absolute path"
+            ),
         ),
     ],
 )
-def test_what_the_scripts_do_not_say_is_not_understood(
-    fact: str, sections: dict[str, tuple[int, str]], message: str
+def test_no_value_without_a_known_answer(
+    fact: str, sections: dict[str, tuple[int, str]], kind: Lack, message: str
 ) -> None:
-    purpose = queries(CLUSTER, NODE)[fact].purpose
-    assert canned(sections, fact) == Unanswered("not-understood", f"could not {purpose}: {message}")
+    assert canned(sections, fact) == Unanswered(kind, f"could not {message}")
 
 
-def test_hccn_conf_that_we_may_not_read() -> None:
-    sections = {"hccn_conf": (1, "/etc/hccn.conf cannot be read by nobody")}
-    assert canned(sections, "hccn_conf") == Unanswered(
-        "failed", "could not read /etc/hccn.conf: /etc/hccn.conf cannot be read by nobody"
+def torch_versions(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-S", "-c", TORCH],
+        cwd=folder,
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
-def test_hccn_conf_is_read() -> None:
-    answer = canned({"hccn_conf": (0, "address_0=198.19.0.10")}, "hccn_conf")
-    assert answer.value.addresses == {0: "198.19.0.10"}
+@pytest.mark.parametrize("npu", [None, "2.1.0.post3"])
+def test_the_versions_of_torch_are_found_without_an_import(tmp_path: Path, npu: str | None) -> None:
+    for name, version in (("torch", "2.1.0"), ("torch_npu", npu)):
+        if version is not None:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").write_text("raise SystemError\n")
+            (tmp_path / name / "version.py").write_text(f"__version__ = {version!r}\n")
+    done = torch_versions(tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"2.1.0 {npu or '-'}\n")
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_words() -> None:
-    words = "root cannot write in /var/lib; is it mounted read-only?"
-    answer = canned({"place": (1, words)}, "place")
-    assert answer == Unanswered("failed", f"could not use the cluster's folder: {words}")
-
-
-def test_disk_of_base_and_of_tmp() -> None:
-    answer = canned({"disk": (0, "Avail Inodes IFree Mounted on\n7 9 8 /\n5 - - /data\n")}, "disk")
-    base, tmp = answer.value
-    assert (base.free_inodes, tmp.mount_point) == (8, "/data")
+def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
+    done = torch_versions(tmp_path)
+    assert (done.returncode, done.stderr) == (127, f"there is no torch for {sys.executable}")
