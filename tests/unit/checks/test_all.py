@@ -95,12 +95,9 @@ def test_a_question_without_an_answer(fact: str, message: str) -> None:
 
 
 def test_an_hccn_conf_that_is_not_there_is_no_fault_but_one_not_understood_is() -> None:
-    assert second(hccn_conf=MISSING) == [
-        "hccn-conf-unknown info lab-2: could not X: there is no x."
-    ]
-    assert second(hccn_conf=NOT_UNDERSTOOD) == [
-        "hccn-conf-unknown warning lab-2: could not X: line 1."
-    ]
+    for answer, level in ((MISSING, "info"), (NOT_UNDERSTOOD, "warning")):
+        told = f"hccn-conf-unknown {level} lab-2: {answer.message}."
+        assert second(hccn_conf=answer) == [told]
 
 
 def test_numbers_are_folded_in_order_only() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.checks.connections import probe_findings
-from ascendboot.checks.probes import Coverage, PingProbe, ProbeResults, TcpResult, probes_of
+from ascendboot.checks.probes import Coverage, Npu, PingProbe, ProbeResults, TcpResult, probes_of
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Answered, Unanswered
 from tests.unit.checks import well
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ascendboot.checks.probes import TcpProbe
 
-if TYPE_CHECKING:
     Pinged = Callable[[PingProbe], Answer[Ping] | None]
     Opened = Callable[[TcpProbe], TcpResult]
 
@@ -89,35 +88,37 @@ def test_a_link_that_is_down_is_told_in_the_device_s_own_words() -> None:
     assert "pings failed, Execute failed: Link status is down. Look at cable" in finding
 
 
-def test_a_device_that_reaches_others_but_nobody_it() -> None:
-    def pinged(ping: PingProbe) -> Answer[Ping]:
-        return LOST if (ping.target.node, ping.target.device_id) == ("lab-2", 3) else WELL
-
-    [finding] = said(3, pinged)
-    assert finding.startswith(
-        "mesh-device-unreached error lab-2: device 3 (198.19.2.3) is reached by nobody: "
-    )
+def is_device(npu: Npu) -> bool:
+    return (npu.node, npu.device_id) == ("lab-2", 3)
 
 
-def test_a_device_that_is_reached_but_reaches_nobody() -> None:
-    def pinged(ping: PingProbe) -> Answer[Ping]:
-        return LOST if (ping.source.node, ping.source.device_id) == ("lab-2", 3) else WELL
-
-    [finding] = said(3, pinged)
-    assert finding.startswith(
-        "mesh-device-reaches-nobody error lab-2: device 3 (198.19.2.3) reaches nobody: "
-    )
-
-
-def test_a_node_that_is_cut_off_is_named_alone() -> None:
-    def pinged(ping: PingProbe) -> Answer[Ping]:
-        return LOST if "lab-2" in (ping.source.node, ping.target.node) else WELL
-
-    [finding] = said(4, pinged)
-    assert finding.startswith(
-        "mesh-node-cut-off error lab-2: no NPU of the node reaches another node's or is reached "
-        "by one: "
-    )
+@pytest.mark.parametrize(
+    ("fails", "count", "words"),
+    [
+        pytest.param(
+            lambda ping: is_device(ping.target),
+            3,
+            "mesh-device-unreached error lab-2: device 3 (198.19.2.3) is reached by nobody: ",
+        ),
+        pytest.param(
+            lambda ping: is_device(ping.source),
+            3,
+            "mesh-device-reaches-nobody error lab-2: device 3 (198.19.2.3) reaches nobody: ",
+        ),
+        pytest.param(
+            lambda ping: "lab-2" in (ping.source.node, ping.target.node),
+            4,
+            "mesh-node-cut-off error lab-2: no NPU of the node reaches another node's or is "
+            "reached by one: ",
+        ),
+    ],
+    ids=["unreached", "reaches nobody", "node cut off"],
+)
+def test_one_direction_of_a_device_and_a_whole_node_are_named_alone(
+    fails: Callable[[PingProbe], bool], count: int, words: str
+) -> None:
+    [finding] = said(count, lambda ping: LOST if fails(ping) else WELL)
+    assert finding.startswith(words)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -117,50 +117,48 @@ def test_a3_in_one_super_pod_in_two_or_in_none_is_well() -> None:
         assert of_table(well.TWO, *(well.a3(n, pod) for n, pod in enumerate(pods, 1))) == []
 
 
-def test_devices_in_no_super_pod_are_named_where_others_are_in_one() -> None:
-    outside = well.a3(2)
-    places = dict(value_of(outside.super_pods) or {}) | {2: Answered(None), 3: Answered(None)}
-    remedy = (
-        "(npu-smi info -t spod-info). Make the super pods whole, or leave the node out; "
-        "`resources: {file: …}` takes a rank table of yours."
-    )
-    assert well.only(
-        of_table(well.TWO, well.a3(1), replace(outside, super_pods=Answered(places)))
-    ) == (
-        "super-pods-mixed error lab-2: devices 2-3 are in no super pod, other devices of the "
-        f"cluster are {remedy}"
-    )
-    assert well.only(of_table(well.TWO, well.a3(1), well.a3(2, None))) == (
-        "super-pods-mixed error lab-2: devices 0-3 are in no super pod, other devices of the "
-        f"cluster are {remedy}"
-    )
+SILENT = Unanswered(
+    "failed", "could not tell the super pod of device 1: npu-smi info -t spod-info: no answer"
+)
+WHOLE = (
+    "other devices of the cluster are (npu-smi info -t spod-info). Make the super pods whole, or "
+    "leave the node out; `resources: {file: …}` takes a rank table of yours."
+)
 
 
-def test_a_super_pod_that_is_not_told_stops_setup() -> None:
-    silent = Unanswered(
-        "failed", "could not tell the super pod of device 1: npu-smi info -t spod-info: no answer"
-    )
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        pytest.param(
+            {2: Answered(None), 3: Answered(None)},
+            f"super-pods-mixed error lab-2: devices 2-3 are in no super pod, {WHOLE}",
+        ),
+        pytest.param(
+            dict.fromkeys(range(4), Answered(None)),
+            f"super-pods-mixed error lab-2: devices 0-3 are in no super pod, {WHOLE}",
+        ),
+        pytest.param(
+            {1: SILENT},
+            f"super-pod-unknown error lab-2: {SILENT.message}. Without it the rank table cannot be "
+            "made; `resources: {file: …}` takes one of yours.",
+        ),
+        pytest.param(
+            {3: Answered(well.place(2, 3, 7))},
+            "super-pods-several error lab-2: the devices of one server are in several super pods: "
+            "devices 0-2 in 0, device 3 in 7 (npu-smi info -t spod-info). Ask who set up the super "
+            "pods.",
+        ),
+    ],
+)
+def test_devices_that_are_not_all_in_one_known_super_pod(
+    changed: dict[int, Any], message: str
+) -> None:
     seen = well.a3(2)
-    places = dict(value_of(seen.super_pods) or {}) | {1: silent}
-    assert well.only(
-        of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places)))
-    ) == (
-        "super-pod-unknown error lab-2: could not tell the super pod of device 1: npu-smi info "
-        "-t spod-info: no answer. Without it the rank table cannot be made; `resources: "
-        "{file: …}` takes one of yours."
-    )
+    places = Answered({**(value_of(seen.super_pods) or {}), **changed})
+    assert of_table(well.TWO, well.a3(1), replace(seen, super_pods=places)) == [message]
 
 
-def test_a_server_is_in_one_super_pod_and_ids_are_each_device_s_own() -> None:
-    seen = well.a3(2)
-    places = dict(value_of(seen.super_pods) or {}) | {3: Answered(well.place(2, 3, 7))}
-    assert well.only(
-        of_table(well.TWO, well.a3(1), replace(seen, super_pods=Answered(places)))
-    ) == (
-        "super-pods-several error lab-2: the devices of one server are in several super pods: "
-        "devices 0-2 in 0, device 3 in 7 (npu-smi info -t spod-info). Ask who set up the super "
-        "pods."
-    )
+def test_ids_in_a_super_pod_are_each_device_s_own() -> None:
     twin = replace(well.a3(2), super_pods=well.a3(1).super_pods)
     found = of_table(well.TWO, well.a3(1), twin)
     assert [text.partition(" lab-2: ")[0] for text in found] == ["rank-table-refused error"] * 4

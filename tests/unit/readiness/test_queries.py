@@ -331,15 +331,18 @@ def of_npus_that_count_from(stage: Path, first: int, mapping: str) -> tuple[Node
     return asked(stage, host_queries(job, node(1))), (stage / "calls").read_text()
 
 
-def test_npus_that_count_from_0_cost_one_call(stage: Path) -> None:
-    told, calls = of_npus_that_count_from(stage, 0, "never read")
-    assert calls == "info\n"
-    assert told.health == Answered({0: "OK", 1: "Alarm"})
-
-
-def test_npus_that_do_not_are_known_by_their_physical_ids(stage: Path) -> None:
-    told, calls = of_npus_that_count_from(stage, 1, "1 0 0 Ascend 910B3\n2 0 1 Ascend 910B3\n")
-    assert calls == "info\ninfo -m\n"
+@pytest.mark.parametrize(
+    ("first", "mapping", "asked_"),
+    [
+        (0, "never read", "info\n"),
+        (1, "1 0 0 Ascend 910B3\n2 0 1 Ascend 910B3\n", "info\ninfo -m\n"),
+    ],
+)
+def test_npus_that_do_not_count_from_0_are_known_by_their_physical_ids(
+    stage: Path, first: int, mapping: str, asked_: str
+) -> None:
+    told, calls = of_npus_that_count_from(stage, first, mapping)
+    assert calls == asked_
     assert told.present == Answered((0, 1))
     assert told.health == Answered({0: "OK", 1: "Alarm"})
     assert told.holders == Answered((Holder(4194303, (1,)),))
