@@ -11,7 +11,7 @@ from ascendboot.facts import derive
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
 from ascendboot.ranktable import rules
-from ascendboot.ranktable.build import build, generation_for
+from ascendboot.ranktable.convert import build, generation_for
 from ascendboot.ranktable.formats.levels import device_places
 from ascendboot.ranktable.formats.parts import Member, MemberDevice, Table
 from ascendboot.ranktable.generations import FORMATS, generation_of, table_in

@@ -30,10 +30,8 @@ from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
 from ascendboot.model.names import counted, expand
 from ascendboot.ranktable import convert as conversion
-from ascendboot.ranktable.build import build, generation_for
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
 from ascendboot.ranktable.compare import differences
-from ascendboot.ranktable.convert import ORDERS, Host
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
 from ascendboot.ranktable.generations import FORMATS, table_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
@@ -58,13 +56,15 @@ _NPU_QUERIES = ("npus", "npu_list", "device_networks", "super_pods", "root_info"
 _ALLOWED = {"devices-differ", "device-ip-missing"}
 """Errors of `setup` that the rules of rank tables check by product and job."""
 
+_GIVEN, _BY_TEXT = conversion.ORDERS
+
 
 @cluster_verb(
     help={
         "output": "Output file; default: standard output",
         "to": f"The generation: {', '.join(GENERATIONS)}; default: the one of the NPUs",
-        "order": f"{ORDERS[0]} (the default): primary first, then as in the inventory or in "
-        f"--nodes; {ORDERS[1]}: by server_id as text, as in MindSpore",
+        "order": f"{_GIVEN} (the default): primary first, then as in the inventory or in "
+        f"--nodes; {_BY_TEXT}: by server_id as text, as in MindSpore",
         "nodes": "Only these nodes, in this order: atlas-[01-04],atlas-09",
         "devices": "Only these devices of each node, in this order: 0-3 or 0,2",
         "offline": "Connect to no node: the inventory states devices with addresses, as devices:"
@@ -103,7 +103,7 @@ def write(
     Exit codes: 0 done, 1 HCCL would refuse it or a query failed, 2 wrong usage,
     or the product reads another generation, 4 a node is unreachable.
     """
-    wanted_order = among("--order", order, ORDERS) or "given"
+    wanted_order = among("--order", order, conversion.ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
     wanted_job = among("--job", job, JOBS)
     word = among("--to", to, tuple(GENERATIONS))
@@ -127,8 +127,8 @@ def write(
         of_npus = _product_among(cluster, found) or wanted_product
     if wanted_product is not None and wanted_product != of_npus:
         raise UsageError(f"--product: the NPUs are of {of_npus}, not of {wanted_product}")
-    generation = GENERATIONS[word] if word else generation_for(of_npus, members)
-    table = build(members, generation, wanted_order, of_npus)
+    generation = GENERATIONS[word] if word else conversion.generation_for(of_npus, members)
+    table = conversion.build(members, generation, wanted_order, of_npus)
     _deliver(table, call.screen, output=output, product=of_npus, job=wanted_job, force=force)
 
 
@@ -189,8 +189,7 @@ def _wanted(node: Node, there: tuple[int, ...], ids: tuple[int, ...] | None) -> 
         "table": "A rank table, or a hostfile of Open MPI or DeepSpeed",
         "file": "Another table, whose servers are appended; can be repeated",
         "to": f"The new generation: {', '.join(GENERATIONS)}; default: unchanged",
-        "order": f"The order of servers: {ORDERS[0]} (the default), or {ORDERS[1]}, as"
-        " in MindSpore",
+        "order": f"The order of servers: {_GIVEN} (the default), or {_BY_TEXT}, as in MindSpore",
         "hccn-conf": "HOST=FILE: the hccn.conf of a host of the hostfile; can be repeated",
         "inventory": "The hostfile's hosts are nodes of this cluster, which are queried",
         "product": f"{PRODUCT_HELP}; the result must be valid for it",
@@ -229,7 +228,7 @@ def convert(
     Exit codes: 0 done, 1 HCCL would refuse the result, 2 unreadable, or values
     are missing, 4 a node of --inventory is unreachable.
     """
-    wanted_order = among("--order", order, ORDERS) or "given"
+    wanted_order = among("--order", order, conversion.ORDERS) or "given"
     wanted_product = among("--product", product, PRODUCTS)
     word = among("--to", to, tuple(GENERATIONS))
     hosts = _hosts_of(inventory, hccn_conf or ())
@@ -245,7 +244,7 @@ def convert(
     )
 
 
-def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
+def _gathered(names: Sequence[str], hosts: Mapping[str, conversion.Host]) -> Table:
     """Merge the tables; with `hosts`, convert a hostfile."""
     if hosts:
         if len(names) > 1:
@@ -259,13 +258,13 @@ def _gathered(names: Sequence[str], hosts: Mapping[str, Host]) -> Table:
     return tables[0] if len(tables) == 1 else conversion.merge(tables)
 
 
-def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, Host]:
+def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, conversion.Host]:
     """Return the nodes of --inventory by name, address and server id, and those of --hccn-conf."""
-    hosts: dict[str, Host] = {}
+    hosts: dict[str, conversion.Host] = {}
     if inventory is not None:
         cluster, found = _queried_cluster(inventory)
         for node in cluster.nodes:
-            host = Host(node.server_id, dict(devices_of(node, found[node.name])))
+            host = conversion.Host(node.server_id, dict(devices_of(node, found[node.name])))
             names = (node.name, node.address, node.cluster_address, node.server_id)
             hosts |= dict.fromkeys(names, host)
     for word in hccn_conf:
@@ -273,7 +272,7 @@ def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, Host
         if not equals:
             raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
         try:
-            hosts[name] = Host(name, hccn_conf_parser(text_of(path)).addresses)
+            hosts[name] = conversion.Host(name, hccn_conf_parser(text_of(path)).addresses)
         except NotUnderstoodError as error:
             raise RankTableError(f"{path}: could not be read: {error}") from None
     return hosts

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env, why_not_value
-from ascendboot.hccl.variables import (
-    WITHOUT_CM,
-    Conflict,
-    conflicts,
-    hccl_ports,
-    variables,
-    why_not,
-    why_not_read,
-)
+from ascendboot.inventory import reserved
 from ascendboot.inventory.messages import did_you_mean
-from ascendboot.inventory.reserved import (
-    OPEN,
-    is_system_folder,
-    reserved,
-    why_not_env,
-    why_not_of_one_node,
-    why_not_option,
-    why_not_parameter,
-    why_not_shown,
-    why_not_with_torch,
-)
 from ascendboot.model.cluster import LAUNCHER_NAMES, ResourceMode, has_meeting_port
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
@@ -46,6 +28,7 @@ _NOT_HERE = {
     "ASCEND_DEVICE_ID": "ascendboot tells every rank its DEVICE_ID; remove it",
 }
 _ADDRESS = "HCCL_IF_IP"
+_UNDER_ENV = "; other variables belong under `env`"
 
 
 def environment(keys: InventoryKeys) -> dict[str, str]:
@@ -66,14 +49,14 @@ def report_contradictions(sheet: Sheet, keys: InventoryKeys) -> None:
         sheet.report(sheet.mark.at(*location), text)
     # the profile's own variables are never to blame
     for conflict in _conflicts(keys, environment(keys)):
-        _report_first(sheet, _sections_of(sheet, keys), conflict)
+        _report_first(sheet, _sections_of(sheet, keys), conflict.names, conflict.text)
 
 
 def report_one_address(sheet: Sheet, keys: InventoryKeys, nodes: int) -> None:
     """Report an address that is stated for all of several nodes."""
     if nodes > 1:
         text = "one address cannot be that of several nodes; ascendboot sets each node's own: "
-        _report_first(sheet, _sections_of(sheet, keys), Conflict((_ADDRESS,), f"{text}remove it"))
+        _report_first(sheet, _sections_of(sheet, keys), (_ADDRESS,), f"{text}remove it")
 
 
 def report_unknown_secrets(
@@ -99,9 +82,9 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
     for entry in entries:
         if entry.env:
             for conflict in _conflicts(keys, {**environment(keys), **entry.env}):
-                if conflict not in everywhere and not _report_first(
-                    sheet, _env_of(entry), conflict
-                ):
+                if conflict in everywhere:
+                    continue
+                if not _report_first(sheet, _env_of(entry), conflict.names, conflict.text):
                     sheet.report(entry.mark, conflict.text)
     _report_shared_address(sheet, entries)
     _report_handed_on(sheet, keys, entries)
@@ -119,7 +102,7 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
             ("code", "source"),
             "code.path is missing: where the code belongs on the nodes; state it",
         )
-    elif keys.code.source is not None and is_system_folder(str(keys.code.path)):
+    elif keys.code.source is not None and reserved.is_system_folder(str(keys.code.path)):
         yield (
             ("code", "path"),
             (
@@ -127,12 +110,13 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
                 "code.source; state a folder that holds the code alone"
             ),
         )
-    if mode == "no-rank-table" and keys.product in WITHOUT_CM:
+    if mode == "no-rank-table" and keys.product in hccl.WITHOUT_CM:
         yield (
             ("resources", "mode"),
             (
-                f"no-rank-table does not exist on {WITHOUT_CM[keys.product]} servers (product: "
-                f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table"
+                f"no-rank-table does not exist on {hccl.WITHOUT_CM[keys.product]} servers "
+                f"(product: {keys.product}): HCCL reads CM_ variables on 910 and A2 only; write "
+                "rank-table"
             ),
         )
     if _is_for_torch(keys):
@@ -167,7 +151,7 @@ def _not_for_torch(keys: InventoryKeys, mode: ResourceMode) -> Iterator[tuple[Lo
             "words for mpirun, and `launcher.kind` is torchrun; remove them",
         )
     for name in keys.env:
-        if reason := why_not_with_torch(name, by_torchrun=kind == "torchrun"):
+        if reason := reserved.why_not_with_torch(name, by_torchrun=kind == "torchrun"):
             yield ("env", name), reason
 
 
@@ -184,43 +168,45 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
         if reason:
             yield ("env", name), reason
     for name, value in keys.hccl.items():
-        if name not in variables():
-            hint = did_you_mean(name, variables(), sheet) or "; other variables belong under `env`"
-            unknown = f"no variable of HCCL has this name{hint}"
-            yield ("hccl", name), _NOT_HERE.get(name) or why_not_env(name) or unknown
-        elif reason := why_not(name, value, keys.product) or why_not_read(name, keys.product):
-            yield ("hccl", name), reason
+        if name not in hccl.variables():
+            hint = did_you_mean(name, hccl.variables(), sheet)
+            unknown = f"no variable of HCCL has this name{hint or _UNDER_ENV}"
+            yield ("hccl", name), _NOT_HERE.get(name) or reserved.why_not_env(name) or unknown
+        else:
+            reason = hccl.why_not(name, value, keys.product)
+            if reason := reason or hccl.why_not_read(name, keys.product):
+                yield ("hccl", name), reason
 
 
 def _why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
     return (
-        why_not_env(name)
-        or why_not_shown(name, value, keys.secret_names)
+        reserved.why_not_env(name)
+        or reserved.why_not_shown(name, value, keys.secret_names)
         or why_not_value(name, value)
-        or why_not(name, value, keys.product)
+        or hccl.why_not(name, value, keys.product)
     )
 
 
 def _why_not_of_node(name: str, value: str, keys: InventoryKeys) -> str | None:
     reason = _why_not_stated(name, value, keys)
     if reason is None and _is_for_torch(keys):
-        reason = why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
-    return reason or why_not_of_one_node(name)
+        reason = reserved.why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
+    return reason or reserved.why_not_of_one_node(name)
 
 
-def _conflicts(keys: InventoryKeys, env: Mapping[str, str]) -> Iterator[Conflict]:
+def _conflicts(keys: InventoryKeys, env: Mapping[str, str]) -> Iterator[hccl.Conflict]:
     """Contradictions within a whole environment, and between it and the ports of the inventory."""
-    yield from conflicts(env)
+    yield from hccl.conflicts(env)
     meets = has_meeting_port(resource_mode(keys), keys.launcher.kind)
     ports = {
         "resources.chief_port, where the ranks meet": keys.resources.chief_port if meets else None,
         "ssh.port": keys.ssh.port if isinstance(keys.ssh.port, int) else None,
     }
-    for taken in hccl_ports(env):
+    for taken in hccl.hccl_ports(env):
         for what, port in ports.items():
             if port is not None and port in taken:
-                yield Conflict(
+                yield hccl.Conflict(
                     ("HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"),
                     f"HCCL takes {taken.start}-{taken.stop - 1}, and {port} of them is {what}; "
                     "move one of the two",
@@ -236,12 +222,14 @@ def _env_of(entry: Entry) -> list[Section]:
     return [(layer.keys.env, layer.mark.at("env")) for layer in entry.layers if layer.keys.env]
 
 
-def _report_first(sheet: Sheet, sections: Sequence[Section], conflict: Conflict) -> bool:
-    """Report at the first of its names that these sections state; False if they state none."""
-    for name in conflict.names:
+def _report_first(
+    sheet: Sheet, sections: Sequence[Section], names: Sequence[str], text: str
+) -> bool:
+    """Report at the first of the names that these sections state; False if they state none."""
+    for name in names:
         for stated, mark in sections:
             if name in stated:
-                sheet.report(mark.at(name), conflict.text)
+                sheet.report(mark.at(name), text)
                 return True
     return False
 
@@ -256,7 +244,7 @@ def _report_shared_address(sheet: Sheet, entries: Sequence[Entry]) -> None:
         names = [name for entry in having for name in entry.names]
         if len(names) > 1:
             text = f"one address cannot be that of {fold(names)}; give each node its own"
-            _report_first(sheet, _env_of(having[-1]), Conflict((_ADDRESS,), text))
+            _report_first(sheet, _env_of(having[-1]), (_ADDRESS,), text)
 
 
 def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry]) -> None:
@@ -275,7 +263,7 @@ def _report_handed_on(sheet: Sheet, keys: InventoryKeys, entries: Sequence[Entry
                 f"horovodrun would hand the primary's value on to {fold(without)}: state one for "
                 "the others too, or a `launcher.kind` of mpirun or torchrun"
             )
-            _report_first(sheet, _env_of(primary), Conflict((name,), text))
+            _report_first(sheet, _env_of(primary), (name,), text)
 
 
 def _mpi_args(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
@@ -303,7 +291,7 @@ def _why_secret(
         what = f"gives {before} a value"
     else:
         return None
-    return f"{what}, and {OPEN}; state the variable under `env`, which keeps it secret"
+    return f"{what}, and {reserved.OPEN}; state the variable under `env`, which keeps it secret"
 
 
 def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
@@ -316,13 +304,13 @@ def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
         why = f'"{word}" would be taken for the program to run; begin with an option'
         return None if index else why
     if option == "x" and following:
-        reason = why_not_env(following[0].partition("=")[0])
+        reason = reserved.why_not_env(following[0].partition("=")[0])
         return f"{following[0]}: {reason}" if reason else None
     if option in ("mca", "gmca"):
         return _why_not_parameter(following, seen)
-    if option in reserved().options_set:
+    if option in reserved.listed().options_set:
         return f"ascendboot sets {word} itself; remove it"
-    return why_not_option(option)
+    return reserved.why_not_option(option)
 
 
 def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
@@ -332,13 +320,13 @@ def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
     if name in seen:
         return f"{name} is set twice, which mpirun refuses; keep one"
     seen.add(name)
-    if name in reserved().parameters_set:
+    if name in reserved.listed().parameters_set:
         return (
             f"ascendboot or horovodrun sets {name} itself, and mpirun refuses it twice; remove it"
         )
-    if reason := why_not_parameter(name):
+    if reason := reserved.why_not_parameter(name):
         return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")
-    if partner != name and partner in reserved().parameters_set:
+    if partner != name and partner in reserved.listed().parameters_set:
         return f"ascendboot sets {partner}, and Open MPI takes one of the two; remove {name}"
     return None

@@ -8,17 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
 from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
-from ascendboot.inventory.values import (
-    NAME,
-    NO_IPV6,
-    expand,
-    ip_of,
-    is_match,
-    why_not_address,
-    why_not_cluster_ip,
-)
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Device, Node, SshAccess
 from ascendboot.model.names import fold
@@ -81,7 +73,7 @@ class Entry:
 
     def share_out(self, text: str, mark: Mark, sheet: Sheet) -> tuple[str, ...] | None:
         """`text`, a range or not, for each node; reports and returns None for another number."""
-        single = expand(text)
+        single = values.expand(text)
         if len(single) == len(self.names):
             return single
         sheet.report(
@@ -99,7 +91,7 @@ def read_entries(sheet: Sheet, keys: InventoryKeys) -> tuple[Entry, ...]:
     """The lines of `nodes` with valid names; reports problems of names and groups."""
     for name, group in keys.groups.items():
         mark = sheet.mark.at("groups", name)
-        if not is_match(NAME, name):
+        if not values.is_match(values.NAME, name):
             sheet.report(mark, _not_a_name(name))
         if group.groups is not None:
             sheet.report(mark.at("groups"), "a group takes over no other group; remove this")
@@ -123,11 +115,11 @@ def _entries(sheet: Sheet, keys: InventoryKeys) -> Iterator[Entry]:
     for text, own in keys.nodes.items():
         mark = sheet.mark.at("nodes", text)
         try:
-            names = expand(text)
+            names = values.expand(text)
         except ValueError as error:
             sheet.report(mark, f"{error}")
             continue
-        wrong = next((name for name in names if not is_match(NAME, name)), None)
+        wrong = next((name for name in names if not values.is_match(values.NAME, name)), None)
         if wrong is None:
             yield Entry(text, names, tuple(_layers(sheet, keys, Layer(own, mark))))
         else:
@@ -208,10 +200,14 @@ def _cluster_addresses(
     sheet: Sheet, entry: Entry, addresses: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """The addresses, if other nodes can reach each of them."""
-    unfit = next((a for a in addresses if why_not_cluster_ip(a) is not None), None)
+    unfit = next((a for a in addresses if values.why_not_cluster_ip(a) is not None), None)
     if unfit is None:
         return addresses
-    why = f"{NO_IPV6}; state the IPv4" if ip_of(unfit) else "is a host name; state the IP"
+    why = (
+        f"{values.NO_IPV6}; state the IPv4"
+        if values.ip_of(unfit)
+        else "is a host name; state the IP"
+    )
     sheet.report(
         entry.mark,
         f'cluster_address is missing: the address "{unfit}" {why} address at which the other '
@@ -260,7 +256,7 @@ def _report_duplicates(sheet: Sheet, drafts: list[Draft]) -> None:
     reported: set[frozenset[str]] = set()
     for what, uses in (
         ("address", map(_address, drafts)),
-        ("cluster_address", (_text(d, "cluster_address", ip_of) for d in drafts)),
+        ("cluster_address", (_text(d, "cluster_address", values.ip_of) for d in drafts)),
         ("server_id", (_text(d, "server_id", str) for d in drafts)),
         ("device_ip", _device_ips(drafts)),
     ):
@@ -291,7 +287,7 @@ def _address(draft: Draft) -> Use | None:
     if draft.address is None:
         return None
     entry = draft.entry
-    machine: Hashable = ip_of(draft.address) or draft.address.lower().removesuffix(".")
+    machine: Hashable = values.ip_of(draft.address) or draft.address.lower().removesuffix(".")
     identity = (machine, entry.value("port"), entry.value("jump"))
     return Use(draft.address, draft.name, entry.mark_of("address"), identity)
 
@@ -303,7 +299,7 @@ def _device_ips(drafts: list[Draft]) -> Iterator[Use]:
             ip = device.device_ip
             if ip is not None:
                 holder = f"{draft.name} device {device.device_id}"
-                yield Use(ip, holder, item.at("device_ip"), ip_of(ip))
+                yield Use(ip, holder, item.at("device_ip"), values.ip_of(ip))
 
 
 def _given_twice(what: str, groups: Sequence[Sequence[Use]]) -> str:
@@ -339,10 +335,10 @@ def _jump(sheet: Sheet, draft: Draft, drafts: dict[str, Draft]) -> str | None:
     match = _JUMP.fullmatch(text)
     if match is None or ("@" not in text and "." not in text and ":" not in text):
         hint = did_you_mean(text, drafts, sheet) or "; another machine is written USER@HOST[:PORT]"
-        hint += ", an IPv6 address in brackets" if ip_of(text) else ""
+        hint += ", an IPv6 address in brackets" if values.ip_of(text) else ""
         sheet.report(mark, f"no node is called {described(text)}{hint}")
         return None
-    reason = why_not_address(match["host"].strip("[]"))
+    reason = values.why_not_address(match["host"].strip("[]"))
     if reason:
         sheet.report(mark, f"{described(match['host'])} {reason}")
     if match["port"] and not 1 <= int(match["port"]) <= _LAST_PORT:

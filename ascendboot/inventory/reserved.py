@@ -50,7 +50,7 @@ class _Reserved(BaseModel):
 
 
 @cache
-def reserved() -> _Reserved:
+def listed() -> _Reserved:
     """The contents of `reserved.yaml`."""
     text = files("ascendboot.inventory").joinpath("reserved.yaml").read_text(encoding="utf-8")
     return _Reserved.model_validate(yaml.load(text, _LOADER))  # noqa: S506 - safe
@@ -60,14 +60,14 @@ def why_not_env(name: str) -> str | None:
     """Why a variable of this name cannot stand in `env`; None when it can."""
     if not is_match(ENV_NAME, name):
         return "is not the name of an environment variable; use letters, digits and _"
-    if reason := _reason(reserved().variables, name):
+    if reason := _reason(listed().variables, name):
         return reason
     return why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
 
 
 def why_not_parameter(name: str) -> str | None:
     """Why a parameter of Open MPI cannot be set, wherever it stands; None when it can."""
-    return _reason(reserved().parameters, name)
+    return _reason(listed().parameters, name)
 
 
 def _reason(patterns: Collection[_Pattern], name: str) -> str | None:
@@ -76,7 +76,7 @@ def _reason(patterns: Collection[_Pattern], name: str) -> str | None:
 
 def why_not_option(option: str) -> str | None:
     """Why an option of mpirun, without its dashes, cannot be given; None when it can."""
-    reason = reserved().options.get(option)
+    reason = listed().options.get(option)
     return f"--{option}: {reason}" if reason else None
 
 
@@ -90,16 +90,16 @@ def why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None:
 
 def why_not_of_one_node(name: str) -> str | None:
     """Why one node cannot have a separate value for a variable; None when it can."""
-    if reserved().meeting.fullmatch(name):
+    if listed().meeting.fullmatch(name):
         return "all ranks meet at one place: state it under `env` of the inventory"
     return None
 
 
 def why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
     """Why a variable cannot stand in `env` where PyTorch's ranks meet; None when it can."""
-    if reserved().meeting.fullmatch(name):
+    if listed().meeting.fullmatch(name):
         return "the ranks meet on the primary, at resources.chief_port: remove it"
-    if by_torchrun and reserved().torchrun.fullmatch(name):
+    if by_torchrun and listed().torchrun.fullmatch(name):
         return "torchrun sets this variable, or reads it as one of its options: remove it"
     return None
 
@@ -107,6 +107,6 @@ def why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
 def is_system_folder(path: str) -> bool:
     """Whether a folder belongs to the system or to ascendboot, and cannot hold the code."""
     plain = f"/{posixpath.normpath(path).strip('/')}"
-    if plain in reserved().folders or plain.split("/")[1] in reserved().folders_below:
+    if plain in listed().folders or plain.split("/")[1] in listed().folders_below:
         return True
     return plain == FOLDER or plain.startswith(f"{FOLDER}/")

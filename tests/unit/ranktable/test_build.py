@@ -12,7 +12,7 @@ from ascendboot.checks.rank_table import member
 from ascendboot.cli.ranktable import write
 from ascendboot.errors import RankTableError
 from ascendboot.inventory.load import load
-from ascendboot.ranktable.build import build, generation_for
+from ascendboot.ranktable.convert import build, generation_for
 from ascendboot.ranktable.formats.parts import Member, MemberDevice
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import call
