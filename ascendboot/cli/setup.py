@@ -15,14 +15,12 @@ from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.ca import CaKeys
-from ascendboot.setup.context import Templates
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
 from ascendboot.setup.record import node_of, reach_of, setup_record
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.state import State, whoami
-from ascendboot.templates import installed_templates
 from ascendboot.transport.guard import Fence
 
 if TYPE_CHECKING:
@@ -179,7 +177,6 @@ def survey_of(
 
     return Survey(
         progress=Progress(cluster, screen, interrupted, session.forks),
-        templates=Templates(installed_templates()),
         former=session.former,
         authority=ca.look() if needs_ca else None,
         sender=sender,

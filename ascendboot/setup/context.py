@@ -5,43 +5,39 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot.facts.query import value_of
 from ascendboot.model.files import Authority, Control, Owner, fingerprint
+from ascendboot.templates import installed_templates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ascendboot.model.cluster import Cluster, Node, Placement
     from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 
 
-class Templates:
-    """The templates of one folder; a name that is not filled in is an error, not an empty text."""
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(installed_templates()),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - shell and sshd files, not HTML; values go through `q`
+    )
+    environment.filters["q"] = shlex.quote
+    return environment
 
-    def __init__(self, folder: Path) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader(folder),
-            undefined=StrictUndefined,
-            keep_trailing_newline=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,  # noqa: S701 - shell and sshd files, not HTML; values go through `q`
-        )
-        self._environment.filters["q"] = shlex.quote
 
-    def text(self, name: str, values: Mapping[str, object]) -> str:
-        """The template called `name` with `values` filled in.
-
-        Raises:
-            jinja2.UndefinedError: the template uses a name that is not in `values`.
-        """
-        return self._environment.get_template(name).render(values)
+def rendered(template: str, **values: object) -> str:
+    """A template with `values` filled in; a name that is missing raises jinja2.UndefinedError."""
+    return _environment().get_template(template).render(values)
 
 
 def chief_settings(cluster: Cluster, placement: Placement) -> dict[str, str]:
@@ -81,7 +77,6 @@ class Context:
     cluster: Cluster
     plan: ClusterPlan
     facts: ClusterFacts
-    templates: Templates
     authority: Authority | None = None
     """Who signs certificates; None where trust needs none, or its keys are not made yet."""
     control: Control | None = None
@@ -124,7 +119,7 @@ class Context:
             "port": self.plan.port,
             "base": str(self.plan.base),
         }
-        return self.templates.text(template, {**of_cluster, **values})
+        return rendered(template, **{**of_cluster, **values})
 
     def user(self, node: Node) -> str:
         """The login name that we really have on a node, on the side where our sshd runs."""

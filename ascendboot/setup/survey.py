@@ -18,7 +18,7 @@ from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
-from ascendboot.setup.context import Context, Templates
+from ascendboot.setup.context import Context
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
@@ -71,7 +71,6 @@ class Survey:
     """Reaches, queries and checks the nodes."""
 
     progress: Progress
-    templates: Templates
     locks: Locks | None = None
     """Taken on the primary before any query; None where nothing will be written."""
     asker: RunQuery = query
@@ -273,7 +272,6 @@ class Survey:
             cluster=self.cluster,
             plan=plan,
             facts=facts,
-            templates=self.templates,
             authority=self.authority,
             control=self.control,
         )

@@ -21,11 +21,9 @@ from ascendboot.model.files import Authority
 from ascendboot.setup import ca
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.check import check_cluster
-from ascendboot.setup.context import Templates
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation
-from ascendboot.templates import installed_templates
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
 from tests.unit.checks import well
@@ -235,7 +233,6 @@ class Simulation:
         self.shown.clear()
         return Survey(
             progress=Progress(self.cluster, self, self.interrupted),
-            templates=Templates(installed_templates()),
             asker=self._ask,
             authority=self.authority,
             former=self.former,

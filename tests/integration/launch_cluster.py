@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from ascendboot.launch.planner import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
-from ascendboot.setup.context import Templates
-from ascendboot.templates import installed_templates
+from ascendboot.setup.context import rendered
 from ascendboot.transport.api import Command, Result
 
 if TYPE_CHECKING:
@@ -142,10 +141,9 @@ def furnish(base: Path) -> None:
     for name in ("env", "resources", "trust"):
         (base / name).mkdir(parents=True)
     rank_exec = base / "env" / "rank-exec"
-    templates = Templates(installed_templates())
-    rank_exec.write_text(templates.text("env/rank-exec.j2", {"in_container": False}))
+    rank_exec.write_text(rendered("env/rank-exec.j2", in_container=False))
     rank_exec.chmod(0o755)
-    (base / "env" / "keep.sh").write_text(templates.text("env/keep.sh", {}))
+    (base / "env" / "keep.sh").write_text(rendered("env/keep.sh"))
     (base / "env" / "node.env").write_text(
         "export FROM_NODE='node value'\nexport CM_WORKER_IP='198.18.0.1'\n"
         "export OMPI_MCA_mpi_yield_when_idle='1'\n"

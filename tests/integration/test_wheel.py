@@ -11,9 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PRINT_TEMPLATE = (
-    "from ascendboot.templates import installed_templates;"
-    "from ascendboot.setup.context import Templates;"
-    "print(Templates(installed_templates()).text('env/ssh.j2', {'ssh': '/bin/ssh', 'config': 'C'}))"
+    "from ascendboot.setup.context import rendered;"
+    "print(rendered('env/ssh.j2', ssh='/bin/ssh', config='C'))"
 )
 
 

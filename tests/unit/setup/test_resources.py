@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 
 from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
-from ascendboot.setup.context import Context, Templates, chief_settings, rank_table_name
-from ascendboot.templates import installed_templates
+from ascendboot.setup.context import Context, chief_settings, rank_table_name
 from tests.unit.checks import well
 
 
@@ -32,9 +31,8 @@ def resources(placed: Placement, table: str) -> dict[str, str]:
         launcher=LauncherChoice("mpirun", ""),
         rank_table=table,
     )
-    templates = Templates(installed_templates())
     facts = ClusterFacts({}, {})
-    return dict(Context(cluster=well.TWO, plan=plan, facts=facts, templates=templates).resources)
+    return dict(Context(cluster=well.TWO, plan=plan, facts=facts).resources)
 
 
 def test_the_table_is_named_as_rec_sdk_names_it() -> None:
