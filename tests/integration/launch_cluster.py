@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ascendboot.jobs.run import run
 from ascendboot.launch.planner import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from ascendboot.errors import NodeError
     from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.model.job import JobReport
 
 MPIRUN = shutil.which("mpirun")
 
@@ -115,6 +118,16 @@ class Screenful:
             self.shown += block
             self._changed.notify_all()
 
+    def and_then(self, action: Callable[[], object], *, at: int = 2) -> Callable[[bytes], None]:
+        """A sink that does something once all ranks say that they are up."""
+
+        def sink(block: bytes) -> None:
+            self(block)
+            if self.shown.count(b"up") == at:
+                action()
+
+        return sink
+
     def wait_for(self, text: bytes, times: int = 1) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: self.shown.count(text) >= times, 30), self.shown
@@ -124,6 +137,16 @@ class Screenful:
         return [
             line.removeprefix(start) for line in self.shown.split(b"\n") if line.startswith(start)
         ]
+
+
+def processes_of(job_id: str) -> list[int]:
+    """The processes of this machine that carry the id of a job."""
+    wanted, found = f"ASCENDBOOT_JOB_ID={job_id}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
 
 
 def node_named(name: str, cluster_address: str) -> Node:
@@ -166,6 +189,13 @@ class LocalCluster:
     @property
     def table(self) -> Path:
         return self.base / "resources" / f"hccl_json_{self.ranks}p.json"
+
+    def run(
+        self, made: LaunchPlan, sink: Callable[[bytes], None] | None = None, **options: Any
+    ) -> JobReport:
+        """Run a job; its lines go to `sink`."""
+        options = {"folder": self.runs / made.job_id, "forks": 4, **options}
+        return run(made, {"lab-1": self.transport}, sink=sink or Screenful(), **options)
 
     def job(self, source: str | bytes, /, *args: str, **changes: object) -> LaunchPlan:
         return plan(self.request(source, *args, **changes))

@@ -15,7 +15,6 @@ import pytest
 
 from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.jobs.follow import Timeouts
-from ascendboot.jobs.run import run
 from ascendboot.jobs.start import discard, prepare, start
 from ascendboot.jobs.stop import (
     Survivor,
@@ -30,9 +29,10 @@ from tests.integration.launch_cluster import LocalCluster, LocalTransport, Scree
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ascendboot.launch.plan import LaunchPlan
+    from ascendboot.model.job import JobReport
 
 pytestmark = pytest.mark.integration
 
@@ -215,14 +215,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     plan = cluster.job("import time; time.sleep(600)")
     transports = {"lab-1": cluster.transport}
     with pytest.raises(UnreachableError) as lost:
-        run(
-            plan,
-            transports,
-            folder=cluster.runs / plan.job_id,
-            sink=lambda _: None,
-            limits=Timeouts(beat_s=60, silence_s=1.0),
-            forks=4,
-        )
+        cluster.run(plan, limits=Timeouts(beat_s=60, silence_s=1.0))
     assert re.fullmatch(
         rf"lab-1: could not follow job {plan.job_id} any longer: nothing came for \d+ s; "
         "the job goes on; invoke status",
@@ -234,29 +227,35 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
 
+def run_until_ready(
+    cluster: LocalCluster, plan: LaunchPlan, cut: Callable[[], None]
+) -> tuple[JobReport, Screenful]:
+    """Run a job, and do something once both of its ranks are ready."""
+    screen = Screenful()
+
+    def wait_and_cut() -> None:
+        screen.wait_for(b"ready", times=2)
+        cut()
+
+    cutter = threading.Thread(target=wait_and_cut)
+    cutter.start()
+    try:
+        return cluster.run(plan, screen, limits=Timeouts(silence_s=600.0)), screen
+    finally:
+        cutter.join()
+
+
 def test_a_job_whose_folder_is_gone_is_not_looked_for_without_end(cluster: LocalCluster) -> None:
     """As of a container that was made anew while its job ran."""
     plan = cluster.job("import time; print('ready'); time.sleep(600)")
     folder, elsewhere = Path(plan.job_folder), cluster.runs / "elsewhere"
-    screen = Screenful()
 
     def cut() -> None:
-        screen.wait_for(b"ready", times=2)
         folder.rename(elsewhere)
         cluster.transport.streams[0].close()
 
-    cutter = threading.Thread(target=cut)
-    cutter.start()
     with pytest.raises(UnreachableError) as lost:
-        run(
-            plan,
-            {"lab-1": cluster.transport},
-            folder=cluster.runs / plan.job_id,
-            sink=screen,
-            limits=Timeouts(silence_s=600.0),
-            forks=4,
-        )
-    cutter.join()
+        run_until_ready(cluster, plan, cut)
     elsewhere.rename(folder)
     assert f"any longer: its folder {folder} is gone; " in str(lost.value)
     transports = {"lab-1": cluster.transport}
@@ -287,26 +286,14 @@ def test_a_job_goes_on_when_what_follows_it_ends(
     cluster: LocalCluster, error: NodeError, says: str
 ) -> None:
     plan = cluster.job("import time; print('ready'); time.sleep(600)")
-    screen = Screenful()
 
     def cut() -> None:
-        screen.wait_for(b"ready", times=2)
         cluster.transport.gone = error
         [stream] = cluster.transport.streams
         stream._on_bytes(b"")  # as a transport does when its connection ends
 
-    cutter = threading.Thread(target=cut)
-    cutter.start()
     with pytest.raises(UnreachableError) as lost:
-        run(
-            plan,
-            {"lab-1": cluster.transport},
-            folder=cluster.runs / plan.job_id,
-            sink=screen,
-            limits=Timeouts(silence_s=600.0),
-            forks=4,
-        )
-    cutter.join()
+        run_until_ready(cluster, plan, cut)
     cluster.transport.gone = None
     assert str(lost.value) == f"lab-1: could not follow job {plan.job_id} any longer: {says}"
     assert "exit" not in Path(plan.job_folder, "events").read_text()
@@ -321,25 +308,13 @@ def test_a_job_is_followed_on_where_the_stream_alone_has_ended(cluster: LocalClu
         "import os, time\nprint('ready', flush=True)\n"
         f"while not os.path.exists('{go}'): time.sleep(0.1)\nprint('after')"
     )
-    screen = Screenful()
 
     def cut() -> None:
-        screen.wait_for(b"ready", times=2)
         [stream] = cluster.transport.streams
         stream._on_bytes(b"")  # as a transport does when what it runs has ended
         go.touch()
 
-    cutter = threading.Thread(target=cut)
-    cutter.start()
-    report = run(
-        plan,
-        {"lab-1": cluster.transport},
-        folder=cluster.runs / plan.job_id,
-        sink=screen,
-        limits=Timeouts(silence_s=600.0),
-        forks=4,
-    )
-    cutter.join()
+    report, screen = run_until_ready(cluster, plan, cut)
     assert report.exit_code == 0
     screen.wait_for(b"after", times=2)
 

@@ -15,7 +15,6 @@ import pytest
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules
-from ascendboot.jobs.run import run
 from ascendboot.model.job import JobState
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import Command, Effect
@@ -79,13 +78,8 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
     os.mkfifo(data)
     plan = cluster.job(STUCK, str(data))
     folder, told = cluster.runs / plan.job_id, list[str]()
-    report = run(
-        plan,
-        {"lab-1": cluster.transport},
-        folder=folder,
-        sink=Screenful(),
-        hangs=HangRules(timeout_s=3, stops=True, tell=told.append),
-        forks=4,
+    report = cluster.run(
+        plan, Screenful(), hangs=HangRules(timeout_s=3, stops=True, tell=told.append)
     )
     assert (report.state, report.exit_code) == (JobState.HUNG, 124)
     assert (report.first_failure, report.notes) == (None, ())
@@ -120,14 +114,11 @@ def test_ranks_that_spin_without_a_word_are_told_and_go_on(
         told.append(words)
         interrupts.press()
 
-    report = run(
+    report = cluster.run(
         plan,
-        {"lab-1": cluster.transport},
-        folder=cluster.runs / plan.job_id,
-        sink=Screenful(),
+        Screenful(),
         interrupts=interrupts,
         hangs=HangRules(timeout_s=2, stops=True, tell=tell),
-        forks=4,
     )
     assert report.state is JobState.INTERRUPTED
     assert list(report.notes) == told
@@ -146,13 +137,8 @@ def test_ranks_that_spin_without_a_word_are_told_and_go_on(
 def test_a_job_that_ends_because_a_rank_failed_does_not_hang(cluster: LocalCluster) -> None:
     plan = cluster.job(DIES, grace_s=4.0)
     told: list[str] = []
-    report = run(
-        plan,
-        {"lab-1": cluster.transport},
-        folder=cluster.runs / plan.job_id,
-        sink=Screenful(),
-        hangs=HangRules(timeout_s=2, stops=True, tell=told.append),
-        forks=4,
+    report = cluster.run(
+        plan, Screenful(), hangs=HangRules(timeout_s=2, stops=True, tell=told.append)
     )
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     assert told == []

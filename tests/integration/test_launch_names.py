@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.jobs.run import run
 from tests.integration.launch_cluster import LocalCluster, Screenful
 
 if TYPE_CHECKING:
@@ -31,9 +30,7 @@ def test_a_variable_may_have_any_name_that_the_inventory_lets_pass(tmp_path: Pat
     )
     screen = Screenful()
 
-    report = run(
-        plan, {"lab-1": cluster.transport}, folder=cluster.runs / plan.job_id, sink=screen, forks=4
-    )
+    report = cluster.run(plan, screen)
 
     assert (report.exit_code, report.message, report.notes) == (0, "", ())
     assert screen.of(0) + screen.of(1) == [b"0 []", b"1 []"]

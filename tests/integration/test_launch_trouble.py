@@ -12,9 +12,8 @@ import pytest
 
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.output import ROOM
-from ascendboot.jobs.run import run
 from ascendboot.model.job import JobState
-from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
+from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,35 +42,10 @@ class Breaks(LocalTransport):
         return super().run_all(commands)
 
 
-def lives(job_id: str) -> list[str]:
-    wanted = f"ASCENDBOOT_JOB_ID={job_id}".encode()
-    return [p.name for p in Path("/proc").glob("[0-9]*") if wanted in environment(p)]
-
-
-def environment(process: Path) -> list[bytes]:
-    try:
-        return (process / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
 def interrupted(cluster: LocalCluster, plan: LaunchPlan) -> JobReport:
     """A job that is ended by Ctrl-C once both of its ranks run."""
-    interrupts, seen = Interrupts(), Screenful()
-
-    def sink(block: bytes) -> None:
-        seen(block)
-        if seen.shown.count(b"up") == 2:
-            interrupts.press()
-
-    return run(
-        plan,
-        {"lab-1": cluster.transport},
-        folder=cluster.runs / plan.job_id,
-        sink=sink,
-        interrupts=interrupts,
-        forks=4,
-    )
+    interrupts = Interrupts()
+    return cluster.run(plan, Screenful().and_then(interrupts.press), interrupts=interrupts)
 
 
 def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(tmp_path: Path) -> None:
@@ -81,7 +55,7 @@ def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(tmp_path: P
     with pytest.raises(OSError, match="Too many open files"):
         interrupted(cluster, plan)
     assert transport.purpose == ""
-    assert lives(plan.job_id) == []
+    assert not processes_of(plan.job_id)
     assert not Path(plan.job_folder, "open").exists()
 
 
@@ -99,7 +73,7 @@ def test_what_nobody_foresees_at_one_node_is_told_of_it_in_the_report(
         "the run's log has the traceback; could not check for remaining processes"
     )
     assert "Traceback" in caplog.text
-    assert lives(plan.job_id) == []
+    assert not processes_of(plan.job_id)
 
 
 def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) -> None:
@@ -108,7 +82,7 @@ def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) ->
     folder = cluster.runs / plan.job_id
     (folder / "rank.1.log").mkdir(parents=True)
 
-    report = run(plan, {"lab-1": cluster.transport}, folder=folder, sink=Screenful(), forks=4)
+    report = cluster.run(plan)
 
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message == (
@@ -131,9 +105,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
         interrupts.press()
         goes_on.wait(60)
 
-    report = run(
-        plan, {"lab-1": cluster.transport}, folder=folder, sink=sink, interrupts=interrupts, forks=4
-    )
+    report = cluster.run(plan, sink, interrupts=interrupts)
     goes_on.set()
 
     assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
@@ -144,7 +116,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
     for rank in (0, 1):
         name = f"rank.{rank}.log"
         assert (folder / name).read_bytes() == Path(plan.job_folder, name).read_bytes()
-    assert lives(plan.job_id) == []
+    assert not processes_of(plan.job_id)
 
 
 def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
@@ -156,7 +128,7 @@ def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
     def sink(block: bytes) -> None:
         os.write(write, block)
 
-    report = run(plan, {"lab-1": cluster.transport}, folder=cluster.runs, sink=sink, forks=4)
+    report = cluster.run(plan, sink, folder=cluster.runs)
     os.close(write)
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 5)

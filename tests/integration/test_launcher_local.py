@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.jobs.run import run
 from ascendboot.jobs.start import prepare, start
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.launchers.registry import LAUNCHERS
 from ascendboot.model.cluster import LauncherChoice
-from ascendboot.model.job import JobReport, JobState
+from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, Screenful
 from tests.integration.launcher_local import LAUNCHER
 from tests.waiting import wait_until
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ascendboot.launch.plan import LaunchPlan
 
 pytestmark = pytest.mark.integration
 
@@ -35,25 +33,20 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCl
     made.transport.close()
 
 
-def ran(cluster: LocalCluster, plan: LaunchPlan, screen: Screenful) -> JobReport:
-    folder = cluster.runs / plan.job_id
-    return run(plan, {"lab-1": cluster.transport}, folder=folder, sink=screen, forks=4)
-
-
 def test_it_is_planned_and_runs_every_rank(cluster: LocalCluster) -> None:
     source = "import os; print(*map(os.environ.get, ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')))"
     plan = cluster.job(source, launcher=CHOICE)
     assert plan.mpirun is None
     assert "launcher: local starts jobs: the test states it" in plan.describe()
     screen = Screenful()
-    report = ran(cluster, plan, screen)
+    report = cluster.run(plan, screen)
     assert (report.state, report.exit_code) == (JobState.SUCCEEDED, 0)
     assert [screen.of(rank) for rank in (0, 1)] == [[b"0 0 2"], [b"1 1 2"]]
 
 
 def test_a_rank_that_fails_is_named_with_its_exit_code(cluster: LocalCluster) -> None:
     source = "import os, sys, time\nos.environ['RANK'] == '1' and sys.exit(3)\ntime.sleep(600)"
-    report = ran(cluster, cluster.job(source, launcher=CHOICE), Screenful())
+    report = cluster.run(cluster.job(source, launcher=CHOICE), Screenful())
     assert (report.state, report.exit_code) == (JobState.FAILED, 3)
     assert report.first_failure is not None
     assert (report.first_failure.rank, report.first_failure.exit_code) == (1, 3)
