@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ascendboot.checks.finding import Finding, error, in_order
+from ascendboot.checks.finding import Finding, error, in_order, port_holders
 from ascendboot.checks.hosts import open_above
 from ascendboot.checks.launchers import choose_launcher
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
@@ -158,11 +158,9 @@ def choose_port(cluster: Cluster, facts: ClusterFacts) -> int | Finding:
 def _taken_ports(cluster: Cluster, node: Node, facts: ClusterFacts) -> dict[int, str]:
     """Ports that the cluster's sshd cannot have, and what has them."""
     meeting = {cluster.chief_port: "the ranks, to meet (resources.chief_port)"}
-    return (meeting if cluster.has_meeting_port else {}) | {
-        listener.port: listener.holder
-        for listener in value_of(facts.nodes[node.name].listeners) or ()
-        if not _is_cluster_sshd(node, listener, facts)
-    }
+    listeners = value_of(facts.nodes[node.name].listeners) or ()
+    others = (each for each in listeners if not _is_cluster_sshd(node, each, facts))
+    return (meeting if cluster.has_meeting_port else {}) | port_holders(others)
 
 
 def _is_cluster_sshd(node: Node, listener: Listener, facts: ClusterFacts) -> bool:
