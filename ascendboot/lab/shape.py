@@ -12,7 +12,7 @@ from ascendboot.errors import UsageError
 from ascendboot.model.cluster import Device
 
 CHIPS = {"a2": "910B3", "a3": "Ascend910", "a5": "Ascend950PR"}
-"""What npu-smi calls the chips of a product; "Ascend" and a space stand before that of A2."""
+"""The names of chips in npu-smi; it prints "Ascend " before that of A2."""
 DRIVER = "24.1.0"
 _SUPER_POD_SIZE = 384
 ROOT_INFO = "etc/hccl_rootinfo.json"
@@ -22,7 +22,7 @@ TOPOLOGY = "usr/local/Ascend/driver/topo/950/atlas_850_1.json"
 def world_text(shape: Shape, node: LabNode) -> str:
     """The file from which npu-smi and hccn_tool on `node` take their answers."""
     lines = [
-        f"# What the stand-in driver of {node.name} believes. Faults are marks in faults/.",
+        f"# The state of the stand-in driver of {node.name}. Faults are marks in faults/.",
         f"chip {CHIPS[shape.product]}",
         f"driver {DRIVER}",
     ]
@@ -31,17 +31,13 @@ def world_text(shape: Shape, node: LabNode) -> str:
         f" gateway={shape.gateway} netdetect={shape.gateway} tls=0 hccp=no"
         for device in node.devices
     )
-    if shape.product == "a3":
-        lines.extend(_super_pod_line(node, device) for device in node.devices)
+    for device in node.devices if shape.product == "a3" else ():
+        # All nodes are in one super pod; the bits of an SDID are the HDK's (dcmia3_164).
+        card, die = divmod(device.device_id, 2)
+        sdid = node.number << 22 | card << 18 | die << 16 | device.device_id
+        place = f"sdid={sdid} size={_SUPER_POD_SIZE} pod=0 server={node.number}"
+        lines.append(f"spod {device.device_id} {place}")
     return "\n".join(lines) + "\n"
-
-
-def _super_pod_line(node: LabNode, device: Device) -> str:
-    """All nodes are in one super pod; the bits of an SDID are the HDK's (dcmia3_164)."""
-    card, die = divmod(device.device_id, 2)
-    sdid = node.number << 22 | card << 18 | die << 16 | device.device_id
-    place = f"sdid={sdid} size={_SUPER_POD_SIZE} pod=0 server={node.number}"
-    return f"spod {device.device_id} {place}"
 
 
 def root_info_text(node: LabNode) -> str:
@@ -62,7 +58,7 @@ def root_info_text(node: LabNode) -> str:
 
 
 def topology_text() -> str:
-    """The topology that root infos name; nothing here reads more of it than its name."""
+    """The topology that root infos name; only its name is read."""
     return json.dumps({"version": "2.0", "peer_count": 0, "peer_list": []}) + "\n"
 
 
@@ -82,15 +78,14 @@ def _eid(node: LabNode, device: Device, end: int) -> str:
 
 
 def hccn_conf_text(shape: Shape, node: LabNode) -> str:
-    """`/etc/hccn.conf` as hccn_tool leaves it after every device was configured in turn."""
-    lines = []
-    for device in node.devices:
-        number = device.device_id
-        lines.append(f"address_{number}={device.device_ip}")
-        lines.append(f"netmask_{number}={shape.npu.netmask}")
-        lines.append(f"netdetect_{number}={shape.gateway}")
-        lines.append(f"gateway_{number}={shape.gateway}")
-    return "\n".join(lines) + "\n"
+    """`/etc/hccn.conf` as hccn_tool leaves it after each device was configured in turn."""
+    return "".join(
+        f"address_{device.device_id}={device.device_ip}\n"
+        f"netmask_{device.device_id}={shape.npu.netmask}\n"
+        f"netdetect_{device.device_id}={shape.gateway}\n"
+        f"gateway_{device.device_id}={shape.gateway}\n"
+        for device in node.devices
+    )
 
 
 def hosts_text(shape: Shape) -> str:
@@ -109,7 +104,7 @@ Product: TypeAlias = Literal["a2", "a3", "a5"]
 PRODUCTS: tuple[Product, ...] = ("a2", "a3", "a5")
 
 PREFIX = "ablab-"
-"""How every namespace and interface of a lab begins; the lab's id follows."""
+"""The prefix of all namespaces and interfaces of labs; the lab's id follows."""
 
 _ID = re.compile("[0-9a-f]{8}")
 _MOST_NODES = 254
@@ -142,7 +137,7 @@ class Shape:
     containers: bool = False
     """Whether each node runs a container for its ranks."""
     product: Product = "a2"
-    """What the stand-ins of the NPUs' tools say that the NPUs are."""
+    """The product that the stand-ins of the NPU tools report."""
 
     @classmethod
     def requested(
@@ -169,10 +164,10 @@ class Shape:
         return shape
 
     def elsewhere(self) -> tuple[Shape, ...]:
-        """The same lab in other parts of its networks, for where another one has them.
+        """The same lab in other parts of its networks, for use beside another lab.
 
-        A lab lives at both ends of its networks, and routes to narrower ones win: side by side
-        they do not meet. Empty where a part is too small.
+        A lab uses both ends of its networks, and routes to narrower networks win, so such labs do
+        not collide. Empty if a part is too small.
         """
         wider = zip(
             self.management.subnets(new_prefix=_PART),
@@ -185,12 +180,12 @@ class Shape:
 
     @property
     def lab_id(self) -> str:
-        """Short name of the lab; no two labs that can run side by side share it."""
+        """Short name of the lab, unique among labs that can run side by side."""
         return f"{int(self.management.network_address):08x}"
 
     @property
     def prefix(self) -> str:
-        """How this lab's namespaces begin; also the operator's end of the management network."""
+        """The prefix of this lab's namespaces, and its interface on the control machine."""
         return prefix_of(self.lab_id)
 
     @property
@@ -243,11 +238,7 @@ class Shape:
 
 
 def lab_called(word: str) -> str:
-    """Check the id of a lab that the operator wrote: it names a folder.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Check the id of a lab that the operator wrote, because it names a folder."""
     if not _ID.fullmatch(word):
         raise UsageError(
             f'--lab: "{word}" is not the id of a lab, such as c6120000; lab.status lists them'
@@ -256,7 +247,7 @@ def lab_called(word: str) -> str:
 
 
 def prefix_of(lab_id: str) -> str:
-    """How the namespaces of the lab `lab_id` begin."""
+    """The prefix of the namespaces of a lab."""
     return f"{PREFIX}{lab_id}"
 
 
@@ -266,12 +257,11 @@ def _check_count(option: str, value: int, most: int) -> None:
 
 
 def _product(word: str, devices: int) -> Product:
+    if word not in PRODUCTS:
+        raise UsageError(f'--product: "{word}" cannot be; {", ".join(PRODUCTS)} can')
     if word == "a3" and devices % 2:
         raise UsageError(f"--devices: {devices} cannot be with --product a3: two are on a card")
-    for product in PRODUCTS:
-        if product == word:
-            return product
-    raise UsageError(f'--product: "{word}" cannot be; {", ".join(PRODUCTS)} can')
+    return word
 
 
 def _networks(text: str) -> tuple[IPv4Network, IPv4Network]:

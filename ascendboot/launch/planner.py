@@ -199,7 +199,8 @@ def _problems(request: LaunchRequest) -> Iterator[str]:
             f'the folder "{request.base}" has white space in its path, and Open MPI takes no such '
             "path for ssh's configuration"
         )
-    if tuple(s for node in placement.nodes for s in placement.on(node)) != placement.slots:
+    ranks = [rank for node in placement.nodes for rank in placement.ranks_on(node)]
+    if ranks != list(range(placement.world_size)):
         yield (
             "the ranks of a node do not follow one another, and mpirun gives all ranks of a node "
             "before it goes to the next"

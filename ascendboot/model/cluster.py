@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -219,47 +220,37 @@ class ContainerExec:
 
     def remedy(self, message: str) -> str:
         """What an operator can do about this error message of the engine."""
-        lower = message.lower()
-        for marks, remedy in _REMEDIES:
-            if any(mark in lower for mark in marks):
+        for form, remedy in _REMEDIES.items():
+            if re.search(form, message.lower()):
                 return remedy.format(engine=self.engine_name, name=self.container)
         return f"look at it: {self.engine_name} ps -a"
 
 
 # Messages of docker 20.10 to 28 and podman 4.3.
-_ABSENT = ("no such container", "no container with name or id", "no such object")
-_REMEDIES = (
-    (
-        ("permission denied while trying to connect",),
-        "let this user use {engine} (group {engine}), or log in as root",
+_NO_ACCESS = "permission denied while trying to connect"
+_NO_SERVICE = "cannot connect to the docker daemon|is the docker daemon running"
+_STOPPED = "is not running|running containers|state improper|is restarting"
+_ABSENT = "no such container|no container with name or id|no such object"
+_NO_FOLDER = 'workdir "|chdir to cwd|chdir `|current working directory'
+_NO_BASH = '"bash": executable file|executable file `bash`'
+_REMEDIES = {
+    _NO_ACCESS: "let this user use {engine} (group {engine}), or log in as root",
+    _NO_SERVICE: "start the engine: systemctl start {engine}",
+    "is paused|state paused|unpause": "let it go on: {engine} unpause {name}",
+    _STOPPED: "start it: {engine} start {name}",
+    _ABSENT: "start it, or correct `container`",
+    "rootless": f"log in as the user who started it; {OWN_ONLY}",
+    _NO_FOLDER: "make its working directory again: {engine} exec -w / {name} mkdir -p …",
+    _NO_BASH: "install bash in its image",
+    "no such file or directory|not found": (
+        "is {engine} still on the host side? Run setup, which looks again"
     ),
-    (
-        ("cannot connect to the docker daemon", "is the docker daemon running"),
-        "start the engine: systemctl start {engine}",
-    ),
-    (("is paused", "state paused", "unpause"), "let it go on: {engine} unpause {name}"),
-    (
-        ("is not running", "running containers", "state improper", "is restarting"),
-        "start it: {engine} start {name}",
-    ),
-    (_ABSENT, "start it, or correct `container`"),
-    (("rootless",), f"log in as the user who started it; {OWN_ONLY}"),
-    (
-        ('workdir "', "chdir to cwd", "chdir `", "current working directory"),
-        "make its working directory again: {engine} exec -w / {name} mkdir -p …",
-    ),
-    (('"bash": executable file', "executable file `bash`"), "install bash in its image"),
-    (
-        ("no such file or directory", "not found"),
-        "is {engine} still on the host side? Run setup, which looks again",
-    ),
-)
-"""Parts of an engine's message, and the remedy."""
+}
 
 
 def is_absent(message: str) -> bool:
     """Whether an engine reports by this message that it has no such container."""
-    return any(mark in message.lower() for mark in _ABSENT)
+    return re.search(_ABSENT, message.lower()) is not None
 
 
 LAUNCHER_NAMES = ("LD_LIBRARY_PATH", "PYTHONPATH")
@@ -320,10 +311,6 @@ class Placement:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that hold ranks, in rank order."""
         return tuple({slot.node.name: slot.node for slot in self.slots}.values())
-
-    def on(self, node: Node) -> tuple[Slot, ...]:
-        """The slots of one node, by local rank."""
-        return tuple(self.slots[rank] for rank in self.ranks_on(node))
 
     def ranks_on(self, node: Node) -> tuple[int, ...]:
         """The ranks of one node, ascending."""

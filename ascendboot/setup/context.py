@@ -92,7 +92,7 @@ class Context:
         """
         placement, table = self.plan.placement, self.plan.rank_table
         hostfile = "".join(
-            f"{node.cluster_address} slots={len(placement.on(node))}\n" for node in placement.nodes
+            f"{n.cluster_address} slots={len(placement.ranks_on(n))}\n" for n in placement.nodes
         )
         named = {rank_table_name(placement): table} if table else {}
         return {**named, "hostfile": hostfile}

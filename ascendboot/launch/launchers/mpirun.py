@@ -84,7 +84,7 @@ LAUNCHER: Final = Mpirun()
 def hosts(job: LaunchRequest) -> str:
     """Return address and number of ranks of each node, in rank order."""
     placement = job.placement
-    return ",".join(f"{n.cluster_address}:{len(placement.on(n))}" for n in placement.nodes)
+    return ",".join(f"{n.cluster_address}:{len(placement.ranks_on(n))}" for n in placement.nodes)
 
 
 def protected(argument: str) -> str:

@@ -123,7 +123,7 @@ def _folder(job: LaunchRequest) -> PurePosixPath:
 
 def _ranks(job: LaunchRequest) -> tuple[int, ...]:
     """Return the number of ranks of each node, by node rank."""
-    return tuple(len(job.placement.on(node)) for node in job.placement.nodes)
+    return tuple(len(job.placement.ranks_on(node)) for node in job.placement.nodes)
 
 
 def _static(job: LaunchRequest, node_rank: int) -> tuple[str, ...]:
