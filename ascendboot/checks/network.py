@@ -49,7 +49,8 @@ def port_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Find
         if ids := [n.device_id for n in used if n.link_up == Answered(value=False)]:
             # inside an A3 super pod devices reach each other without this link
             is_a3 = "a3" in (cluster.product, derive.product_of(node_facts))
-            yield link_down(node.name, ids, "warning" if is_a3 else "error")
+            is_needed = not is_a3 or derive.crosses_pods(cluster, facts)
+            yield link_down(node.name, ids, "error" if is_needed else "warning")
         yield from _at_boot(node, node_facts, used)
     yield from _doubled(cluster, facts)
     yield from _tls(cluster, facts)
@@ -158,7 +159,8 @@ def _tls(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
         for node, node_facts in derive.answered_nodes(cluster, facts)
     }
     products = {cluster.product, *map(derive.product_of, facts.values())}
-    is_needed = len(cluster.nodes) > 1 and "a3" not in products
+    by_ports = "a3" not in products or derive.crosses_pods(cluster, facts)
+    is_needed = len(cluster.nodes) > 1 and by_ports
     yield from tls_findings(switches, "error" if is_needed else "warning")
 
 

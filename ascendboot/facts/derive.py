@@ -118,6 +118,11 @@ def pods_of(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, set[i
     }
 
 
+def crosses_pods(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> bool:
+    """Whether devices of a job are in several super pods: those talk by their network ports."""
+    return len({pod for pods in pods_of(cluster, facts).values() for pod in pods}) > 1
+
+
 def carriers_of(node: Node, node_facts: NodeFacts) -> list[tuple[Interface, InterfaceAddress]]:
     """The interfaces that have the node's cluster address."""
     wanted = ipaddress.ip_address(node.cluster_address)

@@ -57,6 +57,8 @@ class JobRequirements:
     """By node, the devices of the job with their IP in the rank table, if there is one."""
     linked: Mapping[str, tuple[int, ...]]
     """By node, the devices that use their network ports; empty for a job on one node."""
+    crosses_pods: bool = False
+    """Whether A3 devices need their network ports, too: they are in several super pods."""
     data: tuple[str, ...]
     """Paths that must be readable."""
     used: frozenset[str]
@@ -86,7 +88,7 @@ def job_requirements(
     linked: dict[str, tuple[int, ...]] = dict.fromkeys(devices, ())
     for slot in placement.slots:
         devices[slot.node.name][slot.device_id] = slot.device_ip if with_table else None
-        if many and slot.device_ip and cluster.product != "a3":
+        if many and slot.device_ip and (cluster.product != "a3" or record.crosses_pods):
             linked[slot.node.name] += (slot.device_id,)
     envs = {node.name: cluster.env_of(node) for node in placement.nodes}
     used = {"torch", "torch_npu"} if cluster.is_for_torch else set()
@@ -107,6 +109,7 @@ def job_requirements(
         containers={node.name: node.container for node in placement.nodes},
         devices=devices,
         linked=linked,
+        crosses_pods=record.crosses_pods,
         data=cluster.data,
         used=frozenset(used) | launcher.packages,
         skipped=frozenset(skipped),
@@ -265,7 +268,8 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     tools = [what for what, check in _LINKS.items() if linked and job.makes(check)]
     if not (users or pairs or tools):
         return {}
-    words = (users, " ".join(tools), " ".join(map(str, linked)), *pairs)
+    pods = "pods" if job.crosses_pods else ""
+    words = (users, " ".join(tools), " ".join(map(str, linked)), pods, *pairs)
     command = read_script(HOST, *words, purpose="look at the devices", timeout_s=60.0, aside=True)
     of_users: dict[str, Fact[Any]] = {
         "holders": Fact(command, parse_holders, "see who uses the devices"),

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError, NodeError
+from ascendboot.facts.derive import crosses_pods
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
 from ascendboot.model.files import OwnFile  # noqa: TC001 - pydantic reads it
@@ -103,6 +104,8 @@ class SetupRecord:
     slots: tuple[tuple[str, int, str | None], ...]
     """Node, device id and device IP of every rank, in rank order."""
     nodes: Mapping[str, NodeRecord]
+    crosses_pods: bool = False
+    """Whether the devices are in several super pods (A3)."""
 
     def why_outdated(self, cluster: Cluster) -> str | None:
         """Why the record does not match the inventory; None where it does."""
@@ -187,6 +190,7 @@ def setup_record(
         launcher=plan.launcher,
         launcher_env=plan.launcher_env,
         slots=tuple((s.node.name, s.device_id, s.device_ip) for s in plan.placement.slots),
+        crosses_pods=crosses_pods(cluster, facts.nodes),
         nodes={node.name: _node_record(node, facts, paths[node.name]) for node in cluster.nodes},
     )
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Queries the devices before a job. Arguments: "users" to list the users of the devices; which of
-# `link` and `tls` to query, and of which devices; then DEVICE=IP as in the rank table. A busy tool
+# `link` and `tls` to query, and of which devices; "pods" if these are in several super pods; then
+# DEVICE=IP as in the rank table. A busy tool
 # gets little time (`left`): the job waits too.
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
@@ -19,7 +20,7 @@ counts_up() {
   done <<<"${1%%Process id*}"
 }
 : "${call_s:?}"
-processes=$1 questions=$2 linked=$3; shift 3
+processes=$1 questions=$2 linked=$3 pods=$4; shift 4
 table=
 if [ -z "$processes" ]; then :
 elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
@@ -56,7 +57,7 @@ if [ "$#" -gt 0 ] && [ -e /etc/hccn.conf ]; then
   done
 fi
 # In a super pod, devices of A3 (their table has Phy-ID) need neither link nor TLS.
-case $table in *Phy-ID*) questions= ;; esac
+case $pods$table in *Phy-ID*) [ -n "$pods" ] || questions= ;; esac
 # hccn_tool takes up to a second per device: addresses only where the file already disagrees, and
 # links before TLS, because without a link no job runs.
 if [ -z "$suspects$questions" ]; then :

@@ -13,6 +13,7 @@ from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered
 from ascendboot.model.cluster import Device
 from tests.unit.checks.well import (
     TWO,
+    a3,
     cluster,
     facts,
     interfaces,
@@ -176,7 +177,7 @@ def test_an_ip_other_than_the_inventory_states() -> None:
     )
 
 
-def test_links_that_are_down() -> None:
+def test_item_10_links_that_are_down() -> None:
     down = [network(2, i, link_up=DOWN) for i in (3, 5)]
     words = (
         "lab-2: the link of devices 3,5 is down. "
@@ -184,9 +185,13 @@ def test_links_that_are_down() -> None:
         "or state the other devices under `devices`."
     )
     assert second(**networks(2, *down)) == [f"link-down error {words}"]
-    a3 = replace(TWO, product="a3")
-    found = judged(a3, facts(1), facts(2, **networks(2, *down)))
+    of_pods = replace(TWO, product="a3")
+    found = judged(of_pods, facts(1), facts(2, **networks(2, *down)))
     assert [text for text in found if "link" in text] == [f"link-down warning {words}"]
+    for pod, level in ((0, "warning"), (1, "error")):
+        of_a3 = replace(a3(2, pod, 8), **networks(2, *down))
+        found = judged(of_pods, a3(1, 0, 8), of_a3)
+        assert [text for text in found if "link" in text] == [f"link-down {level} {words}"]
     of_others = cluster(*(node(i, devices=(Device(0), Device(1))) for i in (1, 2)))
     assert judged(of_others, facts(1), facts(2, **networks(2, *down))) == []
 

@@ -292,9 +292,9 @@ def test_users_of_devices_and_addresses_that_changed(
     )
 
 
-@pytest.mark.parametrize("is_a3", [False, True])
-def test_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
-    stage: Path, *, is_a3: bool
+@pytest.mark.parametrize(("is_a3", "crosses_pods"), [(False, False), (True, False), (True, True)])
+def test_item_10_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
+    stage: Path, *, is_a3: bool, crosses_pods: bool
 ) -> None:
     (stage / "table").write_text(TABLE.replace("Bus-Id", "Phy-ID") if is_a3 else TABLE)
     put(stage, "npu-smi", f"cat {stage}/table\n")
@@ -303,9 +303,14 @@ def test_links_and_tls_switches_of_devices_that_talk_to_other_nodes(
         '  *) echo "dev_id:$2, tls switch[$(($2 == 0))](0:disable, 1:enable)" ;; esac\n'
     )
     put(stage, "hccn_tool", f'echo "$*" >>{stage}/calls\n{answers}')
-    job = replace(JOB, skipped=frozenset({"device-ips"}), linked={"lab-1": (0, 1)})
+    job = replace(
+        JOB,
+        skipped=frozenset({"device-ips"}),
+        linked={"lab-1": (0, 1)},
+        crosses_pods=crosses_pods,
+    )
     told = asked(stage, host_queries(job, node(1)))
-    if is_a3:
+    if is_a3 and not crosses_pods:
         assert told.ports == Answered(DevicePorts())
         return
     on, off = Answered(value=True), Answered(value=False)

@@ -16,6 +16,7 @@ from ascendboot.facts.installed import Installed, Open
 from ascendboot.facts.query import Unanswered
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.files import OwnFile
+from ascendboot.readiness.queries import job_requirements
 from ascendboot.setup import record
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, place, plan_cluster
 from ascendboot.setup.record import SetupRecord, setup_record
@@ -181,3 +182,16 @@ def test_setup_writes_nothing_below_a_folder_that_others_can_write_to() -> None:
             "go-w /var` closes it."
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("pods", "linked"), [((0, 0), ()), ((0, 1), (0, 1, 2, 3)), ((0, None), ())]
+)
+def test_item_10_a_job_across_super_pods_needs_the_ports_of_its_devices(
+    pods: tuple[int, int | None], linked: tuple[int, ...]
+) -> None:
+    a3 = replace(well.TWO, product="a3")
+    seen = {f"lab-{number}": well.a3(number, pod) for number, pod in enumerate(pods, 1)}
+    whole = SetupRecord.from_json(remembered(a3, seen).to_json())
+    needs = job_requirements(a3, whole, None, ())
+    assert (needs.linked, needs.crosses_pods) == ({"lab-1": linked, "lab-2": linked}, bool(linked))
