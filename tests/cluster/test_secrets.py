@@ -24,6 +24,11 @@ SECRETS = {
     "MARKED": "pl4nted three",
     "INDEX_URL": "https://me:pl4nted4@pypi.example/simple",
 }
+BY_NAME = {
+    "WANDB_API_KEY": "pl4nted-one",
+    "HF_TOKEN": SECRETS["HF_TOKEN"],
+    "DB_PASSWORD": "pl4nted-five",
+}
 PLACES = "/var/lib/ascendboot /var/lib/containers /tmp /var/tmp /var/log /dev/shm /run /root"
 # Containers mount the whole machine below some of them, this file too.
 HOLDING = f"find {PLACES} -xdev -type f -exec grep -ls pl[4]nted {{}} + 2>/dev/null | sort"
@@ -76,11 +81,15 @@ class Listed:
                     self.seen.add(words.decode(errors="replace"))
 
 
-def inventory(operator: Operator, launcher: str, side: str, python: str) -> Path:
+def inventory(
+    operator: Operator, launcher: str, side: str, python: str, *, by_name_alone: bool
+) -> Path:
     document = yaml.safe_load(operator.lab.inventory.read_text())
-    document["env"] = {**document.get("env", {}), **SECRETS, "PLAIN": "seen"}
-    document["nodes"]["lab-2"]["env"] = {"DB_PASSWORD": "pl4nted-five"}
-    document["secret_env"] = ["MARKED"]
+    secrets = BY_NAME if by_name_alone else SECRETS
+    document["env"] = {**document.get("env", {}), **secrets, "PLAIN": "seen"}
+    if not by_name_alone:
+        document["nodes"]["lab-2"]["env"] = {"DB_PASSWORD": "pl4nted-five"}
+        document["secret_env"] = ["MARKED"]
     document["launcher"] = {"kind": launcher}
     document["code"] = {"python": python}
     if side == "host":
@@ -95,22 +104,27 @@ def inventory(operator: Operator, launcher: str, side: str, python: str) -> Path
 
 # `side` is the host, or how the ranks' containers are reached.
 @pytest.mark.parametrize(
-    ("launcher", "side", "forms"),
+    ("launcher", "side", "forms", "by_name_alone"),
     [
-        ("mpirun", "host", [(), ("--json",)]),
-        ("torchrun", "sshd", [()]),
-        ("horovod", "engine", [()]),
+        ("mpirun", "host", [(), ("--json",)], False),
+        ("torchrun", "sshd", [()], False),
+        ("horovod", "engine", [()], False),
+        ("mpirun", "host", [()], True),
+        ("torchrun", "host", [()], True),
+        ("horovod", "host", [()], True),
     ],
 )
-def test_no_secret_of_a_full_run_can_be_read_by_others(
+def test_item_05_no_secret_of_a_full_run_can_be_read_by_others(
     operator: Operator,
     launcher: str,
     side: str,
     forms: list[tuple[str, ...]],
     pytestconfig: pytest.Config,
+    *,
+    by_name_alone: bool,
 ) -> None:
     python = "python3" if launcher == "mpirun" else str(with_torch(pytestconfig))
-    path = inventory(operator, launcher, side, python)
+    path = inventory(operator, launcher, side, python, by_name_alone=by_name_alone)
     said = []
 
     def call(code: int, *words: str, options: tuple[str, ...] = ()) -> str:
@@ -130,7 +144,8 @@ def test_no_secret_of_a_full_run_can_be_read_by_others(
         call(0, "train", "job.py", "--plan")
         call(0, "status")
         call(0, "logs")
-    assert "lab-2:2 | has 11 18 13 39 12 4" in done
+    lengths = "11 18 0 0 12 4" if by_name_alone else "11 18 13 39 12 4"
+    assert f"lab-2:2 | has {lengths}" in done
     assert done.count(" | open []") == 4, done
     assert listed.looks > 10
     assert listed.seen == set()
