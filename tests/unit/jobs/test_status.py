@@ -1,8 +1,7 @@
-"""What nodes say of jobs, and how a job stands by it."""
+"""Answers of nodes about jobs, and the state of a job."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from ascendboot.launch.events import (
     RankStarted,
     StopAsked,
 )
-from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
+from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
@@ -33,31 +32,23 @@ from tests.unit.launch.request import BASE, REQUEST
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 STARTED = "2026-01-02T03:04:05.000+00:00"
 BEGAN = datetime.fromisoformat(STARTED).timestamp()
 NOW = datetime.fromisoformat("2026-01-02T03:05:05.000+00:00")
 BEGINS: list[Event] = [HelperStarted(), LauncherStarted(), RankStarted(0)]
 
 
-@pytest.fixture
-def record(tmp_path: Path) -> JobRecord:
-    document = record_of(plan(REQUEST), started=STARTED, clocks=NodeClocks({"a-1": 2.0}))
-    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
-    found = read_record(tmp_path)
-    assert found is not None
-    return found
-
-
-def test_a_record_says_what_the_plan_said(record: JobRecord) -> None:
+def test_a_record_says_what_the_plan_said(job: JobRecord) -> None:
     planned = plan(REQUEST)
-    assert (record.job_id, record.cluster, record.primary) == ("job-1", "two", "a-1")
-    assert record.job_folder == planned.job_folder
-    assert record.ranks == planned.ranks
-    assert [record.logs_on(node) for node in record.nodes] == [
+    assert (job.job_id, job.cluster, job.primary) == ("job-1", "two", "a-1")
+    assert job.job_folder == planned.job_folder
+    assert job.ranks == planned.ranks
+    assert [job.logs_on(node) for node in job.nodes] == [
         planned.logs_on(node) for node in planned.nodes
     ]
-    assert (record.grace_s, record.started) == (2.5, STARTED)
-    assert record.clocks == NodeClocks({"a-1": 2.0})
+    assert (job.grace_s, job.started) == (2.5, STARTED)
+    assert job.clocks == NodeClocks({"a-1": 2.0})
 
 
 def test_a_run_that_started_no_job_and_a_damaged_record(tmp_path: Path) -> None:
@@ -130,14 +121,14 @@ def test_nodes_are_asked_without_writing_and_errors_stand_for_themselves() -> No
 
 
 def judged(
-    record: JobRecord,
+    job: JobRecord,
     tmp_path: Path,
     first: JobProbe | NodeError,
     second: JobProbe | NodeError | None = None,
     final: JobReport | None = None,
 ) -> JobStatus:
     looks = {"a-1": first, "a-2": second or JobProbe(has_folder=True)}
-    return status_of(record, looks, folder=tmp_path, final=final, now=NOW)
+    return status_of(job, looks, folder=tmp_path, final=final, now=NOW)
 
 
 def told(*events: object, alive: bool = False) -> JobProbe:
@@ -164,22 +155,22 @@ ENDED = [RankEnded(rank, 0, BEGAN + 30) for rank in range(4)]
     ],
 )
 def test_how_a_job_stands(
-    record: JobRecord,
+    job: JobRecord,
     tmp_path: Path,
     look: JobProbe | NodeError,
     expected: tuple[str, int | None, float],
 ) -> None:
-    report = judged(record, tmp_path, look).report
+    report = judged(job, tmp_path, look).report
     found = (report.state.value, report.exit_code, report.duration_s)
     assert found == expected
 
 
 def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
-    record: JobRecord, tmp_path: Path
+    job: JobRecord, tmp_path: Path
 ) -> None:
     second = JobProbe(has_folder=True, ranks_alive={2}, pids={5}, last_lines={2: "step 7"})
     second.silent_s, second.loads = {2: 5.0}, {2: RankLoad("S", 99.5, 4096)}
-    found = judged(record, tmp_path, UnreachableError("a-1", "off"), second)
+    found = judged(job, tmp_path, UnreachableError("a-1", "off"), second)
     assert found.report.state is JobState.RUNNING
     assert [n.to_json() for n in found.nodes] == [
         {
@@ -208,13 +199,43 @@ def test_ranks_elsewhere_show_that_it_runs_though_the_primary_is_off(
 
 
 def test_the_report_of_the_end_stands_and_leftovers_are_named(
-    record: JobRecord, tmp_path: Path
+    job: JobRecord, tmp_path: Path
 ) -> None:
     over = told(*BEGINS, *ENDED, LauncherEnded(0, BEGAN + 42))
-    final = replace(judged(record, tmp_path, over).report, state=JobState.INTERRUPTED)
+    final = replace(judged(job, tmp_path, over).report, state=JobState.INTERRUPTED)
     assert JobReport.from_json(final.to_json()) == final
     left = JobProbe(has_folder=True, pids={5, 6})
-    found = judged(record, tmp_path, over, left, final)
+    found = judged(job, tmp_path, over, left, final)
     assert found.report.state is JobState.INTERRUPTED
     assert found.report.notes == ("a-2: 2 processes of the job are left; stop ends them",)
     assert not found.is_over
+
+
+GONE = "job job-1\nevent supervisor - pid 10 start 1\nevent launcher - pid 11 start 1\n"
+
+
+def look(*events: str) -> str:
+    return GONE + "".join(f"event {event}\n" for event in events) + "end\n"
+
+
+def state(job: JobRecord, folder: Path, text: str) -> tuple[JobState, int | None]:
+    """The state, and the rank that failed first."""
+    first, second = parse_probe(text)["job-1"], parse_probe("job job-1\nend\n")["job-1"]
+    found = judged(job, folder, first, second).report
+    return found.state, found.first_failure.rank if found.first_failure else None
+
+
+@pytest.mark.parametrize("code", [129, 137, 141, 143])
+def test_ranks_that_went_with_their_launcher_are_no_cause(
+    job: JobRecord, tmp_path: Path, code: int
+) -> None:
+    assert state(job, tmp_path, look(f"rank 1 exit {code} at 12.5"))[0] is JobState.LOST
+
+
+@pytest.mark.parametrize("code", [3, 139])
+def test_a_rank_that_failed_by_itself_is(job: JobRecord, tmp_path: Path, code: int) -> None:
+    assert state(job, tmp_path, look(f"rank 1 exit {code} at 12.5")) == (JobState.FAILED, 1)
+
+
+def test_nothing_else_is_known(job: JobRecord, tmp_path: Path) -> None:
+    assert state(job, tmp_path, look()) == (JobState.LOST, None)

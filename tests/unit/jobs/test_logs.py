@@ -1,34 +1,34 @@
-"""Which ranks and lines `logs` prints."""
+"""Which ranks and lines `logs` prints, and the ends of logs."""
 
 from __future__ import annotations
 
-import json
+import base64
 import re
+import subprocess
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ascendboot.errors import UsageError
-from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
-from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
-from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import NodeClocks
-from tests.unit.launch.request import REQUEST
+from ascendboot.errors import CommandError, UnreachableError, UsageError
+from ascendboot.jobs.evidence import TAIL_BYTES, tail_of
+from ascendboot.jobs.logs import (
+    MatchingLines,
+    chosen_pattern,
+    chosen_ranks,
+    chosen_time,
+    fetch_tails,
+)
+from ascendboot.templates import script
+from ascendboot.transport.fake import Answer, FakeTransport
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ascendboot.launch.plan import JobRecord
+
+
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> JobRecord:
-    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clocks=NodeClocks())
-    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
-    record = read_record(tmp_path)
-    assert record is not None
-    return record
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,54 @@ def test_lines_with_a_match_and_no_others() -> None:
 def test_what_was_found_is_red_where_there_are_colours() -> None:
     lines = MatchingLines(b"n:0 | ", re.compile("[0-9]*"), coloured=True)
     assert lines.feed(b"loss 12\n") == b"n:0 | loss \x1b[1;31m12\x1b[0m\n"
+
+
+def sent(folder: Path, *names: str) -> str:
+    words = (str(folder), str(TAIL_BYTES + 1), *names)
+    argv = ("/bin/bash", "-c", script("jobs-tails.sh"), "tails", *words)
+    return subprocess.run(argv, capture_output=True, check=True, text=True).stdout
+
+
+def answering(node: str, text: str) -> FakeTransport:
+    return FakeTransport(node, rules=[lambda _: Answer(text)])
+
+
+def test_what_is_read_of_it_is_what_is_read_of_the_whole_log(
+    job: JobRecord, tmp_path: Path
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    for size in (0, 10, TAIL_BYTES, TAIL_BYTES + 1, 3 * TAIL_BYTES):
+        (there / "rank.0.log").write_bytes(b"a\xff line\n" * (size // 8))
+        answer = sent(there, "rank.0.log", "rank.1.log")
+        node = answering("a-1", answer)
+        (here / "rank.0.log").write_bytes(b"")
+        assert fetch_tails(job, {"a-1": node}, here, forks=4) == {}
+        for since in (0, size // 2, size - size // 100):
+            seen = [tail_of(place / "rank.0.log", since=since) for place in (here, there)]
+            assert seen[0] == seen[1]
+
+
+def test_a_node_without_the_job_has_nothing(tmp_path: Path) -> None:
+    assert sent(tmp_path / "gone", "rank.0.log") == "end\n"
+
+
+def test_who_could_not_give_them(job: JobRecord, tmp_path: Path) -> None:
+    tail = base64.b64encode(b"x").decode()
+    cut = answering("a-1", f"tail rank.0.log 0 {tail}\n")
+    gone = FakeTransport("a-2", unreachable="off")
+    errors = fetch_tails(job, {"a-1": cut, "a-2": gone}, tmp_path, forks=4)
+    assert isinstance(errors["a-1"], CommandError)
+    assert str(errors["a-1"]) == (
+        "a-1: could not read the ends of the logs of job job-1: the logs: line 1 not understood: "
+        f'"tail rank.0.log 0 {tail}"; expected tail or end'
+    )
+    assert isinstance(errors["a-2"], UnreachableError)
+
+
+def test_a_file_that_is_none_of_the_job_is_not_written(job: JobRecord, tmp_path: Path) -> None:
+    tail = base64.b64encode(b"x").decode()
+    odd = answering("a-1", f"tail other 0 {tail}\nend\n")
+    assert fetch_tails(job, {"a-1": odd}, tmp_path, forks=4) == {}
+    assert not (tmp_path / "other").exists()

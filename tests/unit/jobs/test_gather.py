@@ -1,12 +1,12 @@
-"""What nodes send of their logs, in whatever pieces, and the copies it goes into."""
+"""Streams of nodes, in pieces of any size, and the copies that they go into."""
 
 from __future__ import annotations
 
-import json
 import random
+import subprocess
 import time
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,18 +14,16 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import Frames, LogGatherer, Selection
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
-from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
-from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import NodeClocks
+from ascendboot.templates import script
 from ascendboot.transport.api import Result
-from tests.unit.launch.request import REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ascendboot.launch.plan import JobRecord
     from ascendboot.transport.api import Command, Transport
+
 
 SENT = (
     b"beat\ngap 3 rank.1.log\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"
@@ -129,24 +127,20 @@ def follow(
     return told
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> JobRecord:
-    """A job of two nodes; its folder is `tmp_path`."""
-    document = record_of(plan(REQUEST), started="2026-01-01T00:00:00+00:00", clocks=NodeClocks())
-    (tmp_path / PLAN_FILE).write_text(json.dumps(document))
-    record = read_record(tmp_path)
-    assert record is not None
-    return record
+def gatherer(
+    job: JobRecord,
+    transports: Any,
+    folder: Path,
+    sink: Callable[[bytes], None] = lambda _: None,
+    shown: Mapping[int, Selection] | None = None,
+) -> LogGatherer:
+    return LogGatherer(
+        job, transports, folder=folder, output=RankOutput(sink), shown=shown, forks=4
+    )
 
 
 def test_a_connection_that_ends_is_told_at_once(job: JobRecord, tmp_path: Path) -> None:
-    gathering = LogGatherer(
-        job,
-        {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
-        folder=tmp_path,
-        output=RankOutput(lambda _: None),
-        forks=4,
-    )
+    gathering = gatherer(job, {"a-1": Cut()}, tmp_path)
     follow(gathering, job)
     gathering.close()
     [error] = gathering.errors.values()
@@ -174,13 +168,7 @@ class Rest(Cut):
 def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
     job: JobRecord, tmp_path: Path
 ) -> None:
-    gathering = LogGatherer(
-        job,
-        {"a-1": Cut()},  # type: ignore[dict-item]  # see Cut
-        folder=tmp_path,
-        output=RankOutput(lambda _: None),
-        forks=4,
-    )
+    gathering = gatherer(job, {"a-1": Cut()}, tmp_path)
     told = follow(gathering, job, lambda _: Rest())  # type: ignore[arg-type, return-value]
     gathering.complete()
     gathering.close()
@@ -194,13 +182,7 @@ def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
     job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.jobs.gather.SILENCE_S", -1.0)
-    gathering = LogGatherer(
-        job,
-        {"a-1": Cut(), "a-2": Cut()},  # type: ignore[dict-item]  # see Cut
-        folder=tmp_path,
-        output=RankOutput(lambda _: None),
-        forks=4,
-    )
+    gathering = gatherer(job, {"a-1": Cut(), "a-2": Cut()}, tmp_path)
     for node in gathering.nodes.values():
         node.reader()
     not_understood = NodeError("a-1", "could not give its logs")
@@ -259,14 +241,7 @@ def test_a_copy_goes_on_whole_where_a_stream_was_cut(
         shown.append(block)
         time.sleep(reader_takes_s)
 
-    gathering = LogGatherer(
-        job,
-        {"a-1": node},  # type: ignore[dict-item]  # see Slow
-        folder=tmp_path,
-        output=RankOutput(show),
-        shown={0: Selection(Lines(b""))},
-        forks=4,
-    )
+    gathering = gatherer(job, {"a-1": node}, tmp_path, show, shown={0: Selection(Lines(b""))})
     follow(gathering, job)
     gathering.complete()
     gathering.close()
@@ -274,3 +249,47 @@ def test_a_copy_goes_on_whole_where_a_stream_was_cut(
     assert (tmp_path / "rank.0.log").read_bytes() == LOG
     assert b"".join(shown) == LOG
     assert node.is_alone == [True, True]
+
+
+MIB = 1 << 20
+SIZE = 20 * MIB
+WHOLE = f"1.0 {SIZE} {MIB} {16 * MIB}\n"
+ALL = [("give", SIZE)]
+JUMPED = [("give", MIB), ("skip", 15 * MIB), ("give", 4 * MIB)]
+
+
+def sent(folder: Path, marks: str, here: int) -> list[tuple[str, int]]:
+    """What is given and skipped, in order, to a copy that has `here` bytes."""
+    with (folder / "rank.0.log").open("wb") as log:
+        log.truncate(SIZE)
+    (folder / "rank.0.marks").write_text(marks)
+    sizes = (str(folder), "once", "1", "0", "rank.0.log", str(here))
+    argv = ("/bin/bash", "-c", script("jobs-logs.sh"), "logs", *sizes)
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=300)
+    assert done.stderr == b""
+    *frames, last = Frames().feed(done.stdout)
+    assert last == "end"
+    contents = [frame[1] for frame in frames]
+    return [("skip", c) if isinstance(c, int) else ("give", len(c)) for c in contents]
+
+
+@pytest.mark.parametrize(
+    ("marks", "parts"),
+    [
+        (WHOLE, JUMPED),
+        ("", ALL),
+        (f"1.0 {SIZE} 0 0\n", ALL),
+        (f"{WHOLE}2.0 {SIZE} {MIB} 12", JUMPED),
+        (f"2.0 {SIZE} {MIB} 12", ALL),
+        (f"2.0 {SIZE} {MIB} 12\n3.0 {SIZE}", ALL),
+        (f"2.0 {SIZE} {MIB}\n3.", ALL),
+    ],
+)
+def test_a_mark_that_is_torn_makes_no_gap(
+    marks: str, parts: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    assert sent(tmp_path, marks, 0) == parts
+
+
+def test_who_has_a_part_of_what_was_dropped_gets_what_comes_after(tmp_path: Path) -> None:
+    assert sent(tmp_path, WHOLE, 5 * MIB) == [("skip", 11 * MIB), ("give", 4 * MIB)]

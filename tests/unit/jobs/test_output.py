@@ -1,0 +1,309 @@
+"""Lines of ranks: their prefix, the reader, the copies and their limits."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascendboot.jobs.output import (
+    MAX_BAR,
+    MAX_LINE,
+    ROOM,
+    Lines,
+    LogCopy,
+    OutputWriter,
+    RankOutput,
+    by_node,
+    drop,
+    dropped_range,
+    plain,
+    show_copy,
+    size_at,
+    split_at_gaps,
+    start_of_last_lines,
+    start_of_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+PIECES = st.sampled_from([b"a", b"\n", b"\n\n", b"line\n", b"\xff\x00", b" | \n"])
+
+
+@given(pieces=st.lists(PIECES))
+def test_lines_are_whole_and_unchanged(pieces: list[bytes]) -> None:
+    lines, written = Lines(b"n:0 | "), b"".join(pieces)
+    shown = b"".join(lines.feed(data) for data in pieces) + lines.finish()
+    assert shown.count(b"n:0 | ") == shown.count(b"\n")
+    bare = b"".join(line.removeprefix(b"n:0 | ") + b"\n" for line in shown.split(b"\n")[:-1])
+    assert bare in (written, written + b"\n")
+
+
+def test_long_lines_are_split() -> None:
+    lines = Lines(b"> ")
+    whole = b"a\n" + b"x" * (MAX_LINE * 2 + 1) + b"\n"
+    x = b"x" * MAX_LINE
+    assert lines.feed(whole) == b"> a\n> " + x + b"\n> " + x + b"\n> x\n"
+    assert lines.feed(b"y" * (MAX_LINE + 1)) == b"> " + b"y" * MAX_LINE + b"\n"
+    assert lines.finish() == b"> y\n"
+
+
+def test_a_line_that_goes_back_to_its_start_is_behind_its_node_and_rank_there_too() -> None:
+    lines = Lines(b"> ")
+    assert lines.feed(b"\r 10%\r 20%\r\r 30%\nof Windows\r\n") == (
+        b"> \r>  10%\r>  20%\r\r>  30%\n> of Windows\r\n"
+    )
+    assert lines.feed(b"\r99%\r") + lines.finish() == b"> \r> 99%\r\n"
+
+
+def test_a_progress_bar_is_shown_while_it_lasts() -> None:
+    lines = Lines(b"> ")
+    bar = b"".join(b"\r%4d of 9999" % n for n in range(MAX_BAR // 13))
+    assert lines.feed(bar) == b""
+    assert lines.feed(b"\r") == b""
+    shown = lines.feed(b"new st")
+    assert shown == b"> " + bar.replace(b"\r", b"\r> ") + b"\n"
+    assert lines.feed(b"ate\n") == b"> new state\n"
+
+
+def test_a_long_line_of_windows_ends_once() -> None:
+    lines = Lines(b"> ")
+    long = b"x" * MAX_BAR
+    assert lines.feed(long + b"\r") == b""
+    assert lines.feed(b"\n") == b"> " + long + b"\r\n"
+
+
+NODES = [f"a-{number}" for number in range(1, 13)]
+COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
+
+
+def test_nodes_side_by_side_have_colours_of_their_own_and_none_is_red() -> None:
+    prefix = by_node(NODES)
+    assert prefix("a-1", 7) == b"\x1b[0;36ma-1:7 |\x1b[0m "
+    colours = [COLOUR.findall(prefix(node, 0))[0] for node in NODES]
+    assert len(set(colours)) == 10
+    assert colours[10:] == colours[:2]
+    assert not {b"\x1b[0;31m", b"\x1b[0;91m"} & set(colours)
+
+
+@given(st.sampled_from(NODES), st.integers(0, 9999))
+def test_without_its_colour_it_is_the_plain_one(node: str, rank: int) -> None:
+    assert COLOUR.sub(b"", by_node(NODES)(node, rank)) == plain(node, rank)
+
+
+@given(st.lists(st.binary(max_size=20), max_size=6))
+def test_no_byte_of_a_line_is_changed_by_it(blocks: list[bytes]) -> None:
+    def shown(prefix: Callable[[str, int], bytes]) -> bytes:
+        lines = Lines(prefix("a-2", 3))
+        return b"".join([*map(lines.feed, blocks), lines.finish()])
+
+    coloured, without = by_node(NODES)("a-2", 3), plain("a-2", 3)
+    assert shown(by_node(NODES)).replace(coloured, without) == shown(plain)
+
+
+class Stuck:
+    """A sink that takes its first block and never comes back until told."""
+
+    def __init__(self) -> None:
+        self.entered, self.goes_on = threading.Event(), threading.Event()
+        self.taken: list[bytes] = []
+
+    def __call__(self, block: bytes) -> None:
+        self.taken.append(block)
+        self.entered.set()
+        self.goes_on.wait(30)
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    made = Stuck()
+    yield made
+    made.goes_on.set()
+
+
+def test_blocks_come_in_order_and_all_of_them() -> None:
+    taken: list[bytes] = []
+    outlet = OutputWriter(taken.append, is_hurried=lambda: False)
+    blocks = [b"%d\n" % i for i in range(1000)]
+    for block in blocks:
+        outlet(block)
+    assert outlet.close() is None
+    assert taken == blocks
+
+
+def test_without_a_hurry_a_reader_has_all_the_time(stuck: Stuck) -> None:
+    outlet = OutputWriter(stuck, is_hurried=lambda: False)
+    outlet(b"a\n")
+    outlet(b"b\n")
+    assert stuck.entered.wait(10)
+    threading.Timer(0.5, stuck.goes_on.set).start()
+    assert outlet.close() is None
+    assert stuck.taken == [b"a\n", b"b\n"]
+
+
+def test_in_a_hurry_a_reader_who_does_not_read_is_given_up(stuck: Stuck) -> None:
+    hurry = threading.Event()
+    outlet = OutputWriter(stuck, is_hurried=hurry.is_set)
+    outlet(b"x" * (ROOM + 1))
+    began = time.monotonic()
+    threading.Timer(0.2, hurry.set).start()
+    with pytest.raises(TimeoutError, match="its reader takes nothing"):
+        outlet(b"more")
+    assert str(outlet.close()) == "its reader takes nothing"
+    assert time.monotonic() - began < 3
+
+
+def test_a_reader_who_is_gone_is_said_at_the_end() -> None:
+    def sink(_: bytes) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    outlet = OutputWriter(sink, is_hurried=lambda: False)
+    outlet(b"a\n")
+    assert str(outlet.close()) == "[Errno 32] Broken pipe"
+    with pytest.raises(BrokenPipeError):
+        outlet(b"b\n")
+
+
+PROGRAM = """
+import sys
+from ascendboot.console.screen import Screen
+from ascendboot.jobs.output import OutputWriter
+outlet = OutputWriter(Screen.raw(to_stderr=False), is_hurried=lambda: True)
+outlet(b"x" * 200_000)
+sys.stderr.write(f"{outlet.close()}\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_open", "said"),
+    [(True, b"its reader takes nothing\n"), (False, b"[Errno 32] Broken pipe\n")],
+)
+def test_a_program_ends_in_order_whatever_became_of_its_reader(
+    *, is_open: bool, said: bytes
+) -> None:
+    """No hang in a full pipe, no traceback and no exit code of Python's own for a closed one."""
+    read, write = os.pipe()
+    if not is_open:
+        os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=300,
+        check=False,
+    )
+    os.close(write)
+    if is_open:
+        os.close(read)
+    assert (done.returncode, done.stderr) == (0, said)
+
+
+MIB = 1 << 20
+LIMIT = 16 * MIB
+WORDS = b"x" * 1023 + b"\n"
+
+
+def test_a_quarter_stays_at_the_beginning_and_half_at_the_end() -> None:
+    assert dropped_range(100 * MIB + 5, LIMIT) == (4 * MIB, 92 * MIB)
+
+
+def test_a_copy_keeps_its_beginning_and_its_end_and_every_byte_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log"
+    copy = LogCopy(path, None, RankOutput(lambda _: None), limit=LIMIT)
+    if not _has_holes(tmp_path):
+        pytest.skip("no holes in files of this file system")
+    numbered = [b"%07d " % n + b"x" * 1015 + b"\n" for n in range(40 * 1024)]
+    for at in range(0, len(numbered), 64):
+        copy.give(b"".join(numbered[at : at + 64]))
+        assert path.stat().st_blocks * 512 <= LIMIT + MIB
+    copy.close()
+    assert path.stat().st_size == copy.size == 40 * MIB
+    shown: list[bytes] = []
+    show_copy(path, Lines(b"n:0 | "), RankOutput(shown.append))
+    lines = b"".join(shown).splitlines(keepends=True)
+    [gap] = [n for n, line in enumerate(lines) if b"ascendboot" in line]
+    assert lines[:gap] == [b"n:0 | " + line for line in numbered[: 4 * 1024]]
+    kept = len(lines) - gap - 1
+    assert lines[gap + 1 :] == [b"n:0 | " + line for line in numbered[-kept:]]
+    assert lines[gap] == (
+        b"n:0 | [ascendboot: %d bytes are missing here: the log outgrew logs.max_size]\n"
+        % (40 * MIB - 4 * MIB - kept * 1024)
+    )
+    assert kept >= LIMIT / 2 / 1024
+
+
+def test_what_a_node_has_dropped_is_a_hole_here_too(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log"
+    path.write_bytes(b"one\ntw")
+    shown: list[bytes] = []
+    copy = LogCopy(path, Lines(b"n:0 | "), RankOutput(shown.append), resumes=True)
+    copy.skip(10 * MIB)
+    copy.give(b"\0" * 8192 + b"o\nend\n")
+    copy.close()
+    assert copy.size == 6 + 10 * MIB + 8192 + 6
+    assert path.read_bytes() == b"one\ntw" + bytes(10 * MIB + 8192) + b"o\nend\n"
+    assert b"".join(shown) == (
+        b"n:0 | one\nn:0 | tw\n"
+        b"n:0 | [ascendboot: 10493952 bytes are missing here: the log outgrew logs.max_size]\n"
+        b"n:0 | o\nn:0 | end\n"
+    )
+
+
+def test_zero_bytes_of_a_rank_are_its_own_unless_they_are_many() -> None:
+    assert list(split_at_gaps(b"a\0b")) == [b"a\0b"]
+    row = bytes(5000)
+    assert list(split_at_gaps(row + b"a" + row + b"b\0")) == [5000, b"a", 5000, b"b\0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "start"),
+    [
+        (b"", 3, 0),
+        (b"one\ntwo\nthree\n", 1, 8),
+        (b"one\ntwo\nthree\n", 2, 4),
+        (b"one\ntwo\nthree\n", 3, 0),
+        (b"one\ntwo\nthree\n", 9, 0),
+        (b"one\ntwo\nthr", 1, 8),
+        (b"one\n\n", 1, 4),
+        (WORDS * 3000, 2000, 1000 * 1024),
+        (b"one\n" + bytes(4 * MIB) + b"two\nthree\n", 1, 4 * MIB + 8),
+    ],
+)
+def test_where_the_last_lines_begin(tmp_path: Path, text: bytes, count: int, start: int) -> None:
+    path = tmp_path / "rank.0.log"
+    path.write_bytes(text)
+    assert start_of_last_lines(path, count) == start
+
+
+def test_the_last_lines_are_not_looked_for_before_a_hole(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log"
+    path.write_bytes(b"one\n" + bytes(4 * MIB) + b"two\n")
+    assert 4 <= start_of_last_lines(path, 5) <= 4 + 4 * MIB
+
+
+def test_where_a_line_begins(tmp_path: Path) -> None:
+    path = tmp_path / "rank.0.log"
+    path.write_bytes(b"one\ntwo\n")
+    assert [start_of_line(path, at) for at in (0, 2, 4, 6, 8)] == [0, 0, 4, 4, 8]
+
+
+def test_how_long_a_log_was_at_a_moment() -> None:
+    marks = b"10.5 0 0 0\n15.5 70 0 0\ndamaged\n20.5 90 5 70\n25.5 9"
+    assert [size_at(marks, at) for at in (3.0, 10.5, 17.0, 20.5, 99.0)] == [0, 0, 70, 90, 90]
+    assert size_at(b"", 3.0) is None
+
+
+def _has_holes(folder: Path) -> bool:
+    (folder / "holes").write_bytes(bytes(2 * MIB))
+    return drop(folder / "holes", 0, MIB)
