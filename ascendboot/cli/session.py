@@ -26,7 +26,7 @@ from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.sync import CodeSender, read_source
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
 from ascendboot.transport.hostkeys import HostKeys
-from ascendboot.transport.login_session import TOLD_AFTER_S, Waits
+from ascendboot.transport.login_session import REPORT_AFTER_S, Waits
 from ascendboot.transport.pool import connect_all, for_each
 from ascendboot.transport.ssh import SshOpener
 
@@ -233,7 +233,7 @@ def _report_waits(waits: Waits, screen: Screen, over: threading.Event) -> None:
     while not over.wait(1.0):
         for (purpose, advice), nodes in waits.late().items():
             screen.say(
-                f"{fold(nodes)}: still waiting to {purpose}: no progress for {TOLD_AFTER_S:g} s; "
+                f"{fold(nodes)}: still waiting to {purpose}: no progress for {REPORT_AFTER_S:g} s; "
                 f"{advice}",
                 "yellow",
             )

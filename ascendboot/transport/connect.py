@@ -92,12 +92,12 @@ def _explained(address: str, port: int, timeout_s: float, error: OSError) -> str
     if isinstance(error, TimeoutError):
         return (
             f"no answer on port {port} of {address} within {timeout_s:g} s; "
-            "is the node up, and does no firewall stand between?"
+            "is the node up, and does a firewall block the port?"
         )
     if isinstance(error, ConnectionResetError):
         return f"port {port} of {address}: {error}"
     return (
-        f"no way to {address} port {port}: {error.strerror or error}; "
+        f"no route to {address} port {port}: {error.strerror or error}; "
         "check `address` in the inventory and the network of this machine"
     )
 
@@ -124,7 +124,7 @@ def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ())
     if text in (*behind, node.name):
         raise UnreachableError(
             node.name,
-            f'could not use the jump host "{text}": the way to it leads through {node.name}; '
+            f'could not use the jump host "{text}": it is reached through {node.name} itself; '
             "correct `jump` in the inventory",
         )
     if text in nodes:

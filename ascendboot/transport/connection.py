@@ -153,8 +153,8 @@ class Connection:
         why = f"{place}: {error}; is that an SSH server?"
         if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
             why = (
-                f"{place} speaks no SSH that we do: {error}; "
-                "update its sshd, or allow one of ours there"
+                f"{place} shares no SSH algorithm with ascendboot: {error}; "
+                "update its sshd, or allow one of these there"
             )
         elif seconds >= connect.HANDSHAKE_S:
             kind = UnreachableError
@@ -235,7 +235,7 @@ class Connection:
             seen = error.text if isinstance(error, paramiko.ChannelException) else str(error)
             raise UnreachableError(
                 node.name,
-                f"unreachable: the jump host {self.node.name} has no way to port {node.ssh.port} "
+                f"unreachable: the jump host {self.node.name} does not reach port {node.ssh.port} "
                 f"of {node.address}: {seen}; is sshd running there, and may the jump host forward "
                 "(AllowTcpForwarding)?",
             ) from error

@@ -229,7 +229,7 @@ class HostKeyCheck:
         return sorted(left, key=lambda a: known.index(a) if a in known else len(known))
 
     @property
-    def may_ask_again(self) -> bool:
+    def has_other_types(self) -> bool:
         """Whether a key of another type could have the inventory's fingerprint."""
         return self._node.ssh.fingerprint is not None and bool(self._shown)
 
@@ -267,8 +267,8 @@ class HostKeyCheck:
             seen, instead = shown.label, f"known is {first.label} ({first.where})"
             remedy = "remove that line"
         raise self._refused(
-            f"its host key has changed: it shows {seen}, {instead}; if the node was installed anew "
-            f"{remedy}, if not, someone may stand in between",
+            f"its host key has changed: it shows {seen}, {instead}; if the node was reinstalled, "
+            f"{remedy}; otherwise someone may intercept the connection",
             HostKeyChangedError,
         )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-TOLD_AFTER_S = 30.0
+REPORT_AFTER_S = 30.0
 """How long a node may make no progress before it is reported."""
 
 _MARGIN_S = 30.0
@@ -102,7 +102,7 @@ class Waits:
         found: dict[tuple[str, str], list[str]] = {}
         with self._lock:
             for wait in self._open.values():
-                if not wait.is_reported and self._now() - wait.since >= TOLD_AFTER_S:
+                if not wait.is_reported and self._now() - wait.since >= REPORT_AFTER_S:
                     wait.is_reported = True
                     found.setdefault((wait.purpose, wait.advice), []).append(wait.node)
         return found
@@ -447,7 +447,7 @@ class SshTransport:
         took = self._connection.round_trip_s
         if took < _SLOW_S:
             return ""
-        return f"; the link to {self.node} takes {took:.1f} s per round trip: a faster one would do"
+        return f"; the link to {self.node} takes {took:.1f} s per round trip: use a faster one"
 
     def _not_held(self, command: Command, session: Session) -> NodeError:
         """Return the error for a command that ended, or was ended, without a line."""
@@ -456,7 +456,7 @@ class SshTransport:
             return lost(self.node, command.purpose, ended)
         seen = "was killed; is the node short of memory? Run again"
         if session.is_expired:
-            seen = f"said nothing within {session.limit_s:.0f} s; {HANGS}{self._slow}"
+            seen = f"printed nothing within {session.limit_s:.0f} s; {HANGS}{self._slow}"
         return CommandError(self.node, f"could not {command.purpose}: {command.shown()} {seen}")
 
     def _incomplete(self, reply: script.Reply, session: Session) -> NodeError:
@@ -482,12 +482,12 @@ class SshTransport:
         elif way is not None:
             purpose += f" in the container {way.container}"
             why = (
-                f"{way.engine_name} exec did not begin anything within {limit_s:.0f} s; "
+                f"{way.engine_name} exec started nothing within {limit_s:.0f} s; "
                 f"does the engine answer? {way.engine_name} ps"
             )
         else:
             why = (
-                f"the login began nothing within {limit_s:.0f} s; does ~/.bashrc of "
+                f"the login started nothing within {limit_s:.0f} s; does ~/.bashrc of "
                 f"{self._connection.node.ssh.user}, or a home folder on another server, wait for "
                 "something?"
             )

@@ -235,7 +235,7 @@ class Reply:
         output = (self.noise + b"\n" + stderr).strip().decode(errors="replace")
         first = excerpt(" ".join(output.split()))
         code = f"exit {exit_code}" if exit_code >= 0 else "no exit code"
-        seen = f'{code} after "{first}"' if first else f"{code}, and it said nothing"
+        seen = f'{code} after "{first}"' if first else f"{code} without output"
         start_up = f"~/.bashrc or another start-up file of {user}"
         shell = output.partition(_NOT_BASH)[2].strip().split("\n")[0]
         if "fish: " in output:
@@ -252,7 +252,7 @@ class Reply:
             )
         if self.left_running:
             return self._error(
-                f"process {self.left_running} goes on writing where the answer comes: {start_up} "
+                f"process {self.left_running} still writes into the session: {start_up} "
                 "has left it running; make it return for non-interactive shells"
             )
         if "This account is currently not available" in output:
@@ -283,9 +283,9 @@ class Reply:
             seen = f'{code}, "{output}"' if output else code
             return self._error(
                 f"the reply from {where} broke off while it ran: {seen}; was it stopped? "
-                f"{way.engine_name} ps -a tells"
+                f"Check with {way.engine_name} ps -a"
             )
-        seen = f"{way.engine_name} exec ended with {code}: {output or 'nothing was said'}"
+        seen = f"{way.engine_name} exec ended with {code}: {output or 'no output'}"
         why = f"in {where}: {seen.rstrip('.')}; {way.remedy(output)}"
         return CommandError(self.node, f"could not {self.purpose} {why}")
 
@@ -304,7 +304,7 @@ def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
 def noisy(output: bytes) -> str:
     """Return the message about a login that prints too much; `output` is its beginning."""
     return (
-        f"the login printed more than {amount(MOST_NOISE)} before anything of ours began: "
+        f"the login printed more than {amount(MOST_NOISE)} before the script of ascendboot began: "
         f'"{excerpt(output[:_NOISE_KEPT].decode(errors="replace"))}"; make ~/.bashrc, or whatever '
         "it calls, print nothing for non-interactive shells"
     )

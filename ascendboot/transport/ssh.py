@@ -113,7 +113,7 @@ class SshOpener:
             try:
                 connection.login(check, self._key_files)
             except HostKeyChangedError as error:
-                if not check.may_ask_again:
+                if not check.has_other_types:
                     raise
                 changed = error
             except ProtocolError as error:

@@ -29,7 +29,9 @@ exec yes 'and so on'
 
 FLOOD = "n1: could not flood: flood printed more than 4 MiB; run it on the node"
 CUT = "flood printed more than 4 MiB; run it on the node to see what it prints"
-NOISE = "n1: could not flood: the login printed more than 1 MiB before anything of ours began: "
+NOISE = (
+    "n1: could not flood: the login printed more than 1 MiB before the script of ascendboot began: "
+)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_item_03_a_job_is_followed_by_sessions_that_are_named_where_they_freeze(
     transport = bench.open(bench.node(bench.server()), waits=waits)
     transport.stream(bash("echo $$; while :; do sleep 0.2; echo beat; done"), seen.append)
     wait_until(lambda: b"beat" in b"".join(seen))
-    monkeypatch.setattr("ascendboot.transport.login_session.TOLD_AFTER_S", 3.0)
+    monkeypatch.setattr("ascendboot.transport.login_session.REPORT_AFTER_S", 3.0)
     assert waits.late() == {}
     pid = int(b"".join(seen).split()[0])
     os.kill(pid, signal.SIGSTOP)

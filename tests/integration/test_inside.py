@@ -180,7 +180,7 @@ def test_a_container_that_ends_in_the_middle_is_named(box: Box) -> None:
         box.inside("ends").run_all([bash("echo first"), end])
     assert str(caught.value) == (
         "n1: could not try it: the reply from the container ends broke off while it ran: exit "
-        "137; was it stopped? docker ps -a tells"
+        "137; was it stopped? Check with docker ps -a"
     )
 
 
@@ -192,7 +192,7 @@ def test_an_engine_that_does_not_answer_is_given_up(
     with pytest.raises(CommandError) as caught:
         box.inside("hangs").run(bash("true", timeout_s=0.5))
     assert re.fullmatch(
-        r"n1: could not try it in the container hangs: docker exec did not begin anything within "
+        r"n1: could not try it in the container hangs: docker exec started nothing within "
         r"\d+ s; does the engine answer\? docker ps",
         str(caught.value),
     )

@@ -52,7 +52,7 @@ def test_a_node_that_its_jump_host_does_not_reach_is_told(bench: Bench) -> None:
     port = free_port()
     nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate", port=port)]
     error = refusal(bench, nodes[1], nodes=nodes)
-    assert f"the jump host gate has no way to port {port} of 127.0.0.1" in str(error)
+    assert f"the jump host gate does not reach port {port} of 127.0.0.1" in str(error)
 
 
 def test_jump_hosts_in_a_circle_are_refused(bench: Bench) -> None:

@@ -78,8 +78,8 @@ def test_a_changed_key_is_refused_once_with_both_fingerprints(bench: Bench) -> N
     assert isinstance(error, HostKeyChangedError)
     assert str(error) == (
         f"n1: refused to log in: its host key has changed: it shows ED25519 {server.fingerprint}, "
-        f"known is ED25519 {fingerprint(other)} ({bench.known_hosts}:2); if the node was installed "
-        "anew remove that line, if not, someone may stand in between"
+        f"known is ED25519 {fingerprint(other)} ({bench.known_hosts}:2); if the node was "
+        "reinstalled, remove that line; otherwise someone may intercept the connection"
     )
     assert connections_seen(server) == before + 1
 
@@ -193,11 +193,12 @@ def test_18_where_algorithms_do_not_meet_both_lists_are_shown(
     error = refusal(bench, bench.node(server))
     assert isinstance(error, ProtocolError)
     assert (
-        f"speaks no SSH that we do: no {what} in common: the server has {has}; ascendboot has "
+        f"shares no SSH algorithm with ascendboot: no {what} in common: the server has {has}; "
+        "ascendboot has "
     ) in str(error)
     assert ours in str(error)
     assert str(error).endswith(
-        f"({keyword} in its sshd_config); update its sshd, or allow one of ours there"
+        f"({keyword} in its sshd_config); update its sshd, or allow one of these there"
     )
 
 
@@ -462,7 +463,7 @@ def test_no_answer_is_told_after_the_time_limit(bench: Bench) -> None:
             error = refusal(bench, node, connect_timeout_s=0.3)
     assert str(error) == (
         f"n1: unreachable: no answer on port {address[1]} of 127.0.0.1 within 0.3 s; "
-        "is the node up, and does no firewall stand between?"
+        "is the node up, and does a firewall block the port?"
     )
 
 

@@ -72,7 +72,7 @@ def test_item_02_of_a_large_output_the_beginning_is_kept(tmp_path: Path) -> None
 def test_item_03_who_is_waited_for_stands_on_the_screen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascendboot.transport.login_session.TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr("ascendboot.transport.login_session.REPORT_AFTER_S", 0.0)
     state = State(tmp_path)
     run = state.new_run("check")
     said = ""

@@ -12,7 +12,7 @@ from ascendboot.errors import CommandError
 from ascendboot.transport import login_session
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.login_session import (
-    TOLD_AFTER_S,
+    REPORT_AFTER_S,
     Session,
     SessionStream,
     SshTransport,
@@ -31,19 +31,19 @@ def test_item_03_what_makes_no_progress_is_told_of_once() -> None:
     at = [0.0]
     waits = Waits(now=lambda: at[0])
     with waits.of("n1", "list the NPUs", "wait") as first, waits.of("n2", "list the NPUs", "wait"):
-        at[0] = TOLD_AFTER_S - 1
+        at[0] = REPORT_AFTER_S - 1
         assert waits.late() == {}
         first("read the clock")
         at[0] += 1
         assert waits.late() == {("list the NPUs", "wait"): ["n2"]}
         assert waits.late() == {}
         first(None)
-        at[0] += TOLD_AFTER_S
+        at[0] += REPORT_AFTER_S
         assert waits.late() == {}
         first("read the clock")
-        at[0] += TOLD_AFTER_S
+        at[0] += REPORT_AFTER_S
         assert waits.late() == {("read the clock", "wait"): ["n1"]}
-    at[0] += TOLD_AFTER_S
+    at[0] += REPORT_AFTER_S
     assert waits.late() == {}
 
 
@@ -110,7 +110,7 @@ class SlowConnection:
     ("round_trip_s", "end"),
     [
         (0.001, "wait for something?"),
-        (1.0, "; the link to n1 takes 1.0 s per round trip: a faster one would do"),
+        (1.0, "; the link to n1 takes 1.0 s per round trip: use a faster one"),
     ],
 )
 def test_item_25_what_a_slow_link_costs_is_said(
@@ -121,5 +121,5 @@ def test_item_25_what_a_slow_link_costs_is_said(
     transport = SshTransport(cast("Connection", SlowConnection(round_trip_s)))
     with pytest.raises(CommandError) as caught:
         transport.run(ASK)
-    assert "could not list the NPUs: the login began nothing within" in str(caught.value)
+    assert "could not list the NPUs: the login started nothing within" in str(caught.value)
     assert str(caught.value).endswith(end)

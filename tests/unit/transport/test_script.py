@@ -130,8 +130,8 @@ def test_a_reply_that_breaks_off_names_the_command_that_ran(broken: bytes) -> No
     reply = parse_reply("n1", SCRIPT, broken)
     assert (reply.began, reply.ended) == (True, False)
     assert str(reply.incomplete(-1, b"", "ops")) == (
-        "n1: could not read the clock: the reply broke off while it ran: no exit code, and it "
-        "said nothing; was it killed, or the session ended there? Run again"
+        "n1: could not read the clock: the reply broke off while it ran: no exit code "
+        "without output; was it killed, or the session ended there? Run again"
     )
 
 
@@ -254,7 +254,7 @@ def test_what_does_not_end_is_named(compiled: Script) -> None:
     assert not reply.began
     error = reply.incomplete(1, b"", "root")
     assert re.fullmatch(
-        r"n1: could not try: process \d+ \(sleep\) goes on writing where the answer comes: "
+        r"n1: could not try: process \d+ \(sleep\) still writes into the session: "
         r"~/\.bashrc or another start-up file of root has left it running; make it return for "
         r"non-interactive shells",
         str(error),
