@@ -14,6 +14,7 @@ from ascendboot.checks.collective.findings import collective_findings, compare, 
 from ascendboot.checks.collective.progress import RankNotes
 from ascendboot.checks.collective.rank import shown
 from ascendboot.model.job import FirstFailure, JobState
+from tests.unit.checks.well import only
 from tests.unit.collective.ranks import DIGEST, SLOTS, all_well, end, facts, report
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from ascendboot.model.job import JobReport
 
 
-def told(
-    said: Mapping[int, RankNotes], report: JobReport, by: str = "mpi"
-) -> list[tuple[str, str]]:
-    return [(f.id, f.message) for f in collective_findings(SLOTS, said, report, by=by)]
+def told(said: Mapping[int, RankNotes], report: JobReport, by: str = "mpi") -> list[str]:
+    return [f"{f.id} {f.message}" for f in collective_findings(SLOTS, said, report, by=by)]
 
 
 def test_when_all_have_the_sum_there_is_nothing_to_say() -> None:
@@ -41,15 +40,10 @@ def test_what_was_not_started_is_told_in_the_words_of_the_launch() -> None:
     )
     refused = report(125, state=JobState.NOT_STARTED, message=message)
     nothing = dict.fromkeys(range(4), RankNotes())
-    assert told(nothing, refused) == [
-        (
-            "preflight-not-run",
-            (
-                "lab-[1-2]: the preflight could not be run: lab-2: could not make ready for "
-                "job j: no rank table /t; run setup."
-            ),
-        )
-    ]
+    assert only(told(nothing, refused)) == (
+        "preflight-not-run lab-[1-2]: the preflight could not be run: lab-2: could not make ready"
+        " for job j: no rank table /t; run setup."
+    )
 
 
 @pytest.mark.parametrize("state", [JobState.INTERRUPTED, JobState.STOPPED])
@@ -65,20 +59,14 @@ def test_who_was_not_heard_is_named_with_both_ends() -> None:
         else replace(one, at="gather")
         for rank, one in all_well().items()
     }
-    assert [(id_, message.partition(". ")[0]) for id_, message in told(stuck, report(3))] == [
+    assert [message.partition(". ")[0] for message in told(stuck, report(3))] == [
         (
-            "preflight-silent",
-            (
-                "lab-[1-2]: rank 0 on device 4 of lab-1: heard nothing from rank 2 on device 4 of "
-                "lab-2 within 10 s"
-            ),
+            "preflight-silent lab-[1-2]: rank 0 on device 4 of lab-1: heard nothing from rank 2 "
+            "on device 4 of lab-2 within 10 s"
         ),
         (
-            "preflight-silent",
-            (
-                "lab-[1-2]: rank 2 on device 4 of lab-2: heard nothing from rank 0 on device 4 of "
-                "lab-1 within 10 s"
-            ),
+            "preflight-silent lab-[1-2]: rank 2 on device 4 of lab-2: heard nothing from rank 0 "
+            "on device 4 of lab-1 within 10 s"
         ),
     ]
 
@@ -87,31 +75,21 @@ def test_ranks_that_failed_are_blamed_and_not_those_that_were_ended_for_it() -> 
     gone = all_well()
     gone |= {r: replace(gone[r], at="load", failed="ImportError: no libmpi") for r in (1, 3)}
     gone[2] = RankNotes()
-    assert told(gone, report(3)) == [
-        (
-            "preflight-failed",
-            (
-                "lab-[1-2]: ranks 1,3: failed while it loaded the library of the collective: "
-                "ImportError: no libmpi. Install mpi4py, built with the Open MPI of mpirun "
-                "there."
-            ),
-        )
-    ]
+    assert only(told(gone, report(3))) == (
+        "preflight-failed lab-[1-2]: ranks 1,3: failed while it loaded the library of the "
+        "collective: ImportError: no libmpi. Install mpi4py, built with the Open MPI of mpirun "
+        "there."
+    )
 
 
 def test_a_rank_that_was_killed_is_named_with_what_it_was_at() -> None:
     killed = {rank: replace(one, at="sum") for rank, one in all_well().items()}
     killed[3] = replace(killed[3], others=("Bus error",))
     failure = FirstFailure(**vars(end(3, 137, 9)), message="", log="runs/rank.3.log")
-    assert told(killed, report(137, first_failure=failure)) == [
-        (
-            "preflight-failed",
-            (
-                "lab-2: rank 3 on device 5: ended with signal 9 in the allreduce: Bus error. Read "
-                "its log: runs/rank.3.log."
-            ),
-        )
-    ]
+    assert only(told(killed, report(137, first_failure=failure))) == (
+        "preflight-failed lab-2: rank 3 on device 5: ended with signal 9 in the allreduce: Bus "
+        "error. Read its log: runs/rank.3.log."
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,8 +107,8 @@ def test_who_came_least_far_is_named_when_time_was_up(at: str, words: str) -> No
     late |= {rank: RankNotes(at=at) for rank in (2, 3)}
     failure = FirstFailure(**vars(end(0, 1)), message="", log="runs/rank.0.log")
     ended = report(1, first_failure=failure, message="gone")
-    [(id_, message)] = told(late, ended)
-    assert (id_, message.partition(". ")[0]) == ("preflight-failed", words)
+    [message] = told(late, ended)
+    assert message.partition(". ")[0] == f"preflight-failed {words}"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +132,13 @@ def test_who_waited_in_vain_for_others_is_not_blamed(at: str, words: str) -> Non
     }
     failure = FirstFailure(**vars(end(0, 3)), message="", log="runs/rank.0.log")
     ended = report(3, first_failure=failure)
-    [(id_, message)] = told({**waited, 3: RankNotes(at=at)}, ended, by="gloo")
-    assert (id_, message.partition(". ")[0]) == (
-        "preflight-failed",
-        f"lab-2: rank 3 on device 5: {words}",
-    )
+    [message] = told({**waited, 3: RankNotes(at=at)}, ended, by="gloo")
+    assert message.partition(". ")[0] == f"preflight-failed lab-2: rank 3 on device 5: {words}"
     # All came: then it is the way between them.
-    [(_, message)] = told(waited, ended, by="gloo")
-    assert message.startswith(f"lab-[1-2]: ranks 0-3: failed while it met the others: {timed_out}")
+    [message] = told(waited, ended, by="gloo")
+    assert message.startswith(
+        f"preflight-failed lab-[1-2]: ranks 0-3: failed while it met the others: {timed_out}"
+    )
 
 
 def test_a_library_that_fails_at_once_is_blamed_though_others_were_not_there_yet() -> None:
@@ -169,8 +146,10 @@ def test_a_library_that_fails_at_once_is_blamed_though_others_were_not_there_yet
         rank: replace(one, at="meet", failed="ImportError: no libmpi", after_s=0.2)
         for rank, one in all_well().items()
     }
-    [(_, message)] = told({**broken, 0: RankNotes(at="load")}, report(3))
-    assert message.startswith("lab-[1-2]: ranks 1-3: failed while it met the others: ImportError")
+    [message] = told({**broken, 0: RankNotes(at="load")}, report(3))
+    assert message.startswith(
+        "preflight-failed lab-[1-2]: ranks 1-3: failed while it met the others: ImportError"
+    )
 
 
 def test_ranks_that_ended_well_are_not_refused_for_a_launcher_that_took_long() -> None:
@@ -190,15 +169,12 @@ def test_a_wrong_sum_and_a_rank_that_the_collective_does_not_know() -> None:
     odd = all_well()
     odd[0] = replace(odd[0], digests=("0", "1", "3", "2"))
     odd |= {rank: replace(odd[rank], wrong=(7.0, 69.0, 70.0)) for rank in (0, 1)}
-    assert [(id_, message.partition(". ")[0]) for id_, message in told(odd, report())] == [
+    assert [message.partition(". ")[0] for message in told(odd, report())] == [
         (
-            "preflight-failed",
-            "lab-2: ranks 2-3: gave something else to the gather than it wrote into its log",
+            "preflight-failed lab-2: ranks 2-3: gave something else to the gather than it wrote "
+            "into its log"
         ),
-        (
-            "preflight-sum",
-            "lab-1: ranks 0-1: got a wrong sum: number 7 is 69 and should be 70",
-        ),
+        "preflight-sum lab-1: ranks 0-1: got a wrong sum: number 7 is 69 and should be 70",
     ]
 
 
@@ -214,8 +190,8 @@ VALUES = st.one_of(
 )
 
 
-def compared(said: Mapping[int, RankNotes], digest: str = DIGEST) -> list[tuple[str, str, str]]:
-    return [(f.id, f.level, f.message) for f in compare(SLOTS, said, digest)]
+def compared(said: Mapping[int, RankNotes]) -> list[str]:
+    return [f"{f.id} {f.level} {f.message}" for f in compare(SLOTS, said, DIGEST)]
 
 
 def test_of_equal_ranks_there_is_nothing_to_say() -> None:
@@ -294,30 +270,19 @@ def test_what_differs_is_told_with_ranks_and_nodes_and_once_for_the_same_ranks()
     )
     assert compared(said) == [
         (
-            "preflight-versions",
-            "error",
-            (
-                "lab-1: rank 1 on device 5: mpi4py is not there, 4.0.3 on the other 3. Install the "
-                "same version everywhere."
-            ),
+            "preflight-versions error lab-1: rank 1 on device 5: mpi4py is not there, 4.0.3 on "
+            "the other 3. Install the same version everywhere."
         ),
         (
-            "preflight-environment",
-            "error",
-            (
-                "lab-2: ranks 2-3: HCCL_CONNECT_TIMEOUT is 120, 600 on the other 2; HCCL_X is 1, "
-                "not set on the other 2. Look for it in the container, in set_env.sh and in what "
-                "starts Python on that node, or state it under env in the inventory and run setup."
-            ),
+            "preflight-environment error lab-2: ranks 2-3: HCCL_CONNECT_TIMEOUT is 120, 600 on "
+            "the other 2; HCCL_X is 1, not set on the other 2. Look for it in the container, in "
+            "set_env.sh and in what starts Python on that node, or state it under env in the "
+            "inventory and run setup."
         ),
         (
-            "preflight-limits",
-            "warning",
-            (
-                "lab-2: rank 3 on device 5: ulimit -l is 64, unlimited on the other 3. Set it "
-                "alike: limits.conf or the service's LimitMEMLOCK and LimitNOFILE; --ulimit and "
-                "--shm-size of a container."
-            ),
+            "preflight-limits warning lab-2: rank 3 on device 5: ulimit -l is 64, unlimited on "
+            "the other 3. Set it alike: limits.conf or the service's LimitMEMLOCK and "
+            "LimitNOFILE; --ulimit and --shm-size of a container."
         ),
     ]
 
@@ -336,16 +301,16 @@ def test_a_rank_that_is_not_where_it_should_be() -> None:
         elsewhere={2: {"HCCL_IF_IP": "192.0.2.9"}, 3: {"HCCL_IF_IP": "192.0.2.9"}},
         container={3: "0123456789ab"},
     )
-    assert [(id_, message.partition(". ")[0]) for id_, _, message in compared(said)] == [
-        ("preflight-place", 'lab-1: rank 1 on device 5: DEVICE_ID is "7" and should be 5'),
-        ("preflight-place", 'lab-2: rank 2 on device 4: LOCAL_RANK is "1" and should be 0'),
+    assert [message.partition(". ")[0] for message in compared(said)] == [
+        'preflight-place error lab-1: rank 1 on device 5: DEVICE_ID is "7" and should be 5',
+        'preflight-place error lab-2: rank 2 on device 4: LOCAL_RANK is "1" and should be 0',
         (
-            "preflight-place",
-            "lab-2: ranks 2-3: HCCL_IF_IP is 192.0.2.9, which no interface of the node has",
+            "preflight-place error lab-2: ranks 2-3: HCCL_IF_IP is 192.0.2.9, which no interface "
+            "of the node has"
         ),
         (
-            "preflight-place",
-            'lab-2: rank 3 on device 5: the container is 0123456789ab, "" on the other 1',
+            "preflight-place error lab-2: rank 3 on device 5: the container is 0123456789ab, "
+            '"" on the other 1'
         ),
     ]
 
@@ -367,11 +332,14 @@ def test_another_rank_table_is_told_and_where_it_puts_ranks() -> None:
             3: {**table, "sha256": "e" * 64, "device": "7"},
         }
     )
-    assert [message.partition(". ")[0] for *_, message in compared(said)] == [
-        "lab-1: rank 1 on device 5: RANK_TABLE_FILE is not set",
-        "lab-2: rank 2 on device 4: the rank table cannot be read: no such file",
+    assert [message.partition(". ")[0] for message in compared(said)] == [
+        "preflight-rank-table error lab-1: rank 1 on device 5: RANK_TABLE_FILE is not set",
         (
-            "lab-2: rank 3 on device 5: the rank table is another: "
+            "preflight-rank-table error lab-2: rank 2 on device 4: the rank table cannot be read: "
+            "no such file"
+        ),
+        (
+            "preflight-rank-table error lab-2: rank 3 on device 5: the rank table is another: "
             f"sha256 {'e' * 12}, not {'d' * 12}; runs on device 5 of 198.18.0.2; "
             "its rank table says device 7 of server 198.18.0.2"
         ),
@@ -383,8 +351,8 @@ def test_a_rank_without_an_entry_and_one_in_a_table_without_servers() -> None:
     said = all_well(
         table={2: {**table, "server": "", "device": ""}, 3: {**table, "server": ""}},
     )
-    assert [message.partition(". ")[0] for *_, message in compared(said)] == [
-        "lab-2: rank 2 on device 4: has no entry in its rank table"
+    assert [message.partition(". ")[0] for message in compared(said)] == [
+        "preflight-rank-table error lab-2: rank 2 on device 4: has no entry in its rank table"
     ]
 
 
@@ -392,8 +360,9 @@ def test_a_clock_that_is_off_when_all_have_the_sum() -> None:
     said = all_well()
     said |= {rank: replace(said[rank], clock=1e9 - 90) for rank in (2, 3)}
     [early, late] = compared(said)
-    assert early[2].startswith("lab-1: the clock of its ranks is 45 s ahead, when all nodes have")
-    assert late[:2] == ("preflight-clock", "warning")
+    ahead = "preflight-clock warning lab-1: the clock of its ranks is 45 s ahead, when all nodes"
+    assert early.startswith(ahead)
+    assert late.startswith("preflight-clock warning lab-2: ")
 
 
 def test_ranks_of_which_nothing_was_heard_have_no_part_in_it() -> None:
