@@ -6,7 +6,7 @@ import re
 from functools import cache
 from importlib.resources import files
 from signal import SIGKILL
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -16,6 +16,26 @@ if TYPE_CHECKING:
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CODE: Final = re.compile(r"\bEI00(?:0[1-9]|1\d|20)\b")
+
+_ADDRESS: Final = r"[0-9A-Fa-f.:]{2,45}"
+_ZONE: Final = r"(?:%[\w.-]{1,40})?"
+_PARTS: Final = {
+    "<IP>": f"(?P<ip>{_ADDRESS}){_ZONE}",
+    "<ADDRESS>": f"{_ADDRESS}{_ZONE}",
+    "<RANK>": r"(?P<ranks>\d{1,7})",
+    "<RANKS>": r"(?P<ranks>\d[\d, ]{0,4000})",
+    "<DEVICE>": r"(?P<device>\d{1,5})",
+}
+"""What the words in angle brackets of `error_codes.yaml` stand for."""
+
+
+def _expanded(form: str) -> str:
+    for word, expression in _PARTS.items():
+        form = form.replace(word, expression)
+    return form
+
+
+_Form: TypeAlias = Annotated[re.Pattern[str], BeforeValidator(_expanded)]
 
 
 class _Model(BaseModel):
@@ -43,6 +63,10 @@ class _Table(_Model):
     of_launcher: tuple[_Words, ...] = Field(alias="launcher")
     ends: dict[int, Known]
     out_of_memory: Known
+    peers: tuple[_Form, ...]
+    """Messages about a missing peer."""
+    places: tuple[_Form, ...]
+    """Names of the other end of a connection."""
 
 
 @cache

@@ -11,7 +11,7 @@ from enum import Enum
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ascendboot.jobs.error_codes import is_of_a_peer, known_words
+from ascendboot.jobs.error_codes import is_of_a_peer, known_errors, known_words
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
 from ascendboot.launch.plan import LAUNCHER_LOG, JobRecord, LaunchPlan, PlannedRank, rank_log
 
@@ -192,66 +192,6 @@ def _timestamp(year: int, parts: dict[str, str], zone: tzinfo | None) -> float:
     return whole.timestamp() + float(f"0.{fraction}")
 
 
-# Forms: HCCL's logs and error codes (hicann/hccl, docs; mind-cluster's test logs), PyTorch's
-# monitored barrier and stores, gloo's pairs, Open MPI's help texts, Horovod's stall inspector.
-
-_ADDRESS: Final = r"[0-9A-Fa-f.:]{2,45}"
-_ZONE: Final = r"(?:%[\w.-]{1,40})?"
-_RANKS: Final = r"\d[\d, ]{0,4000}"
-_PEER_FORMS: Final = tuple(
-    re.compile(form)
-    for form in (
-        r"Waiting peer rank: (?P<ranks>\d{1,7})",
-        rf"[Rr]emote rank:? ?\[(?P<ranks>{_RANKS})\]",
-        (
-            rf"[Rr]emote_?[Uu]serrank\[(?P<ranks>\d{{1,7}})\]"
-            rf"(?:-remote_?[Ii]p_?[Aa]ddr\[(?P<ip>{_ADDRESS}){_ZONE}(?:/(?P<device>\d{{1,5}}))?\])?"
-        ),
-        rf'List of unconnected ranks: "?\[(?P<ranks>{_RANKS})\]',
-        rf"Failed to connect agent\[(?P<ranks>{_RANKS})\]",
-        # A row of LINK_ERROR_INFO: dest_ip(rank), with or without its port, then src_ip(rank).
-        (
-            rf"\|\s{{0,40}}(?P<ip>{_ADDRESS}){_ZONE}\((?P<ranks>\d{{1,7}})\)\s{{0,40}}\|"
-            rf"(?:\s{{0,40}}\d{{1,20}}\s{{0,40}}\|)?\s{{0,40}}{_ADDRESS}{_ZONE}\("
-        ),
-        (
-            rf"Peer information: server (?P<host>[^\s,]{{1,253}}), device ID (?P<device>\d{{1,5}}),"
-            rf" device IP (?P<ip>{_ADDRESS})"
-        ),
-        (
-            r"remoteIP\{server\[(?P<host>[^\]]{1,253})\],deviceId\[[^\]]{0,45}\],"
-            rf"deviceIp\[(?P<ip>{_ADDRESS}){_ZONE}\]"
-        ),
-        (
-            r"(?:rank |Location\[IP/ID\]:)\[(?P<host>[^\]/]{1,253})/(?P<device>\d{1,5})\]"
-            r"(?= status\[|, Arrival)"
-        ),
-        (
-            r"fails to connect to dstRank \(server (?P<host>[^\s,]{1,253}), device ID"
-            r" (?P<device>\d{1,5})\)"
-        ),
-        rf"connect server\[(?P<host>{_ADDRESS}){_ZONE} : \d{{1,5}}\] failed",
-        r"send/recv from rank (?P<ranks>\d{1,7})",
-        rf"Ranks? (?P<ranks>{_RANKS}) failed to pass monitoredBarrier",
-        # Horovod's stall inspector: `3: [tensor, …]` on a line for each rank, or all in one.
-        r"(?:Missing|Stalled) ranks:(?P<stalled>(?:\n\d{1,7}!?: \[[^\n]{0,4000})+)",
-        rf"\[missing ranks: (?P<ranks>{_RANKS})",
-    )
-)
-"""Messages about a missing peer."""
-_PLACES: Final = tuple(
-    re.compile(form)
-    for form in (
-        r"(?<!local=)(?<!addr=)\[(?P<host>[\w.:-]{1,253})\]:\d{1,5}(?!\d)",
-        r"any network address of \((?P<host>[\w.:-]{1,253}), \d{1,5}\)",
-        r"connect\(\) to (?P<host>[\w.-]{1,253})(?::\d{1,5})? failed",
-        (
-            r"Peer host(?:name)?: {1,40}(?P<host>[\w.-]{1,253})"
-            r"(?: {1,10}\(\[\[\d{1,10},\d{1,10}\],(?P<ranks>\d{1,7})\]\))?"
-        ),
-    )
-)
-"""The other end of a connection."""
 _OWN: Final = re.compile(
     r"(?:[Ll]ocal_?[Uu]serrank|local rank|rankId)\[(\d{1,7})\]"
     r"|\|\s{0,40}[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,40})?\((\d{1,7})\)\s{0,40}\|"
@@ -277,7 +217,7 @@ NOBODY: Final = Named()
 
 def names_a_peer(text: str) -> bool:
     """Whether the text is a message about a missing peer."""
-    return any(form.search(text) for form in _PEER_FORMS)
+    return any(form.search(text) for form in known_errors().peers)
 
 
 class Peers:
@@ -306,7 +246,8 @@ class Peers:
         numbers_count = writers <= {own} and sizes <= {self._size} and not _GROUP.search(text)
         ranks: set[int] = set()
         nodes: set[str] = set()
-        for match in (m for form in (*_PEER_FORMS, *_PLACES) for m in form.finditer(text)):
+        forms = (*known_errors().peers, *known_errors().places)
+        for match in (found for form in forms for found in form.finditer(text)):
             parts = match.groupdict()
             place = self._at(parts)
             if place is not None:
