@@ -52,9 +52,8 @@ def logs(
 ) -> None:
     """Copy the logs of a job from its nodes, and print them as `NODE:RANK | line`.
 
-    Completes all logs in the job's folder, whichever ranks are printed. When
-    the job is over, also writes its report there if it is missing. Writes
-    nothing on the nodes.
+    Completes all logs in the job's folder, whichever ranks are printed, and
+    writes a missing report of a finished job. Writes nothing on the nodes.
 
     Examples:
       invoke logs                          all ranks of the running or last job

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,8 @@ from ascendboot.inventory.yaml import locate
 from ascendboot.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from ascendboot.model.cluster import Cluster
 
@@ -80,7 +80,6 @@ class Call:
         """Read the inventory, and the operator's own rank table if wanted."""
         return load(self.path, with_own_table=with_own_table)
 
-    @contextmanager
     def session(
         self,
         verb: str,
@@ -89,18 +88,21 @@ class Call:
         reads: bool = False,
         accept_new: bool = False,
         screen: Screen | None = None,
-    ) -> Iterator[Session]:
+    ) -> AbstractContextManager[Session]:
         """Create the run's folder and a session for `cluster`.
 
         A verb that only `reads` also works where the working directory is read-only.
         """
         create = read_only_run if reads else State.new_run
         run = create(self.state, verb, hidden=cluster.secrets)
-        screen = screen or self.screen
-        with Session.opened(
-            cluster, self.state, run, accept_new=accept_new, forks=self.forks, screen=screen
-        ) as session:
-            yield session
+        return Session.opened(
+            cluster,
+            self.state,
+            run,
+            accept_new=accept_new,
+            forks=self.forks,
+            screen=screen or self.screen,
+        )
 
 
 class _Verb(Task[Any]):
