@@ -412,7 +412,7 @@ def test_a_job_wants_links_and_equal_tls_switches(operator: Operator) -> None:
         operator.sh(node.name, f"touch {BASE}/go")
     refused = operator.call("train", "ends.py")
     assert refused.code == 125
-    assert "lab-2: the link of device 1 is down; look at cable and switch port, " in refused.err
+    assert "lab-2: the link of device 1 is down; look at cable and switch port; " in refused.err
     assert "lab-1: the TLS switch of lab-1 device 0 is on, that of the 3 other" in refused.err
     checked = operator.call("check", "--json")
     levels = {r["id"]: r["level"] for r in checked.json["results"] if r.get("id")}
