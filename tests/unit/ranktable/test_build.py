@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from ascendboot.ranktable.generations import Generation
     from ascendboot.ranktable.rules import Product
 
-INVENTORY = """\
+DEVICES = "{device_id: 0, device_ip: 198.51.100.%d}, {device_id: 1, device_ip: 198.51.100.%d}"
+INVENTORY = f"""\
 cluster: four
 nodes:
-  "n[9-10]": {address: "192.0.2.[9-10]"}
+  n9: {{address: 192.0.2.9, devices: [{DEVICES % (90, 91)}]}}
+  n10: {{address: 192.0.2.10, devices: [{DEVICES % (100, 101)}]}}
   n11:
     address: 192.0.2.11
-    devices: [{device_id: 1, device_ip: 198.51.100.111}, {device_id: 0, device_ip: 198.51.100.110}]
+    devices:
+    - {{device_id: 1, device_ip: 198.51.100.111}}
+    - {{device_id: 0, device_ip: 198.51.100.110}}
 primary: n10
 defaults:
   user: root
-"""
-DEVICES = """\
-  devices: [{device_id: 0, device_ip: 198.51.100.90}, {device_id: 1, device_ip: 198.51.100.91}]
 """
 
 
@@ -134,15 +135,7 @@ def test_super_pods_of_a3_are_written_and_left_out_of_1_0() -> None:
 @pytest.fixture(name="here")
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    text = INVENTORY.replace(
-        '"n[9-10]": {address: "192.0.2.[9-10]"}',
-        "n9: {address: 192.0.2.9, "
-        "devices: [{device_id: 0, device_ip: 198.51.100.90},"
-        " {device_id: 1, device_ip: 198.51.100.91}]}\n"
-        "  n10: {address: 192.0.2.10, devices: [{device_id: 0, device_ip: 198.51.100.100},"
-        " {device_id: 1, device_ip: 198.51.100.101}]}",
-    )
-    (tmp_path / "i.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "i.yaml").write_text(INVENTORY, encoding="utf-8")
     return tmp_path
 
 
