@@ -214,7 +214,8 @@ class HostKeyCheck:
         self._node = node
         self._host_keys = host_keys
         self._name = host_name(node.address, node.ssh.port)
-        self._shown: list[HostKey] = []
+        self.shown: list[HostKey] = []
+        """The keys that the server showed, each over its own connection."""
 
     def algorithms(self, offered: Sequence[str]) -> list[str]:
         """Return the algorithms to request the server's key with, in order of preference.
@@ -223,20 +224,10 @@ class HostKeyCheck:
         changed because it shows its ecdsa key. After a key that does not have the inventory's
         fingerprint only other types are requested.
         """
-        seen = {algorithm for key in self._shown for algorithm in key.algorithms}
+        seen = {algorithm for key in self.shown for algorithm in key.algorithms}
         known = [a for key in self._host_keys.lookup(self._name) for a in key.algorithms]
         left = [algorithm for algorithm in offered if algorithm not in seen]
         return sorted(left, key=lambda a: known.index(a) if a in known else len(known))
-
-    @property
-    def has_other_types(self) -> bool:
-        """Whether a key of another type could have the inventory's fingerprint."""
-        return self._node.ssh.fingerprint is not None and bool(self._shown)
-
-    @property
-    def rounds(self) -> int:
-        """How many keys were requested, each over its own connection."""
-        return len(self._shown)
 
     def missing_host_key(self, _client: object, _hostname: str, key: PKey) -> None:
         """Accept or refuse the key that the server shows, before anything is sent to it.
@@ -245,7 +236,7 @@ class HostKeyCheck:
             UnreachableError: it is unknown, changed or revoked.
         """
         shown = HostKey(key.get_name(), key.asbytes())
-        self._shown.append(shown)
+        self.shown.append(shown)
         expected = self._node.ssh.fingerprint
         known = self._host_keys.lookup(self._name)
         if self._host_keys.is_revoked(shown):
@@ -254,7 +245,7 @@ class HostKeyCheck:
         if expected is not None:
             if shown.fingerprint == expected.rstrip("="):
                 return
-            labels = " and ".join(key.label for key in self._shown)
+            labels = " and ".join(key.label for key in self.shown)
             seen, instead = labels, f"the inventory states {expected}"
             remedy = "correct `fingerprint`"
         elif not known:

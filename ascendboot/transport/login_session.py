@@ -248,6 +248,7 @@ class SshTransport:
         waits: Waits | None = None,
     ) -> None:
         self.node = connection.node.name
+        self.connections = connection.attempts
         self.executions = 0
         self.has_one_session = False
         self._connection = connection
@@ -268,11 +269,6 @@ class SshTransport:
         with self._lock:
             self._insides.append(found)
         return found
-
-    @property
-    def connections(self) -> int:
-        """How many TCP connections to the node it took, including dropped ones."""
-        return self._connection.attempts
 
     @property
     def is_open(self) -> bool:

@@ -113,15 +113,15 @@ class SshOpener:
             try:
                 connection.login(check, self._key_files)
             except HostKeyChangedError as error:
-                if not check.has_other_types:
-                    raise
+                if node.ssh.fingerprint is None:
+                    raise  # else it may have a key of another type
                 changed = error
             except ProtocolError as error:
                 if changed is None:
                     raise
-                raise changed from error  # it has no key of another type
+                raise changed from error  # it has none
             else:
-                connection.attempts = check.rounds
+                connection.attempts = len(check.shown)
                 return connection
 
     def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Socket, Callable[[], None]]:

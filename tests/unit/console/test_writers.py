@@ -74,35 +74,26 @@ def test_colours_can_be_asked_for_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> 
     assert stream.getvalue() == "\x1b[31mred\x1b[0m\n"
 
 
+SCREEN = "import sys; from ascendboot.console.screen import Screen; screen = Screen()\n"
+
+
 def test_plain_lines_need_no_rich() -> None:
-    program = (
-        "import sys\n"
-        "from ascendboot.console.screen import Screen\n"
-        "Screen().say('words', 'red')\n"
-        "assert not any(name.partition('.')[0] == 'rich' for name in sys.modules)\n"
-    )
+    program = f"""{SCREEN}screen.say('words', 'red')
+assert not any(name.partition('.')[0] == 'rich' for name in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"words\n"
 
 
 def test_a_reader_that_has_gone_ends_nothing(tmp_path: Path) -> None:
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from ascendboot.console.screen import Screen\n"
-        "screen = Screen()\n"
-        "screen.say('one')\n"
-        "sys.stdin.readline()\n"
-        "for _ in range(3):\n"
-        "    screen.say('more')\n"
-        "Path(sys.argv[1]).write_text('went on')\n"
-    )
     kept = tmp_path / "kept"
+    program = f"""{SCREEN}screen.say('one')
+sys.stdin.readline()
+for _ in range(3):
+    screen.say('more')
+open({str(kept)!r}, 'w').write('went on')"""
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(kept)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe
     ) as process:
         assert process.stdin
         assert process.stdout
@@ -119,13 +110,9 @@ def test_a_reader_that_has_gone_ends_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("colours", ["", "1"])
 def test_a_stream_that_does_not_wait_gets_all(colours: str) -> None:
     """A terminal may be in that mode by another program that shares it."""
-    program = (
-        "from ascendboot.console.screen import Screen\n"
-        "screen = Screen()\n"
-        "for number in range(200):\n"
-        "    screen.say(f'{number} ' + 'x' * 1000)\n"
-        "screen.text('y' * 300000)\n"
-    )
+    program = f"""{SCREEN}for number in range(200):
+    screen.say(str(number) + ' ' + 'x' * 1000)
+screen.text('y' * 300000)"""
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
     with subprocess.Popen(
@@ -148,12 +135,8 @@ def test_a_stream_that_does_not_wait_gets_all(colours: str) -> None:
 
 @pytest.mark.parametrize("colours", ["", "1"])
 def test_what_a_terminal_cannot_show_ends_nothing(colours: str) -> None:
-    program = (
-        "from ascendboot.console.screen import Screen\n"
-        "screen = Screen()\n"
-        "screen.say('\\u2713 caf\\u00e9 \\udcff')\n"
-        "screen.json({'words': '\\u2713 caf\\u00e9 \\udcff'})\n"
-    )
+    program = f"""{SCREEN}words = '\\u2713 caf\\u00e9 \\udcff'
+screen.say(words), screen.json(dict(words=words))"""
     shown = {}
     for encoding in ("latin-1", "ascii", "utf-8"):
         wishes = {"PYTHONIOENCODING": encoding, "FORCE_COLOR": colours}
