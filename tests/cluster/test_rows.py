@@ -281,8 +281,7 @@ def test_row_08_interpreter_and_packages_are_compared_before_the_start(spoiled: 
         ),
         (
             "lab-2: npu-smi info calls device 1 Alarm, not OK; look at the error codes of npu-smi "
-            "info -t health; reset or replace the NPU, or state the others under `devices` and "
-            "run setup"
+            "info -t health; reset or replace the NPU, or state the other devices under `devices`"
         ),
         (
             f"lab-2: the rank table has {spoiled.address} for device 0, and the device has "
