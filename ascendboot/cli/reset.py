@@ -155,7 +155,10 @@ def _take_back(
             elif not walk.has_work:
                 walk.report_nothing()
             else:
-                lines = [f"  {result.node}  {result.detail}" for result in walk.planned()]
+                lines = [
+                    f"  {result.node}  {result.detail}"
+                    for result in walk.results(Outcome.WOULD_CHANGE)
+                ]
                 agreed(f"Take back the setup of {walk.cluster.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)

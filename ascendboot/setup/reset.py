@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ascendboot.checks.containers import obstacles
@@ -202,19 +202,6 @@ def find(cluster: Cluster, node: Node, host: HostSide, former: Node | None = Non
     raise CommandError(node.name, f"{what}: {why.text}; {why.remedy}, or remove it")
 
 
-def remove_found(cluster: Cluster, found: NodeLeftovers, host: HostSide) -> NodeLeftovers:
-    """Remove everything, the host side last. Returns what was there, with problems.
-
-    Raises:
-        NodeError: a side could not be reached.
-    """
-    commands, parts = leftovers_commands(cluster.name, removes=True), []
-    for part in found.parts:
-        side = host.inside(part.container) if part.container else host
-        parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
-    return replace(found, parts=tuple(parts))
-
-
 @dataclass
 class Reset:
     """One reset: what was found, and its results."""
@@ -244,21 +231,18 @@ class Reset:
         self.progress.end(_QUERY, results)
         return _all_ok(results)
 
-    def planned(self) -> list[StepResult]:
-        """What would be removed."""
-        done = Outcome.WOULD_CHANGE
-        results = [r for name, found in self.found.items() for r in found.results(name, done)]
-        return results + (self._results_here(done) if self.here else [])
-
     def plan(self) -> None:
         """Report what would be removed."""
-        self.progress.end("What reset would remove", self.planned() or self._results_here())
+        self.progress.end("What reset would remove", self.results(Outcome.WOULD_CHANGE))
 
     def report_nothing(self) -> None:
         """Report that there was nothing to remove."""
-        done = Outcome.OK
-        results = [r for name, found in self.found.items() for r in found.results(name, done)]
-        self.progress.end(_REMOVE, [*results, *self._results_here()])
+        self.progress.end(_REMOVE, self.results(Outcome.OK))
+
+    def results(self, done: Outcome) -> list[StepResult]:
+        """What was or would be removed, on the control machine last."""
+        nodes = [r for name, found in self.found.items() for r in found.results(name, done)]
+        return nodes + self._results_here(done)
 
     def apply(self, hosts: Mapping[str, HostSide]) -> None:
         """Remove everything under the cluster's lock, in one execution per node."""
@@ -281,9 +265,7 @@ class Reset:
                 self.progress.end(_QUERY, results)
                 return
         began = time.monotonic()
-        answers = self.progress.for_each(
-            hosts, lambda node: remove_found(self.cluster, self.found[node.name], hosts[node.name])
-        )
+        answers = self.progress.for_each(hosts, lambda node: self._remove(node, hosts[node.name]))
         took = time.monotonic() - began
         results = []
         for name, answer in answers.items():
@@ -334,6 +316,14 @@ class Reset:
                 lock = lock.and_then(held_lock(primary, answer))
         return lock
 
+    def _remove(self, node: Node, host: HostSide) -> NodeLeftovers:
+        """Remove everything, the host side last. Returns what was there, with problems."""
+        commands, parts = leftovers_commands(self.cluster.name, removes=True), []
+        for part in self.found[node.name].parts:
+            side = host.inside(part.container) if part.container else host
+            parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))
+        return NodeLeftovers(tuple(parts), {})
+
     def _clear_here(self) -> list[StepResult]:
         for path in self.here:
             path.unlink()
@@ -342,7 +332,7 @@ class Reset:
                     path.parent.rmdir()
         return self._results_here(Outcome.CHANGED)
 
-    def _results_here(self, done: Outcome = Outcome.OK) -> list[StepResult]:
+    def _results_here(self, done: Outcome) -> list[StepResult]:
         """What was or would be removed on the control machine."""
         words = "removed" if done is Outcome.CHANGED else "would be removed"
         texts = [f"{os.path.relpath(path)} {words}" for path in self.here]

@@ -22,7 +22,8 @@ from ascendboot.facts.installed import (
 from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerprint
 from ascendboot.setup.ca import CaKeys
 from ascendboot.setup.steps import Blocked, CertificateFile, Change, Satisfied, difference
-from ascendboot.transport.api import Command, Effect, FileWrite, Result
+from ascendboot.transport.api import Command, Effect, FileWrite
+from ascendboot.transport.fake import FakeTransport
 from tests.engine.simulated import authority, public_key
 
 if TYPE_CHECKING:
@@ -280,14 +281,9 @@ def test_a_difference_is_told_in_words(changed: dict[str, str], words: str | Non
     assert difference(replace(CLAIMS, **changed), CLAIMS) == words  # type: ignore[arg-type]
 
 
-def result(text: str) -> Result:
-    return Result(
-        node="lab-1",
-        command=installed_query("lab"),
-        exit_code=0,
-        stdout=text.encode(),
-        stderr=b"",
-        duration_s=0.0,
+def read(text: str) -> Installed:
+    return parse_installed(
+        FakeTransport("lab-1", rules=[lambda _: text]).run(installed_query("lab"))
     )
 
 
@@ -305,7 +301,7 @@ def test_the_answer_about_our_files_carries_certificates_and_what_sshd_shows() -
             f"certificate {other} x",
             "sshd 7 i s",
         ]
-        own = parse_installed(result("\n".join([*lines, "end\n"])))
+        own = read("\n".join([*lines, "end\n"]))
         assert own.daemon == Daemon(7, "i", "s")
         assert [(path, c.claims) for path, c in own.certificates.items()] == [
             (path, claims) for path in found
@@ -313,6 +309,4 @@ def test_the_answer_about_our_files_carries_certificates_and_what_sshd_shows() -
 
 
 def test_an_sshd_that_shows_no_certificate_is_known_as_such() -> None:
-    assert parse_installed(result(f"base {BASE}\nsshd 7 id -\nend\n")).daemon == Daemon(
-        7, "id", None
-    )
+    assert read(f"base {BASE}\nsshd 7 id -\nend\n").daemon == Daemon(7, "id", None)

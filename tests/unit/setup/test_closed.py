@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,11 @@ from ascendboot.facts.installed import (
 )
 from ascendboot.setup.lock import locks
 from ascendboot.setup.steps import Change, Closed, FileContent, KeyPair, Satisfied
-from ascendboot.transport.api import Effect, Result
+from ascendboot.transport.api import Effect
+from tests.unit.setup.here import node_here
 
 if TYPE_CHECKING:
-    from ascendboot.transport.api import Command
+    from ascendboot.transport.api import Command, Result
 
 QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
 OTHER = 54321
@@ -31,17 +33,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fil
 
 
 def run(command: Command, base: Path) -> Result:
-    script = command.argv[2].replace(base_script("lab"), f"b={base}\n")
-    argv = ["/bin/bash", "-c", script, *command.argv[3:]]
-    done = subprocess.run(argv, input=command.stdin, capture_output=True, check=False, timeout=300)
-    return Result(
-        node="lab-1",
-        command=command,
-        exit_code=done.returncode,
-        stdout=done.stdout,
-        stderr=done.stderr,
-        duration_s=0.0,
-    )
+    """Runs a command on this machine, with another folder for that of the cluster."""
+    text = command.argv[2].replace(base_script("lab"), f"b={base}\n")
+    return node_here().run(replace(command, argv=("/bin/bash", "-c", text, *command.argv[3:])))
 
 
 def look(base: Path) -> Installed:
@@ -162,16 +156,8 @@ def test_of_a_user_the_folders_above_the_home_are_not_looked_at() -> None:
     try:
         for mode, name in ((0o755, "home"), (0o757, "home"), (0o757, "link")):
             home.chmod(mode)
-            argv = [*as_user.split(), "env", f"HOME={team / name}", *QUESTION.argv]
-            done = subprocess.run(argv, capture_output=True, check=True, timeout=20)
-            answer = Result(
-                node="n",
-                command=QUESTION,
-                exit_code=0,
-                stdout=done.stdout,
-                stderr=b"",
-                duration_s=0,
-            )
+            argv = (*as_user.split(), "env", f"HOME={team / name}", *QUESTION.argv)
+            answer = node_here().run(replace(QUESTION, argv=argv))
             seen.append({*parse_installed(answer).open_above})
     finally:
         shutil.rmtree(team)

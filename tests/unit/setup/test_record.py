@@ -148,34 +148,31 @@ def test_a_key_that_a_later_version_adds_changes_nothing_by_itself() -> None:
     }
 
 
+def findings(cluster: Cluster, one: Installed, two: Installed) -> list[str]:
+    """What stands against a plan; nothing where there is one."""
+    planned = plan_cluster(cluster, ClusterFacts(FACTS, {"lab-1": one, "lab-2": two}))
+    if isinstance(planned, ClusterPlan):
+        return []
+    return [f"{found.id} {found.level} {found.message}" for found in planned]
+
+
 def test_mx_rec_gets_no_rank_table_behind_a_symbolic_link() -> None:
-    linked = Installed(base=BASE, leads_to="/data/lab")
-    seen = ClusterFacts(FACTS, {"lab-1": Installed(base=BASE), "lab-2": linked})
-    assert isinstance(plan_cluster(well.TWO, seen), ClusterPlan)
-    found = plan_cluster(replace(well.TWO, profile="rec-sdk-tf"), seen)
-    assert isinstance(found, tuple)
-    assert [f"{f.id} {f.level} {f.message}" for f in found] == [
+    plain, linked = Installed(base=BASE), Installed(base=BASE, leads_to="/data/lab")
+    rec_sdk = replace(well.TWO, profile="rec-sdk-tf")
+    assert findings(well.TWO, plain, linked) == []
+    assert findings(rec_sdk, plain, linked) == [
         (
             "base-linked error lab-2: the cluster's folder /var/lib/ascendboot/lab leads through "
             "a symbolic link to /data/lab, and mx_rec takes no rank table that lies behind one. "
             "Mount the place there (`mount --bind`) instead of linking to it."
         )
     ]
-    without = replace(well.TWO, profile="rec-sdk-tf", resource_mode="no-rank-table")
-    assert isinstance(plan_cluster(without, seen), ClusterPlan)
+    assert findings(replace(rec_sdk, resource_mode="no-rank-table"), plain, linked) == []
 
 
 def test_setup_writes_nothing_below_a_folder_that_others_can_write_to() -> None:
-    seen = ClusterFacts(
-        FACTS,
-        {
-            "lab-1": Installed(base=BASE, open_above={"/var": Open(0o777)}),
-            "lab-2": Installed(base=BASE),
-        },
-    )
-    found = plan_cluster(well.TWO, seen)
-    assert isinstance(found, tuple)
-    assert [f"{f.id} {f.level} {f.message}" for f in found] == [
+    below_open = Installed(base=BASE, open_above={"/var": Open(0o777)})
+    assert findings(well.TWO, below_open, Installed(base=BASE)) == [
         (
             "open-folders error lab-1: /var has mode 0777: others could replace "
             "/var/lib/ascendboot/lab, which lies below it and from which programs are run. `chmod "
