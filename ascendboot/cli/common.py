@@ -76,7 +76,7 @@ def end_at_ctrl_c() -> None:
 
     By default Python prints a traceback, exits with another code, or ends by the signal.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return  # it is ignored, as for a background job of a shell
     signal.signal(signal.SIGINT, partial(_end, INTERRUPTED))
     # Python removes its handlers at exit and would then end by the signal.

@@ -82,6 +82,14 @@ def test_a_short_flag_means_the_same_in_every_verb() -> None:
 
 
 _MAIN = "from ascendboot.cli.program import main; main()"
+_PRESSES = """\
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "ascendboot.cli.program": os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+_ENTRY = "from ascendboot.cli.__main__ import main; main()"
 _AS_INVOKE = "from invoke.main import program; program.run()"
 _ON_A_SCREEN = """\
 import sys
@@ -295,6 +303,12 @@ def test_ctrl_c_ends_with_130_or_as_the_verb_did_whenever_it_comes(
     words = "interrupted\n" if code == 130 else "no inventory is named: "
     assert done.stderr.endswith(words) if code == 130 else done.stderr.startswith(words)
     assert "Traceback" not in done.stderr
+
+
+def test_item_23_ctrl_c_while_the_program_is_imported_ends_with_130() -> None:
+    argv = [sys.executable, "-c", f"{_PRESSES}\n{_ENTRY}"]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
 @pytest.mark.parametrize(
