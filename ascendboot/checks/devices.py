@@ -250,7 +250,7 @@ def _super_pods(
     """The super pods of the devices of one node: known, the same for all, and not missing."""
     silent = {i: answer.why for i, answer in answers.items() if isinstance(answer, Unanswered)}
     for reason, ids in finding.grouped((why, i) for i, why in silent.items()).items():
-        text = f"could not tell the super pod of {finding.devices(ids)}: {reason}"
+        text = f"could not read the super pod of {finding.devices(ids)}: {reason}"
         remedy = (
             "Without it the rank table cannot be made; `resources: {file: …}` takes one of yours"
         )

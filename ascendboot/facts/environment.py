@@ -76,7 +76,7 @@ def _query(node: Node, *words: str) -> dict[str, Fact[NodeEnvironment]]:
     place = f" in the container {node.container}" if node.container else ""
     purpose = "query the environment of ranks"
     command = read_script(SURROUNDINGS, *words, purpose=purpose, timeout_s=30.0)
-    purpose = f"see which devices and limits ranks have{place}"
+    purpose = f"read the devices and limits of ranks{place}"
     return {"surroundings": Fact(command, _surroundings, purpose)}
 
 
@@ -101,7 +101,7 @@ def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
     """The query for the host side of a node with a container."""
     if node.container is None:
         return {}
-    purpose = "see what SELinux and AppArmor refuse"
+    purpose = "read what SELinux and AppArmor refused"
     command = read_script(CONFINEMENT, purpose=purpose, timeout_s=20.0)
     return {"confinement": Fact(command, _confinement)}
 

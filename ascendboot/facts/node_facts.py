@@ -126,7 +126,7 @@ def host_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     sshd = Fact(_SERVICES, _sshd, "find the OpenSSH server")
     return {
         "host": _fact(_SYSTEM, "read the names of the system", system.parse_system, *_NAMES),
-        "machine": _fact(_SYSTEM, "tell the machine from others", system.parse_machine, *_MACHINE),
+        "machine": _fact(_SYSTEM, "identify the machine", system.parse_machine, *_MACHINE),
         "interfaces": _fact(_SYSTEM, "list the network interfaces", system.parse_ip, "interfaces"),
         "kernel_ports": _fact(
             _SYSTEM, "read the kernel's ports", system.parse_kernel_ports, *ports
@@ -167,7 +167,7 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
     if cluster.code_path is not None:
         facts["code"] = _fact(work, f"look at the code's path{place}", _code, "code")
     if node.container is not None:
-        purpose = f"tell the network{place} from others"
+        purpose = f"identify the network{place}"
         facts["work_machine"] = _fact(_SYSTEM, purpose, system.parse_machine, *_MACHINE)
         purpose = f"read what the image and `run -e` set{place}"
         facts["first_process"] = _fact(work, purpose, str, "first_process")

@@ -83,8 +83,8 @@ def npu_queries() -> dict[str, Fact[Any]]:
     return {
         "npus": fact(_npus, "list the NPUs"),
         "npu_list": fact(_npu_list, "count the NPUs"),
-        "health": fact(_health, "see how the NPUs are"),
-        "super_pods": fact(_super_pods, "tell the super pods"),
+        "health": fact(_health, "read the health of the NPUs"),
+        "super_pods": fact(_super_pods, "read the super pods"),
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
         "root_info": fact(_root_info, f"read {ROOT_INFO}"),
         "device_networks": fact(_device_networks, "read the network of the devices"),
@@ -119,7 +119,7 @@ def hccn_tool_output(section: Section | None, tool: str) -> str:
     try:
         hccn_tool.refuse_failure(section.text, tool)
     except ToolBusyError as error:
-        raise ToolBusyError(f"{error} (asked again for {_RETRIES_FOR_S} s)") from None
+        raise ToolBusyError(f"{error} (retried for {_RETRIES_FOR_S} s)") from None
     except hccn_tool.HccnToolError:
         pass  # The parser knows what it means.
     return section.text
@@ -178,7 +178,7 @@ def _place(device_id: str, section: Section) -> Answer[npu_smi.SuperPodPlace | N
         # npu-smi exits with an error if it does not support the query.
         return npu_smi.parse_spod_info(section.text)
 
-    return attempt(f"tell the super pod of device {device_id}", place)
+    return attempt(f"read the super pod of device {device_id}", place)
 
 
 def _root_info(sections: Sections) -> RootInfo | None:

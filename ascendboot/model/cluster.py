@@ -278,7 +278,7 @@ class LauncherChoice:
         return f"{self.name} starts jobs: {self.why}"
 
 
-MPIRUN = LauncherChoice("mpirun", "nothing else was asked for")
+MPIRUN = LauncherChoice("mpirun", "the default")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   for ping in "${pings[@]}"; do
     read_uptime; [ "$((up - began))" -lt "$until_s" ] || break
     read -r way number id address <<<"$ping"
-    tell "ping/$number" merged timeout -k 1 "$call_limit" \
+    query_vendor "ping/$number" merged timeout -k 1 "$call_limit" \
       "$found" -i "$id" "-$way" -g address "$address"
   done
 else

@@ -16,12 +16,12 @@ for engine; do
     section "$engine/inspect" 0 "$out"
     case $out in *' running '* | *' running')
       # shellcheck disable=SC2086 # names of programs
-      ask_both "$engine/bash" "${limit[@]}" "$found" exec -e BASH_ENV= "$name" \
+      query_both "$engine/bash" "${limit[@]}" "$found" exec -e BASH_ENV= "$name" \
         bash -c "$try" - $programs ;;
     esac
     break
   fi
-  ask_both "$engine/inspect" "${limit[@]}" "$found" inspect --type container --format "$format" "$name"
-  ask "$engine/names" "${limit[@]}" "$found" ps -a --format '{{.Names}}'
+  query_both "$engine/inspect" "${limit[@]}" "$found" inspect --type container --format "$format" "$name"
+  query "$engine/names" "${limit[@]}" "$found" ps -a --format '{{.Names}}'
 done
 section end 0 ''

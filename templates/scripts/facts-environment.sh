@@ -10,8 +10,8 @@ done </proc/self/status
 # Without a seccomp filter the kernel allows it between processes of one user.
 if [ "$seccomp" != 0 ] && [ -n "$1" ]; then
   single=unknown
-  if locate "$1" && said=$(timeout -k 1 10 "$found" -c "$2" 2>/dev/null </dev/null); then
-    single=$said
+  if locate "$1" && output=$(timeout -k 1 10 "$found" -c "$2" 2>/dev/null </dev/null); then
+    single=$output
   elif [ -e /.dockerenv ]; then single='refused in Docker as a rule, and it could not be tried'
   fi
 fi

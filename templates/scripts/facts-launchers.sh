@@ -4,7 +4,7 @@
 # stands for the folder of the interpreter's packages.
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
-if locate ssh /usr/bin/ssh; then section ssh 0 "$found"; ask_both ssh_version "$found" -V
+if locate ssh /usr/bin/ssh; then section ssh 0 "$found"; query_both ssh_version "$found" -V
 else section ssh 127 'ssh is neither on PATH nor /usr/bin/ssh'; fi
 locate "$1"
 run=${found%/*}/horovodrun python=$1 try=$2 torch=$3; shift 3
@@ -19,13 +19,13 @@ for setting; do
     *) export "${setting?}" ;;
   esac
 done
-if [ -n "$torch" ] && [ -n "$found" ]; then ask torch timeout -k 1 30 "$found" -c "$torch"
+if [ -n "$torch" ] && [ -n "$found" ]; then query torch timeout -k 1 30 "$found" -c "$torch"
 else section torch 127 "there is no $python"; fi
 if [ -n "$found" ] && [ -x "$run" ]; then
   section horovodrun 0 "$run"
-  ask horovod_version timeout -k 1 30 "$run" --version
+  query horovod_version timeout -k 1 30 "$run" --version
   # It loads whole frameworks, so it runs only where its answer matters.
-  [ -z "$try" ] || ask horovod_build timeout -k 1 90 "$run" --check-build
+  [ -z "$try" ] || query horovod_build timeout -k 1 90 "$run" --check-build
 else
   section horovodrun 127 "there is no horovodrun beside $python"
 fi

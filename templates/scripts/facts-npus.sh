@@ -10,10 +10,10 @@
 npu_smi=
 if locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
   npu_smi=$found
-  tell mapping '' timeout -k 1 30 "$found" info -m
-  mapped=$said
-  tell list '' timeout -k 1 30 "$found" info -l
-  said=$mapped
+  query_vendor mapping '' timeout -k 1 30 "$found" info -m
+  mapped=$output
+  query_vendor list '' timeout -k 1 30 "$found" info -l
+  output=$mapped
 else
   for name in list table mapping; do
     section "$name" 127 'npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin'
@@ -21,7 +21,7 @@ else
 fi
 ids=; column=; chips=; family=; ifs=$IFS; IFS=$'\n'
 # shellcheck disable=SC2206 # a here string would need a file; vendor-tools.sh sets -f
-lines=($said); IFS=$ifs
+lines=($output); IFS=$ifs
 for line in "${lines[@]}"; do
   case $line in *'NPU ID'*'Chip Name'*)
     line=${line//NPU ID/npu}; line=${line//Slot ID/slot}; line=${line//Chip ID/chip}
@@ -59,12 +59,12 @@ if [ "$family" = a3 ]; then
   vnic=vnic
   for chip in $chips; do
     card=${chip#*/}
-    tell "${chip%%/*}/spod" merged timeout -k 1 "$call_s" "$npu_smi" info -t spod-info \
+    query_vendor "${chip%%/*}/spod" merged timeout -k 1 "$call_s" "$npu_smi" info -t spod-info \
       -i "${card%/*}" -c "${card#*/}"
   done
 fi
 if [ "$family" = a5 ]; then
-  # its hccn_tool has other words; what HCCL wants to know is in this file
+  # Its hccn_tool has other commands; HCCL reads this file.
   info=/etc/hccl_rootinfo.json
   content root_info $info
   topology='"topo_file_path"[[:space:]]*:[[:space:]]*"([^"]*)"'
@@ -76,7 +76,7 @@ elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
   for id in $ids; do
     for what in ip link tls $vnic; do
-      tell "$id/$what" merged timeout -k 1 "$call_s" "$found" -i "$id" "-$what" -g
+      query_vendor "$id/$what" merged timeout -k 1 "$call_s" "$found" -i "$id" "-$what" -g
     done
   done
 else
@@ -84,5 +84,5 @@ else
     'hccn_tool is neither on PATH nor in /usr/local/Ascend/driver/tools'
 fi
 # Comes last: only a warning depends on it, and it must not use up the time of the others.
-[ -z "$npu_smi" ] || tell table '' timeout -k 1 "$call_s" "$npu_smi" info
+[ -z "$npu_smi" ] || query_vendor table '' timeout -k 1 "$call_s" "$npu_smi" info
 section end 0 ''

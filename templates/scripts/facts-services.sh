@@ -2,13 +2,13 @@
 # Queries what a host serves: listening ports, its sshd, /etc/hccn.conf.
 # shellcheck source=templates/scripts/sections.sh
 . sections.sh
-ask listeners ss -Hltnp
+query listeners ss -Hltnp
 content hccn_conf /etc/hccn.conf
 if locate sshd /usr/sbin/sshd /usr/local/sbin/sshd /usr/lib/ssh/sshd; then
   section sshd 0 "$found"
-  ask_both sshd_version "$found" -V
-  ask_both sshd_test "$found" -t -f /dev/null
-  # who is not root cannot know, and neither can his sshd; of the entry nothing is told
+  query_both sshd_version "$found" -V
+  query_both sshd_test "$found" -t -f /dev/null
+  # Only root, and an sshd of root, can read this. Nothing of the entry is printed.
   entry=; [ "$EUID" != 0 ] || entry=$(getent shadow "$(id -un)" 2>/dev/null)
   case ${entry#*:} in '!'*) state=locked ;; *) state=open ;; esac
   section account 0 "$state"

@@ -4,8 +4,8 @@
 . sections.sh
 content hostname /proc/sys/kernel/hostname
 content boot_id /proc/sys/kernel/random/boot_id
-ask namespace readlink /proc/self/ns/net
-ask uname uname -srm
+query namespace readlink /proc/self/ns/net
+query uname uname -srm
 if name=$(id -un 2>/dev/null); then section user 0 "$name"
 else section user 1 "user id $EUID has no name; add it to /etc/passwd, in a container of its image"
 fi
@@ -13,7 +13,7 @@ section uid 0 "$EUID"
 section home 0 "${HOME-}"
 # busybox and old versions of iproute2 have no -j
 if out=$(ip -j addr 2>/dev/null </dev/null); then section interfaces 0 "$out"
-else ask interfaces ip addr; fi
+else query interfaces ip addr; fi
 content port_range /proc/sys/net/ipv4/ip_local_port_range
 content reserved_ports /proc/sys/net/ipv4/ip_local_reserved_ports
 section end 0 ''

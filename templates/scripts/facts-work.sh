@@ -6,14 +6,14 @@
 : "${b:?}"
 version_of() {
   section "$1" 0 "$found"
-  ask_both "$1_version" timeout -k 1 20 "$found" --version
+  query_both "$1_version" timeout -k 1 20 "$found" --version
 }
 if locate "$1"; then version_of python
 else section python 127 "$1 is not a program on PATH"; fi
 if locate mpirun /usr/local/openmpi/bin/mpirun; then version_of mpirun
 else section mpirun 127 'mpirun is neither on PATH nor in /usr/local/openmpi/bin'; fi
 while [ ! -e "$b" ] && [ -n "$b" ]; do b=${b%/*}; done
-ask disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${b:-/}" /tmp
+query disk timeout -k 1 20 df -B1 --output=avail,itotal,iavail,target -- "${b:-/}" /tmp
 if [ -w "${b:-/}" ]; then section place 0 "${b:-/}"
 else section place 1 "${USER:-this user} cannot write in ${b:-/}; is it mounted read-only?"; fi
 # In a container it holds what the image and `run -e` set; not every user may read it.

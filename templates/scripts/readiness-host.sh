@@ -24,9 +24,9 @@ processes=$1 questions=$2 linked=$3 pods=$4; shift 4
 table=
 if [ -z "$processes" ]; then :
 elif locate npu-smi /usr/local/bin/npu-smi /usr/local/sbin/npu-smi; then
-  tell processes merged timeout -k 1 "$call_s" "$found" info
-  table=$said
-  counts_up "$table" || tell mapping '' timeout -k 1 "$call_s" "$found" info -m
+  query_vendor processes merged timeout -k 1 "$call_s" "$found" info
+  table=$output
+  counts_up "$table" || query_vendor mapping '' timeout -k 1 "$call_s" "$found" info -m
   out=''; seen=' '
   while IFS='|' read -r _ _ pid _; do
     pid=${pid//[[:space:]]/}
@@ -63,10 +63,10 @@ case $pods$table in *Phy-ID*) [ -n "$pods" ] || questions= ;; esac
 if [ -z "$suspects$questions" ]; then :
 elif locate hccn_tool /usr/local/Ascend/driver/tools/hccn_tool; then
   section hccn_tool 0 "$found"
-  for id in $suspects; do tell "$id/ip" merged timeout -k 1 "$call_s" "$found" -i "$id" -ip -g; done
+  for id in $suspects; do query_vendor "$id/ip" merged timeout -k 1 "$call_s" "$found" -i "$id" -ip -g; done
   for what in $questions; do
     for id in $linked; do
-      tell "$id/$what" merged timeout -k 1 "$call_s" "$found" -i "$id" "-$what" -g
+      query_vendor "$id/$what" merged timeout -k 1 "$call_s" "$found" -i "$id" "-$what" -g
     done
   done
 else

@@ -81,8 +81,8 @@ if [ -z "$pid" ] || [ ! -e "/proc/$pid" ]; then
 fi
 section sshd 0 "$pid"
 if [ -n "$ports" ] && grep -qsE ":($ports) [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6
-then ask listeners ss -Hltnp
+then query listeners ss -Hltnp
 else section listeners 0 ''
 fi
-ask disk df -B1 --output=avail,itotal,iavail,target -- "$base"
+query disk df -B1 --output=avail,itotal,iavail,target -- "$base"
 section end 0 ''

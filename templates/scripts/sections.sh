@@ -2,7 +2,7 @@
 # Functions that print answers as sections, read by ascendboot/facts/parsers/base.py.
 export LC_ALL=C
 most=1048576
-# What a program prints beyond all measure is not carried on, and read no further.
+# Output that is too long is cut off and replaced by an error.
 section() {
   local first
   if [ "${#3}" -gt "$most" ]; then
@@ -14,15 +14,15 @@ section() {
 }
 stdout_of() { set -o pipefail; "$@" 2>/dev/null </dev/null | head -c "$((most + 1))"; }
 both_of() { set -o pipefail; "$@" 2>&1 </dev/null | head -c "$((most + 1))"; }
-# stdout alone, or, of a program that failed, all that it says when asked again
-ask() {
+# Prints stdout alone; if the program fails, it runs again and both streams are printed.
+query() {
   local name=$1 out code=0; shift
   type -P -- "$1" >/dev/null || { section "$name" 127 "$1 is not on PATH"; return; }
   out=$(stdout_of "$@") ||
     { code=$?; [ "${#out}" -gt "$most" ] || out=$(both_of "$@"); }
   section "$name" "$code" "$out"
 }
-ask_both() {
+query_both() {
   local name=$1 out code=0; shift
   out=$(both_of "$@") || code=$?
   section "$name" "$code" "$out"

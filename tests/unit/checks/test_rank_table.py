@@ -118,7 +118,7 @@ def test_a3_in_one_super_pod_in_two_or_in_none_is_well() -> None:
 
 
 SILENT = Unanswered(
-    "failed", "could not tell the super pod of device 1: npu-smi info -t spod-info: no answer"
+    "failed", "could not read the super pod of device 1: npu-smi info -t spod-info: no answer"
 )
 WHOLE = (
     "other devices of the cluster are (npu-smi info -t spod-info). Make the super pods whole, or "

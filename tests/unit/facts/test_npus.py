@@ -226,7 +226,7 @@ def test_a_chip_whose_place_is_not_told(stage: Stage, spod: str, kind: str, said
     assert isinstance(places.value[8], Answered)
     lack = places.value[9]
     assert (lack.kind, said in lack.message) == (kind, True)
-    assert lack.message.startswith("could not tell the super pod of device 9: npu-smi info -t spod")
+    assert lack.message.startswith("could not read the super pod of device 9: npu-smi info -t spod")
 
 
 A5 = "\tNPU ID Slot ID Chip ID Chip Phy-ID Chip Name\n\t0 1 0 0 Ascend950PR\n"
@@ -327,7 +327,7 @@ def test_a_tool_that_stays_busy_is_given_up_in_bounded_time(stage: Stage) -> Non
         Unanswered(
             "busy",
             f"could not read the link of device {i}: hccn_tool -i {i} -link -g: "
-            "hccn_tool is busy, please try again. (asked again for 10 s)",
+            "hccn_tool is busy, please try again. (retried for 10 s)",
         )
         for i in (0, 1)
     ]
@@ -336,11 +336,11 @@ def test_a_tool_that_stays_busy_is_given_up_in_bounded_time(stage: Stage) -> Non
 
 
 def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
-    late = "not asked: the devices before took 0 s"
+    late = "not queried: the devices before took 0 s"
     assert stage.answers(enough="0") == {
         "npus": Unanswered("failed", f"could not list the NPUs: {late}"),
         "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
-        "health": Unanswered("failed", f"could not see how the NPUs are: {late}"),
+        "health": Unanswered("failed", f"could not read the health of the NPUs: {late}"),
         "super_pods": Answered({}),
         "unknown_lines": Answered(()),
         "root_info": Answered(None),
@@ -354,7 +354,7 @@ def test_time_that_passed_counts_and_a_clock_that_was_set_does_not(stage: Stage)
     networks = stage.answers(enough="1", seconds="-1000")["device_networks"]
     assert isinstance(networks, Answered)
     assert isinstance(networks.value[1].link_up, Unanswered)
-    assert "not asked: the devices before took" in networks.value[1].link_up.message
+    assert "not queried: the devices before took" in networks.value[1].link_up.message
 
 
 def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
@@ -399,7 +399,7 @@ def test_no_npu_smi(stage: Stage) -> None:
     assert stage.answers() == {
         "npus": Unanswered("missing", f"could not list the NPUs: {nowhere}"),
         "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
-        "health": Unanswered("missing", f"could not see how the NPUs are: {nowhere}"),
+        "health": Unanswered("missing", f"could not read the health of the NPUs: {nowhere}"),
         "super_pods": Answered({}),
         "unknown_lines": Answered(()),
         "root_info": Answered(None),

@@ -102,7 +102,7 @@ def test_its_preflight_wants_all_nodes() -> None:
     ("wanted", "why"),
     [
         (replace(ELASTIC, min_nodes=3), "--elastic 3 is more than its nodes, which are 2"),
-        (replace(REQUEST, min_nodes=1), "and mpirun starts jobs: nothing else was asked for"),
+        (replace(REQUEST, min_nodes=1), "and mpirun starts jobs: the default"),
         (replace(ELASTIC, rank_table=REQUEST.rank_table), "a rank table fixes how many ranks"),
     ],
 )

@@ -136,7 +136,7 @@ def test_describe() -> None:
             "  OMPI_MCA_oob_tcp_keepalive_probes=3",
             "  OMPI_MCA_btl_ofi_provider_include=none",
             "  OMPI_MCA_mpi_yield_when_idle=1",
-            "launcher: mpirun starts jobs: nothing else was asked for",
+            "launcher: mpirun starts jobs: the default",
             "command, on a-1:",
             f"  {made.command_line}",
         )
@@ -152,7 +152,7 @@ def test_to_json() -> None:
         "folder": f"{BASE}/jobs/job-1",
         "workdir": "/workspace",
         "script": {"path": "/workspace/main.py", "copied_from": None},
-        "launcher": {"name": "mpirun", "why": "nothing else was asked for"},
+        "launcher": {"name": "mpirun", "why": "the default"},
         "min_nodes": None,
         "log_limit": 0,
         "addresses": {
