@@ -57,6 +57,12 @@ class Here:
         fact = container_query(node(1, container="rec-sdk", engine=engine))["container"]
         return answer_to(fact, FakeTransport(rules=[self]).run(fact.command))
 
+    def found(self) -> Container:
+        answer = self.ask("docker")
+        assert isinstance(answer, Answered)
+        assert answer.value.container is not None
+        return answer.value.container
+
 
 @pytest.fixture
 def here(tmp_path: Path) -> Here:
@@ -98,11 +104,8 @@ def test_the_engine_that_is_stated_is_asked_alone(here: Here) -> None:
 def test_what_stops_bash_is_quoted(here: Here) -> None:
     words = "OCI runtime exec failed: bash: executable file not found in $PATH: unknown"
     here.put("docker", inspect=told("running"), runs=f"echo '{words}' >&2; exit 126")
-    answer = here.ask("docker")
-    assert isinstance(answer, Answered)
-    assert answer.value.container is not None
-    assert answer.value.container.obstacle == words
-    assert container_exec(node(1, container="rec-sdk"), answer) is None
+    assert here.found().obstacle == words
+    assert container_exec(node(1, container="rec-sdk"), here.ask("docker")) is None
 
 
 def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: Here) -> None:
@@ -114,14 +117,8 @@ def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: H
     # exec -e BASH_ENV= NAME bash -c PROGRAM - WORDS; nothing but `few` is on its PATH
     runs = f'PATH={few}; exec /bin/bash -c "${{7/:*sbin/}}" "${{@:8}}"'
     docker = here.put("docker", inspect=told("running"), runs=runs)
-    answer = here.ask("docker")
-    assert isinstance(answer, Answered)
-    assert answer.value.container is not None
-    assert (answer.value.container.engine, answer.value.container.lacks) == (
-        docker,
-        ("find", "setsid"),
-    )
-    assert container_exec(node(1, container="rec-sdk"), answer) is None
+    assert (here.found().engine, here.found().lacks) == (docker, ("find", "setsid"))
+    assert container_exec(node(1, container="rec-sdk"), here.ask("docker")) is None
 
 
 @pytest.mark.parametrize(
@@ -138,10 +135,7 @@ def test_hostile_16_an_sshd_of_root_needs_three_capabilities(
     here: Here, may: str, *, is_lacking: bool
 ) -> None:
     here.put("docker", inspect=told("running"), runs=f"echo noise; echo may {may}")
-    answer = here.ask("docker")
-    assert isinstance(answer, Answered)
-    assert answer.value.container is not None
-    assert answer.value.container.lacks_capabilities is is_lacking
+    assert here.found().lacks_capabilities is is_lacking
 
 
 def test_the_containers_that_there_are_are_named_once(here: Here) -> None:

@@ -1,4 +1,4 @@
-"""Asking: one execution, an answer for each question, and the clock read around it."""
+"""Queries: one execution, an answer to each query, and the clock read around it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ WHO = Command(argv=("whoami",), purpose="find out who we are", effect=Effect.REA
 def result(**changes: Any) -> Result:
     parts = {"exit_code": 0, "stdout": b"", "stderr": b"", "duration_s": 0.0, **changes}
     return Result(node="n1", command=WHO, **parts)
+
+
+def answering(who: str | Answer) -> FakeTransport:
+    return FakeTransport(answers={WHO.argv: who, CLOCK_COMMAND.argv: "1000000000.000000000\n"})
 
 
 def times(*seconds: float) -> Callable[[], float]:
@@ -109,9 +113,7 @@ def raising(error: Exception) -> Callable[[Result], str]:
     ],
 )
 def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Unanswered) -> None:
-    transport = FakeTransport(
-        answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
-    )
+    transport = answering("root\n")
     said = query(transport, {"a": Fact(WHO, output_of), "b": Fact(WHO, raising(error))})
     assert (said["a"], said["b"]) == (Answered("root\n"), answer)
     assert value_of(answer) is None
@@ -119,20 +121,13 @@ def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Una
 
 
 def test_a_bug_in_a_parser_is_not_an_answer() -> None:
-    transport = FakeTransport(
-        answers={("whoami",): "root\n", CLOCK_COMMAND.argv: "1000000000.000000000\n"}
-    )
+    transport = answering("root\n")
     with pytest.raises(ZeroDivisionError):
         query(transport, {"a": Fact(WHO, raising(ZeroDivisionError()))})
 
 
 def test_a_fact_may_complete_the_sentence_itself() -> None:
-    transport = FakeTransport(
-        answers={
-            ("whoami",): Answer(exit_code=127, stderr="whoami: command not found\n"),
-            CLOCK_COMMAND.argv: "1000000000.000000000\n",
-        }
-    )
+    transport = answering(Answer(exit_code=127, stderr="whoami: command not found\n"))
     said = query(transport, {"a": Fact(WHO, output_of, "tell the user")})
     assert said["a"] == Unanswered(
         "missing", "could not tell the user: whoami exited 127: whoami: command not found"

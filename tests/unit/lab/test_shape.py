@@ -37,7 +37,7 @@ ED25519 = (
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO5A5kx/FM8+kBrKd+V8fcOquVY7F2j5ZnOO1nZyxQd4",
     "SHA256:3MM6Ywxw+UegnRl6qO57GfyPyYfYTaSmJANW9c4tYYM",
 )
-"""A public key and what ssh-keygen -l says of it."""
+"""A public key and its fingerprint as ssh-keygen -l prints it."""
 ECDSA = "ecdsa-sha2-nistp256 AAAA"
 
 
@@ -53,12 +53,9 @@ def test_the_default_lab() -> None:
     )
 
 
-def test_a_lab_is_called_by_its_id() -> None:
-    assert lab_called(DEFAULT.lab_id) == "c6120000"
-
-
 @pytest.mark.parametrize("word", ["", ".", "..", "/home", "../../home", "c6120000/..", "c612000*"])
 def test_what_is_no_id_is_refused_before_a_folder_is_looked_for(word: str) -> None:
+    assert lab_called(DEFAULT.lab_id) == "c6120000"
     with pytest.raises(UsageError) as caught:
         lab_called(word)
     assert str(caught.value) == (
@@ -78,53 +75,46 @@ def test_names_fit_the_kernel_and_carry_the_lab() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "devices", "networks", "message"),
+    ("nodes", "devices", "networks", "product", "message"),
     [
-        (0, 8, DEFAULT_NETWORKS, "--nodes: 0 cannot be; from 1 to 254 can"),
-        (2, 17, DEFAULT_NETWORKS, "--devices: 17 cannot be; from 1 to 16 can"),
+        (0, 8, DEFAULT_NETWORKS, "a2", "--nodes: 0 cannot be; from 1 to 254 can"),
+        (2, 17, DEFAULT_NETWORKS, "a2", "--devices: 17 cannot be; from 1 to 16 can"),
+        (2, 8, DEFAULT_NETWORKS, "a9", '--product: "a9" cannot be; a2, a3, a5 can'),
         (
-            2,
-            8,
-            "198.18.0.0/16",
+            *(2, 3, DEFAULT_NETWORKS, "a3"),
+            "--devices: 3 cannot be with --product a3: two are on a card",
+        ),
+        (
+            *(2, 8, "198.18.0.0/16", "a2"),
             (
                 '--network: "198.18.0.0/16" is not two networks; state MANAGEMENT,NPU, for example'
                 " 198.18.0.0/16,198.19.0.0/16"
             ),
         ),
         (
-            2,
-            8,
-            "198.18.0.1/16,198.19.0.0/16",
+            *(2, 8, "198.18.0.1/16,198.19.0.0/16", "a2"),
             '--network: "198.18.0.1/16" is not an IPv4 network: 198.18.0.1/16 has host bits set',
         ),
         (
-            2,
-            8,
-            "198.18.0.0/15,198.19.0.0/16",
+            *(2, 8, "198.18.0.0/15,198.19.0.0/16", "a2"),
             "--network: 198.18.0.0/15 and 198.19.0.0/16 overlap; state two separate networks",
         ),
         (
-            2,
-            8,
-            "8.8.0.0/16,198.19.0.0/16",
+            *(2, 8, "8.8.0.0/16,198.19.0.0/16", "a2"),
             (
                 "--network: 8.8.0.0/16 belongs to others; a lab takes private networks only,"
                 " for example from 198.18.0.0/15 or 10.0.0.0/8"
             ),
         ),
         (
-            14,
-            8,
-            "198.18.0.0/28,198.19.0.0/16",
+            *(14, 8, "198.18.0.0/28,198.19.0.0/16", "a2"),
             (
                 "--network: 198.18.0.0/28 is too small: the last management address would be"
                 " 198.18.0.14; state a larger network, fewer --nodes or fewer --devices"
             ),
         ),
         (
-            16,
-            8,
-            "198.18.0.0/16,198.19.0.0/20",
+            *(16, 8, "198.18.0.0/16,198.19.0.0/20", "a2"),
             (
                 "--network: 198.19.0.0/20 is too small: the last NPU address would be"
                 " 198.19.16.107; state a larger network, fewer --nodes or fewer --devices"
@@ -132,22 +122,11 @@ def test_names_fit_the_kernel_and_carry_the_lab() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(nodes: int, devices: int, networks: str, message: str) -> None:
+def test_what_cannot_be_is_refused(
+    nodes: int, devices: int, networks: str, product: str, message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
-        Shape.requested(nodes, devices, networks)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("product", "devices", "message"),
-    [
-        ("a9", 8, '--product: "a9" cannot be; a2, a3, a5 can'),
-        ("a3", 3, "--devices: 3 cannot be with --product a3: two are on a card"),
-    ],
-)
-def test_products_that_cannot_be(product: str, devices: int, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        Shape.requested(2, devices, DEFAULT_NETWORKS, product=product)
+        Shape.requested(nodes, devices, networks, product=product)
     assert str(caught.value) == message
 
 
@@ -163,11 +142,14 @@ def test_a_record_keeps_the_product(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert shape.described() == "1 nodes of 2 NPUs of a3 on 198.18.0.0/16 and 198.19.0.0/16"
 
 
-def test_the_lock_is_waited_for_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "labs"
     monkeypatch.setattr(records, "ROOT", root)
+    return root
+
+
+def test_the_lock_is_waited_for_and_not_for_ever(root: Path) -> None:
     with records.locked():
         pauses: list[float] = []
         times = iter([0.0, 1.0, 2.0])
@@ -180,10 +162,7 @@ def test_the_lock_is_waited_for_and_not_for_ever(
         assert root.is_dir()
 
 
-def test_whoever_waits_gets_the_lock_once_it_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "ROOT", tmp_path / "labs")
+def test_the_lock_is_taken_once_it_is_free(root: Path) -> None:
     first = records.locked()
     first.__enter__()
 
@@ -191,14 +170,13 @@ def test_whoever_waits_gets_the_lock_once_it_is_free(
         first.__exit__(None, None, None)
 
     with records.locked(pause=free):
-        assert records.ROOT.is_dir()
+        assert root.is_dir()
 
 
 def test_a_folder_that_is_taken_away_meanwhile_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, open_it = tmp_path / "labs", os.open
-    monkeypatch.setattr(records, "ROOT", root)
+    open_it = os.open
 
     def too_late(path: Path, flags: int) -> int:
         root.rmdir()
