@@ -9,13 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    SSHCertificate,
-    SSHCertificateType,
-    load_ssh_public_identity,
-)
+from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import NotUnderstoodError, excerpt
 from ascendboot.facts.query import output_of, read_script
@@ -228,19 +222,18 @@ def _open(
 def _certificate(text: str) -> Certificate | None:
     """The certificate in a line; None where it cannot be read or its signature is wrong."""
     try:
-        found = load_ssh_public_identity(text.encode())
-        if not isinstance(found, SSHCertificate):
+        found = serialization.load_ssh_public_identity(text.encode())
+        if not isinstance(found, serialization.SSHCertificate):
             return None
         found.verify_cert_signature()
-        key, ca = (
-            fingerprint(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode())
-            for key in (found.public_key(), found.signature_key())
-        )
+        form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        keys = (found.public_key(), found.signature_key())
+        key, ca = (fingerprint(each.public_bytes(*form).decode()) for each in keys)
     except (ValueError, UnsupportedAlgorithm, InvalidSignature):
         return None
     return Certificate(
         claims=Claims(
-            kind="host" if found.type is SSHCertificateType.HOST else "user",
+            kind="host" if found.type is serialization.SSHCertificateType.HOST else "user",
             key=key,
             ca=ca,
             key_id=_shown(found.key_id),
