@@ -53,6 +53,7 @@ _STATED = (
     "`facts: stated` is in the inventory: where npu-smi or hccn_tool could not be read at setup, "
     "the devices and addresses of this job are what the inventory states"
 )
+_ON_CONTROL = "on this side, for the logs of the job"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,22 +121,10 @@ def check_readiness(
     answers = for_each(cluster.nodes, ask, forks=forks)
     replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     failures = grouped((a.message, name) for name, a in answers.items() if isinstance(a, NodeError))
-    probes = {name: reply.probe for name, reply in replies.items()}
     is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()
-    text = Path(script).read_text(errors="replace") if is_copied else ""
-    on_control = "on this side, for the logs of the job"
-    found = [
-        *_of_setup(replies),
-        *open_to_others({name: reply.own for name, reply in replies.items()}),
-        *_of_code(cluster, replies, sending),
-    ]
-    if not (is_copied or any(each.id == "code" for each in found)):
-        found += _of_script(replies, path, script)
-    found += checks.script_findings(script, text.partition("\n")[0], ())
-    found += checks.readiness_findings(job, probes, checks.imported_by(text))
-    found += checks.disk_findings(control_disk, (), what_for=on_control) if control_disk else ()
-    made = [finding for finding in found if job.makes(finding.id)]
-    made.sort(key=lambda finding: checks.ORDER.index(finding.id))
+    made = _findings(cluster, job, replies, sending, script=script, is_copied=is_copied)
+    if control_disk and job.makes("disk"):
+        made += checks.disk_findings(control_disk, (), what_for=_ON_CONTROL)
     errors = [finding for finding in made if finding.level == "error"]
     return Readiness(
         script=path or PurePosixPath(Path(script).name),
@@ -148,7 +137,7 @@ def check_readiness(
             *((_STATED,) if cluster.facts == "stated" else ()),
             *(_line(finding) for finding in made if finding.level != "error"),
         ),
-        leftovers=checks.leftovers(probes),
+        leftovers=checks.leftovers({name: reply.probe for name, reply in replies.items()}),
         left=tuple(_line(finding) for finding in errors if finding.id == "leftovers"),
         clocks=NodeClocks(
             {name: reply.clock.offset_s for name, reply in replies.items()},
@@ -156,6 +145,31 @@ def check_readiness(
         ),
         image=next((reply.image for reply in replies.values() if reply.image), {}),
     )
+
+
+def _findings(
+    cluster: Cluster,
+    job: JobRequirements,
+    replies: Mapping[str, NodeReply],
+    sending: CodeSender | None,
+    *,
+    script: str,
+    is_copied: bool,
+) -> list[Finding]:
+    """The findings about all nodes that are not skipped, in the order of the checks."""
+    text = Path(script).read_text(errors="replace") if is_copied else ""
+    found = [
+        *_of_setup(replies),
+        *open_to_others({name: reply.own for name, reply in replies.items()}),
+        *_of_code(cluster, replies, sending),
+    ]
+    if not (is_copied or any(each.id == "code" for each in found)):
+        found += _of_script(replies, job.script, script)
+    found += checks.script_findings(script, text.partition("\n")[0], ())
+    probes = {name: reply.probe for name, reply in replies.items()}
+    found += checks.readiness_findings(job, probes, checks.imported_by(text))
+    made = (finding for finding in found if job.makes(finding.id))
+    return sorted(made, key=lambda finding: checks.ORDER.index(finding.id))
 
 
 def _query_node(
