@@ -9,9 +9,11 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.cluster.operating import BASE, Ended, Operator, measured
 from tests.waiting import wait_until
@@ -184,6 +186,58 @@ def test_24_a_job_chooses_no_other_network_to_listen_on(operator: Operator) -> N
     # Open MPI (4.1) binds these to all addresses, whatever it is told; PMIx to this node alone.
     assert {where for *_, where in of_job} <= {"0.0.0.0", "*", "[::]", "127.0.0.1"}  # noqa: S104
     assert {who for _, who, _ in of_job} >= {"mpirun", "orted"}
+
+
+_PORTS_PAGE = Path(__file__).parents[2] / "docs/reference/ports.md"
+_KNOCKS = """\
+import os, re, subprocess
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if os.environ["LOCAL_RANK"] == "0":
+    outside = ["nsenter", "-t", open("/run/outside").read().strip(), "-n", "timeout", "1", "bash"]
+    listed = subprocess.run(["ss", "-Htlnp"], stdout=subprocess.PIPE).stdout.decode()
+    for where, port, who in re.findall(r'(\\S+):(\\d+) +\\S+ +users:\\(\\("([\\w.]+)', listed):
+        if who != "sshd" and not where.startswith(("127.", "[::1]")):
+            knock = [*outside, "-c", f"echo >/dev/tcp/192.0.2.9/{port}"]
+            is_open = subprocess.run(knock, stderr=subprocess.DEVNULL).returncode == 0
+            print("port", port, "of", who, "open" if is_open else "closed", flush=True)
+MPI.COMM_WORLD.Barrier()
+"""
+_OUTSIDE = """
+ip link add other type veth peer name peer; ip addr add 192.0.2.9/24 dev other
+ip link set other up; unshare -n sleep 600 </dev/null >/dev/null 2>&1 & echo $! >/run/outside
+sleep 0.5; ip link set peer netns $!
+nsenter -t $! -n sh -c 'ip addr add 192.0.2.10/24 dev peer; ip link set peer up'
+"""
+
+
+def test_item_24_the_rule_of_the_page_closes_the_listeners(operator: Operator) -> None:
+    blocks = re.findall(r"```(?:yaml)?\n(.*?)```", _PORTS_PAGE.read_text(), re.DOTALL)
+    restricted = next(block for block in blocks if "port_min_v6" in block)
+    rule = next(block for block in blocks if block.startswith("nft add table"))
+    document = yaml.safe_load(operator.lab.inventory.read_text())
+    document["launcher"] = yaml.safe_load(restricted)["launcher"]
+    path = operator.lab.directory / "restricted.yaml"
+    path.write_text(yaml.safe_dump(document))
+    assert operator.setup(inventory=path).code == 0
+    nodes = [node.name for node in operator.lab.nodes]
+    seen = []
+    try:
+        for node in nodes:
+            operator.sh(node, _OUTSIDE)
+        for with_rule in (False, True):
+            for node in nodes if with_rule else ():
+                operator.sh(node, rule)
+            ended = train(operator, _KNOCKS)
+            assert ended.code == 0, ended.err
+            seen.append(re.findall(r"(lab-\d):\d+ \| port \d+ of (\w+) (\w+)", ended.err))
+    finally:
+        for node in nodes:
+            operator.sh(node, "nft delete table inet ascendboot; kill $(cat /run/outside); :")
+        assert operator.setup().code == 0
+    for found, state in zip(seen, ("open", "closed"), strict=True):
+        assert {(node, who) for node, who, _ in found} >= {("lab-1", "mpirun"), ("lab-2", "orted")}
+        assert {how for *_, how in found} == {state}, found
 
 
 def test_lines_stay_whole_and_in_order_whatever_is_printed(operator: Operator) -> None:
