@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
@@ -103,8 +103,7 @@ class NodeFacts:
     @classmethod
     def from_answers(cls, node: str, answers: Mapping[str, Answer[Any]]) -> NodeFacts:
         """Takes the answers that are fields of this class."""
-        names = {field.name for field in fields(cls)} - {"node", "stated"}
-        known: dict[str, Any] = {name: answers[name] for name in names if name in answers}
+        known: dict[str, Any] = {n: a for n, a in answers.items() if n in cls.__dataclass_fields__}
         return cls(node=node, **known)
 
 

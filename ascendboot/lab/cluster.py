@@ -162,7 +162,7 @@ class Lab:
 
     def faults(self, node: str) -> list[Fault]:
         """The faults of a node."""
-        return self._marks(self.node(node)).present()
+        return faults.marks_of(self._record, self.node(node)).present()
 
     def fault(
         self,
@@ -190,14 +190,14 @@ class Lab:
             target, kind, device=device, times=times, milliseconds=milliseconds, seconds=seconds
         )
         with records.locked():
-            self._marks(target).add(fault)
+            faults.marks_of(self._record, target).add(fault)
             if kind == "node-down":
                 self._power_off(target)
                 return fault
             try:
                 faults.apply(self._record, target, fault, begins=True)
             except LabError:
-                self._marks(target).clear(fault)
+                faults.marks_of(self._record, target).clear(fault)
                 raise
         return fault
 
@@ -211,7 +211,7 @@ class Lab:
         target = self.node(node)
         fault = Fault.requested(target, kind, device=device)
         with records.locked():
-            marks = self._marks(target)
+            marks = faults.marks_of(self._record, target)
             before = marks.present()
             self._keep_others(marks, fault)
             marks.clear(fault)
@@ -227,9 +227,6 @@ class Lab:
             present = self.faults(node.name)
             for fault in sorted(present, key=lambda f: _UNDONE_FIRST.get(f.kind, 0)):
                 self.undo(node.name, fault.kind, device=fault.device)
-
-    def _marks(self, node: LabNode) -> Marks:
-        return Marks.on(self._record.disk(node.name))
 
     def _keep_others(self, marks: Marks, fault: Fault) -> None:
         """Split a fault of all devices if it ends on one of them."""
@@ -248,7 +245,7 @@ class Lab:
         links.set_node_power(self.shape, node, on=False, links_down=())
 
     def _power_on(self, node: LabNode) -> None:
-        marks = self._marks(node)
+        marks = faults.marks_of(self._record, node)
         links.set_node_power(self.shape, node, on=True, links_down=marks.links_down(node))
         if self._record.process(node.name):
             return

@@ -203,7 +203,7 @@ def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
     elif fault.kind in ("no-sshd", "clock"):
         _in_node(record, node, _RESTART_SSHD)
         if runs and not begins:
-            wait_until_up(record, node, ssh=not _marks(record, node).of_kind("no-sshd"))
+            wait_until_up(record, node, ssh=not marks_of(record, node).of_kind("no-sshd"))
     elif fault.kind == "stale-hccn-conf":
         make_room(record, node)  # /etc/hccn.conf changes also on a full disk
         after_boot(record, node)
@@ -224,20 +224,20 @@ def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:
 
 def make_room(record: Record, node: LabNode) -> None:
     """Free the disk of a node with the fault `disk-full`."""
-    if _marks(record, node).of_kind("disk-full"):
+    if marks_of(record, node).of_kind("disk-full"):
         _empty_disk(record, node)
 
 
 def after_boot(record: Record, node: LabNode) -> None:
     """Apply faults that a boot undid, and those that changed while the node was down."""
     _write_hccn_conf(record, node)
-    if _marks(record, node).of_kind("disk-full"):
+    if marks_of(record, node).of_kind("disk-full"):
         _fill_disk(record, node)
 
 
 def wait_for_links(record: Record, node: LabNode) -> None:
     """Wait until the links of a node without link faults are up."""
-    links_down = _marks(record, node).links_down(node)
+    links_down = marks_of(record, node).links_down(node)
     links.wait_for_links(record.shape, node, links_down=links_down)
 
 
@@ -256,7 +256,7 @@ def _empty_disk(record: Record, node: LabNode) -> None:
 
 def _write_hccn_conf(record: Record, node: LabNode) -> None:
     """Write the right or wrong addresses as marked; other addresses stay."""
-    stale = _marks(record, node).devices("stale-hccn-conf", node)
+    stale = marks_of(record, node).devices("stale-hccn-conf", node)
     edits = []
     for device in node.devices:
         right = device.device_ip or ""
@@ -290,5 +290,6 @@ def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
         )
 
 
-def _marks(record: Record, node: LabNode) -> Marks:
+def marks_of(record: Record, node: LabNode) -> Marks:
+    """The faults of a node."""
     return Marks.on(record.disk(node.name))

@@ -22,7 +22,7 @@ from ascendboot.lab.host import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ascendboot.lab.records import Record
     from ascendboot.lab.shape import LabNode, Shape
@@ -150,32 +150,21 @@ def set_link(shape: Shape, node: LabNode, device_id: int, *, up: bool) -> None:
     _inside(shape.device_namespace(node, device), [f"link set eth{device_id} {state}"])
 
 
-def wait_for_links(
-    shape: Shape,
-    node: LabNode,
-    *,
-    links_down: Iterable[int] = (),
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> None:
-    """Wait until all links of the node work, on both ends of the cable.
+def wait_for_links(shape: Shape, node: LabNode, *, links_down: Iterable[int] = ()) -> None:
+    """Wait until all links of the node but `links_down` work, on both ends of the cable.
 
     The kernel takes up to a second to report a cable to its bridge.
 
     Raises:
-        LabError: one did not come up in time.
+        LabError: a link did not come up in time.
     """
-    stay_down = set(links_down)
-    wanted = [d.device_id for d in node.devices if d.device_id not in stay_down]
-    ports = [_port(node, number) for number in wanted]
-    deadline = clock() + _LINK_TIMEOUT_S
-    while clock() < deadline:
-        switch = _inside(shape.npu_switch, ["link show"])
-        waiting = [port for port in ports if not _is_up(port, switch)]
-        up = links_up(shape, node)
-        if not waiting and all(up[number] for number in wanted):
+    wanted = {device.device_id for device in node.devices} - set(links_down)
+    deadline = time.monotonic() + _LINK_TIMEOUT_S
+    while time.monotonic() < deadline:
+        switch, up = _inside(shape.npu_switch, ["link show"]), links_up(shape, node)
+        if all(up[number] and _is_up(_port(node, number), switch) for number in wanted):
             return
-        pause(_POLL_S)
+        time.sleep(_POLL_S)
     raise LabError(
         f"{node.name}: could not bring up its NPU links: no carrier within {_LINK_TIMEOUT_S:g} s;"
         " try invoke lab.down, then invoke lab.up"
