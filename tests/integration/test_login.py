@@ -391,7 +391,8 @@ def ssh_agent(bench: Bench, monkeypatch: pytest.MonkeyPatch, *keys: Path) -> Ite
     with subprocess.Popen([agent, "-D", "-a", str(place)], stdout=subprocess.DEVNULL) as process:
         try:
             monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
-            wait_until(place.exists)
+            # Its socket is there before it listens.
+            wait_until(lambda: subprocess.call([add, "-l"], stdout=subprocess.DEVNULL) != 2)
             subprocess.run([add, "-q", *map(str, keys)], check=True)
             yield
         finally:
