@@ -237,7 +237,7 @@ def test_22_what_was_meant_is_looked_for_so_often_and_no_more(
 def test_item_22_many_problems_take_linear_time(extra: str, problems: int) -> None:
     before = time.process_time()
     found = refused(WELL + extra) if problems else loaded(WELL + extra).data
-    assert time.process_time() - before < 4
+    assert time.process_time() - before < 10
     assert len(found) == problems
 
 
