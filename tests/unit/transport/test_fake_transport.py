@@ -8,23 +8,11 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.transport.api import Command, Effect, FileWrite, write_files
-from ascendboot.transport.fake import Answer, FakeFile, FakeTransport
+from ascendboot.transport.fake import FakeFile, FakeTransport
 
 
 def read(*argv: str) -> Command:
     return Command(argv=argv, purpose=f"run {argv[0]}", effect=Effect.READ)
-
-
-def test_answers_come_by_argv_then_by_rule() -> None:
-    def busy(command: Command) -> Answer | None:
-        return Answer(stderr="busy", exit_code=1) if command.argv[0] == "hccn_tool" else None
-
-    fake = FakeTransport(answers={("hccn_tool", "-v"): "1.0"}, rules=[busy])
-    version, other = fake.run_all([read("hccn_tool", "-v"), read("hccn_tool", "-i", "0")])
-    assert (version.text, version.exit_code) == ("1.0", 0)
-    assert (other.error_text, other.exit_code) == ("busy", 1)
-    assert [len(execution) for execution in fake.executions] == [2]
-    assert [command.argv[1] for command in fake.commands] == ["-v", "-i"]
 
 
 def test_an_unforeseen_command_fails_the_test() -> None:
