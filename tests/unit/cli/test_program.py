@@ -11,7 +11,7 @@ import sys
 from copy import copy
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from invoke.collection import Collection
@@ -29,6 +29,7 @@ from ascendboot.cli.program import (
 from ascendboot.cli.verbs import SHORT
 from ascendboot.errors import UsageError
 from ascendboot.readiness.ready import script_arguments
+from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +82,6 @@ def test_a_short_flag_means_the_same_in_every_verb() -> None:
     assert "h" not in short
 
 
-_MAIN = "from ascendboot.cli.program import main; main()"
 _PRESSES = """\
 import os, signal, sys
 class Finder:
@@ -90,7 +90,6 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 """
 _ENTRY = "from ascendboot.cli.__main__ import main; main()"
-_AS_INVOKE = "from invoke.main import program; program.run()"
 _ON_A_SCREEN = """\
 import sys
 from ascendboot.console.screen import Screen
@@ -136,17 +135,6 @@ from ascendboot.cli.program import main; main()
 """
 
 
-def ended(program: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", program, *words]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.run(argv, check=False, text=True, **streams)
-
-
-def called(line: str, place: Path) -> subprocess.CompletedProcess[str]:
-    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
-    return ended(_MAIN, *line.split(), cwd=place, env=environ)
-
-
 def run_unread(program: str, *words: str) -> tuple[int, str]:
     """Exit code and standard error of a program whose standard output nobody reads."""
     reader, writer = os.pipe()
@@ -161,9 +149,9 @@ def run_unread(program: str, *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        *((_MAIN, words) for words in ([], ["--help"], ["--version"])),
-        *((_MAIN, ["--print-completion-script", shell]) for shell in ("bash", "zsh", "fish")),
-        *((p, w) for p in (_MAIN, _AS_INVOKE) for w in (["--list"], ["--help", "train"], ["-l"])),
+        *((MAIN, words) for words in ([], ["--help"], ["--version"])),
+        *((MAIN, ["--print-completion-script", shell]) for shell in ("bash", "zsh", "fish")),
+        *((p, w) for p in (MAIN, AS_INVOKE) for w in (["--list"], ["--help", "train"], ["-l"])),
     ],
 )
 def test_what_only_tells_ends_with_its_reader_in_silence(program: str, words: list[str]) -> None:
@@ -223,8 +211,8 @@ def test_an_exit_code_needs_no_room_for_the_words(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASCENDBOOT_INVENTORY", raising=False)
     with Path("/dev/full").open("w") as full:
-        assert ended(_MAIN, *verb, stderr=full).returncode == code
-    done = ended(_MAIN, *verb)
+        assert ended(MAIN, *verb, stderr=full).returncode == code
+    done = ended(MAIN, *verb)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("no inventory is named: ")
 
@@ -255,7 +243,7 @@ CLOSED, FULL = ("&-", "Bad file d"), ("/dev/full", "No space l")
 def test_an_answer_that_is_lost_is_no_success(words: str, closed: str, why: str) -> None:
     more = f" {TABLE}" if "diff" in words else ""
     line = f'exec "$0" -c "$1" {words}{more} >{closed}'
-    argv = ["/bin/sh", "-c", line, sys.executable, _MAIN]
+    argv = ["/bin/sh", "-c", line, sys.executable, MAIN]
     done = subprocess.run(argv, stderr=subprocess.PIPE, check=False, text=True)
     assert done.returncode == 1
     assert re.fullmatch(f"standard output: .*: {why}.*\n", done.stderr)
@@ -388,8 +376,8 @@ def test_no_verb_runs_with_a_flag_of_invoke_behind_it_that_it_cannot_honour(
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        *((_MAIN, words) for words in ("--version", "-D 1", "-- --plan")),
-        *((_AS_INVOKE, words) for words in ("-V", "--debug", "-- --plan")),
+        *((MAIN, words) for words in ("--version", "-D 1", "-- --plan")),
+        *((AS_INVOKE, words) for words in ("-V", "--debug", "-- --plan")),
     ],
 )
 def test_reset_does_not_run_where_it_was_asked_something_else(program: str, words: str) -> None:
@@ -434,7 +422,7 @@ def test_no_verb_works_on_less_than_one_node_at_a_time(forks: str) -> None:
         whole_number("--forks", forks, at_least=1)
 
 
-@pytest.mark.parametrize("program", [_MAIN, _AS_INVOKE])
+@pytest.mark.parametrize("program", [MAIN, AS_INVOKE])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -474,7 +462,7 @@ def test_arguments_of_a_script_without_dashes_are_told_apart(
     ],
 )
 def test_a_word_that_is_not_known_gets_a_remedy(words: str, said: str) -> None:
-    done = ended(_AS_INVOKE, *words.split())
+    done = ended(AS_INVOKE, *words.split())
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said.format("-c") + "\n")
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from invoke.exceptions import Exit
 
 from ascendboot.cli.common import end
 from ascendboot.console.screen import Screen
+from tests.unit.cli.calls import MAIN, ended
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-PROGRAM = "from ascendboot.cli.program import main; main()"
 ANSWERS = {
     "setup": 2,
     "check": 2,
@@ -31,26 +26,14 @@ ANSWERS = {
 NO_INVENTORY = 'wrong.yaml:1: clustr: unknown key; did you mean "cluster"?'
 
 
-def call(words: Sequence[str], stdout: int, place: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
-        cwd=place,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_a_wrong_inventory_is_told_as_json_too(verb: str, tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("clustr: x\nnodes: {n-1: {address: 192.0.2.1}}\n")
-    words = [*verb.split(), "--json", "--inventory", "wrong.yaml"]
-    ended = call(words, subprocess.PIPE, tmp_path)
-    said = json.loads(ended.stdout)
-    assert (ended.returncode, said["exit_code"]) == (ANSWERS[verb], ANSWERS[verb])
+    done = ended(MAIN, *verb.split(), "--json", "--inventory", "wrong.yaml", cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["exit_code"]) == (ANSWERS[verb], ANSWERS[verb])
     assert NO_INVENTORY in said["message"]
-    assert ended.stderr == f"{said['message']}\n"
+    assert done.stderr == f"{said['message']}\n"
     assert (said.get("state") == "not_started") == (verb == "train main.py")
     assert set(said) == {"exit_code", "message"} or verb == "train main.py"
 
@@ -58,10 +41,10 @@ def test_a_wrong_inventory_is_told_as_json_too(verb: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("verb", ["convert table.json --to 2.0", "show table.json", "diff a b"])
 def test_so_is_a_table_that_is_none(verb: str, tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text("{}")
-    ended = call([*f"ranktable.{verb} --json".split()], subprocess.PIPE, tmp_path)
-    said = json.loads(ended.stdout)
-    assert (ended.returncode, said["exit_code"]) == (2, 2)
-    assert ended.stderr == f"{said['message']}\n"
+    done = ended(MAIN, *f"ranktable.{verb} --json".split(), cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["exit_code"]) == (2, 2)
+    assert done.stderr == f"{said['message']}\n"
 
 
 @pytest.mark.parametrize("verb", ["setup", "train main.py"])
@@ -70,10 +53,10 @@ def test_where_nothing_can_be_written_the_exit_code_and_the_words_are_left(
 ) -> None:
     words = [*verb.split(), "--json", "--inventory", "nowhere"]
     with Path("/dev/full").open("w") as full:
-        ended = call(words, full.fileno(), tmp_path)
-    assert ended.returncode == ANSWERS[verb]
-    assert ended.stderr.startswith("--inventory: could not find the inventory nowhere: ")
-    assert "Traceback" not in ended.stderr
+        done = ended(MAIN, *words, stdout=full, cwd=tmp_path)
+    assert done.returncode == ANSWERS[verb]
+    assert done.stderr.startswith("--inventory: could not find the inventory nowhere: ")
+    assert "Traceback" not in done.stderr
 
 
 NOBODY = "cluster: x\nnodes: {n-1: {address: 127.0.0.1, port: 1}}\n"
@@ -85,9 +68,9 @@ def test_a_report_that_cannot_be_written_takes_no_exit_code_and_no_summary(
 ) -> None:
     (tmp_path / "x.yaml").write_text(NOBODY)
     with Path("/dev/full").open("w") as full:
-        ended = call([*verb.split(), "--json", "-i", "x.yaml"], full.fileno(), tmp_path)
-    *_, summary, problem = ended.stderr.splitlines()
-    assert ended.returncode == 4
+        done = ended(MAIN, *verb.split(), "--json", "-i", "x.yaml", stdout=full, cwd=tmp_path)
+    *_, summary, problem = done.stderr.splitlines()
+    assert done.returncode == 4
     assert " Kept in .ascendboot/runs/" in summary
     assert problem == "standard output: could not be written: No space left on device"
 
@@ -99,12 +82,12 @@ def test_the_code_of_a_verb_comes_before_that_of_a_lost_document(
     screen = Screen(json_mode=True)
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(Exit) as ended:
+        with pytest.raises(Exit) as raised:
             end(screen, code, {"x": 1})
         monkeypatch.undo()
-    assert (ended.value.code, capfd.readouterr().out) == (left, "")
-    assert ended.value.message is not None
-    assert ended.value.message.startswith("standard output: could not be written: ")
+    assert (raised.value.code, capfd.readouterr().out) == (left, "")
+    assert raised.value.message is not None
+    assert raised.value.message.startswith("standard output: could not be written: ")
 
 
 def test_a_verb_that_ends_well_ends_with_its_document(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,25 @@
+"""Calls the program, or a part of it, as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAIN = "from ascendboot.cli.program import main; main()"
+AS_INVOKE = "from invoke.main import program; program.run()"
+
+
+def ended(program: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", program, *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run(argv, check=False, text=True, **streams)
+
+
+def called(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    environ = {key: value for key, value in os.environ.items() if "INVENTORY" not in key}
+    return ended(MAIN, *line.split(), cwd=place, env=environ)
