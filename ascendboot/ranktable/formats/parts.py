@@ -39,8 +39,8 @@ _PROBLEMS = {
 
 
 def _whole(value: object) -> int:
-    found = number(value) if isinstance(value, str) else value
-    if type(found) is not int or found < 0:
+    found = value if type(value) is int else number(value) if isinstance(value, str) else None
+    if found is None or found < 0:
         raise ValueError("no number")
     return found
 
