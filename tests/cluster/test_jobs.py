@@ -129,6 +129,13 @@ def all_ready(operator: Operator, job_id: str) -> bool:
     return all(operator.sh(n.name, logs).count("ready\n") == 2 for n in operator.lab.nodes)
 
 
+def ready_job(operator: Operator, script: str, *args: str) -> str:
+    """Start a job that nobody follows, and wait until all of its ranks are ready."""
+    job_id = detached(operator, script, *args)
+    wait_until(lambda: all_ready(operator, job_id))
+    return job_id
+
+
 def go(operator: Operator) -> None:
     for node in operator.lab.nodes:
         operator.sh(node.name, f"touch {BASE}/go")
@@ -149,8 +156,7 @@ def followed(operator: Operator, *args: str) -> tuple[subprocess.Popen[str], str
 
 
 def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
-    job_id = detached(operator, "waits.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "waits.py")
 
     running = status(operator)
     assert (running["job_id"], running["state"], running["exit_code"]) == (job_id, "running", None)
@@ -179,8 +185,7 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
 
 
 def test_lines_are_shown_on_request(operator: Operator) -> None:
-    job_id = detached(operator, "waits.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "waits.py")
     text = operator.call("status", "--lines").out
     row = r"    lab-[12]:(\d) +\d+ s ago +\d+ % +\d+ MiB \| ready\n"
     assert re.findall(row, text) == ["0", "1", "2", "3"], text
@@ -189,8 +194,7 @@ def test_lines_are_shown_on_request(operator: Operator) -> None:
 
 
 def test_a_stop_that_cannot_give_the_grace_it_is_asked_for_says_so(operator: Operator) -> None:
-    job_id = detached(operator, "waits.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "waits.py")
     stopped = operator.call("stop", "--grace", "40")
     assert stopped.code == 0
     assert (
@@ -202,8 +206,7 @@ def test_a_stop_that_cannot_give_the_grace_it_is_asked_for_says_so(operator: Ope
 
 
 def test_a_progress_bar_is_shown_as_it_stands_and_behind_its_rank(operator: Operator) -> None:
-    job_id = detached(operator, "bar.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "bar.py")
     assert operator.call("status", "--lines").out.count("| 399 of 400 ready\n") == 4
     shown = operator.call("logs", "--rank", "3").out.splitlines()
     assert [line for line in shown if line.strip() != "lab-2:3 |"] == [
@@ -214,8 +217,7 @@ def test_a_progress_bar_is_shown_as_it_stands_and_behind_its_rank(operator: Oper
 
 
 def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
-    job_id = detached(operator, "waits.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "waits.py")
     events = operator.sh("lab-2", f"cat {BASE}/jobs/{job_id}/events")
     pids = dict(re.findall(r"^rank (\d) pid (\d+) ", events, re.MULTILINE))
     operator.sh("lab-2", f"kill -STOP {pids['3']}")
@@ -290,8 +292,7 @@ def test_status_and_logs_give_one_verdict_on_a_job_that_nobody_followed(
 
 
 def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
-    job_id = detached(operator, "ends.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "ends.py")
     first = operator.call("logs", "--job", job_id, "--node", "lab-2")
     assert first.out == "lab-2:2 | ready\nlab-2:3 | ready\n"
     assert (folder(operator, job_id) / "rank.0.log").read_bytes() == b"ready\n"
@@ -306,8 +307,7 @@ def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
 
 
 def test_logs_since_a_moment_the_last_of_them_and_with_some_words(operator: Operator) -> None:
-    job_id = detached(operator, "plain.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "plain.py")
     noted = f"grep -hc '^[0-9.]* 13 ' {BASE}/jobs/{job_id}/rank.*.marks; true"
     wait_until(lambda: all(operator.sh(n.name, noted) == "1\n1\n" for n in operator.lab.nodes))
     moment = datetime.now(timezone.utc).isoformat()
@@ -392,8 +392,7 @@ def of_one_node(operator: Operator, node: str) -> Path:
 
 
 def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
-    job_id = detached(operator, "waits.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    job_id = ready_job(operator, "waits.py")
     events = f"{BASE}/jobs/{job_id}/events"
     kill = f"kill -9 $(awk '/^(supervisor|launcher) - pid/ {{print $4}}' {events})"
     operator.sh("lab-1", kill)
@@ -420,8 +419,7 @@ def test_who_failed_first_is_told_by_the_clocks_of_the_nodes(operator: Operator)
 
 
 def test_a_node_that_is_gone_is_named(operator: Operator) -> None:
-    job_id = detached(operator, "waits.py")
-    wait_until(lambda: all_ready(operator, job_id))
+    ready_job(operator, "waits.py")
     operator.lab.fault("lab-2", "no-sshd")
     try:
         seen = operator.call("status", "--json")

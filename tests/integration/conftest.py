@@ -1,4 +1,4 @@
-"""A bench for every test that wants a real sshd."""
+"""A bench for every test that wants a real sshd, and clusters for tests of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.launch_cluster import LocalCluster
 from tests.integration.real_sshd import SSHD, Bench, Sshd, keygen
+from tests.integration.two_nodes import TwoNodes, two_nodes
 from tests.needs import missing
 
 if TYPE_CHECKING:
@@ -46,3 +48,18 @@ def server(bench: Bench) -> Sshd:
 @pytest.fixture
 def transport(bench: Bench, server: Sshd) -> SshTransport:
     return bench.open(bench.node(server))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """One node with two ranks, which is this machine."""
+    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
+    yield made
+    made.transport.close()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[TwoNodes]:
+    """Two nodes with two ranks each."""
+    with two_nodes(tmp_path) as made:
+        yield made

@@ -11,23 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ascendboot.model.job import JobState
-from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.integration.two_nodes import TwoNodes, alive
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
 ]
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[TwoNodes]:
-    with two_nodes(tmp_path) as made:
-        yield made
 
 
 def test_a_rank_that_never_begins_ends_the_start_and_is_named(

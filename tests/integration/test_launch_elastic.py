@@ -14,12 +14,11 @@ from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
 from tests.integration.real_sshd import free_port
-from tests.integration.two_nodes import TwoNodes, alive, two_nodes
+from tests.integration.two_nodes import TwoNodes, alive
 from tests.needs import LONG, with_torch
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from ascendboot.launch.plan import LaunchPlan
@@ -57,12 +56,6 @@ WAITS_FOR_MORE = "if size == '2': time.sleep(600)\n"
 def python(pytestconfig: pytest.Config) -> Path:
     """An interpreter that has torch."""
     return with_torch(pytestconfig)
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[TwoNodes]:
-    with two_nodes(tmp_path) as made:
-        yield made
 
 
 def job(two: TwoNodes, python: Path, source: str, *args: str, min_nodes: int) -> LaunchPlan:

@@ -42,13 +42,6 @@ IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
-    yield made
-    made.transport.close()
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> PurePosixPath:
     """A job's folder on a node where nothing has been recorded."""
     found = tmp_path / "jobs" / f"job-{os.getpid()}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +12,8 @@ from ascendboot.jobs.run import run
 from ascendboot.jobs.start import start_detached
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
-from tests.integration.two_nodes import SECOND, TwoNodes, alive, two_nodes
+from tests.integration.two_nodes import SECOND, TwoNodes, alive
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.integration,
@@ -25,12 +21,6 @@ pytestmark = [
 ]
 
 HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Iterator[TwoNodes]:
-    with two_nodes(tmp_path) as made:
-        yield made
 
 
 def test_ranks_on_both_nodes(two: TwoNodes) -> None:

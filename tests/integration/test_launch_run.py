@@ -17,7 +17,7 @@ from ascendboot.model.job import FirstFailure, Followed, JobState, RankEnd
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful, processes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ascendboot.transport.api import Command, Result
 
@@ -25,13 +25,6 @@ pytestmark = pytest.mark.integration
 
 HEAD = "import os, signal, subprocess, sys, time\nrank = int(os.environ['RANK'])\n"
 FOR_EVER = "time.sleep(600)\n"
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path / "base", tmp_path / "runs")
-    yield made
-    made.transport.close()
 
 
 def end(rank: int, exit_code: int | None, number: int | None = None) -> RankEnd:

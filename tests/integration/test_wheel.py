@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-PRINT_TEMPLATE = (
+PRINT_DATA = (
+    "from ascendboot.jobs.error_codes import known_errors;"
     "from ascendboot.setup.context import rendered;"
-    "print(rendered('env/ssh.j2', ssh='/bin/ssh', config='C'))"
+    "print(rendered('env/ssh.j2', ssh='/bin/ssh', config='C'), *known_errors().codes)"
 )
 
 
@@ -31,7 +32,7 @@ def test_the_wheel_holds_the_templates_and_finds_them(tmp_path: Path) -> None:
     }
     assert held == wanted
     shown = subprocess.run(
-        [sys.executable, "-c", PRINT_TEMPLATE],
+        [sys.executable, "-c", PRINT_DATA],
         cwd=tmp_path,
         env={"PYTHONPATH": str(tmp_path / "installed")},
         check=True,
@@ -39,3 +40,4 @@ def test_the_wheel_holds_the_templates_and_finds_them(tmp_path: Path) -> None:
         text=True,
     )
     assert "/bin/ssh -F C" in shown.stdout
+    assert "EI0020" in shown.stdout
