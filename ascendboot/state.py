@@ -9,17 +9,15 @@ import os
 import secrets
 import socket
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ascendboot.errors import AscendbootError
 from ascendboot.model.secrets import masked, masked_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 FOLDER = ".ascendboot"
 

@@ -11,18 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
 from ascendboot.lab.cluster import Lab, down, up
 from ascendboot.lab.host import RangeInUseError
 from ascendboot.lab.shape import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType
 
 T = TypeVar("T")
 

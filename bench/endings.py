@@ -7,22 +7,18 @@ import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
-from common import BASE, CODE, PROGRAM, PROJECT, options, practice, show, timed
+from common import BASE, CODE, PROGRAM, PROJECT, Practice, options, practice, show, timed
 
 from ascendboot.lab.host import ProcessId, kill_all
 from ascendboot.lab.node import entry
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator, Sequence
-
-    from common import Practice
 
 #!/usr/bin/env python3
 

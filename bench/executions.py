@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from common import BASE, options, practice, show
-
-if TYPE_CHECKING:
-    from common import Practice
+from common import BASE, Practice, options, practice, show
 
 #!/usr/bin/env python3
 

@@ -9,15 +9,11 @@ import re
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
-from common import BASE, options, practice, show
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from pathlib import Path
-
-    from common import Practice
+from common import BASE, Practice, options, practice, show
 
 #!/usr/bin/env python3
 

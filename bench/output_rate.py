@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+from argparse import Namespace
 from dataclasses import dataclass
 from operator import truediv
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from common import PROJECT, Verdict, in_pairs, options, practice, show, timed
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from common import Practice
+from common import PROJECT, Practice, Verdict, in_pairs, options, practice, show, timed
 
 #!/usr/bin/env python3
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
+from argparse import Namespace
+from collections.abc import Callable
 from operator import truediv
-from typing import TYPE_CHECKING
 
 from common import Verdict, in_pairs, options, show
 
 from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
 from ascendboot.ranktable.text import Source, from_text
 from ascendboot.ranktable.validate import validate_table
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable
 
 #!/usr/bin/env python3
 

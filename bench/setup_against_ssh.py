@@ -8,29 +8,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import truediv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
-from common import BASE, Verdict, in_pairs, options, practice, show
+from common import BASE, Practice, Verdict, in_pairs, options, practice, show
 from invoke.program import Program
 
 from ascendboot.cli.program import namespace
+from ascendboot.transport.api import Command, Result
 from ascendboot.transport.login_session import SshTransport
 from ascendboot.transport.script import compile_script, launch_line, parse_reply
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from common import Practice
-
-    from ascendboot.transport.api import Command, Result
 
 #!/usr/bin/env python3
 

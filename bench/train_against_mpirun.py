@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from operator import sub, truediv
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from common import Verdict, in_pairs, options, practice, show
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from common import Practice
+from common import Practice, Verdict, in_pairs, options, practice, show
 
 #!/usr/bin/env python3
 

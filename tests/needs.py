@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LONG = pytest.mark.skipif(
     os.environ.get("ASCENDBOOT_LONG_TESTS") != "1",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ascendboot.checks import containers, devices, hosts, launchers, network, rank_table
 from ascendboot.checks.finding import Finding, in_order
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.model.cluster import Cluster
+from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.model.cluster import Cluster
 
 
 def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ...]:

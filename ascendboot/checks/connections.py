@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ascendboot.checks.devices import DRIVER
 from ascendboot.checks.finding import Finding, Findings, devices, error, grouped, in_order, warning
@@ -17,13 +18,9 @@ from ascendboot.checks.probes import (
     TcpProbe,
     TcpResult,
 )
+from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import ENDED_BY_TIMEOUT, Answer, Answered, Unanswered
 from ascendboot.model.names import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ascendboot.facts.parsers.hccn_tool import Ping
 
 T = TypeVar("T")
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.finding import Finding, Findings, Level, error, unanswered, warning
 from ascendboot.facts.container import ENGINES, PROGRAMS
 from ascendboot.facts.derive import answered_nodes
+from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answer, value_of
 from ascendboot.model import files
 from ascendboot.model.cluster import OWN_ONLY, Cluster, ContainerExec, Node
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.parsers.system import Container, Engines
 
 _MOST_NAMED = 6
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ascendboot.checks import finding
 from ascendboot.errors import RankTableError
 from ascendboot.facts import derive
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import ROOT_INFO, RootInfo
+from ascendboot.facts.parsers.npu_smi import SuperPodPlace
 from ascendboot.facts.query import NOT_ASKED, Answer, Answered, Unanswered, value_of
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.ranktable.formats.levels import device_places
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.parsers.npu_smi import SuperPodPlace
-    from ascendboot.model.cluster import Cluster, Node
 
 DRIVER = "Is the Ascend driver installed on the host side?"
 _MOST_LINES = 4

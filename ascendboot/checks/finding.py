@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
+from ascendboot.facts.parsers.software import Program
+from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answer, Answered, Unanswered
+from ascendboot.model.cluster import Node
 from ascendboot.model.names import fold, runs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.facts.parsers.software import Program
-    from ascendboot.facts.parsers.system import FileSystem, Listener
-    from ascendboot.model.cluster import Node
 
 K = TypeVar("K")
 V = TypeVar("V")

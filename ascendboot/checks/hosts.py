@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ascendboot.checks import finding
 from ascendboot.checks.launchers import SSHD_OPTIONS, needs_openmpi
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts import environment
 from ascendboot.facts.derive import answered_nodes, device_ids, stated_or_seen_product
+from ascendboot.facts.installed import Installed
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from ascendboot.facts.installed import Installed
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.model.cluster import Cluster, Node
 
 
 def set_up_elsewhere(owns: Mapping[str, Installed], known: Collection[str]) -> dict[str, str]:

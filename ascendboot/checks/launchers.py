@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ascendboot.checks import finding
 from ascendboot.facts import derive
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
 from ascendboot.model.names import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.facts.node_facts import NodeFacts
 
 SSHD_OPTIONS: Final = {
     "DisableForwarding": (7, 4),

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from ascendboot.checks import finding
 from ascendboot.checks.devices import DRIVER
 from ascendboot.checks.hosts import same_machines
 from ascendboot.facts import derive
+from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.npus import DeviceNetwork
 from ascendboot.facts.query import Answer, Answered, Unanswered, value_of
 from ascendboot.hccl.variables import INTRA_ROCE
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.npus import DeviceNetwork
-    from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")
 _SET_IP = "hccn_tool -i {} -ip -s address ADDRESS netmask MASK"

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ascendboot.checks.launchers import needs_openmpi, ports_of_hccl
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.derive import devices_of, places_of, product_of
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_output
 from ascendboot.facts.parsers import hccn_tool
 from ascendboot.facts.parsers.base import Section, lines_of
+from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Sections, Unanswered, attempt, read_script, value_of
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.parsers.hccn_tool import Ping
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result
 
 _EPHEMERAL: Final = 40000
 """Inside Linux's default range of ephemeral ports."""

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from ascendboot.checks.devices import root_info_rules, super_pod_rules
 from ascendboot.checks.finding import Finding, Findings, error, warning
 from ascendboot.errors import RankTableError
 from ascendboot.facts import derive
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import ROOT_INFO
 from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Cluster, Node, OwnTable
 from ascendboot.ranktable import rules
 from ascendboot.ranktable.convert import build, generation_for
-from ascendboot.ranktable.formats.levels import device_places
+from ascendboot.ranktable.formats.levels import LevelRank, device_places
 from ascendboot.ranktable.formats.parts import Member, MemberDevice, Table
 from ascendboot.ranktable.generations import FORMATS, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, PRODUCTS, Problem, Product
 from ascendboot.ranktable.text import Source, from_text
 from ascendboot.ranktable.validate import validate_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.model.cluster import Cluster, Node, OwnTable
-    from ascendboot.ranktable.formats.levels import LevelRank
 
 
 def products(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> dict[str, Product | None]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ascendboot.checks.probes import Coverage
 from ascendboot.cli.collective import check_collective
 from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.setup import survey_of
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
+from ascendboot.model.report import Report
 from ascendboot.setup.check import check_cluster
 from ascendboot.setup.results import Stopped
-
-if TYPE_CHECKING:
-    from ascendboot.checks.probes import Coverage
-    from ascendboot.console.screen import Screen
-    from ascendboot.model.report import Report
 
 
 @cluster_verb(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.collective.run import Preflight, meet
 from ascendboot.checks.finding import error as error_of
 from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, work_side
+from ascendboot.console.screen import Screen
 from ascendboot.errors import (
     AscendbootError,
     InterruptedRunError,
@@ -23,20 +24,15 @@ from ascendboot.errors import (
 )
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, LaunchPlan, preflight_id, record_of
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.model.cluster import NodeClocks
+from ascendboot.model.report import StepResult
 from ascendboot.readiness.ready import check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
+from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ascendboot.console.screen import Screen
-    from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.report import StepResult
-    from ascendboot.transport.api import Transport
 
 PHASE = "collective"
 _PROMISES = (

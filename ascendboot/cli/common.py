@@ -5,20 +5,17 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from types import FrameType
+from typing import TypeVar
 
 from invoke.exceptions import Exit
 
 from ascendboot.console.screen import Screen
 from ascendboot.errors import OutputError, UsageError
 from ascendboot.model.names import parse_span
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType
-
 
 W = TypeVar("W", bound=str)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+from ascendboot.cli.session import Session
 from ascendboot.errors import AscendbootError, NodeError, UnreachableError, UsageError
 from ascendboot.jobs.logs import fetch_tails
 from ascendboot.jobs.probe import JobProbe, probe_jobs
@@ -23,16 +24,11 @@ from ascendboot.launch.plan import (
     read_record,
     record_folder,
 )
+from ascendboot.model.cluster import Cluster
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.state import Run, State
+from ascendboot.transport.api import Transport
 from ascendboot.transport.guard import ReadOnly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ascendboot.cli.session import Session
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.transport.api import Transport
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
 REPORT_FILE = "job.json"

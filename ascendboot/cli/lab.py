@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from invoke.collection import Collection
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.context import Context
 
 from ascendboot.cli.common import JSON_HELP, end, whole_number
 from ascendboot.cli.verbs import verb
@@ -21,9 +22,6 @@ from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
 from ascendboot.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 def lines_of_up(reply: dict[str, Any]) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from ascendboot.cli.common import end, whole_number
 from ascendboot.cli.known_jobs import JOB_HELP, REPORT_FILE, FoundJob, find_job, folder_held, now
@@ -21,11 +23,6 @@ from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.state import Run
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
 
 
 @cluster_verb(

@@ -7,25 +7,22 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.executor import Executor
+from invoke.parser.context import ParserContext
 from invoke.program import Program
 
 from ascendboot import __version__
 from ascendboot.cli.common import INTERRUPTED, end_at_ctrl_c, end_at_ctrl_c_with, exit_with
 from ascendboot.console.streams import lost_document, write_plainly
 from ascendboot.errors import LaunchError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from invoke.parser.context import ParserContext
 
 _UNKNOWN: Final = re.compile(r"No idea what '(.+)' is!")
 _NO_COMMANDS: Final = "it applies to commands that Invoke runs, and ascendboot runs none with it"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from invoke.collection import Collection
-from invoke.context import Context  # noqa: TC002 - Invoke reads the signature
+from invoke.context import Context
 
 from ascendboot.checks.all import cluster_findings
 from ascendboot.checks.rank_table import level_places, member, products
 from ascendboot.cli.common import among, end
+from ascendboot.cli.session import Session
 from ascendboot.cli.verbs import FORKS, Call, cluster_verb, verb
 from ascendboot.console.screen import Screen
 from ascendboot.errors import (
@@ -28,25 +29,19 @@ from ascendboot.facts.derive import device_ids, devices_of, places_of
 from ascendboot.facts.node_facts import NodeFacts, queries
 from ascendboot.facts.parsers.hccn_tool import parse_conf as hccn_conf_parser
 from ascendboot.facts.query import query, value_of
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted, expand
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
 from ascendboot.ranktable.compare import differences
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
-from ascendboot.ranktable.generations import FORMATS, table_of
+from ascendboot.ranktable.generations import FORMATS, Generation, table_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
 from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.state import write_text
 from ascendboot.transport.pool import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.cli.session import Session
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.ranktable.generations import Generation
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
 ANSWER_HELP = "Print the result as JSON on standard output"

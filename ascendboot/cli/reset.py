@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from invoke.exceptions import Exit
 
@@ -15,19 +16,14 @@ from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.session import Session
 from ascendboot.cli.setup import BREAK_LOCK_HELP, left_nodes, locks_of, walk_setup
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
 from ascendboot.errors import UsageError
 from ascendboot.inventory.load import load
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.reset import Reset
 from ascendboot.setup.results import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from ascendboot.console.screen import Screen
-    from ascendboot.model.cluster import Cluster, Node
 
 
 @cluster_verb(

@@ -7,11 +7,11 @@ import logging
 import sys
 import threading
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.containers import obstacles
 from ascendboot.console.screen import Screen
@@ -24,21 +24,17 @@ from ascendboot.model.names import fold
 from ascendboot.model.secrets import masked, masked_json
 from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.sync import CodeSender, read_source
+from ascendboot.state import Run, State
+from ascendboot.transport.api import HostSide, Result, Transport
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.login_session import REPORT_AFTER_S, Waits
 from ascendboot.transport.pool import connect_all, for_each
 from ascendboot.transport.ssh import SshOpener
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ascendboot.state import Run, State
-    from ascendboot.transport.api import HostSide, Result, Transport
-
-    Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
-    """Host sides by node, and the errors of nodes that could not be reached."""
-    Sides = tuple[Mapping[str, Transport], Mapping[str, NodeError]]
+Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
+"""Host sides by node, and the errors of nodes that could not be reached."""
+Sides = tuple[Mapping[str, Transport], Mapping[str, NodeError]]
 
 
 def code_sender(

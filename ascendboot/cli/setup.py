@@ -6,30 +6,26 @@ import secrets
 import threading
 from contextlib import nullcontext
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.ca import CaKeys
+from ascendboot.setup.cluster_plan import ClusterFacts
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
 from ascendboot.setup.record import node_of, reach_of, setup_record
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
+from ascendboot.setup.sync import CodeSender
 from ascendboot.state import State, whoami
 from ascendboot.transport.guard import Fence
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.console.screen import Screen
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.setup.cluster_plan import ClusterFacts
-    from ascendboot.setup.sync import CodeSender
 
 BREAK_LOCK_HELP = (
     "Take the cluster's lock from the setup or reset that holds it, and show its holder"

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ascendboot.cli.common import end
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, status_with_cause
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
 from ascendboot.errors import UnreachableError
+from ascendboot.jobs.probe import RankLoad
 from ascendboot.jobs.stacks import read_stacks
+from ascendboot.jobs.status import JobStatus, NodeStatus
 from ascendboot.model.job import JobReport, JobState, RankEnd
 from ascendboot.model.names import fold, ranks_named, span
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ascendboot.console.screen import Screen
-    from ascendboot.jobs.probe import RankLoad
-    from ascendboot.jobs.status import JobStatus, NodeStatus
 
 SINGLE_ROWS: Final = 16
 """Up to this number, every rank and every node has a row of its own."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from ascendboot.cli.common import end, seconds
 from ascendboot.cli.known_jobs import JOB_HELP, find_job, keep_report
 from ascendboot.cli.verbs import Call, cluster_verb
+from ascendboot.console.screen import Screen
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.model.job import JobState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.console.screen import Screen
 
 LEFT = 1
 

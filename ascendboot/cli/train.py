@@ -5,10 +5,11 @@ from __future__ import annotations
 import resource
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ascendboot.cli.collective import pass_preflight
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
@@ -27,19 +28,15 @@ from ascendboot.jobs.stop import terminate_processes
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, record_of
 from ascendboot.launch.planner import plan as plan_launch
 from ascendboot.launch.planner import refuse_clocks_apart, why_not_elastic
+from ascendboot.model.cluster import Cluster, NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.names import counted, names_file_here
 from ascendboot.readiness.checks import SKIPPABLE, skipped_checks
 from ascendboot.readiness.queries import file_system
 from ascendboot.readiness.ready import Readiness, check_readiness, job_request
 from ascendboot.setup.record import SetupRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.model.cluster import Cluster, NodeClocks
-    from ascendboot.state import State
-    from ascendboot.transport.api import Transport
+from ascendboot.state import State
+from ascendboot.transport.api import Transport
 
 _USUAL_HANG: Final = "30m"
 _LEAST_HANG_S: Final = 2.0

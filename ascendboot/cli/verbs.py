@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from invoke.exceptions import Exit
 from invoke.tasks import Task
@@ -20,13 +22,8 @@ from ascendboot.console.screen import Screen
 from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, OutputError
 from ascendboot.inventory.load import load
 from ascendboot.inventory.yaml import locate
+from ascendboot.model.cluster import Cluster
 from ascendboot.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-
-    from ascendboot.model.cluster import Cluster
 
 SHORT: Final[Mapping[str, str]] = {
     "detach": "d",

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ascendboot.console import streams
+from ascendboot.model.job import FirstFailure, JobReport
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report, StepResult
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ascendboot.model.job import FirstFailure, JobReport
 
 _SHOWN_BY_DETAIL = {
     "reach",

@@ -8,17 +8,15 @@ import os
 import re
 import select
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper, UnsupportedOperation
-from typing import IO, TYPE_CHECKING, Any, Final, TextIO, TypeAlias, cast
+from typing import IO, Any, Final, TextIO, TypeAlias, cast
+
+from rich.console import Console
+from rich.status import Status
 
 from ascendboot.errors import OutputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import Console
-    from rich.status import Status
 
 _C0: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
 """C0 without tab, newline and carriage return."""

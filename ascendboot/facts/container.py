@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers import system
@@ -20,12 +21,7 @@ from ascendboot.facts.query import (
 from ascendboot.model.cluster import Cluster, ContainerExec, Engine, Node, is_absent
 from ascendboot.model.files import ALWAYS_LEFT_OUT, MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.templates import script
-from ascendboot.transport.api import HANGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ascendboot.transport.api import Result
+from ascendboot.transport.api import HANGS, Result
 
 _CONTAINER_SCRIPT: Final = "the script that looks for the container"
 _LIMIT_S: Final = 20

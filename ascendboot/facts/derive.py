@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
+from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.parsers.npu_smi import SuperPodPlace
+from ascendboot.facts.parsers.system import Interface, InterfaceAddress
 from ascendboot.facts.query import value_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.parsers.npu_smi import SuperPodPlace
-    from ascendboot.facts.parsers.system import Interface, InterfaceAddress
-    from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.cluster import Cluster, Node
 
 _CHIPS = {
     "a5": re.compile(r"Ascend950.*"),

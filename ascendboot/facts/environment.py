@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.query import Fact, Sections, read_script
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.transport.api import Result
+from ascendboot.transport.api import Result
 
 _SCRIPT = "the script that queries the environment of ranks"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -23,11 +23,7 @@ from ascendboot.model.files import (
     fingerprint,
 )
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
@@ -16,6 +17,14 @@ from ascendboot.facts.environment import (
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
+from ascendboot.facts.parsers.system import (
+    Engines,
+    FileSystem,
+    Interface,
+    KernelPorts,
+    Listener,
+    System,
+)
 from ascendboot.facts.query import (
     NOT_ASKED,
     Answer,
@@ -28,22 +37,10 @@ from ascendboot.facts.query import (
     value_of,
 )
 from ascendboot.hccl.profiles import profile_paths
+from ascendboot.model.cluster import Cluster, Device, Node
+from ascendboot.model.files import CodeTree
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ascendboot.facts.parsers.system import (
-        Engines,
-        FileSystem,
-        Interface,
-        KernelPorts,
-        Listener,
-        System,
-    )
-    from ascendboot.model.cluster import Cluster, Device, Node
-    from ascendboot.model.files import CodeTree
-    from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result
 
 T = TypeVar("T")
 CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.parsers import hccn_tool, npu_smi
@@ -20,10 +21,6 @@ from ascendboot.facts.query import (
 )
 from ascendboot.templates import script
 from ascendboot.transport.api import HANGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 T = TypeVar("T")
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
 from ascendboot.facts.parsers.base import Section, ToolBusyError, ToolMissingError, split
 from ascendboot.facts.parsers.system import parse_epoch
 from ascendboot.transport.api import HANGS, Command, Effect, Result, RunsAll
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -7,16 +7,14 @@ import itertools
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PRODUCT_NAMES = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950"}
 """The inventory's words for products, as HCCL's manual calls them."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env, why_not_value
 from ascendboot.inventory import reserved
 from ascendboot.inventory.messages import did_you_mean
+from ascendboot.inventory.nodes import Entry
+from ascendboot.inventory.schema import InventoryKeys
+from ascendboot.inventory.yaml import Location, Mark, Sheet
 from ascendboot.model.cluster import LAUNCHER_NAMES, ResourceMode, has_meeting_port
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from ascendboot.inventory.nodes import Entry
-    from ascendboot.inventory.schema import InventoryKeys
-    from ascendboot.inventory.yaml import Location, Mark, Sheet
-
-    Section: TypeAlias = tuple[Mapping[str, str], Mark]
-    """Variables, and where they are stated."""
+Section: TypeAlias = tuple[Mapping[str, str], Mark]
+"""Variables, and where they are stated."""
 
 _NOT_HERE = {
     "ASCEND_VISIBLE_DEVICES": "the container runtime reads it when a container is made, ranks "

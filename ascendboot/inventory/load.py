@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.inventory.cross_checks import (
     environment,
@@ -16,12 +15,10 @@ from ascendboot.inventory.cross_checks import (
 from ascendboot.inventory.messages import no_such, validate
 from ascendboot.inventory.nodes import Entry, build_nodes, read_entries
 from ascendboot.inventory.own_table import use_own_table
+from ascendboot.inventory.schema import InventoryKeys
 from ascendboot.inventory.values import size_of
 from ascendboot.inventory.yaml import Problem, Sheet, read
 from ascendboot.model.cluster import Cluster
-
-if TYPE_CHECKING:
-    from ascendboot.inventory.schema import InventoryKeys
 
 _REQUIRED = {"cluster": "cluster: two-node", "nodes": "nodes: {atlas-1: {address: 192.0.2.11}}"}
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Collection, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import ErrorDetails, core_schema
 
 from ascendboot.inventory.schema import InventoryKeys, NodeKeys
 from ascendboot.inventory.values import SENTENCE, TAG
 from ascendboot.inventory.yaml import Location, Raw, Sheet, Value, described
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from pydantic_core import ErrorDetails, core_schema
-
 
 Shape: TypeAlias = "dict[str, Any]"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ascendboot.inventory import values
 from ascendboot.inventory.messages import did_you_mean, no_such
@@ -14,9 +15,6 @@ from ascendboot.inventory.schema import DeviceKeys, InventoryKeys, NodeKeys
 from ascendboot.inventory.yaml import Mark, Sheet, described
 from ascendboot.model.cluster import Device, Node, SshAccess
 from ascendboot.model.names import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
 
 _LAST_PORT = 65535
 _JUMP = re.compile(

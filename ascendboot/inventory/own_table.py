@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import RankTableError
 from ascendboot.hccl.variables import INTRA_ROCE
 from ascendboot.inventory.cross_checks import environment
+from ascendboot.inventory.schema import InventoryKeys
+from ascendboot.inventory.yaml import Sheet
 from ascendboot.model.cluster import Device, Node, OwnTable
+from ascendboot.ranktable.formats.parts import Row
 from ascendboot.ranktable.generations import generation_of, table_in, table_of
 from ascendboot.ranktable.text import Source, lines_of, read
 from ascendboot.ranktable.validate import validate_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ascendboot.inventory.schema import InventoryKeys
-    from ascendboot.inventory.yaml import Sheet
-    from ascendboot.ranktable.formats.parts import Row
 
 LEVELS = "2.0"
 """The generation that names no servers."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-import re  # noqa: TC003 - pydantic reads it
+import re
+from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -15,9 +16,6 @@ from ascendboot.inventory.values import ENV_NAME, is_match
 from ascendboot.model.cluster import LAUNCHER_NAMES
 from ascendboot.model.files import FOLDER
 from ascendboot.model.secrets import is_secret_name, is_secret_value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 OPEN = "every user of a node can read the launcher's command line"
 _OF_MPI = "OMPI_MCA_"

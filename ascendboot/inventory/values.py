@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -15,10 +16,6 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.inventory.yaml import Raw, described
 from ascendboot.model.cluster import CHIEF_PORT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 # Unlike a set of names, a list of addresses has an order that matters: the third name gets the
 # third address.

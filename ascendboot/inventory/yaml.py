@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 
 from ascendboot.errors import InventoryError, UsageError
 from ascendboot.model.secrets import is_secret_name, without_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LIMIT = 1024 * 1024
 """The largest inventory, in bytes; ranges keep thousands of nodes far below it."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ascendboot.jobs.error_codes import known_of_launcher
 from ascendboot.jobs.evidence import Collector
 from ascendboot.jobs.first_cause import first_cause
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress, signal_of
 from ascendboot.launch.events import ENDING
+from ascendboot.launch.plan import JobRecord, LaunchPlan
+from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobCause, RankEnd
 from ascendboot.model.names import ranks_named
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.launch.plan import JobRecord, LaunchPlan
-    from ascendboot.model.cluster import NodeClocks
 
 _LOST_BY_TORCHRUN: Final = re.compile(
     re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing|torchrun ended with (\d+); nodes left)"

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from enum import Enum
+from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ascendboot.jobs.error_codes import is_of_a_peer, known_errors, known_words
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
+from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import LAUNCHER_LOG, JobRecord, LaunchPlan, PlannedRank, rank_log
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ascendboot.launch.events import RankEnded
-    from ascendboot.model.cluster import NodeClocks
-    from ascendboot.model.job import RankEnd
+from ascendboot.model.cluster import NodeClocks
+from ascendboot.model.job import RankEnd
 
 
 class ErrorKind(Enum):

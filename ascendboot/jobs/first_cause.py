@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
 from signal import SIGKILL
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ascendboot.jobs.error_codes import known_end, known_words
 from ascendboot.jobs.evidence import NOBODY, ErrorKind, Named, RankEvidence, without_numbers
 from ascendboot.jobs.progress import BY_LAUNCHER
 from ascendboot.model.job import CauseKind, Followed, JobCause
 from ascendboot.model.names import fold, ranks_named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _MOST_GROUPS: Final = 4
 _TOGETHER_S: Final = 2.0

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.jobs.gather import NodeLogs
+from ascendboot.jobs.hang import HungJob
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, plain
+from ascendboot.jobs.progress import Arrivals, Progress
+from ascendboot.launch.events import Event, NodeSample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    import queue
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from ascendboot.jobs.hang import HungJob
-    from ascendboot.jobs.progress import Arrivals, Progress
-    from ascendboot.launch.events import Event, NodeSample
 
 
 @dataclass(frozen=True)
@@ -142,9 +139,8 @@ class Followers:
         )
 
 
-if TYPE_CHECKING:
-    Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
-    """Messages to the thread that follows a job; None only wakes it."""
+Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
+"""Messages to the thread that follows a job; None only wakes it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput
@@ -15,14 +17,8 @@ from ascendboot.jobs.progress import Arrivals, Progress
 from ascendboot.launch.events import Event, EventReader, LauncherEnded, NodeSample, parse_sample
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, rank_marks
 from ascendboot.templates import script
-from ascendboot.transport.api import Command, Effect, Transport
+from ascendboot.transport.api import Command, Effect, Stream, Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from ascendboot.transport.api import Stream
 
 POLL_S: Final = 0.2
 """How often `jobs-logs.sh` looks for new bytes."""

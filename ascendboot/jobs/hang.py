@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from ascendboot.errors import one_line
 from ascendboot.jobs.stacks import read_stacks
+from ascendboot.launch.events import NodeSample
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.names import span
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from ascendboot.launch.events import NodeSample
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.transport.api import Transport
+from ascendboot.transport.api import Transport
 
 IDLE: Final = 0.05
 """Of one processor: a rank that uses less only waits and polls."""

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
 from ascendboot.jobs.progress import SIGNALLED, Progress, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
+from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.names import ranks_named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ascendboot.model.cluster import NodeClocks
 
 NOT_STARTED = 125
 INTERRUPTED = 130

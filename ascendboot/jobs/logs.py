@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError, UsageError
 from ascendboot.jobs.evidence import TAIL_BYTES
 from ascendboot.jobs.output import Lines
+from ascendboot.launch.plan import JobRecord
 from ascendboot.model.names import expand, parse_span
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ascendboot.launch.plan import JobRecord
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _COMMA = re.compile(r",(?![^\[]*\])")

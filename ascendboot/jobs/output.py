@@ -9,12 +9,10 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import BinaryIO, Final
 
 MAX_LINE: Final = 1 << 20
 MAX_BAR: Final = 1 << 12

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.events import Event, parse_event
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import PurePosixPath
-
 
 _PROCESS = re.compile(r"process (\d+) (.*)")
 _FORMS = {

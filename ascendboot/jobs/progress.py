@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
-from typing import TYPE_CHECKING
 
 from ascendboot.launch.events import (
     EndingBegan,
@@ -20,11 +20,7 @@ from ascendboot.launch.events import (
     StartOverdue,
     StopAsked,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.plan import LaunchPlan
 
 _APART_S = 0.2
 _MOST_MARKS = 600

@@ -5,10 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.jobs.follow import (
@@ -20,6 +21,7 @@ from ascendboot.jobs.follow import (
     Running,
     Timeouts,
 )
+from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.output import OutputWriter, plain
@@ -44,16 +46,10 @@ from ascendboot.launch.events import (
 )
 from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.cluster import NodeClocks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from ascendboot.jobs.gather import NodeLogs
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.model.job import JobReport
-    from ascendboot.transport.api import Transport
+from ascendboot.model.job import JobReport
+from ascendboot.transport.api import Transport
 
 _SHOWN_SURVIVORS = 5
 _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.model.names import ranks_named
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path, PurePosixPath
 
 _SHOWN_PLACES: Final = 8
 _SPY_S: Final = 5.0

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError, NodeError
 from ascendboot.jobs.stop import terminate_processes
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Transport, write_files
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ascendboot.launch.plan import LaunchPlan
-
 
 _START = 'setsid bash "$1/launch.sh" </dev/null >/dev/null 2>&1 &'
 """Starts `launch.sh` so that it outlives the connection; `$1` is the job's folder."""

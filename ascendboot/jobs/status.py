@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotation
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.probe import RankLoad  # noqa: TC001 - pydantic reads the annotation
+from ascendboot.jobs.probe import JobProbe, RankLoad
 from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress
+from ascendboot.launch.plan import JobRecord
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.model.secrets import masked
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ascendboot.jobs.probe import JobProbe
-    from ascendboot.launch.plan import JobRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
 from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import PurePosixPath
-
 
 LINGER_S = 2.0
 """How long processes may take to end after the launcher has."""

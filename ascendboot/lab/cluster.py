@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -19,11 +21,6 @@ from ascendboot.lab.host import LabError, ProcessId, RangeInUseError, last_line,
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape, prefix_of
 from ascendboot.model.files import fingerprint
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping, Sequence
-
 
 CLUSTER = "lab"
 _FOLDER = Path(".ascendboot")

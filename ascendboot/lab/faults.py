@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import UsageError
 from ascendboot.lab import links
 from ascendboot.lab.host import LabError, last_line, ours, run
 from ascendboot.lab.node import DISK_OPTIONS, execute, wait_until_up
-
-if TYPE_CHECKING:
-    from ascendboot.lab.records import Record
-    from ascendboot.lab.shape import LabNode
+from ascendboot.lab.records import Record
+from ascendboot.lab.shape import LabNode
 
 KINDS = (
     *("node-down", "link-down", "npu-missing", "npu-alarm", "tls", "stale-hccn-conf", "busy"),

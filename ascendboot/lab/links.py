@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.lab.host import (
     SEARCH_PATH,
@@ -20,12 +20,8 @@ from ascendboot.lab.host import (
     last_line,
     run,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ascendboot.lab.records import Record
-    from ascendboot.lab.shape import LabNode, Shape
+from ascendboot.lab.records import Record
+from ascendboot.lab.shape import LabNode, Shape
 
 NAMESPACES = Path("/run/netns")
 _BRIDGE = (

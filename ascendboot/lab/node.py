@@ -11,10 +11,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError
 from ascendboot.lab import shape as shape_module
@@ -31,12 +31,8 @@ from ascendboot.lab.host import (
     run,
 )
 from ascendboot.lab.links import NAMESPACES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ascendboot.lab.records import Record
-    from ascendboot.lab.shape import LabNode, Shape
+from ascendboot.lab.records import Record
+from ascendboot.lab.shape import LabNode, Shape
 
 NAME = "rec-sdk"
 

@@ -7,19 +7,17 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from ascendboot.lab.host import LabError, ProcessId, run
-from ascendboot.lab.shape import Shape  # noqa: TC001 - pydantic reads the annotation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+from ascendboot.lab.shape import Shape
 
 ROOT = Path("/run/ascendboot-lab")
 _RECORD = "lab.json"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Base64Bytes, BeforeValidator, TypeAdapter
 
 from ascendboot.errors import NotUnderstoodError
+from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.names import fold, ranks_named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from ascendboot.launch.plan import JobRecord, LaunchPlan
 
 log = logging.getLogger(__name__)
 

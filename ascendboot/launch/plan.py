@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter
 
 from ascendboot.errors import AscendbootError
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.names import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.launch.request import LaunchRequest
-    from ascendboot.transport.api import FileWrite
+from ascendboot.transport.api import FileWrite
 
 PLAN_FILE = "plan.json"
 PREFLIGHT = "preflight"

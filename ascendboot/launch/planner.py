@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.mpirun import protected
+from ascendboot.launch.launchers.protocol import Launcher
 from ascendboot.launch.launchers.registry import launcher_of, traits_of
 from ascendboot.launch.plan import LaunchPlan, PlannedRank, Start
-from ascendboot.model.cluster import LAUNCHER_NAMES
+from ascendboot.launch.request import LaunchRequest
+from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, NodeClocks
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import PurePosixPath
-
-    from ascendboot.launch.launchers.protocol import Launcher
-    from ascendboot.launch.request import LaunchRequest
-    from ascendboot.model.cluster import LauncherChoice, NodeClocks
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
 
 from ascendboot.model.cluster import MPIRUN, LauncherChoice, Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True, kw_only=True)

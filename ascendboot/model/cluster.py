@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ascendboot.model.files import PRIMARY
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Product = Literal["auto", "910", "a2", "a3", "a5"]
 Trust = Literal["ca", "pinned"]

@@ -6,12 +6,10 @@ import base64
 import hashlib
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 ALWAYS_LEFT_OUT = (".git", "__pycache__", "*.pyc", ".ascendboot-sending.??????")
 """Names that are no code; the last one is that of unfinished transfers."""

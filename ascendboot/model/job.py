@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotation
+from collections.abc import (
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter, computed_field
 
 from ascendboot.model.names import ranks_named
 from ascendboot.model.secrets import masked_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class JobState(str, Enum):

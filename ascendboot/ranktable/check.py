@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text
 from ascendboot.ranktable.fields import number, packed
-from ascendboot.ranktable.formats.levels import unnumbered_ranks
+from ascendboot.ranktable.formats.levels import LevelRank, unnumbered_ranks
 from ascendboot.ranktable.generations import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, rules
 from ascendboot.ranktable.validate import validate_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ascendboot.ranktable.formats.levels import LevelRank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from ascendboot.ranktable.formats.parts import Row, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _CALLED = {"addresses": "device_ip", "server": "server_id", "super_pod": "super_pod_id"}
 """The members of files, by the attribute of a row."""

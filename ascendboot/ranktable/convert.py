@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.formats.parts import Converted, LackingError, Table
+from ascendboot.ranktable.formats.parts import Converted, LackingError, Member, Table
 from ascendboot.ranktable.formats.servers import (
     RankedDevice,
     RankTable,
@@ -17,11 +18,6 @@ from ascendboot.ranktable.formats.servers import (
 )
 from ascendboot.ranktable.generations import FORMATS, Generation
 from ascendboot.ranktable.rules import CALLED, Product
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.ranktable.formats.parts import Member
 
 Order: TypeAlias = Literal["given", "server-id"]
 ORDERS: tuple[Order, ...] = ("given", "server-id")

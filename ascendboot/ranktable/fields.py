@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ascendboot.ranktable.rules import Level, TableCheck
-    from ascendboot.ranktable.text import JsonPath
+from ascendboot.ranktable.rules import Level, TableCheck
+from ascendboot.ranktable.text import JsonPath
 
 MOST_U32 = 4294967295
 MOST_TCP_PORT = 65535

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import cut, kind
 from ascendboot.ranktable.formats import groups, levels, servers
 from ascendboot.ranktable.formats.parts import Format, Table, understood
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.ranktable.text import Source
+from ascendboot.ranktable.text import Source
 
 Generation: TypeAlias = Literal["1.0", "1.2", "2.0", "group list"]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ascendboot.ranktable.formats.parts import Row
+from ascendboot.ranktable.formats.parts import Row
 
 
 def lines_of(generation: str, rows: Sequence[Row]) -> Iterator[str]:

@@ -6,14 +6,12 @@ import json
 import math
 import re
 import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from ascendboot.errors import RankTableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 JsonPath: TypeAlias = tuple[str | int, ...]
 """The path to a value in a document: names of members, and positions in lists from 0."""

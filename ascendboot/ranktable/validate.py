@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ascendboot.ranktable.fields import Members, cut, kind
 from ascendboot.ranktable.generations import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, Job, Level, Problem, Product, TableCheck
-
-if TYPE_CHECKING:
-    from ascendboot.ranktable.text import Source
+from ascendboot.ranktable.text import Source
 
 HETEROGENEOUS = "1.1"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ascendboot.checks import finding
 from ascendboot.checks.collective.rank import PACKAGES
@@ -12,14 +13,9 @@ from ascendboot.checks.devices import health_findings
 from ascendboot.checks.hosts import device_node_findings
 from ascendboot.checks.network import link_down, tls_findings, unanswered_devices
 from ascendboot.errors import UsageError
+from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Unanswered, value_of
-from ascendboot.readiness.queries import DeviceIps, Holder, Jobs, NodeProbe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ascendboot.facts.parsers.system import FileSystem, Listener
-    from ascendboot.readiness.queries import JobRequirements
+from ascendboot.readiness.queries import DeviceIps, Holder, JobRequirements, Jobs, NodeProbe
 
 CHECKS = {
     "setup": "",

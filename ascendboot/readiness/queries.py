@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from ascendboot.checks.collective.rank import PACKAGES
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.environment import device_node_query
+from ascendboot.facts.environment import NodeEnvironment, device_node_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
 from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, read_script
 from ascendboot.hccl.variables import hccl_ports
 from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.model.cluster import Cluster, Node
+from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path, PurePosixPath
-
-    from ascendboot.facts.environment import NodeEnvironment
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.setup.record import SetupRecord
-    from ascendboot.transport.api import Result
+from ascendboot.transport.api import Result
 
 T = TypeVar("T")
 _MOST_PORTS = 1024

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ascendboot.checks.containers import code_findings
 from ascendboot.checks.finding import Finding, Findings, error, grouped, in_order
@@ -15,10 +16,12 @@ from ascendboot.checks.hosts import open_to_others
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import code_queries
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
+from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster, ContainerExec, Node, NodeClocks
+from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here
 from ascendboot.readiness import checks
 from ascendboot.readiness.queries import (
@@ -29,17 +32,11 @@ from ascendboot.readiness.queries import (
     work_queries,
 )
 from ascendboot.setup.context import chief_settings, meeting_settings, rank_table_name
+from ascendboot.setup.record import NodeRecord, SetupRecord
+from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
 from ascendboot.transport.pool import for_each
 from ascendboot.transport.script import HostAndContainer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from ascendboot.facts.parsers.system import FileSystem
-    from ascendboot.model.files import CodeTree
-    from ascendboot.setup.record import NodeRecord, SetupRecord
-    from ascendboot.setup.sync import CodeSender
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables by which a launcher finds its parts; a container's image may set them."""

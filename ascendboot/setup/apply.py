@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import difflib
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
+from ascendboot.facts.installed import Installed
 from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Node
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
+from ascendboot.setup.cluster_plan import ClusterFacts
+from ascendboot.setup.context import Context
 from ascendboot.setup.phases import CODE, QUERY, SETUP, Phase, rounds
-from ascendboot.setup.results import Stopped, failed
+from ascendboot.setup.results import Progress, Stopped, failed
 from ascendboot.setup.steps import Blocked, Change, Satisfied, Step, StepState, write_command
 from ascendboot.setup.survey import Connect, Survey, installed_fact
+from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import verify_cluster
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files
 from ascendboot.transport.pool import for_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ascendboot.facts.installed import Installed
-    from ascendboot.model.cluster import Node
-    from ascendboot.setup.cluster_plan import ClusterFacts
-    from ascendboot.setup.context import Context
-    from ascendboot.setup.results import Progress
-    from ascendboot.setup.sync import CodeSender
 
 _SENDERS = 8
 """Code is sent to so many nodes at once: each has some megabytes of it in memory."""

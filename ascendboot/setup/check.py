@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.finding import warning
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.checks.probes import Coverage, probes_of
 from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Cluster
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.apply import check_steps, code_planned
 from ascendboot.setup.cluster_plan import ClusterFacts, sshd_ports
+from ascendboot.setup.context import Context
 from ascendboot.setup.phases import COMPARE, SETUP
 from ascendboot.setup.results import found
 from ascendboot.setup.steps import Change
+from ascendboot.setup.survey import Connect, Survey, Surveyed
 from ascendboot.setup.verify import Expectation, run_verification
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.setup.context import Context
-    from ascendboot.setup.survey import Connect, Survey, Surveyed
 
 
 def check_cluster(survey: Survey, connect: Connect, coverage: Coverage) -> None:

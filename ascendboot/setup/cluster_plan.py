@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
 
 from ascendboot.checks.finding import Finding, error, in_order, port_holders
 from ascendboot.checks.hosts import open_above
 from ascendboot.checks.launchers import choose_launcher
 from ascendboot.checks.rank_table import rank_table_text, rank_table_words
 from ascendboot.facts.derive import common_networks, devices_of
+from ascendboot.facts.installed import Installed
+from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.parsers.system import Listener
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot
 from ascendboot.model.names import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import PurePosixPath
-
-    from ascendboot.facts.installed import Installed
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.facts.parsers.system import Listener
 
 _CONFIG = "sshd/sshd_config"
 CANDIDATE_PORTS = range(12345, 12445)

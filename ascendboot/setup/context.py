@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Cluster, Node, Placement
 from ascendboot.model.files import Authority, Control, Owner, fingerprint
+from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 from ascendboot.templates import installed_templates
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.model.cluster import Cluster, Node, Placement
-    from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 
 
 @cache

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, NotUnderstoodError, ToolError
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import Answer, Fact, Unanswered, read_script
 from ascendboot.setup.steps import write_command
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Command, Result
+from ascendboot.transport.api import Command, Result
 
 SILENT_S = 60
 """A lock is released this long after the control machine was last reachable."""

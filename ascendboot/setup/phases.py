@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
 from ascendboot.facts.query import value_of
 from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.model.cluster import Node
 from ascendboot.setup.cluster_plan import library_paths
+from ascendboot.setup.context import Context
 from ascendboot.setup.steps import Absent, FileContent, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Node
-    from ascendboot.setup.context import Context
 
 StepsOf = Callable[["Context", "Node"], Sequence[Step]]
 

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads it
+from collections.abc import (
+    Collection,
+    Mapping,
+)
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256
-from pathlib import PurePosixPath  # noqa: TC003 - pydantic reads it
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ascendboot import __version__
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.derive import crosses_pods
+from ascendboot.facts.installed import Installed
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot, SshAccess
-from ascendboot.model.files import OwnFile  # noqa: TC001 - pydantic reads it
+from ascendboot.model.files import OwnFile
+from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
 from ascendboot.templates import digest as templates_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from ascendboot.facts.installed import Installed
-    from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
-
 
 _OF_NO_SETUP = ("source", "log_limit", "data")
 """What a job reads in the inventory itself: nothing that setup installs depends on it."""

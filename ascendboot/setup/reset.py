@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ascendboot.checks.containers import obstacles
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
@@ -14,18 +15,13 @@ from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
+from ascendboot.model.cluster import Cluster, ContainerExec, Node
 from ascendboot.model.report import Cause, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.results import Progress, failed
+from ascendboot.setup.survey import Connect
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, HostSide, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from ascendboot.model.cluster import Cluster, ContainerExec, Node
-    from ascendboot.setup.survey import Connect
 
 HERE = "here"
 """Stands for the control machine where a report names nodes."""

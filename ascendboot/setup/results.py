@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from ascendboot.checks.finding import Finding
 from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.report import Cause, Outcome, Report, StepResult
 from ascendboot.model.secrets import masked
 from ascendboot.transport.pool import FORKS, for_each
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Container, Mapping, Sequence
-
-    from ascendboot.checks.finding import Finding
-    from ascendboot.model.cluster import Cluster, Node
 
 T = TypeVar("T")
 _BAD = {Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from ascendboot.facts.installed import Installed
 from ascendboot.model import files
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, FileWrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from ascendboot.facts.installed import Installed
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ascendboot.checks import hosts as host_checks
 from ascendboot.checks.all import cluster_findings
+from ascendboot.checks.finding import Finding
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
 from ascendboot.facts.node_facts import NodeFacts, host_queries, queries, with_stated, work_queries
 from ascendboot.facts.query import Answer, Fact, Unanswered, answer_to, query, value_of
 from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
@@ -22,12 +24,8 @@ from ascendboot.setup.context import Context
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
+from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import HostSide, Sides, Transport
-
-if TYPE_CHECKING:
-    from ascendboot.checks.finding import Finding
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.setup.sync import CodeSender
 
 RunQuery = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
 Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[str, NodeError]]]

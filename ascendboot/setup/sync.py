@@ -7,25 +7,21 @@ import shlex
 import stat
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, InventoryError, UsageError
 from ascendboot.facts.container import files_query
+from ascendboot.facts.query import Fact
 from ascendboot.model import files
+from ascendboot.model.cluster import Cluster
 from ascendboot.model.files import MOST_BYTES, MOST_FILES, CodeTree, Entry
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.steps import write_command
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ascendboot.facts.query import Fact
-    from ascendboot.model.cluster import Cluster
-    from ascendboot.transport.api import Command, Transport
+from ascendboot.transport.api import Command, Transport
 
 PIECE = 2 * 1024**2
 """So many bytes are in memory at once, for each node that is sent to."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ascendboot.facts.container import container_exec
 from ascendboot.facts.query import value_of
+from ascendboot.model.cluster import Node
 from ascendboot.model.files import Claims, fingerprint
+from ascendboot.setup.context import Context
 from ascendboot.setup.steps import (
     Absent,
     CertificateFile,
@@ -17,15 +19,9 @@ from ascendboot.setup.steps import (
     KeyPair,
     Later,
     Sshd,
+    Step,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ascendboot.model.cluster import Node
-    from ascendboot.setup.context import Context
-    from ascendboot.setup.steps import Step
-    from ascendboot.transport.api import Command
+from ascendboot.transport.api import Command
 
 HOST_CERTIFICATE = "sshd/host_key-cert.pub"
 USER_CERTIFICATE = "trust/cluster_key-cert.pub"

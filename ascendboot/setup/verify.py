@@ -6,28 +6,24 @@ import base64
 import re
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.connections import probe_findings
 from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, probes_of, read_probes
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
 from ascendboot.facts.query import read_script
 from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.report import Outcome, StepResult
+from ascendboot.setup.context import Context
 from ascendboot.setup.phases import NETWORK, VERIFY
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.setup.context import Context
-    from ascendboot.transport.api import Command, Result, Sides
+from ascendboot.transport.api import Command, Result, Sides
 
 # On one line and without an exclamation mark: csh takes neither between quotes.
 _PROBE = (

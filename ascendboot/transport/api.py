@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import PurePosixPath
+from typing import Final, Protocol
 
 from ascendboot.errors import CommandError, excerpt
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import PurePosixPath
-
-    from ascendboot.model.cluster import ContainerExec
 
 MOST_OF_ERRORS = 1 << 16
 """How many bytes of a command's standard error are kept."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 import socket
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import errno
+import socket
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import fabric
 import paramiko
 
 from ascendboot.errors import UnreachableError
+from ascendboot.model.cluster import Node
 from ascendboot.transport import connect
 from ascendboot.transport.connect import DroppedError, ProtocolError
+from ascendboot.transport.hostkeys import HostKeyCheck
 from ascendboot.transport.login import ERRORS, KeyFiles, Login
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    from ascendboot.model.cluster import Node
-    from ascendboot.transport.hostkeys import HostKeyCheck
 
 Channel: TypeAlias = paramiko.Channel
 Socket: TypeAlias = "socket.socket | Channel"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ascendboot.errors import UnreachableError
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport.api import WRITE_SCRIPT, Command, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ascendboot.model.cluster import ContainerExec
 
 
 @dataclass(frozen=True)

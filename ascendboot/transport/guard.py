@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, cast
 
 from ascendboot.errors import NodeError, PlanViolationError
-from ascendboot.transport.api import Effect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.api import Command, HostSide, Result, Stream, Transport
+from ascendboot.model.cluster import ContainerExec
+from ascendboot.transport.api import Command, Effect, HostSide, Result, Stream, Transport
 
 Allow: TypeAlias = "Callable[[str, Command], None]"
 """Raises an error if this command may not run on the node of this name."""

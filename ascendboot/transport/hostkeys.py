@@ -11,18 +11,14 @@ import os
 import re
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import UnreachableError
+from ascendboot.model.cluster import Node
 from ascendboot.transport.connect import HostKeyChangedError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ascendboot.model.cluster import Node
-    from ascendboot.transport.login import PKey
+from ascendboot.transport.login import PKey
 
 _LOG = logging.getLogger(__name__)
 

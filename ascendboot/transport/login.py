@@ -8,8 +8,9 @@ import os
 import threading
 import time
 from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -17,11 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from ascendboot.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ascendboot.model.cluster import Node
+from ascendboot.model.cluster import Node
 
 ERRORS = (paramiko.SSHException, OSError, EOFError)
 """What Paramiko raises when a connection fails."""

@@ -5,22 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, NodeError, UnreachableError
+from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
-from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result
+from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result, Stream
 from ascendboot.transport.connect import ProtocolError, lost
+from ascendboot.transport.connection import Channel, Connection
 from ascendboot.transport.login import ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.api import Stream
-    from ascendboot.transport.connection import Channel, Connection
 
 _LOG = logging.getLogger(__name__)
 

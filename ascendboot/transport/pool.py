@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ascendboot.errors import AscendbootError, NodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ascendboot.model.cluster import Node
-    from ascendboot.transport.api import HostSide
+from ascendboot.model.cluster import Node
+from ascendboot.transport.api import HostSide
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import base64
 import secrets
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot import templates
 from ascendboot.errors import CommandError, excerpt
-from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, Result, amount
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ascendboot.model.cluster import ContainerExec
-    from ascendboot.transport.api import HostSide
+from ascendboot.model.cluster import ContainerExec
+from ascendboot.transport.api import MOST_OF_ERRORS, Command, Effect, HostSide, Result, amount
 
 KILL_AFTER_S = 5.0
 """How long after its timeout a command that ignores SIGTERM gets SIGKILL."""

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.model.cluster import Node
 from ascendboot.transport import connect
+from ascendboot.transport.api import Result
 from ascendboot.transport.connect import HostKeyChangedError, ProtocolError
-from ascendboot.transport.connection import Connection, Keepalive
+from ascendboot.transport.connection import Connection, Keepalive, Socket
 from ascendboot.transport.hostkeys import HostKeyCheck, HostKeys
-from ascendboot.transport.login import KeyFiles
+from ascendboot.transport.login import Ask, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ascendboot.model.cluster import Node
-    from ascendboot.transport.api import Result
-    from ascendboot.transport.connection import Socket
-    from ascendboot.transport.login import Ask
 
 
 class JumpHosts:

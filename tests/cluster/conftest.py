@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.lab.cluster import Lab, down, up
+from ascendboot.lab.faults import Fault
 from ascendboot.lab.host import LabError, ProcessId, RangeInUseError
 from ascendboot.lab.node import need_containers
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import Shape
 from tests.needs import missing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.lab.faults import Fault
 
 _KEEPER = "keeper"
 _SMALL = 3

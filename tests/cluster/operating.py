@@ -8,10 +8,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ascendboot.lab.cluster import Lab
+from ascendboot.lab.cluster import Lab
 
 PROGRAM = str(Path(sys.executable).with_name("ascendboot"))
 BASE = "/var/lib/ascendboot/lab"

@@ -6,20 +6,16 @@ import hashlib
 import json
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from ascendboot.facts.parsers import software
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, CUT, Operator, measured, set_up
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

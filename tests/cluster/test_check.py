@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, CUT, Ended, Operator
 from tests.needs import missing
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

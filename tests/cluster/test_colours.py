@@ -6,18 +6,14 @@ import os
 import pty
 import re
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import PROGRAM, Operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

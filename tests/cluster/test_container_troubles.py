@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.lab.cluster import Lab
 from ascendboot.state import whoami
 from tests.cluster.operating import BASE, Operator
 from tests.needs import LONG
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

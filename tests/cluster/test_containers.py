@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("containers_possible")]
 

@@ -8,19 +8,15 @@ import random
 import re
 import struct
 import tarfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Ended, Operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.lab.cluster import Lab
 
 EXAMPLES = os.environ.get("ASCENDBOOT_HOROVOD_EXAMPLES", "")
 """The folder `examples` of Horovod's repository; no package of Horovod has them."""

@@ -6,29 +6,23 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import CommandError, NodeError, UsageError
 from ascendboot.inventory.load import load
 from ascendboot.lab.cluster import Lab, down, find, status_of, up
-from ascendboot.lab.faults import KINDS
+from ascendboot.lab.faults import KINDS, Fault
 from ascendboot.lab.host import LabError, RangeInUseError, kill_all
 from ascendboot.lab.records import ROOT, of_id
 from ascendboot.lab.shape import Shape
 from ascendboot.model.files import fingerprint
 from tests.cluster.operating import ascendboot
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.lab.faults import Fault
-
-if TYPE_CHECKING:
-    Break = Callable[..., Fault]
-    BringUp = Callable[..., Lab]
+Break = Callable[..., Fault]
+BringUp = Callable[..., Lab]
 
 pytestmark = pytest.mark.cluster
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,11 +17,7 @@ from ascendboot.lab.records import of_id
 from ascendboot.lab.shape import Shape
 from tests.cluster.operating import PROGRAM, ascendboot
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-if TYPE_CHECKING:
-    BringUp = Callable[..., Lab]
+BringUp = Callable[..., Lab]
 
 pytestmark = pytest.mark.cluster
 

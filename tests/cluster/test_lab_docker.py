@@ -8,20 +8,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ascendboot.lab.host import directory, put
 from tests.needs import missing
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("containers_possible")]
 

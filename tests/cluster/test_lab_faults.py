@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +21,8 @@ from ascendboot.lab.node import ssh_answers
 from ascendboot.lab.records import of_id
 from tests.needs import missing
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-if TYPE_CHECKING:
-    Break = Callable[..., Fault]
-    BringUp = Callable[..., Lab]
+Break = Callable[..., Fault]
+BringUp = Callable[..., Lab]
 
 pytestmark = pytest.mark.cluster
 

@@ -7,19 +7,15 @@ import re
 import stat
 import subprocess
 import time
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, PROGRAM, Operator
 from tests.needs import LONG
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

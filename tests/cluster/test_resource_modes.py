@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 
-from ascendboot.lab.shape import ROOT_INFO, TOPOLOGY, root_info_text, topology_text, world_text
+from ascendboot.lab.cluster import Lab
+from ascendboot.lab.shape import (
+    ROOT_INFO,
+    TOPOLOGY,
+    Product,
+    root_info_text,
+    topology_text,
+    world_text,
+)
 from tests.cluster.operating import BASE, Ended, Operator
 from tests.needs import LONG
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ascendboot.lab.cluster import Lab
-    from ascendboot.lab.shape import Product
 
 pytestmark = pytest.mark.cluster
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Ended, Operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 PORT = 7722

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
 from tests.needs import with_torch
-
-if TYPE_CHECKING:
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

@@ -6,21 +6,18 @@ import json
 import re
 import shlex
 import signal
+import subprocess
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
 from tests.needs import LONG, missing
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

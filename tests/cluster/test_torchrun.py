@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import random
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import BASE, Operator
 from tests.needs import with_torch
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ascendboot.lab.cluster import Lab
 
 pytestmark = pytest.mark.cluster
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 import yaml
 
+from ascendboot.lab.cluster import Lab
 from tests.cluster.operating import Operator
 from tests.needs import LONG, with_torch
-
-if TYPE_CHECKING:
-    from ascendboot.lab.cluster import Lab
 
 # test_secrets.py runs torchrun in containers, too.
 pytestmark = [pytest.mark.cluster, LONG]

@@ -5,39 +5,34 @@ from __future__ import annotations
 import base64
 import re
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ascendboot.checks.probes import Coverage
 from ascendboot.errors import NodeError, UnreachableError
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Container, Engines
 from ascendboot.facts.query import Answered, answer_to
-from ascendboot.model.files import Authority
+from ascendboot.model.cluster import Cluster, Node
+from ascendboot.model.files import Authority, Control
+from ascendboot.model.report import Report, StepResult
 from ascendboot.setup import ca
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.check import check_cluster
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation
-from ascendboot.transport.fake import Answer, FakeTransport
+from ascendboot.transport.api import Command, HostSide, Transport
+from ascendboot.transport.fake import Answer, FakeTransport, Rule
 from ascendboot.transport.guard import ReadOnly
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.checks.probes import Coverage
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.model.cluster import Cluster, Node
-    from ascendboot.model.files import Control
-    from ascendboot.model.report import Report, StepResult
-    from ascendboot.transport.api import Command, HostSide, Transport
-    from ascendboot.transport.fake import Rule
 
 BASE = "/var/lib/ascendboot/lab"
 WELL = "3 packets transmitted, 3 received, 0.00% packet loss"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.checks.launchers import SSH_OPTIONS, SSHD_OPTIONS
 from tests.engine.simulated import BASE, Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data/openssh"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,12 +15,10 @@ from ascendboot.readiness.checks import SKIPPABLE, Leftover
 from ascendboot.readiness.queries import HOST, WORK
 from ascendboot.readiness.ready import Readiness, check_readiness
 from ascendboot.setup.record import NodeRecord, SetupRecord
+from ascendboot.transport.api import Command
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Command
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
 TWO = replace(well.TWO, code_path="/data")

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.facts.installed import _certificate
 from ascendboot.facts.query import Answered, Clock
+from ascendboot.model.cluster import Trust
 from ascendboot.model.files import DAY_S, Control
-from ascendboot.model.report import Outcome
+from ascendboot.model.report import Outcome, Report
 from ascendboot.setup import ca
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, authority
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Trust
-    from ascendboot.model.report import Report
 
 COMMON = {"authorized_keys"}
 OF_PRIMARY = COMMON | {"cluster_key", "known_hosts", "ssh_config"}

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ascendboot.transport.login_session import SshTransport
 from tests.integration.launch_cluster import LocalCluster
 from tests.integration.real_sshd import SSHD, Bench, Sshd, keygen
 from tests.integration.two_nodes import TwoNodes, two_nodes
 from tests.needs import missing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.transport.login_session import SshTransport
 
 
 @pytest.fixture

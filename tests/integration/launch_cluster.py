@@ -10,24 +10,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ascendboot.errors import NodeError
 from ascendboot.jobs.run import run
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
+from ascendboot.model.job import JobReport
 from ascendboot.setup.context import rendered
 from ascendboot.transport.api import Command, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ascendboot.errors import NodeError
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.model.job import JobReport
 
 MPIRUN = shutil.which("mpirun")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.request import LaunchRequest
 
 LOOP: Final = """\
 count=$1; shift

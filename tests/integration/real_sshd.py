@@ -10,7 +10,6 @@ import socket
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +17,9 @@ from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.hostkeys import HostKeys
+from ascendboot.transport.login_session import SshTransport
 from ascendboot.transport.ssh import SshOpener
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from ascendboot.transport.login_session import SshTransport
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 USER = getpass.getuser()

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,13 +15,10 @@ from ascendboot.facts.installed import Installed
 from ascendboot.setup import steps
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, Result
-from tests.integration.real_sshd import ODD, SSHD, USER, bash, keygen, needs_bash, read
+from ascendboot.transport.login_session import SshTransport
+from tests.integration.real_sshd import ODD, SSHD, USER, Bench, Sshd, bash, keygen, needs_bash, read
 from tests.needs import missing
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from ascendboot.transport.login_session import SshTransport
-    from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
 

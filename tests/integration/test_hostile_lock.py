@@ -7,27 +7,22 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import NodeError
-from ascendboot.facts.query import Answered, answer_to
+from ascendboot.facts.query import Answer, Answered, answer_to
 from ascendboot.setup.lock import Lock, locks
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.connection import Keepalive
 from ascendboot.transport.guard import Fence, Guarded
+from ascendboot.transport.login_session import SshTransport
+from tests.integration.real_sshd import Bench
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.facts.query import Answer
-    from ascendboot.transport.login_session import SshTransport
-    from tests.integration.real_sshd import Bench
 
 pytestmark = pytest.mark.integration
 

@@ -6,14 +6,10 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.real_sshd import USER, needs_bash
-
-if TYPE_CHECKING:
-    from tests.integration.real_sshd import Bench
+from tests.integration.real_sshd import USER, Bench, needs_bash
 
 pytestmark = [pytest.mark.integration, needs_bash]
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.transport.connection import Keepalive
-from ascendboot.transport.login_session import Waits
-from tests.integration.real_sshd import bash, needs_bash
+from ascendboot.transport.login_session import SshTransport, Waits
+from tests.integration.real_sshd import Bench, Sshd, bash, needs_bash
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.transport.login_session import SshTransport
-    from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
 

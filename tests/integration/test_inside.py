@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +13,9 @@ from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS
-from tests.integration.real_sshd import ODD, bash, read
+from ascendboot.transport.login_session import SshTransport
+from tests.integration.real_sshd import ODD, Sshd, bash, read
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.transport.login_session import SshTransport
-    from tests.integration.real_sshd import Sshd
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -16,10 +16,6 @@ from ascendboot.model.cluster import LauncherChoice
 from ascendboot.setup.record import SetupRecord, digest
 from ascendboot.state import State
 from ascendboot.templates import digest as templates_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.integration.real_sshd import USER, connections_seen, free_port, know, refusal, works
-
-if TYPE_CHECKING:
-    from tests.integration.real_sshd import Bench
+from tests.integration.real_sshd import (
+    USER,
+    Bench,
+    connections_seen,
+    free_port,
+    know,
+    refusal,
+    works,
+)
 
 pytestmark = pytest.mark.integration
 

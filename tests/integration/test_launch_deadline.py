@@ -6,16 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.model.job import JobState
 from tests.integration.two_nodes import TwoNodes, alive
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.integration,

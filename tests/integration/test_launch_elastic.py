@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.jobs.start import start_detached
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
@@ -17,11 +18,6 @@ from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive
 from tests.needs import LONG, with_torch
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.launch.plan import LaunchPlan
 
 pytestmark = [
     pytest.mark.integration,

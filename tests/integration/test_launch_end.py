@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,16 +23,11 @@ from ascendboot.jobs.stop import (
     terminate_launcher,
     terminate_processes,
 )
-from ascendboot.launch.plan import rank_log
+from ascendboot.launch.plan import LaunchPlan, rank_log
+from ascendboot.model.job import JobReport
 from ascendboot.templates import script as shell_script
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.model.job import JobReport
 
 pytestmark = pytest.mark.integration
 

@@ -7,23 +7,19 @@ import re
 import shutil
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules
+from ascendboot.launch.events import NodeSample
 from ascendboot.model.job import JobState
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import Command, Effect
 from tests.integration.launch_cluster import LocalCluster, Screenful
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.launch.events import NodeSample
 
 pytestmark = pytest.mark.integration
 

@@ -6,16 +6,13 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.jobs.start import prepare
+from ascendboot.launch.plan import LaunchPlan
 from tests.integration.launch_cluster import LocalCluster, LocalTransport
-
-if TYPE_CHECKING:
-    from ascendboot.launch.plan import LaunchPlan
 
 pytestmark = pytest.mark.integration
 

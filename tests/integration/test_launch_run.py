@@ -6,20 +6,16 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.follow import Interrupts, Timeouts
 from ascendboot.model.job import FirstFailure, Followed, JobState, RankEnd
+from ascendboot.transport.api import Command, Result
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful, processes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ascendboot.transport.api import Command, Result
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +18,7 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import start_detached
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalTransport, Screenful
@@ -25,11 +26,6 @@ from tests.integration.real_sshd import free_port
 from tests.integration.two_nodes import TwoNodes, alive, two_nodes
 from tests.needs import LONG, with_torch
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.launch.plan import LaunchPlan
 
 pytestmark = [
     pytest.mark.integration,

@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.output import ROOM
-from ascendboot.model.job import JobState
+from ascendboot.launch.plan import LaunchPlan
+from ascendboot.model.job import JobReport, JobState
+from ascendboot.transport.api import Command, Result
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, Screenful, processes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.model.job import JobReport
-    from ascendboot.transport.api import Command, Result
 
 pytestmark = pytest.mark.integration
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,6 @@ from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, Screenful
 from tests.integration.launcher_local import LAUNCHER
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.integration
 

@@ -6,15 +6,16 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import CommandError
+from ascendboot.model.cluster import Node
 from ascendboot.transport.connect import HostKeyChangedError, ProtocolError
 from ascendboot.transport.hostkeys import Accepted
 from ascendboot.transport.pool import connect_all
@@ -22,6 +23,8 @@ from tests.integration.real_sshd import (
     KEYGEN,
     USER,
     WHO,
+    Bench,
+    Sshd,
     connections_seen,
     fingerprint,
     keygen,
@@ -30,12 +33,6 @@ from tests.integration.real_sshd import (
     works,
 )
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ascendboot.model.cluster import Node
-    from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.setup.verify import mpirun_shell
 from tests.integration.launch_cluster import MPIRUN
 from tests.needs import missing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.integration
 

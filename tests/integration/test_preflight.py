@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.checks.collective.run import Preflight, meet, preflight_plan, preflight_result
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.run import run
+from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.request import LaunchRequest
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.launch.request import LaunchRequest
 
 pytestmark = [
     pytest.mark.integration,

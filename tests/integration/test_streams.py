@@ -7,17 +7,13 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import CommandError
-from tests.integration.real_sshd import bash, read
+from ascendboot.transport.login_session import SessionStream, SshTransport
+from tests.integration.real_sshd import Bench, Sshd, bash, read
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from ascendboot.transport.login_session import SessionStream, SshTransport
-    from tests.integration.real_sshd import Bench, Sshd
 
 pytestmark = pytest.mark.integration
 

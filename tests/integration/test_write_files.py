@@ -6,14 +6,11 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.transport.api import Command, Effect, FileWrite, write_files
-
-if TYPE_CHECKING:
-    from ascendboot.transport.login_session import SshTransport
+from ascendboot.transport.login_session import SshTransport
 
 pytestmark = pytest.mark.integration
 

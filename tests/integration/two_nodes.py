@@ -6,30 +6,24 @@ import getpass
 import json
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.probe import JobProbe, probe_jobs
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.status import status_of
-from ascendboot.launch.plan import PLAN_FILE, read_record, record_of
+from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, read_record, record_of
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
-from ascendboot.model.job import JobState
+from ascendboot.model.job import JobReport, JobState
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, furnish, node_named
 from tests.integration.real_sshd import SSHD, free_port
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.model.job import JobReport
 
 # Not an address of this machine: so mpirun goes there by ssh, and ssh_config says where it is.
 SECOND = "second.invalid"

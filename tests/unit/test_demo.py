@@ -9,13 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOBODY = pwd.getpwnam("nobody")

@@ -6,7 +6,7 @@ Each text is small enough to pass all limits in bytes; read in quadratic time it
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -15,9 +15,6 @@ from ascendboot.facts.parsers.base import around
 from ascendboot.facts.parsers.npu_smi import OF_MAPPING
 from ascendboot.jobs.evidence import error_in
 from ascendboot.model.secrets import is_secret_value, without_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.hccl.profiles import profile_rows
 from ascendboot.hccl.variables import variable_rows
 from ascendboot.ranktable.rules import rule_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PAGES = Path(__file__).parents[2] / "docs/reference"
 

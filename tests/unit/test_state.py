@@ -6,15 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.errors import AscendbootError
 from ascendboot.state import State, write_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_current_inventory_is_kept_relative_to_the_working_directory(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from signal import SIGTERM
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ascendboot.checks.collective.progress import (
     DOING,
@@ -16,18 +17,14 @@ from ascendboot.checks.collective.progress import (
 from ascendboot.checks.collective.rank import COME_S, HEAR_S, is_compared, shown
 from ascendboot.checks.finding import Finding, Findings, Level, error, grouped, warning
 from ascendboot.jobs.start import not_started_anywhere
+from ascendboot.model.cluster import Slot
 from ascendboot.model.job import CauseKind, JobReport, JobState
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ascendboot.model.cluster import Slot
-
-    Notes: TypeAlias = Mapping[int, RankNotes]
-    Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
-    """What each rank sees of itself."""
-    Remark: TypeAlias = tuple[tuple[int, ...], str]
-    """Ranks, and a remark about them."""
+Notes: TypeAlias = Mapping[int, RankNotes]
+Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
+"""What each rank sees of itself."""
+Remark: TypeAlias = tuple[tuple[int, ...], str]
+"""Ranks, and a remark about them."""
 
 NEEDED = {
     "mpi": "mpi4py, built with the Open MPI of mpirun",

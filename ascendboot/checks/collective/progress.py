@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ascendboot.checks.collective import rank as rank_module
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.launch.plan import rank_log
+from ascendboot.model.cluster import Slot
 from ascendboot.model.names import ranks_named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from ascendboot.model.cluster import Slot
 
 STAGES = ("", "start", *rank_module.STAGES)
 """What a rank does, in this order; empty: it has noted nothing."""

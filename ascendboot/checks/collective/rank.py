@@ -22,13 +22,11 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import ModuleType
+from types import ModuleType
+from typing import Any
 
 MARK = "ascendboot-preflight "
 STAGES = {

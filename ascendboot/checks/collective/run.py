@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare
 from ascendboot.checks.collective.progress import read
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import read_script
+from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import not_started_report
 from ascendboot.jobs.run import run
@@ -20,17 +22,11 @@ from ascendboot.jobs.start import discard
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import LaunchPlan, preflight_id
 from ascendboot.launch.planner import plan
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.templates import script
+from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import on_each
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractContextManager
-
-    from ascendboot.jobs.follow import Interrupts
-    from ascendboot.launch.request import LaunchRequest
-    from ascendboot.transport.api import Transport
 
 MODULES = {"mpi": "mpi4py", "gloo": "torch"}
 """By the way in which the ranks meet."""

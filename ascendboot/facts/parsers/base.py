@@ -7,13 +7,10 @@ the tool itself reports. Its parameter `tool` stands for the program in messages
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _HEAD = re.compile(rb"@@ ([A-Za-z0-9_./-]+) ([0-9]{1,3}) ([0-9]{1,9})\n")
 

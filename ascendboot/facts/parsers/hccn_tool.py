@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.base import (
@@ -17,9 +17,6 @@ from ascendboot.facts.parsers.base import (
     some_lines,
     within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Grammar from hicann/driver `hccn_tool/cfg.c`: `name_ID=value`; the first of equal keys counts;
 # lines that begin with # or are shorter than three characters are skipped.

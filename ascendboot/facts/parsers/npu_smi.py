@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ascendboot.errors import ToolError
 from ascendboot.facts.parsers.base import Line, ToolBusyError, lines_of, some_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _DEVICE_IN_USE = re.compile(r"dcmi mod\w+ initialized? failed, because the device is used")
 _FAILURES = re.compile(

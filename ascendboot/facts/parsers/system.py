@@ -5,16 +5,11 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.parsers.base import lines_of, only_line, some_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.facts.parsers.base import Line
+from ascendboot.facts.parsers.base import Line, lines_of, only_line, some_lines
 
 _BOOT_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final
 
 from ascendboot.launch.launchers.mpirun import OPENMPI_ENV, OPENMPI_RANKS, hosts
 from ascendboot.launch.launchers.protocol import Launcher, Traits, sigkill_timeout_s
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import PurePosixPath
-
-    from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.request import LaunchRequest
 
 LARGE = 64
 """From this number of hosts, Horovod (0.28.1, mpi_run.py) turns tree spawn off itself."""

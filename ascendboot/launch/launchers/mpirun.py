@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final
 
 from ascendboot.launch.launchers.protocol import (
     Launcher,
@@ -11,12 +13,7 @@ from ascendboot.launch.launchers.protocol import (
     Traits,
     sigkill_timeout_s,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import PurePosixPath
-
-    from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.request import LaunchRequest
 
 _COLONS = re.compile(r"%*:")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from pathlib import PurePosixPath
+from typing import ClassVar, Protocol
 
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import PurePosixPath
-
-    from ascendboot.launch.request import LaunchRequest
-    from ascendboot.transport.api import FileWrite
+from ascendboot.transport.api import FileWrite
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch import launchers
-
-if TYPE_CHECKING:
-    from ascendboot.launch.launchers.protocol import Launcher, Traits
-    from ascendboot.model.cluster import LauncherChoice
+from ascendboot.launch.launchers.protocol import Launcher, Traits
+from ascendboot.model.cluster import LauncherChoice
 
 _NOT_LAUNCHERS = ("protocol", "registry")
 LAUNCHERS: dict[str, Launcher] = {}

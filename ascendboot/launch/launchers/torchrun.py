@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final
 
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
 from ascendboot.launch.plan import TORCH_LOGS
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import PurePosixPath
-
-    from ascendboot.launch.request import LaunchRequest
 
 _RESTARTS: Final = 3
 """How often an agent may restart its ranks, in addition to once for each node that may be lost."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
+from typing import Annotated, ClassVar, NoReturn
 
 from pydantic import AfterValidator, BeforeValidator
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.fields import Members, cut, kind, packed
 from ascendboot.ranktable.formats import parts
-from ascendboot.ranktable.text import from_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.ranktable.formats.servers import RankTable
-    from ascendboot.ranktable.text import JsonPath
+from ascendboot.ranktable.formats.servers import RankTable
+from ascendboot.ranktable.text import JsonPath, from_text
 
 
 class Address(parts.Part):

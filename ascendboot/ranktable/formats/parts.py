@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -17,14 +18,9 @@ from pydantic import (
 )
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.fields import number
+from ascendboot.ranktable.fields import Members, number
+from ascendboot.ranktable.rules import Product
 from ascendboot.ranktable.text import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ascendboot.ranktable.fields import Members
-    from ascendboot.ranktable.rules import Product
 
 _FIRST = ("device_port", "device_vnic_port", "backup_device_ip", "backup_device_port", "host_port")
 """Unknown members that are written before the others, which follow by name."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ascendboot.ranktable.fields import Members, cut
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ascendboot.ranktable.rules import Level, TableCheck
-    from ascendboot.ranktable.text import JsonPath
+from ascendboot.ranktable.rules import Level, TableCheck
+from ascendboot.ranktable.text import JsonPath
 
 RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
 """The devices of a 910 server that are joined with each other."""

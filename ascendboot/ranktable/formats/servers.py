@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
 from ascendboot.ranktable.fields import Members, cut, packed
 from ascendboot.ranktable.formats import parts, placement
 from ascendboot.ranktable.rules import CALLED, Level, Product
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class RankedDevice(parts.Part):

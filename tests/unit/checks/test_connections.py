@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.checks.connections import probe_findings
-from ascendboot.checks.probes import Coverage, Npu, PingProbe, ProbeResults, TcpResult, probes_of
+from ascendboot.checks.probes import (
+    Coverage,
+    Npu,
+    PingProbe,
+    ProbeResults,
+    TcpProbe,
+    TcpResult,
+    probes_of,
+)
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answer, Answered, Unanswered
 from tests.unit.checks import well
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.checks.probes import TcpProbe
-
-    Pinged = Callable[[PingProbe], Answer[Ping] | None]
-    Opened = Callable[[TcpProbe], TcpResult]
+Pinged = Callable[[PingProbe], Answer[Ping] | None]
+Opened = Callable[[TcpProbe], TcpResult]
 
 WELL = Answered(Ping(3, 3))
 LOST = Answered(Ping(3, 0))

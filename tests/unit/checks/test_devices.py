@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,14 +12,9 @@ from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
 from ascendboot.facts.query import Answered
-from ascendboot.model.cluster import Cluster, Device
+from ascendboot.model.cluster import Cluster, Device, Product
 from tests.unit.checks import well
 from tests.unit.checks.well import cluster, facts, judged, network, networks, node, npus, second
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.model.cluster import Product
 
 WITHOUT_5 = {
     **npus(0, 1, 2, 3, 4, 6, 7),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ascendboot.facts.derive import common_networks
+from ascendboot.facts.npus import DeviceNetwork
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
-from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered
+from ascendboot.facts.query import NOT_ASKED, Answered, Lack, Unanswered
 from ascendboot.model.cluster import Device
 from tests.unit.checks.well import (
     TWO,
@@ -24,10 +25,6 @@ from tests.unit.checks.well import (
     only,
     second,
 )
-
-if TYPE_CHECKING:
-    from ascendboot.facts.npus import DeviceNetwork
-    from ascendboot.facts.query import Lack
 
 NO_IP = Answered(())
 DOWN = Answered(value=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +21,6 @@ from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.hccn_tool import Ping
 from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.transport.api import Effect, Result
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FIRST = PingProbe(Npu("lab-1", 0, "192.0.2.10"), Npu("lab-2", 3, "192.0.2.23"))
 SECOND = PingProbe(Npu("lab-1", 7, "192.0.2.17"), Npu("lab-2", 1, "192.0.2.21"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascendboot.checks.rank_table import made_table, products, rank_table_words
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import RootInfo
 from ascendboot.facts.parsers.hccn_tool import HccnConf
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
@@ -21,11 +23,6 @@ from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.cluster_plan import place
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.facts.node_facts import NodeFacts
 
 ONE = well.cluster(well.node(1))
 

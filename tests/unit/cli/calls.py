@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 MAIN = "from ascendboot.cli.program import main; main()"
 AS_INVOKE = "from invoke.main import program; program.run()"

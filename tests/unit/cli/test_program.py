@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from copy import copy
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from invoke.collection import Collection
+from invoke.parser.argument import Argument
 from invoke.program import Program
 from invoke.tasks import task as invoke_task
 
@@ -30,11 +31,6 @@ from ascendboot.cli.verbs import SHORT
 from ascendboot.errors import UsageError
 from ascendboot.readiness.ready import script_arguments
 from tests.unit.cli.calls import AS_INVOKE, MAIN, called, ended
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from invoke.parser.argument import Argument
 
 SOME = {"setup", "train"}
 LAB = {"lab.up", "lab.down", "lab.status", "lab.shell", "lab.fault"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from ascendboot.cli.session import Session
 from ascendboot.model.cluster import Cluster, Node, SshAccess
@@ -13,11 +15,6 @@ from ascendboot.state import State
 from ascendboot.transport.api import Command, Effect, Result
 from ascendboot.transport.fake import FakeTransport
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def node(name: str, address: str) -> Node:

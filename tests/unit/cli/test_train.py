@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 from invoke.context import Context
@@ -22,10 +21,8 @@ from ascendboot.model.cluster import NodeClocks
 from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
 from ascendboot.templates import script
+from ascendboot.transport.api import Command
 from ascendboot.transport.fake import FakeTransport
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Command
 
 OLD = Leftover("old", PurePosixPath("/b/jobs/old"), {"lab-2": (5,)})
 LEFT = "lab-2: 1 process is left of job old"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +14,9 @@ from hypothesis import strategies as st
 from ascendboot.checks.collective.findings import collective_findings, compare, differences
 from ascendboot.checks.collective.progress import RankNotes
 from ascendboot.checks.collective.rank import shown
-from ascendboot.model.job import FirstFailure, JobState
+from ascendboot.model.job import FirstFailure, JobReport, JobState
 from tests.unit.checks.well import only
 from tests.unit.collective.ranks import DIGEST, SLOTS, all_well, end, facts, report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ascendboot.model.job import JobReport
 
 
 def told(said: Mapping[int, RankNotes], report: JobReport, by: str = "mpi") -> list[str]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.checks.collective.progress import RankNotes, rank_notes, read
 from ascendboot.errors import NotUnderstoodError
 from tests.unit.collective.ranks import digest, facts, log
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DONE = ({"wrong": None, "clock": 5.0}, {"at": "done"})
 

@@ -8,7 +8,8 @@ import json
 import socket
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +18,6 @@ from hypothesis import strategies as st
 from ascendboot.checks.collective import rank as rank_module
 from ascendboot.checks.collective.progress import DOING, rank_notes
 from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEVICE = RankedDevice(device_id=4, device_ip="198.19.0.1", rank_id=0)
 TABLE = RankTable(server_list=(Server(server_id="198.18.0.1", device=(DEVICE,)),)).to_json()

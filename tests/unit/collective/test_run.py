@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.checks.collective.run import chosen_way, lacks, no_library, preflight_plan
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from ascendboot.launch.request import LaunchRequest
 
 NONE: frozenset[str] = frozenset()
 MPI, GLOO = frozenset({"mpi"}), frozenset({"gloo"})

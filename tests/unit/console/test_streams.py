@@ -9,18 +9,15 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.console.screen import Screen
 from ascendboot.console.streams import legible_lines
 from ascendboot.jobs.output import RankOutput
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _WORDS = (
     'from ascendboot.console.screen import Screen\nscreen = Screen()\nscreen.{words}("a \\u2713")\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,15 +12,10 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import PROGRAMS, container_exec, container_query
 from ascendboot.facts.parsers.system import Container, Engines, parse_inspect, parse_names
 from ascendboot.facts.query import Answered, Unanswered, answer_to
-from ascendboot.model.cluster import ContainerExec
+from ascendboot.model.cluster import ContainerExec, Engine
+from ascendboot.transport.api import Command
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.checks.well import node
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.model.cluster import Engine
-    from ascendboot.transport.api import Command
 
 ID = "0a1b" * 16
 ABSENT = "echo 'Error: No such container: rec-sdk' >&2; exit 1"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,15 +21,9 @@ from ascendboot.facts.environment import (
     environment_query,
     granted_devices,
 )
-from ascendboot.facts.query import Answered, Unanswered, answer_to
+from ascendboot.facts.query import Answered, Fact, Unanswered, answer_to
 from ascendboot.transport.api import Result
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ascendboot.facts.query import Fact
 
 NODE = well.node(1, container="rec-sdk")
 REFUSED = "print('refused Operation not permitted')"

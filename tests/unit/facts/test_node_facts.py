@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Lack, Una
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.fake import Answer, FakeTransport
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NODE = Node(
     name="n1",

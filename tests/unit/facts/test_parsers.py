@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,9 +21,6 @@ from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
 from ascendboot.facts.parsers import hccn_tool as hccn_tool_parser
 from ascendboot.facts.parsers import npu_smi as npu_smi_parser
 from ascendboot.facts.parsers import system as system_parser
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DATA = Path(__file__).parents[2] / "data"
 

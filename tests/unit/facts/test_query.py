@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,6 @@ from ascendboot.facts.query import (
 )
 from ascendboot.transport.api import HANGS, Command, Effect, Result
 from ascendboot.transport.fake import Answer, FakeTransport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 WHO = Command(argv=("whoami",), purpose="find out who we are", effect=Effect.READ)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.parsers import software, system
 from ascendboot.facts.parsers.software import Program, Torch
 from ascendboot.facts.parsers.system import InterfaceAddress, KernelPorts, System
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BOOT_ID = "bf898a7f-9fd9-478f-94ef-4a78568b95b2"
 NAMES = {

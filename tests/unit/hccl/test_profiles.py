@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -22,9 +21,6 @@ from ascendboot.inventory.load import load
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
 from tests.engine.simulated import Simulation
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PACKAGES = packages_of("/usr/bin/python3", "3.10.4")
 

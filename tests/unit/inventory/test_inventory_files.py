@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
@@ -27,11 +29,6 @@ from ascendboot.inventory.schema import (
     SshKeys,
 )
 from tests.unit.inventory.written import loaded, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic import BaseModel
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "inventories").glob("*.yaml"))

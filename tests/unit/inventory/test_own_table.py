@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from ascendboot.checks.rank_table import rank_table_text
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
 from tests.unit.ranktable.examples import changed, v10, v20
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INVENTORY = """\
 cluster: two

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Cluster
+from ascendboot.model.cluster import Cluster
 
 
 def loaded(text: str | bytes) -> Cluster:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record, record_of
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from tests.unit.launch.request import REQUEST
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STARTED = "2026-01-02T03:04:05.000+00:00"
 

@@ -6,25 +6,21 @@ import logging
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.jobs.follow import Followers, NodeEvent, Reconnector
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.output import LogCopy, RankOutput
 from ascendboot.launch.events import Event, NodeSample, RankStarted, RankUse
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
+from ascendboot.transport.api import Command, Result
 from tests.unit.launch.request import REQUEST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pytest
-
-    from ascendboot.launch.plan import LaunchPlan
-    from ascendboot.transport.api import Command, Result
-
 
 PLAN: LaunchPlan = plan(REQUEST)
 

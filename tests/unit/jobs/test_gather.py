@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import subprocess
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,16 +16,9 @@ from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.follow import Reconnector
 from ascendboot.jobs.gather import Frames, LogGatherer, Selection
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput, show_copy
+from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
-from ascendboot.transport.api import Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from ascendboot.launch.plan import JobRecord
-    from ascendboot.transport.api import Command, Transport
-
+from ascendboot.transport.api import Command, Result, Transport
 
 SENT = (
     b"beat\ngap 3 rank.1.log\nbytes 6 rank.0.log\none\ntwbytes 4 events\nbeatlost\nabsent\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,15 +11,11 @@ from ascendboot.console.screen import Screen
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Progress, signal_of
 from ascendboot.launch.events import RankEnded
+from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks, Placement, Slot
 from ascendboot.model.job import FirstFailure, JobReport, JobState, RankEnd
 from tests.unit.launch.request import REQUEST, SLOTS, TORCHRUN, node
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.launch.plan import LaunchPlan
 
 PLAN = plan(REQUEST)
 OVER = Progress(launcher_over=True, launcher_code=0)

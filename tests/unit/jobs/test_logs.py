@@ -6,7 +6,7 @@ import base64
 import re
 import subprocess
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,14 +19,9 @@ from ascendboot.jobs.logs import (
     chosen_time,
     fetch_tails,
 )
+from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
 from ascendboot.transport.fake import Answer, FakeTransport
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.launch.plan import JobRecord
-
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -32,11 +33,6 @@ from ascendboot.jobs.output import (
     start_of_last_lines,
     start_of_line,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 PIECES = st.sampled_from([b"a", b"\n", b"\n\n", b"line\n", b"\xff\x00", b" | \n"])
 

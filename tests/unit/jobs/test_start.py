@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ascendboot.templates import script
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What stands in the way of the next file, as a disk without a free inode does.
 MKDIR = """\

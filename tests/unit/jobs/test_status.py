@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -28,10 +28,6 @@ from ascendboot.transport.api import Effect
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
 from tests.unit.launch.request import BASE, REQUEST
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 STARTED = "2026-01-02T03:04:05.000+00:00"
 BEGAN = datetime.fromisoformat(STARTED).timestamp()

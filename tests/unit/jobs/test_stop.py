@@ -6,7 +6,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.jobs.probe import probe_jobs
@@ -15,12 +14,9 @@ from ascendboot.jobs.stop import Survivor, Terminated, end_ranks, stop_job, term
 from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Placement, Slot
+from ascendboot.transport.api import Command
 from ascendboot.transport.fake import Answer, FakeTransport
 from tests.unit.launch.request import TORCHRUN, node
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Command
-
 
 FOLDER = PurePosixPath("/base/jobs/job-1")
 

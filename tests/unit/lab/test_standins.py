@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,10 +17,7 @@ from ascendboot.facts.parsers import hccn_tool, npu_smi
 from ascendboot.facts.parsers import npu_smi as npu_smi_parser
 from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
 from ascendboot.lab.faults import Fault, Marks
-from ascendboot.lab.shape import Shape, world_text
-
-if TYPE_CHECKING:
-    from ascendboot.lab.shape import Product
+from ascendboot.lab.shape import Product, Shape, world_text
 
 DATA = Path(__file__).parents[2] / "data/lab"
 SHAPE = Shape.requested(2, 8, "198.18.0.0/16,198.19.0.0/16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +14,7 @@ from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.launch.events import (
     ENDING,
     EndingBegan,
+    Event,
     LauncherEnded,
     NodeLeft,
     RankEnded,
@@ -24,15 +25,10 @@ from ascendboot.launch.events import (
     StopAsked,
 )
 from ascendboot.launch.planner import plan, refuse_clocks_apart
+from ascendboot.launch.request import LaunchRequest
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.launch.events import Event
-    from ascendboot.launch.request import LaunchRequest
 
 ELASTIC = replace(TORCHRUN, min_nodes=1)
 PLAN = plan(ELASTIC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from ascendboot.inventory.load import load
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import LauncherChoice, Placement, Slot
 from tests.unit.launch.request import BASE, REQUEST, command_of, node
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WANTED = replace(
     REQUEST,

@@ -5,15 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ascendboot.templates import script as shell_script
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEEP = Path(__file__).parents[3] / "templates/env/keep.sh"
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from string import Template
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.torchrun import literal
 from ascendboot.launch.planner import plan
+from ascendboot.launch.request import LaunchRequest
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
-
-if TYPE_CHECKING:
-    from ascendboot.launch.request import LaunchRequest
 
 RANK_EXEC = (
     f"{BASE}/env/rank-exec",

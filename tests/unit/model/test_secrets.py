@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,15 +15,10 @@ from ascendboot.errors import LaunchError
 from ascendboot.facts.node_facts import launcher_queries
 from ascendboot.model.job import CauseKind, FirstFailure, JobReport, JobState, RankEnd
 from ascendboot.model.report import Outcome
-from ascendboot.state import State
+from ascendboot.state import Run, State
 from ascendboot.transport.api import Command, Effect, Result
 from tests.engine.simulated import BASE, Simulation
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.state import Run
 
 SECRETS = {
     "WANDB_API_KEY": 'it\'s "sec\\ret" one',

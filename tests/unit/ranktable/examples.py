@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from invoke.context import Context
+from invoke.tasks import Task
 
 from ascendboot.ranktable.text import Source, from_text
-
-if TYPE_CHECKING:
-    from invoke.tasks import Task
 
 Document = dict[str, Any]
 DROP = object()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from invoke.exceptions import Exit
@@ -14,14 +15,10 @@ from ascendboot.errors import RankTableError
 from ascendboot.inventory.load import load
 from ascendboot.ranktable.convert import build, generation_for
 from ascendboot.ranktable.formats.parts import Member, MemberDevice
+from ascendboot.ranktable.generations import Generation
+from ascendboot.ranktable.rules import Product
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import call
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.ranktable.generations import Generation
-    from ascendboot.ranktable.rules import Product
 
 DEVICES = "{device_id: 0, device_ip: 198.51.100.%d}, {device_id: 1, device_ip: 198.51.100.%d}"
 INVENTORY = f"""\

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ascendboot.checks.rank_table import made_table
 from ascendboot.cli.ranktable import servers_seen
 from ascendboot.ranktable.check import DeviceState, ServerState, against, check_file
+from ascendboot.ranktable.rules import Job, Product
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import DROP, changed, groups, v10, v12
-
-if TYPE_CHECKING:
-    from ascendboot.ranktable.rules import Job, Product
 
 TABLES = Path(__file__).parent.parent.parent / "data/ranktables"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 
 from ascendboot.ranktable.compare import differences
 from ascendboot.ranktable.convert import convert, in_order
+from ascendboot.ranktable.formats.parts import Table
+from ascendboot.ranktable.formats.servers import RankTable
 from ascendboot.ranktable.generations import table_of
+from ascendboot.ranktable.rules import Product
 from ascendboot.ranktable.text import from_text, lines_of
 from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import DROP
 from tests.unit.ranktable.generated import TABLES, level_tables, server_tables
-
-if TYPE_CHECKING:
-    from ascendboot.ranktable.formats.parts import Table
-    from ascendboot.ranktable.formats.servers import RankTable
-    from ascendboot.ranktable.rules import Product
 
 SOME = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)

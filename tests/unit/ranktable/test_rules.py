@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import RankTableError
-from ascendboot.ranktable.rules import rules
+from ascendboot.ranktable.rules import Job, Problem, Product, rules
 from ascendboot.ranktable.validate import validate_table
-from tests.unit.ranktable.examples import ALL, DROP, changed, source_of, v10, v12, v20
-
-if TYPE_CHECKING:
-    from ascendboot.ranktable.rules import Job, Problem, Product
-    from tests.unit.ranktable.examples import Document
+from tests.unit.ranktable.examples import ALL, DROP, Document, changed, source_of, v10, v12, v20
 
 RANK0 = "server_list/0/device/0"
 RANK1 = "server_list/0/device/1"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text as text_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXTS = {
     b"": "could not be read: the file is empty",

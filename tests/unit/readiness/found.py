@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answered
 from ascendboot.readiness.checks import readiness_findings
 from ascendboot.readiness.queries import DeviceIps, JobRequirements, Jobs, NodeProbe, Packages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 JOB = JobRequirements(
     base=PurePosixPath("/var/lib/ascendboot/lab"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import UsageError
 from ascendboot.facts.parsers.system import FileSystem, Listener
-from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.facts.query import Answer, Answered, Unanswered
 from ascendboot.readiness.checks import (
     CHECKS,
     SKIPPABLE,
@@ -33,9 +32,6 @@ from ascendboot.readiness.queries import (
 )
 from tests.unit.checks.well import only
 from tests.unit.readiness.found import JOB, probe, said, second
-
-if TYPE_CHECKING:
-    from ascendboot.facts.query import Answer
 
 SAME = "install the same version on all nodes"
 

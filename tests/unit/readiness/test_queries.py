@@ -8,19 +8,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered, answer_to, value_of
+from ascendboot.facts.query import NOT_ASKED, Answered, Fact, Unanswered, answer_to, value_of
 from ascendboot.jobs.probe import parse_probe, probe_below
 from ascendboot.readiness.queries import (
     DeviceIps,
     DevicePorts,
     Holder,
     JobFolder,
+    JobRequirements,
     NodeProbe,
     Packages,
     host_queries,
@@ -29,12 +31,6 @@ from ascendboot.readiness.queries import (
 from ascendboot.transport.api import Result
 from tests.unit.checks.well import node
 from tests.unit.readiness.found import JOB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ascendboot.facts.query import Fact
-    from ascendboot.readiness.queries import JobRequirements
 
 BASH = shutil.which("bash") or "bash"
 ON_PATH = ("bash", "cat", "df", "grep", "head", "sleep", "timeout")

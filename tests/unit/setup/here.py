@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ascendboot.transport.api import Command
 from ascendboot.transport.fake import Answer, FakeTransport
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Command
 
 
 def run_here(command: Command, *, programs: str = "") -> Answer:

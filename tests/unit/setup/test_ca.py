@@ -6,8 +6,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import replace
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -25,9 +24,6 @@ from ascendboot.setup.steps import Blocked, CertificateFile, Change, Satisfied, 
 from ascendboot.transport.api import Command, Effect, FileWrite
 from ascendboot.transport.fake import FakeTransport
 from tests.engine.simulated import authority, public_key
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SSH_KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
 

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,11 +20,8 @@ from ascendboot.facts.installed import (
 )
 from ascendboot.setup.lock import locks
 from ascendboot.setup.steps import Change, Closed, FileContent, KeyPair, Satisfied
-from ascendboot.transport.api import Effect
+from ascendboot.transport.api import Command, Effect, Result
 from tests.unit.setup.here import node_here
-
-if TYPE_CHECKING:
-    from ascendboot.transport.api import Command, Result
 
 QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
 OTHER = 54321

@@ -6,14 +6,13 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import InventoryError, NodeError, UsageError
 from ascendboot.facts.container import code_query
 from ascendboot.model.files import CodeTree
-from ascendboot.model.report import Outcome
+from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup import sync as source_module
 from ascendboot.setup.reset import by_kind, leftovers_commands
 from ascendboot.setup.sync import (
@@ -26,9 +25,6 @@ from ascendboot.templates import script
 from ascendboot.transport.api import Effect
 from tests.unit.checks import well
 from tests.unit.setup.here import node_here
-
-if TYPE_CHECKING:
-    from ascendboot.model.report import StepResult
 
 
 class Place:

@@ -6,12 +6,13 @@ import os
 import re
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import LARGE_BYTES, code_query, files_query
+from ascendboot.facts.query import Fact
 from ascendboot.model.files import (
     MOST_BYTES,
     MOST_FILES,
@@ -23,11 +24,6 @@ from ascendboot.model.files import (
     unlike,
 )
 from tests.unit.setup.here import node_here
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ascendboot.facts.query import Fact
 
 
 def asked(question: Fact[CodeTree]) -> CodeTree:

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from ascendboot import __version__, templates
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.facts.installed import Installed, Open
+from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered
-from ascendboot.model.cluster import LauncherChoice
+from ascendboot.model.cluster import Cluster, LauncherChoice
 from ascendboot.model.files import OwnFile
 from ascendboot.readiness.queries import job_requirements
 from ascendboot.setup import record
 from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, place, plan_cluster
 from ascendboot.setup.record import SetupRecord, setup_record
 from tests.unit.checks import well
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ascendboot.facts.node_facts import NodeFacts
-    from ascendboot.model.cluster import Cluster
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
 FACTS = {"lab-1": well.facts(1), "lab-2": well.facts(2)}

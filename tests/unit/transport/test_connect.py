@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from ascendboot.errors import UnreachableError
+from ascendboot.model.cluster import Node
 from ascendboot.transport.connect import (
     DroppedError,
     HostKeyChangedError,
@@ -14,12 +15,9 @@ from ascendboot.transport.connect import (
     jump_node,
     retried,
 )
+from ascendboot.transport.connection import Connection
 from ascendboot.transport.ssh import JumpHosts
 from tests.unit.transport.builders import node
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Node
-    from ascendboot.transport.connection import Connection
 
 
 class Server:

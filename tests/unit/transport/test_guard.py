@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -10,9 +10,6 @@ from ascendboot.errors import NodeError, PlanViolationError
 from ascendboot.transport.api import Command, Effect, Transport
 from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LOOK = Command(argv=("cat", "/x"), purpose="look", effect=Effect.READ)
 SPOIL = Command(argv=("rm", "-rf", "/x"), purpose="remove x", effect=Effect.WRITE)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from ascendboot.errors import CommandError
+from ascendboot.model.cluster import Node
 from ascendboot.transport import login_session
 from ascendboot.transport.api import Command, Effect
+from ascendboot.transport.connection import Connection
 from ascendboot.transport.login_session import (
     REPORT_AFTER_S,
     Session,
@@ -19,12 +22,6 @@ from ascendboot.transport.login_session import (
     Waits,
 )
 from tests.unit.transport.builders import node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ascendboot.model.cluster import Node
-    from ascendboot.transport.connection import Connection
 
 
 def test_item_03_what_makes_no_progress_is_told_of_once() -> None:

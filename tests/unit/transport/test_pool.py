@@ -5,18 +5,14 @@ from __future__ import annotations
 import _thread
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
+from ascendboot.model.cluster import Node
 from ascendboot.transport.fake import FakeTransport
 from ascendboot.transport.pool import connect_all, for_each, on_each
 from tests.unit.transport.builders import node
-
-if TYPE_CHECKING:
-    from ascendboot.model.cluster import Node
-
 
 NODES = [node(f"n{number}") for number in range(8)]
 

@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -26,10 +27,6 @@ from ascendboot.transport.script import (
     launch_line,
     parse_reply,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)
 DATE = Command(argv=("date",), purpose="read the clock", effect=Effect.READ, timeout_s=2.5)
