@@ -72,9 +72,16 @@ class Docker:
     def __call__(self, *words: str, **options: Any) -> str:
         return run(program("docker"), *words, env=self.env, **options)
 
-    def answers(self) -> bool:
-        argv = (program("docker"), "version")
+    def _works(self, *words: str) -> bool:
+        argv = (program("docker"), *words)
         return not subprocess.run(argv, env=self.env, capture_output=True, check=False).returncode
+
+    def answers(self) -> bool:
+        return self._works("version")
+
+    def has_compose(self) -> bool:
+        """Whether Compose 2 is there, a plugin of docker, which knows --wait."""
+        return self._works("compose", "version")
 
 
 @pytest.fixture(scope="module")
@@ -205,11 +212,10 @@ def checkout(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 def said_by(lines: str, docker: Docker, checkout: Path) -> str:
     """What the README's lines say when somebody types them, who is in dockerd's namespace."""
-    script = COMMANDS.format(
-        ascendboot=Path(sys.executable).with_name("ascendboot"),
-        compose=program("docker-compose"),
-        docker=program("docker"),
-    )
+    script = INVOKE.format(ascendboot=Path(sys.executable).with_name("ascendboot"))
+    if not docker.has_compose():
+        names = ("docker", "docker-compose")
+        script += COMPOSE_1.format(*(program(name) for name in names))
     enter = ("nsenter", f"--net=/run/netns/{NAMESPACE}", "bash", "-e", "-c", script + lines)
     done = subprocess.run(
         enter,
@@ -225,17 +231,19 @@ def said_by(lines: str, docker: Docker, checkout: Path) -> str:
     return done.stdout
 
 
-# Debian 12 has version 1 of compose, which knows no --wait: it waits in the same words.
-COMMANDS = """
+INVOKE = """
 invoke() {{ {ascendboot} "$@"; }}
+"""
+# Debian 12 has version 1 of compose, which knows no --wait: it waits in the same words.
+COMPOSE_1 = """
 docker() {{
   local word words=() wait=
-  [ "$1" = compose ] || {{ {docker} "$@"; return; }}
+  [ "$1" = compose ] || {{ {0} "$@"; return; }}
   shift
   for word; do if [ "$word" = --wait ]; then wait=yes; else words+=("$word"); fi; done
-  {compose} "${{words[@]}}"
+  {1} "${{words[@]}}"
   [ -z "$wait" ] || for ((tries = 0; tries < 300; tries++)); do
-    {docker} ps --all --format '{{{{.Status}}}}' | grep -vq '(healthy)' || return 0
+    {0} ps --all --format '{{{{.Status}}}}' | grep -vq '(healthy)' || return 0
     sleep 0.2
   done
   [ -z "$wait" ]
