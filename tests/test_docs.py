@@ -70,7 +70,7 @@ def finding_ids() -> set[str]:
     folder = ROOT / "ascendboot"
     modules = [
         *folder.glob("checks/**/*.py"),
-        *(folder / "setup/cluster_plan.py", folder / "setup/check.py"),
+        *(folder / "setup/cluster_plan.py", folder / "setup/apply.py"),
     ]
     texts = {
         node.value

@@ -13,7 +13,7 @@ from ascendboot.cli.setup import survey_of
 from ascendboot.cli.verbs import Call, cluster_verb
 from ascendboot.console.screen import Screen
 from ascendboot.model.report import Report
-from ascendboot.setup.check import check_cluster
+from ascendboot.setup.apply import check_cluster
 from ascendboot.setup.results import Stopped
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from invoke.collection import Collection
 from invoke.context import Context
 
-from ascendboot.checks.all import cluster_findings
 from ascendboot.checks.rank_table import level_places, member, products
 from ascendboot.cli.common import among, end
 from ascendboot.cli.session import Session
@@ -40,6 +39,7 @@ from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
 from ascendboot.ranktable.show import lines_of, rows_json
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
+from ascendboot.setup.survey import cluster_findings
 from ascendboot.state import write_text
 from ascendboot.transport.pool import for_each
 

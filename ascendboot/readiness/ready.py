@@ -31,7 +31,7 @@ from ascendboot.readiness.queries import (
     job_requirements,
     work_queries,
 )
-from ascendboot.setup.context import chief_settings, meeting_settings, rank_table_name
+from ascendboot.setup.cluster_plan import chief_settings, meeting_settings, rank_table_name
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport

@@ -10,8 +10,7 @@ from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
 from ascendboot.facts.query import value_of
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import Node
-from ascendboot.setup.cluster_plan import library_paths
-from ascendboot.setup.context import Context
+from ascendboot.setup.cluster_plan import Context, library_paths
 from ascendboot.setup.steps import Absent, FileContent, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 

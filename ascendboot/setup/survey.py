@@ -1,4 +1,4 @@
-"""Queries all nodes once and gathers their facts."""
+"""Queries all nodes once, gathers their facts and checks them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ascendboot.checks import containers, devices, launchers, network, rank_table
 from ascendboot.checks import hosts as host_checks
-from ascendboot.checks.all import cluster_findings
-from ascendboot.checks.finding import Finding
+from ascendboot.checks.finding import Finding, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.container import container_exec, container_query
 from ascendboot.facts.installed import Installed, base_script, installed_query, parse_installed
@@ -19,8 +19,7 @@ from ascendboot.jobs.probe import probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, plan_cluster
-from ascendboot.setup.context import Context
+from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan, Context, plan_cluster
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.phases import CHECK, QUERY, REACH
 from ascendboot.setup.results import Progress, failed, found
@@ -266,13 +265,8 @@ class Survey:
         self.progress.end(CHECK, results)
         if plan is None:
             return None
-        return Context(
-            cluster=self.cluster,
-            plan=plan,
-            facts=facts,
-            authority=self.authority,
-            control=self.control,
-        )
+        by, control = self.authority, self.control
+        return Context(cluster=self.cluster, plan=plan, facts=facts, authority=by, control=control)
 
 
 def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
@@ -280,3 +274,17 @@ def _installed(node: Node, answers: Mapping[str, Answer[Any]]) -> Installed:
     if isinstance(answer, Unanswered):
         raise NodeError(node.name, answer.message)
     return answer.value
+
+
+def cluster_findings(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> tuple[Finding, ...]:
+    """What is wrong or worth knowing, errors first, in an order that does not depend on timing.
+
+    Nodes without facts are not checked, and neither are queries that were not made.
+    """
+    rules = (
+        *(containers.container_rules, host_checks.host_rules, containers.code_rules),
+        *(network.network_rules, devices.device_rules, network.port_rules, devices.product_rules),
+        *(launchers.hccl_port_rules, launchers.hccl_setting_rules, launchers.resource_rules),
+        *(rank_table.rank_table_rules, launchers.launcher_rules, host_checks.environment_rules),
+    )
+    return in_order(finding for rule in rules for finding in rule(cluster, facts))

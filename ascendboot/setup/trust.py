@@ -10,7 +10,7 @@ from ascendboot.facts.container import container_exec
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Node
 from ascendboot.model.files import Claims, fingerprint
-from ascendboot.setup.context import Context
+from ascendboot.setup.cluster_plan import Context
 from ascendboot.setup.steps import (
     Absent,
     CertificateFile,

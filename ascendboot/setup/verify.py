@@ -19,7 +19,7 @@ from ascendboot.facts.query import read_script
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.report import Outcome, StepResult
-from ascendboot.setup.context import Context
+from ascendboot.setup.cluster_plan import Context
 from ascendboot.setup.phases import NETWORK, VERIFY
 from ascendboot.setup.results import Progress, failed, found
 from ascendboot.templates import script

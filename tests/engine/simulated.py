@@ -24,8 +24,7 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control
 from ascendboot.model.report import Report, StepResult
 from ascendboot.setup import ca
-from ascendboot.setup.apply import apply_setup, plan_setup
-from ascendboot.setup.check import check_cluster
+from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation

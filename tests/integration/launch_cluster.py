@@ -23,7 +23,7 @@ from ascendboot.launch.planner import plan
 from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
 from ascendboot.model.job import JobReport
-from ascendboot.setup.context import rendered
+from ascendboot.setup.cluster_plan import rendered
 from ascendboot.transport.api import Command, Result
 
 MPIRUN = shutil.which("mpirun")

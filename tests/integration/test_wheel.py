@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PRINT_DATA = (
     "from ascendboot.jobs.error_codes import known_errors;"
-    "from ascendboot.setup.context import rendered;"
+    "from ascendboot.setup.cluster_plan import rendered;"
     "print(rendered('env/ssh.j2', ssh='/bin/ssh', config='C'), *known_errors().codes)"
 )
 

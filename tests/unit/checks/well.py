@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ascendboot.checks.all import cluster_findings
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
@@ -15,6 +14,7 @@ from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
 from ascendboot.facts.query import Answered, Clock
 from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.setup.survey import cluster_findings
 
 FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)
 

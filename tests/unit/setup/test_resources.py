@@ -6,8 +6,13 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ascendboot.model.cluster import LauncherChoice, Placement, Slot
-from ascendboot.setup.cluster_plan import ClusterFacts, ClusterPlan
-from ascendboot.setup.context import Context, chief_settings, rank_table_name
+from ascendboot.setup.cluster_plan import (
+    ClusterFacts,
+    ClusterPlan,
+    Context,
+    chief_settings,
+    rank_table_name,
+)
 from tests.unit.checks import well
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ascendboot.checks.all import cluster_findings
 from ascendboot.checks.finding import Finding, numbers
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered
+from ascendboot.setup.survey import cluster_findings
 from tests.unit.checks.well import TWO, cluster, facts, judged, node, second
 
 MISSING = Unanswered("missing", "could not X: there is no x")
