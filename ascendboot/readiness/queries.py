@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from ascendboot.checks.collective.rank import PACKAGES
+from ascendboot.checks.finding import grouped
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.environment import NodeEnvironment, device_node_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
@@ -19,7 +21,7 @@ from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script
-from ascendboot.transport.api import Result
+from ascendboot.transport.api import Command
 
 T = TypeVar("T")
 _MOST_PORTS = 1024
@@ -124,9 +126,6 @@ HOST: Final = script("readiness-host.sh", left=5, enough=20, call_s=CALL_TIMEOUT
 
 _SCRIPT = "the script that looks at what the job needs"
 
-Launcher: TypeAlias = Literal["runs", "gone", "none"]
-DataState: TypeAlias = Literal["absent", "unreadable", "silent"]
-
 
 @dataclass(frozen=True)
 class Packages:
@@ -151,10 +150,11 @@ class JobProcess:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The folder of a job, and the state of its launcher on this node; none: it had none here."""
+    """The folder of a job, and the state of its launcher on this node."""
 
     job_id: str
-    launcher: Launcher
+    launcher: str
+    """`runs`, `gone` or `none`: it had none here."""
     path: str
 
 
@@ -200,8 +200,8 @@ class NodeProbe:
     opening: Answer[str] = NOT_ASKED
     """The first line of the script where it begins with `#!`."""
     packages: Answer[Packages] = NOT_ASKED
-    data: Answer[tuple[tuple[DataState, str], ...]] = NOT_ASKED
-    """The paths that cannot be read, each with its state."""
+    data: Answer[tuple[tuple[str, ...], ...]] = NOT_ASKED
+    """The paths that cannot be read, each after its state: `absent`, `unreadable` or `silent`."""
     jobs: Answer[Jobs] = NOT_ASKED
     listeners: Answer[tuple[system.Listener, ...]] = NOT_ASKED
     disk: Answer[system.FileSystem] = NOT_ASKED
@@ -225,6 +225,17 @@ _LINKS = {"link": "links", "tls": "tls"}
 """The check that needs a query of hccn_tool."""
 
 
+def _facts(
+    command: Command, parts: Mapping[str, tuple[str, Callable[[Sections], Any]]]
+) -> dict[str, Fact[Any]]:
+    """Facts that share one run of a script; each has a purpose and a parser of its sections."""
+
+    def fact(purpose: str, parse: Callable[[Sections], Any]) -> Fact[Any]:
+        return Fact(command, lambda result: parse(Sections(result, _SCRIPT)), purpose)
+
+    return {name: fact(*part) for name, part in parts.items()}
+
+
 def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     """The queries for the workload side; all share one run of one script."""
     with_ports = job.makes("ports")
@@ -241,17 +252,19 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         purpose="look at what the job needs",
         timeout_s=30.0 + 6.0 * len(data),
     )
-    packages = Fact(command, parse_packages, f"ask {job.python} for packages")
-    return {
-        **({"packages": packages} if with_versions else {}),
-        **({"data": Fact(command, parse_data, "look for the data")} if data else {}),
-        **(device_node_query(node) if job.makes("devices") else {}),
-        "lacks": Fact(command, parse_lacks, "look for programs"),
-        "opening": Fact(command, parse_opening, "see how the script begins"),
-        "jobs": Fact(command, parse_jobs, "look for jobs"),
-        "listeners": Fact(command, parse_listeners, "see who has the ports"),
-        "disk": Fact(command, parse_disk, "measure the free disk space"),
+    parts: dict[str, tuple[str, Callable[[Sections], Any]]] = {
+        "lacks": ("look for programs", lambda sections: tuple(_lines(sections, "lacks"))),
+        "opening": ("see how the script begins", lambda sections: sections.text("opening").strip()),
+        "jobs": ("look for jobs", _jobs),
+        "listeners": ("see who has the ports", _listeners),
+        "disk": ("measure the free disk space", _disk),
     }
+    if with_versions:
+        parts["packages"] = (f"ask {job.python} for packages", _packages)
+    if data:
+        parts["data"] = ("look for the data", _data)
+    devices = device_node_query(node) if job.makes("devices") else {}
+    return {**_facts(command, parts), **devices}
 
 
 def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
@@ -262,125 +275,83 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     pairs = [f"{id_}={ip}" for id_, ip in ips.items() if ip and "," not in ip]
     linked = job.linked[node.name]
     tools = [what for what, check in _LINKS.items() if linked and job.makes(check)]
-    if not (users or pairs or tools):
-        return {}
     pods = "pods" if job.crosses_pods else ""
     words = (users, " ".join(tools), " ".join(map(str, linked)), pods, *pairs)
     command = read_script(HOST, *words, purpose="look at the devices", timeout_s=60.0, aside=True)
-    of_users: dict[str, Fact[Any]] = {
-        "holders": Fact(command, parse_holders, "see who uses the devices"),
-        "present": Fact(command, parse_present, "see which devices there are"),
-        "health": Fact(command, parse_health, "see how the devices are"),
-    }
-    addresses = Fact(command, parse_device_ips, "read the addresses of the devices")
-    ports = Fact(command, parse_ports, "read links and TLS switches of the devices")
-    return {
-        **(of_users if users else {}),
-        **({"device_ips": addresses} if pairs else {}),
-        **({"ports": ports} if tools else {}),
-    }
+    parts: dict[str, tuple[str, Callable[[Sections], Any]]] = {}
+    if users:
+        parts["holders"] = ("see who uses the devices", _holders)
+        parts["present"] = (
+            "see which devices there are",
+            lambda s: npu_smi.parse_table(*_table(s)).device_ids,
+        )
+        parts["health"] = ("see how the devices are", lambda s: npu_smi.parse_health(*_table(s)))
+    if pairs:
+        parts["device_ips"] = ("read the addresses of the devices", _device_ips)
+    if tools:
+        parts["ports"] = ("read links and TLS switches of the devices", _ports)
+    return _facts(command, parts)
 
 
-def parse_lacks(result: Result) -> tuple[str, ...]:
-    """The missing programs, each with a remedy."""
-    return tuple(_lines(result, "lacks"))
+def _lines(sections: Sections, name: str) -> list[str]:
+    return [line for line in sections.text(name).split("\n") if line]
 
 
-def parse_opening(result: Result) -> str:
-    """The first line of the script if it names an interpreter."""
-    return _part(result, "opening").strip()
+def _rows(sections: Sections, name: str, pattern: str, form: str) -> list[tuple[Any, ...]]:
+    """The groups of every line of a section, "" where one took no part; `form` for messages."""
+    rows = []
+    for number, line in enumerate(_lines(sections, name), 1):
+        match = re.fullmatch(pattern, line)
+        if match is None:
+            raise NotUnderstoodError(_SCRIPT, number, line, form)
+        rows.append(match.groups(""))
+    return rows
 
 
-def parse_data(result: Result) -> tuple[tuple[DataState, str], ...]:
-    """Which paths cannot be read."""
-    found: list[tuple[DataState, str]] = []
-    for number, line in enumerate(_lines(result, "data"), 1):
-        match line.split(" ", 1):
-            case [("absent" | "unreadable" | "silent") as state, path]:
-                found.append((state, path))
-            case _:
-                raise NotUnderstoodError(_SCRIPT, number, line, "a path and how it is")
-    return tuple(found)
+def _data(sections: Sections) -> tuple[tuple[str, ...], ...]:
+    """The paths that cannot be read, each with its state."""
+    states = "(absent|unreadable|silent) (.*)"
+    return tuple(_rows(sections, "data", states, "a path and how it is"))
 
 
-def parse_packages(result: Result) -> Packages:
+def _packages(sections: Sections) -> Packages:
     """The versions that the interpreter reported."""
-    printed: dict[str, list[str]] = {"python": [], "uses": [], "lacks": []}
-    versions: dict[str, str] = {}
-    for number, line in enumerate(_lines(result, "packages"), 1):
-        match line.split(" "):
-            case [("python" | "uses" | "lacks") as kind, word]:
-                printed[kind].append(word)
-            case [name, version] if name and version:
-                versions[name] = version
-            case _:
-                raise NotUnderstoodError(_SCRIPT, number, line, "a package and its version")
-    if len(printed["python"]) != 1:
+    rows = _rows(sections, "packages", "([^ ]+) ([^ ]+)", "a package and its version")
+    printed: dict[str, list[str]] = grouped(rows)
+    (python, *more), used, lacks = (printed.pop(kind, [""]) for kind in ("python", "uses", "lacks"))
+    if more or not python:
         raise NotUnderstoodError(_SCRIPT, 1, "", "one version of Python")
-    lacks = "".join(printed["lacks"])
-    return Packages(printed["python"][0], versions, frozenset(printed["uses"]), lacks)
+    versions = {name: found[-1] for name, found in printed.items()}
+    return Packages(python, versions, frozenset(filter(None, used)), "".join(lacks))
 
 
-def parse_jobs(result: Result) -> Jobs:
+def _jobs(sections: Sections) -> Jobs:
     """Processes and folders of jobs."""
-    processes, folders = [], []
-    for number, line in enumerate(_lines(result, "jobs"), 1):
-        match line.split(" ", 3):
-            case ["process", pid, job_id, command] if pid.isdecimal():
-                processes.append(JobProcess(int(pid), job_id, command))
-            case ["folder", ("runs" | "gone" | "none") as state, job_id, path]:
-                folders.append(JobFolder(job_id, state, path))
-            case _:
-                raise NotUnderstoodError(_SCRIPT, number, line, "a process or a folder of a job")
-    return Jobs(tuple(processes), tuple(folders))
+    kinds = "(?:process ([0-9]{1,10})|folder (runs|gone|none)) ([^ ]*) (.*)"
+    rows = _rows(sections, "jobs", kinds, "a process or a folder of a job")
+    return Jobs(
+        tuple(JobProcess(int(pid), job_id, command) for pid, _, job_id, command in rows if pid),
+        tuple(JobFolder(job_id, state, path) for _, state, job_id, path in rows if state),
+    )
 
 
-def parse_listeners(result: Result) -> tuple[system.Listener, ...]:
+def _listeners(sections: Sections) -> tuple[system.Listener, ...]:
     """The listeners other than our sshd; empty if no port of the job is taken."""
-    printed, sshd = _part(result, "listeners"), _part(result, "sshd")
-    if not printed:
-        return ()
-    return tuple(found for found in system.parse_ss(printed) if str(found.pid) != sshd)
+    printed, sshd = sections.text("listeners"), sections.text("sshd")
+    found = system.parse_ss(printed) if printed else ()
+    return tuple(listener for listener in found if str(listener.pid) != sshd)
 
 
-def parse_disk(result: Result) -> system.FileSystem:
+def _disk(sections: Sections) -> system.FileSystem:
     """The file system on which the job's folder will be."""
-    found = system.parse_disk(_part(result, "disk"))
+    found = system.parse_disk(sections.text("disk"))
     if len(found) != 1:
         raise NotUnderstoodError(system.DISK_TOOL, len(found) + 1, "", "one row")
     return found[0]
 
 
-def parse_holders(result: Result) -> tuple[Holder, ...]:
-    """The processes that use devices."""
-    devices: dict[int, list[int]] = {}
-    for process in npu_smi.parse_table(*_table(result)).processes:
-        devices.setdefault(process.pid, []).append(process.device_id)
-    seen = {}
-    for number, line in enumerate(_lines(result, "holders"), 1):
-        match line.split(" ", 2):
-            case [pid, job_id, command] if pid.isdecimal():
-                seen[int(pid)] = ("" if job_id == "-" else job_id, command)
-            case _:
-                raise NotUnderstoodError(_SCRIPT, number, line, "pid, job and command")
-    return tuple(
-        Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()
-    )
-
-
-def parse_present(result: Result) -> tuple[int, ...]:
-    """The devices that npu-smi lists."""
-    return npu_smi.parse_table(*_table(result)).device_ids
-
-
-def parse_health(result: Result) -> Mapping[int, str]:
-    """The health of the devices as npu-smi reports it."""
-    return npu_smi.parse_health(*_table(result))
-
-
-def _table(result: Result) -> tuple[str, npu_smi.DeviceIds]:
+def _table(sections: Sections) -> tuple[str, npu_smi.DeviceIds]:
     """The table of NPUs, and their physical ids if the script queried them."""
-    sections = Sections(result, _SCRIPT)
     table = npu_smi_output(sections, "processes", npu_smi.TOOL)
     if "mapping" not in sections:
         return table, {}
@@ -388,9 +359,19 @@ def _table(result: Result) -> tuple[str, npu_smi.DeviceIds]:
     return table, npu_smi.parse_mapping(mapping).device_ids
 
 
-def parse_device_ips(result: Result) -> DeviceIps:
+def _holders(sections: Sections) -> tuple[Holder, ...]:
+    """The processes that use devices."""
+    processes = npu_smi.parse_table(*_table(sections)).processes
+    devices = grouped((process.pid, process.device_id) for process in processes)
+    rows = _rows(sections, "holders", "([0-9]{1,10}) ([^ ]*) (.*)", "pid, job and command")
+    seen = {int(pid): ("" if job_id == "-" else job_id, command) for pid, job_id, command in rows}
+    return tuple(
+        Holder(pid, tuple(sorted(ids)), *seen.get(pid, ("", ""))) for pid, ids in devices.items()
+    )
+
+
+def _device_ips(sections: Sections) -> DeviceIps:
     """The addresses at boot, and the current ones of devices that differ from the rank table."""
-    sections = Sections(result, _SCRIPT)
     if "hccn_conf" not in sections:
         return DeviceIps({})
     at_boot = hccn_tool.parse_conf(sections.text("hccn_conf")).addresses
@@ -399,12 +380,11 @@ def parse_device_ips(result: Result) -> DeviceIps:
     return DeviceIps(at_boot, _each(sections, "ip", "read the IP", _ips))
 
 
-def parse_ports(result: Result) -> DevicePorts:
+def _ports(sections: Sections) -> DevicePorts:
     """Links and TLS switches that hccn_tool reports; empty if the job needs none."""
-    sections = Sections(result, _SCRIPT)
     if "hccn_tool" not in sections:
         return DevicePorts()
-    sections.text("hccn_tool")
+    sections.text("hccn_tool")  # raises if the tool failed
     return DevicePorts(
         _each(sections, "link", "read the link", hccn_tool.parse_link),
         _each(sections, "tls", "read the TLS switch", hccn_tool.parse_tls),
@@ -422,14 +402,6 @@ def _each(
 
 def _ips(text: str, tool: str) -> str | None:
     return ",".join(address.ip for address in hccn_tool.parse_ip(text, tool)) or None
-
-
-def _part(result: Result, name: str) -> str:
-    return Sections(result, _SCRIPT).text(name)
-
-
-def _lines(result: Result, name: str) -> list[str]:
-    return [line for line in _part(result, name).split("\n") if line]
 
 
 def file_system(path: Path) -> system.FileSystem:

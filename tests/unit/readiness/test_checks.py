@@ -250,7 +250,7 @@ def test_links_that_are_down_and_tls_switches_that_differ() -> None:
 
 def living(launcher: str = "", *pids: int) -> Answered[Jobs]:
     folder = f"{JOB.base}/jobs/old"
-    folders = (JobFolder("old", launcher, folder),) if launcher else ()  # type: ignore[arg-type]
+    folders = (JobFolder("old", launcher, folder),) if launcher else ()
     return Answered(Jobs(tuple(JobProcess(pid, "old", "python3 main.py") for pid in pids), folders))
 
 

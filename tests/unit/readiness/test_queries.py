@@ -198,7 +198,7 @@ def test_what_lives_of_jobs_of_any_cluster(
     mine = [process for process in jobs.processes if process.job_id == "t-before"]
     assert [(process.pid, process.command) for process in mine] == [(rank.pid, "/bin/sleep 60")]
     assert [f for f in jobs.folders if f.job_id == "t-before"] == [
-        JobFolder("t-before", launcher, str(folder))  # type: ignore[arg-type]
+        JobFolder("t-before", launcher, str(folder))
     ]
 
 
