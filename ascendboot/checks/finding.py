@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
 
 from ascendboot.facts.parsers.software import Program
 from ascendboot.facts.parsers.system import FileSystem, Listener
 from ascendboot.facts.query import Answer, Answered, Unanswered
+from ascendboot.model import report
 from ascendboot.model.cluster import Node
 from ascendboot.model.names import fold, runs
 
 K = TypeVar("K")
 V = TypeVar("V")
-Level: TypeAlias = Literal["error", "warning", "info"]
+Finding: TypeAlias = report.Finding
+Level: TypeAlias = report.Level
 _LEVELS: tuple[Level, ...] = ("error", "warning", "info")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A problem or remark about some nodes; `id` is stable across versions."""
-
-    id: str
-    level: Level
-    nodes: tuple[str, ...]
-    text: str
-    remedy: str = ""
-
-    @property
-    def message(self) -> str:
-        """Where, what was seen, what to do, as sentences: `lab-[03,17]: … is missing. Add …`."""
-        sentences = [self.text, self.remedy] if self.remedy else [self.text]
-        ended = (text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
-        return f"{fold(self.nodes)}: {' '.join(ended)}"
-
-
 Findings: TypeAlias = Iterable[Finding]
 
 

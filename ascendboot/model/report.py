@@ -1,9 +1,12 @@
-"""The results of a run: StepResult and Report, shown on the screen and printed by `--json`."""
+"""The results of a run: Finding, StepResult and Report, shown on the screen and by `--json`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import Literal, TypeAlias
+
+from ascendboot.model.names import fold
 
 
 class Outcome(str, Enum):
@@ -21,15 +24,25 @@ class Outcome(str, Enum):
 _EXIT_CODES = {Outcome.UNREACHABLE: 4, Outcome.FAILED: 1, Outcome.BLOCKED: 1}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause:
-    """The finding behind a result: its id, its level, all its nodes, and the remedy."""
+Level: TypeAlias = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem or remark about some nodes; `id` is stable across versions."""
 
     id: str
-    level: str
-    """`error`, `warning` or `info`."""
+    level: Level
     nodes: tuple[str, ...]
+    text: str
     remedy: str = ""
+
+    @property
+    def message(self) -> str:
+        """Where, what was seen, what to do, as sentences: `lab-[03,17]: … is missing. Add …`."""
+        sentences = [self.text, self.remedy] if self.remedy else [self.text]
+        ended = (text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
+        return f"{fold(self.nodes)}: {' '.join(ended)}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ class StepResult:
     detail: str = ""
     duration_s: float = 0.0
     diff: str = ""
-    cause: Cause | None = None
+    cause: Finding | None = None
     """The finding behind it, if any."""
 
     @property
@@ -59,9 +72,10 @@ class StepResult:
         return "" if self.cause else self.node, self.phase, self.step, detail
 
     def to_json(self) -> dict[str, object]:
-        """The result with the members of its cause, without empty ones."""
+        """The result with the members of its cause, whose text is in `detail`."""
         document = {**asdict(self), "duration_s": round(self.duration_s, 3)}
         cause = document.pop("cause") or {}
+        cause.pop("text", None)
         if not self.diff:
             del document["diff"]
         return {**document, **cause}

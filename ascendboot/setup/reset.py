@@ -16,7 +16,7 @@ from ascendboot.facts.installed import base_script
 from ascendboot.facts.query import answer_to, query, value_of
 from ascendboot.jobs.probe import JobProbe, probe_below, probe_result, running_nodes
 from ascendboot.model.cluster import Cluster, ContainerExec, Node
-from ascendboot.model.report import Cause, Outcome, StepResult
+from ascendboot.model.report import Finding, Outcome, StepResult
 from ascendboot.setup.lock import Lock, Locks, held_lock
 from ascendboot.setup.results import Progress, failed
 from ascendboot.setup.survey import Connect
@@ -89,7 +89,7 @@ class SideLeftovers:
             removed.append(("files", words))
         results = [StepResult(node, "reset", step, done, words, took) for step, words in removed]
         remedy = "keep what is wanted and remove the rest by hand"
-        cause = Cause(id="not-ours", level="warning", nodes=(node,), remedy=remedy)
+        cause = Finding("not-ours", "warning", (node,), "", remedy)
         for step, paths, where in (
             ("foreign", self.foreign, f"in {self.base}{place}, not made by ascendboot"),
             ("code", self.code_changed, f"of the code that setup sent{place}, changed since"),

@@ -7,10 +7,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from ascendboot.checks.finding import Finding
 from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.model.cluster import Cluster, Node
-from ascendboot.model.report import Cause, Outcome, Report, StepResult
+from ascendboot.model.report import Finding, Outcome, Report, StepResult
 from ascendboot.model.secrets import masked
 from ascendboot.transport.pool import FORKS, for_each
 
@@ -38,7 +37,7 @@ def found(
         is_error = finding.level == "error"
         detail = finding.message if is_error else f"{finding.level}: {finding.message}"
         remedy = finding.remedy or f"See {finding.id} in docs/reference/findings.md"
-        cause = Cause(id=finding.id, level=finding.level, nodes=finding.nodes, remedy=remedy)
+        cause = replace(finding, remedy=remedy)
         outcome = as_error if is_error else Outcome.OK
         results += [
             StepResult(node, phase, finding.id, outcome, detail, cause=cause)

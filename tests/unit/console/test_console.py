@@ -22,7 +22,7 @@ from ascendboot.model.job import (
     JobState,
     RankEnd,
 )
-from ascendboot.model.report import Cause, Outcome, Report, StepResult
+from ascendboot.model.report import Finding, Level, Outcome, Report, StepResult
 
 
 def result(node: str, outcome: Outcome, detail: str = "", diff: str = "") -> StepResult:
@@ -130,8 +130,8 @@ def test_only_a_yes_agrees_and_an_end_of_input_does_not(
     assert capsys.readouterr().out == "Take it back? [y/N]\n"
 
 
-def finding(level: str, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:
-    cause = Cause(id=detail.replace(" ", "-"), level=level, nodes=nodes, remedy="Do it")
+def finding(level: Level, outcome: Outcome, *nodes: str, detail: str) -> list[StepResult]:
+    cause = Finding(detail.replace(" ", "-"), level, nodes, detail, "Do it")
     where = "a[1-2]" if len(nodes) > 1 else nodes[0]
     words = f"{where}: {detail}" if level == "error" else f"{level}: {where}: {detail}"
     return [
