@@ -22,7 +22,7 @@ from ascendboot.inventory.load import load
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
 from ascendboot.model.report import Outcome, Report
-from ascendboot.setup.reset import Reset
+from ascendboot.setup.reset import PLAN, REMOVE, Reset
 from ascendboot.setup.results import Progress
 
 
@@ -147,15 +147,15 @@ def _take_back(
         )
         if walk.look(session.connect_hosts_to_look):
             if plan:
-                walk.plan()
+                walk.progress.end(PLAN, walk.results(Outcome.WOULD_CHANGE))
             elif not walk.has_work:
-                walk.report_nothing()
+                walk.progress.end(REMOVE, walk.results(Outcome.OK))
             else:
                 lines = [
                     f"  {result.node}  {result.detail}"
                     for result in walk.results(Outcome.WOULD_CHANGE)
                 ]
-                agreed(f"Take back the setup of {walk.cluster.name}?", lines)
+                agreed(f"Take back the setup of {target.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
 

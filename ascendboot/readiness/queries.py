@@ -221,10 +221,6 @@ class NodeProbe:
         return cls(**{name: answers[name] for name in cls.__dataclass_fields__ if name in answers})
 
 
-_LINKS = {"link": "links", "tls": "tls"}
-"""The check that needs a query of hccn_tool."""
-
-
 def _facts(
     command: Command, parts: Mapping[str, tuple[str, Callable[[Sections], Any]]]
 ) -> dict[str, Fact[Any]]:
@@ -274,7 +270,8 @@ def host_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
     # A device with two ports has two addresses, but hccn.conf holds one.
     pairs = [f"{id_}={ip}" for id_, ip in ips.items() if ip and "," not in ip]
     linked = job.linked[node.name]
-    tools = [what for what, check in _LINKS.items() if linked and job.makes(check)]
+    checks = (("link", "links"), ("tls", "tls"))  # what hccn_tool calls it, and the check
+    tools = [what for what, check in checks if linked and job.makes(check)]
     pods = "pods" if job.crosses_pods else ""
     words = (users, " ".join(tools), " ".join(map(str, linked)), pods, *pairs)
     command = read_script(HOST, *words, purpose="look at the devices", timeout_s=60.0, aside=True)

@@ -155,8 +155,13 @@ def _findings(
 ) -> list[Finding]:
     """The findings about all nodes that are not skipped, in the order of the checks."""
     text = Path(script).read_text(errors="replace") if is_copied else ""
+    changed = [
+        error("setup", (name,), f"not ready: {problem}", "run setup")
+        for name, reply in replies.items()
+        for problem in reply.problems
+    ]
     found = [
-        *_of_setup(replies),
+        *in_order(changed),
         *open_to_others({name: reply.own for name, reply in replies.items()}),
         *_of_code(cluster, replies, sending),
     ]
@@ -253,14 +258,6 @@ def _query_sides(
 def _line(finding: Finding) -> str:
     where = f"{fold(finding.nodes)}: " if finding.nodes else ""
     return f"{where}{finding.text}{'; ' if finding.remedy else ''}{finding.remedy}"
-
-
-def _of_setup(replies: Mapping[str, NodeReply]) -> Findings:
-    return in_order(
-        error("setup", (name,), f"not ready: {problem}", "run setup")
-        for name, reply in replies.items()
-        for problem in reply.problems
-    )
 
 
 def _of_code(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import (
-    Collection,
-    Mapping,
-)
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from hashlib import sha256

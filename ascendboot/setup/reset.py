@@ -26,7 +26,8 @@ from ascendboot.transport.api import Command, Effect, HostSide, Result
 HERE = "here"
 """Stands for the control machine where a report names nodes."""
 _QUERY = "Query every node"
-_REMOVE = "Remove what setup installed"
+PLAN = "What reset would remove"
+REMOVE = "Remove what setup installed"
 _SHOWN = 5
 
 
@@ -212,28 +213,15 @@ class Reset:
     found: dict[str, NodeLeftovers] = field(default_factory=dict)
 
     @property
-    def cluster(self) -> Cluster:
-        """The cluster that is reset."""
-        return self.progress.cluster
-
-    @property
     def has_work(self) -> bool:
         """Whether there is anything to remove."""
         return bool(self.here) or any(not found.is_empty for found in self.found.values())
 
     def look(self, connect: Connect) -> bool:
         """Query every node, in one execution; False where something blocks reset."""
-        results = self._query(*connect(self.cluster.nodes))
+        results = self._query(*connect(self.progress.cluster.nodes))
         self.progress.end(_QUERY, results)
         return _all_ok(results)
-
-    def plan(self) -> None:
-        """Report what would be removed."""
-        self.progress.end("What reset would remove", self.results(Outcome.WOULD_CHANGE))
-
-    def report_nothing(self) -> None:
-        """Report that there was nothing to remove."""
-        self.progress.end(_REMOVE, self.results(Outcome.OK))
 
     def results(self, done: Outcome) -> list[StepResult]:
         """What was or would be removed, on the control machine last."""
@@ -245,7 +233,7 @@ class Reset:
         if self.progress.interrupted.is_set():
             return
         if any(not found.is_empty for found in self.found.values()):
-            primary = self.cluster.primary_name
+            primary = self.progress.cluster.primary_name
             try:
                 lock = self._locked(hosts[primary])
             except NodeError as error:
@@ -271,7 +259,7 @@ class Reset:
                 results += answer.results(name, Outcome.CHANGED, took)
         if not any(r.outcome in {Outcome.FAILED, Outcome.UNREACHABLE} for r in results):
             results += self._clear_here()
-        self.progress.end(_REMOVE, results)
+        self.progress.end(REMOVE, results)
 
     def _query(
         self, hosts: Mapping[str, HostSide], errors: Mapping[str, NodeError]
@@ -280,11 +268,13 @@ class Reset:
         began = time.monotonic()
         answers = self.progress.for_each(
             hosts,
-            lambda node: find(self.cluster, node, hosts[node.name], self.former.get(node.name)),
+            lambda node: find(
+                self.progress.cluster, node, hosts[node.name], self.former.get(node.name)
+            ),
         )
         took = time.monotonic() - began
         results: list[StepResult] = []
-        for name in (node.name for node in self.cluster.nodes):
+        for name in (node.name for node in self.progress.cluster.nodes):
             answer = errors.get(name) or answers[name]
             if isinstance(answer, NodeError):
                 results.append(failed("ask", "questions", answer, took))
@@ -304,7 +294,7 @@ class Reset:
         Raises:
             NodeError: another run holds it.
         """
-        primary, inside = self.cluster.primary_name, self.locks.inside
+        primary, inside = self.progress.cluster.primary_name, self.locks.inside
         lock = held_lock(primary, query(host, {"lock": self.locks.on_host})["lock"])
         for part in self.found[primary].parts:
             if part.container is not None:
@@ -314,7 +304,7 @@ class Reset:
 
     def _remove(self, node: Node, host: HostSide) -> NodeLeftovers:
         """Remove everything, the host side last. Returns what was there, with problems."""
-        commands, parts = leftovers_commands(self.cluster.name, removes=True), []
+        commands, parts = leftovers_commands(self.progress.cluster.name, removes=True), []
         for part in self.found[node.name].parts:
             side = host.inside(part.container) if part.container else host
             parts.append(SideLeftovers.read(part.container, *side.run_all(commands)))

@@ -79,17 +79,12 @@ class Expectation:
             **({orted: "install the same Open MPI on every node"} if self.mpirun else {}),
         }
 
-    @cached_property
-    def of_every_node(self) -> tuple[str, ...]:
-        """The lines about files and programs that a good login prints on any node."""
-        runs = (_can_run(path) for path in self.programs)
-        return (*map(_digest, self.files.values()), *runs)
-
     def wanted_answer(self, node: Node) -> tuple[str, ...]:
         """All lines that a good login prints on a node."""
         env = self.cluster.env_of(node)
         names = (*sorted(self.cluster.env), *self.names_of(node))
-        return _digest("".join(f"{name}={env[name]}\0" for name in names)), *self.of_every_node
+        texts = ("".join(f"{name}={env[name]}\0" for name in names), *self.files.values())
+        return (*map(_digest, texts), *map(_can_run, self.programs))
 
     def names_of(self, node: Node) -> list[str]:
         """The variables that a node has and the others need not have."""
@@ -294,17 +289,6 @@ def verify_cluster(progress: Progress, context: Context, sides: Mapping[str, Sid
     progress.stop_if_bad()
 
 
-@dataclass(frozen=True)
-class _Verified:
-    """The results of one node's part."""
-
-    duration_s: float
-    logins: Mapping[str, Login]
-    """By node name, as seen from the primary; empty elsewhere."""
-    probes: ProbeResults | None
-    """None where the node had none."""
-
-
 def run_verification(
     progress: Progress,
     expected: Expectation | None,
@@ -319,7 +303,7 @@ def run_verification(
         Stopped: the operator interrupted.
     """
 
-    def work(node: Node) -> _Verified:
+    def work(node: Node) -> tuple[float, dict[str, Login], ProbeResults | None]:
         logs_in = expected if node.name == progress.cluster.primary_name else None
         return _verify(logs_in, probes.get(node.name, NodeProbes()), node, sides[node.name])
 
@@ -327,17 +311,20 @@ def run_verification(
     parts = progress.for_each(sides, work)
     primary = parts.get(progress.cluster.primary_name)
     if expected is not None and primary is not None:
-        logins = _login_results(progress, expected, primary, sides)
-        if logins:
-            progress.end(VERIFY, logins)
+        if isinstance(primary, NodeError):
+            results = [failed("prove", "login", primary)]
+        else:
+            results = _login_results(progress, expected, primary[0], primary[1], sides)
+        progress.end(VERIFY, results)
     network = [failed("network", "attempts", p) for p in parts.values() if isinstance(p, NodeError)]
     done, texts = dict[str, ProbeResults](), dict[str, str]()
     for name, part in parts.items():
-        if isinstance(part, _Verified) and part.probes is not None:
-            pings, tcp = len(part.probes.pings), len(part.probes.tcp)
+        probed = None if isinstance(part, NodeError) else part[2]
+        if probed is not None:
+            pings, tcp = len(probed.pings), len(probed.tcp)
             words = [f"{pings} ping{'s' * (pings != 1)} between NPUs"] if pings else []
             words += [f"{tcp} TCP connection{'s' * (tcp != 1)}"] if tcp else []
-            done[name], texts[name] = part.probes, f"reaches the other nodes: {' and '.join(words)}"
+            done[name], texts[name] = probed, f"reaches the other nodes: {' and '.join(words)}"
     network += found("network", "attempts", texts, probe_findings(probes, done))
     if network:
         progress.end(NETWORK, network)
@@ -345,8 +332,8 @@ def run_verification(
 
 def _verify(
     expected: Expectation | None, probes: NodeProbes, node: Node, sides: Sides
-) -> _Verified:
-    """Run one node's part.
+) -> tuple[float, dict[str, Login], ProbeResults | None]:
+    """Run one node's part. Returns its duration, logins by node, and probes if there were any.
 
     Ranks and their launcher log in from the workload side; NPUs are the host side's.
 
@@ -361,7 +348,7 @@ def _verify(
     else:
         results = [*sides.work.run_all(of_work), *sides.host.run_all(of_host)]
     took = time.monotonic() - began
-    logins: Mapping[str, Login] = {}
+    logins: dict[str, Login] = {}
     if expected:
         try:
             logins = read_verification(expected, results[0])
@@ -371,18 +358,17 @@ def _verify(
         tried = read_probes(probes, results[-1]) if of_host else None
     except AscendbootError as error:
         raise NodeError(node.name, f"could not try the network: {error}") from error
-    return _Verified(took, logins, tried)
+    return took, logins, tried
 
 
 def _login_results(
     progress: Progress,
     expected: Expectation,
-    part: _Verified | NodeError,
+    took: float,
+    logins: Mapping[str, Login],
     sides: Mapping[str, Sides],
 ) -> list[StepResult]:
     """The results of the logins, node by node; evidence is read only where one broke off."""
-    if isinstance(part, NodeError):
-        return [failed("prove", "login", part)]
     log = shlex.quote(str(expected.base / "sshd/sshd.log"))
     purpose = "read the log of the cluster's sshd"
     query = read_script(_EVIDENCE.format(log=log), purpose=purpose, timeout_s=30.0)
@@ -394,18 +380,13 @@ def _login_results(
             return replace(evidence, log=read_evidence(both.host.run(query)).log)
         return evidence
 
-    broken = {name for name, login in part.logins.items() if login.broke_off}
+    broken = {name for name, login in logins.items() if login.broke_off}
     asked = ({*broken, expected.cluster.primary_name} & sides.keys()) if broken else set()
     evidence, results = progress.for_each(asked, gather), []
-    for node in expected.cluster.nodes:
-        if node.name not in part.logins:
-            continue
-        problems = login_problems(expected, node, part.logins[node.name], evidence)
+    for node in (node for node in expected.cluster.nodes if node.name in logins):
+        problems = login_problems(expected, node, logins[node.name], evidence)
         outcome, texts = Outcome.FAILED, [f"{node.name}: {problem}" for problem in problems]
         if not problems:
             outcome, texts = Outcome.OK, ["the primary logs in and finds all as installed"]
-        results += [
-            StepResult(node.name, "prove", "login", outcome, text, part.duration_s)
-            for text in texts
-        ]
+        results += [StepResult(node.name, "prove", "login", outcome, t, took) for t in texts]
     return results

@@ -7,13 +7,7 @@ from signal import SIGTERM
 from statistics import median
 from typing import Any, TypeAlias
 
-from ascendboot.checks.collective.progress import (
-    DOING,
-    STAGES,
-    RankNotes,
-    nodes_of,
-    ranks_shown,
-)
+from ascendboot.checks.collective.progress import DOING, STAGES, RankNotes, nodes_of, ranks_shown
 from ascendboot.checks.collective.rank import COME_S, HEAR_S, is_compared, shown
 from ascendboot.checks.finding import Finding, Findings, Level, error, grouped, warning
 from ascendboot.jobs.start import not_started_anywhere
@@ -71,11 +65,7 @@ def collective_findings(
 
 
 def _failed(
-    slots: Sequence[Slot],
-    ranks: Sequence[int],
-    words: str,
-    remedy: str,
-    level: Level = "error",
+    slots: Sequence[Slot], ranks: Sequence[int], words: str, remedy: str, level: Level = "error"
 ) -> Finding:
     text = f"{ranks_shown(ranks, slots)}: {words}"
     return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
