@@ -304,35 +304,25 @@ def _equal(values: Mapping[str, str]) -> list[tuple[str, ...]]:
 
 
 def _versions(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:
+    """Versions, places and architectures that are not the same on all nodes."""
     nodes = tuple(answered_nodes(cluster, facts))
     openmpi = finding.known({node.name: node_facts.openmpi for node, node_facts in nodes})
     if not needs_openmpi(cluster, facts):
         openmpi = {}
     python = finding.known({node.name: node_facts.python for node, node_facts in nodes})
     system = finding.known({node.name: node_facts.system for node, node_facts in nodes})
-    for id_, has, versions in (
-        ("openmpi-differs", "Open MPI ", {name: found.version for name, found in openmpi.items()}),
-        ("python-differs", "Python ", {name: found.version for name, found in python.items()}),
-    ):
-        is_wide = len({version.rpartition(".")[0] for version in versions.values()}) > 1
-        level: finding.Level = "error" if is_wide else "warning"
-        remedy = "Install the same version on all nodes"
-        yield from finding.differences(id_, versions, has=has, level=level, remedy=remedy)
+    same = "Install the same version on all nodes"
+    same_place = "Install Open MPI at the same place on all nodes"
+    one_arch = "Use nodes of one architecture, or a `code.python` that is right on each"
     for id_, has, values, remedy in (
-        (
-            "openmpi-path-differs",
-            "mpirun at ",
-            {name: found.path for name, found in openmpi.items()},
-            "Install Open MPI at the same place on all nodes",
-        ),
-        (
-            "arch-differs",
-            "the architecture ",
-            {name: found.arch for name, found in system.items()},
-            "Use nodes of one architecture, or a `code.python` that is right on each",
-        ),
+        ("openmpi-differs", "Open MPI ", {n: each.version for n, each in openmpi.items()}, same),
+        ("python-differs", "Python ", {n: each.version for n, each in python.items()}, same),
+        ("openmpi-path-differs", "mpirun at ", {n: o.path for n, o in openmpi.items()}, same_place),
+        ("arch-differs", "the architecture ", {n: s.arch for n, s in system.items()}, one_arch),
     ):
-        yield from finding.differences(id_, values, has=has, level="warning", remedy=remedy)
+        is_wide = len({value.rpartition(".")[0] for value in values.values()}) > 1
+        level: finding.Level = "error" if remedy == same and is_wide else "warning"
+        yield from finding.differences(id_, values, has=has, level=level, remedy=remedy)
 
 
 def _names(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> finding.Findings:

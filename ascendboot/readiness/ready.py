@@ -23,14 +23,7 @@ from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster, ContainerExec, Node, NodeClocks
 from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here
-from ascendboot.readiness import checks
-from ascendboot.readiness.queries import (
-    JobRequirements,
-    NodeProbe,
-    host_queries,
-    job_requirements,
-    work_queries,
-)
+from ascendboot.readiness import checks, queries
 from ascendboot.setup.cluster_plan import chief_settings, meeting_settings, rank_table_name
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.sync import CodeSender
@@ -86,7 +79,7 @@ class NodeReply:
     clock: Clock
     image: Mapping[str, str]
     code: CodeTree | None
-    probe: NodeProbe
+    probe: queries.NodeProbe
 
 
 def check_readiness(
@@ -108,7 +101,7 @@ def check_readiness(
     """
     has_place = cluster.code_path is not None and not names_file_here(script)
     path = PurePosixPath(cluster.code_path or "", script) if has_place else None
-    job = job_requirements(cluster, record, path, skipped)
+    job = queries.job_requirements(cluster, record, path, skipped)
 
     def ask(node: Node) -> NodeReply:
         sides = Sides(hosts[node.name], transports[node.name])
@@ -146,7 +139,7 @@ def check_readiness(
 
 def _findings(
     cluster: Cluster,
-    job: JobRequirements,
+    job: queries.JobRequirements,
     replies: Mapping[str, NodeReply],
     sending: CodeSender | None,
     *,
@@ -180,7 +173,7 @@ def _query_node(
     cluster: Cluster,
     left: NodeRecord,
     *,
-    job: JobRequirements,
+    job: queries.JobRequirements,
     sending: CodeSender | None,
 ) -> NodeReply:
     """Query both sides of a node in one execution.
@@ -200,8 +193,8 @@ def _query_node(
         needed |= sending.questions() if sending else {}
     if node.container is not None and node == cluster.primary:
         needed["image"] = Fact(_IMAGE, _set_by_image)
-    host = {**host_queries(job, node), **({"served": own} if left.host_sshd else {})}
-    work = {**needed, **work_queries(job, node)}
+    host = {**queries.host_queries(job, node), **({"served": own} if left.host_sshd else {})}
+    work = {**needed, **queries.work_queries(job, node)}
     answers = _query_sides(node, sides, left.engine, host, work)
     for name in (*needed, *host.keys() & {"served"}):
         answer = answers[name]
@@ -216,7 +209,7 @@ def _query_node(
         clock=values["clock"],
         image=values.get("image", {}),
         code=values.get("code_tree"),
-        probe=NodeProbe.of(answers),
+        probe=queries.NodeProbe.of(answers),
     )
 
 

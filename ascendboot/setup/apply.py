@@ -337,19 +337,19 @@ def _compared(cluster: Cluster, surveyed: Surveyed) -> list[StepResult]:
     if surveyed.context is None:
         text = "not compared with the desired state: fix the errors above first"
         return [StepResult(name, "compare", "files", Outcome.NOT_RUN, text) for name in names]
-    results = []
-    for node in cluster.nodes:
-        for result, state in check_steps(surveyed.context, SETUP, node, surveyed.sides[node.name]):
-            is_change = isinstance(state, Change)
-            text = f"not in the desired state: {result.detail}"
-            results.append(_difference(result, text) if is_change else result)
-    return results
+    return [
+        _difference(result, f"not in the desired state: {result.detail}")
+        if isinstance(state, Change)
+        else result
+        for node in cluster.nodes
+        for result, state in check_steps(surveyed.context, SETUP, node, surveyed.sides[node.name])
+    ]
 
 
 def _difference(result: StepResult, text: str) -> StepResult:
     """A result that would be a change, as a warning."""
-    difference = warning("not-as-setup-wishes", (result.node,), text, "Run setup")
-    [warned] = found(result.phase, result.step, {}, [difference])
+    cause = warning("not-as-setup-wishes", (result.node,), text, "Run setup")
+    [warned] = found(result.phase, result.step, {}, [cause])
     return replace(warned, step=result.step)
 
 

@@ -14,7 +14,7 @@ from ascendboot.setup.cluster_plan import Context, library_paths
 from ascendboot.setup.steps import Absent, FileContent, Step
 from ascendboot.setup.trust import admission, cluster_key, sshd, trust
 
-StepsOf = Callable[["Context", "Node"], Sequence[Step]]
+StepsOf = Callable[[Context, Node], Sequence[Step]]
 
 
 @dataclass(frozen=True, kw_only=True)

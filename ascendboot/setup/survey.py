@@ -26,8 +26,8 @@ from ascendboot.setup.results import Progress, failed, found
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import HostSide, Sides, Transport
 
-RunQuery = Callable[["Transport", Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
-Connect = Callable[[Sequence["Node"]], tuple[Mapping[str, "HostSide"], Mapping[str, NodeError]]]
+RunQuery = Callable[[Transport, Mapping[str, Fact[Any]]], Mapping[str, Answer[Any]]]
+Connect = Callable[[Sequence[Node]], tuple[Mapping[str, HostSide], Mapping[str, NodeError]]]
 
 
 @dataclass(frozen=True)

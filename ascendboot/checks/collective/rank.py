@@ -327,17 +327,11 @@ def versions() -> dict[str, str]:
 def limits() -> dict[str, str]:
     """The limits of the process."""
     shm = os.statvfs(SHM) if Path(SHM).is_dir() else None
-    return {
-        "ulimit -l": limit(resource.RLIMIT_MEMLOCK),
-        "ulimit -n": limit(resource.RLIMIT_NOFILE),
-        SHM: f"{shm.f_blocks * shm.f_frsize >> 20} MiB" if shm else "not there",
-    }
-
-
-def limit(which: int) -> str:
-    """The soft limit."""
-    soft, _ = resource.getrlimit(which)
-    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    found = {SHM: f"{shm.f_blocks * shm.f_frsize >> 20} MiB" if shm else "not there"}
+    for name, which in (("-l", resource.RLIMIT_MEMLOCK), ("-n", resource.RLIMIT_NOFILE)):
+        soft, _ = resource.getrlimit(which)
+        found[f"ulimit {name}"] = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    return found
 
 
 def container_id() -> str:
