@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -117,20 +118,18 @@ class Followers:
             logs.close()
 
     def _logs(self, node: str) -> NodeLogs:
-        prefixes = {
-            rank_log(rank.rank): self._prefix(node, rank.rank) for rank in self._plan.ranks_on(node)
+        lines = {
+            rank_log(rank.rank): Lines(self._prefix(node, rank.rank))
+            for rank in self._plan.ranks_on(node)
         }
-        copies: dict[str, LogCopy] = {}
-        try:
+        with ExitStack() as opened:
+            copies = {}
             for name in self._plan.logs_on(node):
-                lines = Lines(prefixes[name]) if name in prefixes else None
                 copies[name] = LogCopy(
-                    self._folder / name, lines, self.output, limit=self._plan.log_limit
+                    self._folder / name, lines.get(name), self.output, limit=self._plan.log_limit
                 )
-        except OSError:
-            for copy in copies.values():
-                copy.close()
-            raise
+                opened.callback(copies[name].close)
+            opened.pop_all()  # they stay open where all of them could be opened
         return NodeLogs(
             node,
             copies,
@@ -173,23 +172,8 @@ class Interrupts:
             self._inbox.put(None)
 
     def wake(self, inbox: Inbox) -> None:
-        """Put None into `box` at every press from now on."""
+        """Put None into `inbox` at every press from now on."""
         self._inbox = inbox
-
-
-@dataclass(frozen=True, kw_only=True)
-class Running:
-    """A running job: its plan, its connections and its progress."""
-
-    plan: LaunchPlan
-    transports: dict[str, Transport]
-    """By node; replaced when a connection was reopened."""
-    progress: Progress
-    interrupts: Interrupts
-    inbox: Inbox
-    """Messages to the thread that follows it."""
-    forks: int
-    """On how many nodes to work at once."""
 
 
 # The job does not need our connections. A lost one is opened again, and its node's logs and events

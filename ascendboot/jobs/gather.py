@@ -7,9 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.jobs.output import Lines, LogCopy, RankOutput
@@ -244,11 +243,10 @@ class NodeLogs:
                 pass  # a sign of life, or a file that is not of this job
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What is shown of a log."""
 
-    lines: Lines | None = None
+    lines: Lines | None
     start: int = 0
     """From which byte on."""
 
@@ -276,18 +274,17 @@ class LogGatherer:
         self.errors: dict[str, NodeError] = {}
         self._returning: set[str] = set()
         self.nodes = {}
+        views = {rank_log(rank): view for rank, view in (shown or {}).items()}
         for node in transports:
-            names = [*job.logs_on(node), *(rank_marks(rank.rank) for rank in job.ranks_on(node))]
-            views = {rank_log(rank): view for rank, view in (shown or {}).items()}
             copies = {}
-            for name in names:
-                view = views.get(name, Selection())
+            for name in (*job.logs_on(node), *(rank_marks(r.rank) for r in job.ranks_on(node))):
+                lines, start = views.get(name, (None, 0))
                 copies[name] = LogCopy(
                     folder / name,
-                    view.lines,
+                    lines,
                     output,
                     resumes=True,
-                    shown_from=view.start,
+                    shown_from=start,
                     limit=job.log_limit,
                 )
             self.nodes[node] = NodeLogs(

@@ -14,11 +14,11 @@ from pathlib import Path
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
 from ascendboot.jobs.follow import (
     Followers,
+    Inbox,
     Interrupts,
     NodeEvent,
     Reconnected,
     Reconnector,
-    Running,
     Timeouts,
 )
 from ascendboot.jobs.gather import NodeLogs
@@ -52,6 +52,7 @@ from ascendboot.model.job import JobReport
 from ascendboot.transport.api import Transport
 
 _SHOWN_SURVIVORS = 5
+_NEVER = float("inf")
 _FULL = "the disk of {folder} is full: what its ranks wrote last may be missing; make room there"
 
 
@@ -80,50 +81,25 @@ def run(
     Raises:
         UnreachableError: the primary was lost for good while the job ran; the job goes on there.
     """
-    job = Running(
-        plan=plan,
-        transports={n: transports[n] for n in plan.nodes},
-        progress=Progress(),
+    began, started = time.monotonic(), datetime.now(timezone.utc)
+    following = Following(
+        plan,
+        {node: transports[node] for node in plan.nodes},
+        folder=folder,
         interrupts=interrupts or Interrupts(),
-        inbox=queue.SimpleQueue(),
+        limits=limits or Timeouts(),
+        hangs=hangs or HangRules(),
         forks=forks,
     )
-    job.interrupts.wake(job.inbox)
-    limits, hangs = limits or Timeouts(), hangs or HangRules()
-    watch = HangWatch(hangs, plan, job.transports, folder, job.inbox.put, forks=forks)
-    began, started = time.monotonic(), datetime.now(timezone.utc)
     try:
-        prepare(plan, job.transports, forks=forks)
+        prepare(plan, following.transports, forks=forks)
     except LaunchError as error:
-        job.progress.not_started = str(error)
+        following.progress.not_started = str(error)
     else:
-        writer = OutputWriter(sink, is_hurried=lambda: job.interrupts.count > 0)
-        followers = Followers(
-            plan,
-            folder=folder,
-            sink=writer,
-            on_event=job.inbox.put,
-            on_sample=watch.take,
-            sample_s=hangs.sample_s,
-            prefix=prefix,
-            forks=forks,
-        )
-        job.progress.arrivals = followers.arrivals
-        reconnector = Reconnector(
-            plan,
-            job.transports,
-            job.progress,
-            follow=followers.follow,
-            on_end=job.inbox.put,
-            connect=connect,
-            tell=hangs.tell,
-            within_s=limits.reconnect_s,
-        )
-        following = Following(job, reconnector, limits=limits, hangs=hangs, watch=watch)
-        _start_and_follow(following, followers, writer)
+        following.start_to_end(sink, prefix, connect)
     return report_on(
         plan,
-        job.progress,
+        following.progress,
         folder=folder,
         started=started.isoformat(timespec="milliseconds"),
         duration_s=time.monotonic() - began,
@@ -131,90 +107,130 @@ def run(
     )
 
 
-def _start_and_follow(following: Following, followers: Followers, writer: OutputWriter) -> None:
-    """Start a prepared job, and follow it until its output is written."""
-    job, plan = following.job, following.job.plan
-    try:
-        if started := _started(following, followers):
-            following.to_the_end(followers.nodes[plan.primary])
-            clean_up(following, followers)
-    except (UnreachableError, KeyboardInterrupt):
-        raise  # the job goes on, and the message says so
-    except BaseException:
-        grace_s = plan.grace_s
-        stop_job(
-            job.transports, plan.job_folder, primary=plan.primary, grace_s=grace_s, forks=job.forks
-        )
-        raise
-    finally:
-        following.reconnector.close()
-        followers.close()
-        if lost := writer.close():
-            followers.output.lose(lost)
-    if not started:
-        job.progress.unsure += undo_start(plan, job.transports, forks=job.forks)
-    problems = [followers.output.problem]
-    for logs in followers.nodes.values():
-        problems += [*logs.problems, logs.problem]
-    job.progress.notes += tuple(filter(None, problems))
-
-
-def _started(following: Following, followers: Followers) -> bool:
-    """Open the streams and start the job; False with a reason in the job's progress."""
-    job = following.job
-    try:
-        beat_s = following.hangs.beat_s(following.limits.beat_s)
-        followers.open(job.transports, beat_s=beat_s)
-        if not job.interrupts.count:
-            start(job.plan, job.transports, forks=job.forks)
-            return True
-        job.progress.interrupted = True
-    except (NodeError, OSError) as error:
-        what = f"could not keep the output here: {error}" if isinstance(error, OSError) else error
-        job.progress.not_started = f"{what}\n{not_started_anywhere(job.plan.job_id)}"
-    return False
-
-
 class Following:
-    """Follows one job that runs, and its deadlines."""
+    """Starts one prepared job, follows it with its deadlines, and ends what is left of it."""
 
     def __init__(
         self,
-        job: Running,
-        reconnector: Reconnector,
+        plan: LaunchPlan,
+        transports: dict[str, Transport],
         *,
+        folder: Path,
+        interrupts: Interrupts,
         limits: Timeouts,
         hangs: HangRules,
-        watch: HangWatch,
+        forks: int,
     ) -> None:
-        self.job = job
-        self.reconnector = reconnector
-        self.limits = limits
-        self.hangs = hangs
-        self._watch = watch
-        self._start_by: float | None = None
-        self._end_by: float | None = None
+        """`transports` are those by node; one is replaced when its connection was reopened."""
+        self.transports = transports
+        self.progress = Progress()
+        self._plan = plan
+        self._folder = folder
+        self._interrupts = interrupts
+        self._limits = limits
+        self._hangs = hangs
+        self._forks = forks
+        self._inbox: Inbox = queue.SimpleQueue()
+        interrupts.wake(self._inbox)
+        self._watch = HangWatch(hangs, plan, transports, folder, self._inbox.put, forks=forks)
+        self._start_by = _NEVER
+        self._end_by = _NEVER
         self._stopping = False
         self._ranks_ended = False
         self._over = False
 
-    def to_the_end(self, primary: NodeLogs) -> None:
+    def start_to_end(
+        self,
+        sink: Callable[[bytes], None],
+        prefix: Callable[[str, int], bytes],
+        connect: Callable[[str], Transport] | None,
+    ) -> None:
+        """Start the job, and follow it until its output is written; all as in `run`."""
+        plan = self._plan
+        writer = OutputWriter(sink, is_hurried=lambda: self._interrupts.count > 0)
+        followers = Followers(
+            plan,
+            folder=self._folder,
+            sink=writer,
+            on_event=self._inbox.put,
+            on_sample=self._watch.take,
+            sample_s=self._hangs.sample_s,
+            prefix=prefix,
+            forks=self._forks,
+        )
+        self.progress.arrivals = followers.arrivals
+        reconnector = Reconnector(
+            plan,
+            self.transports,
+            self.progress,
+            follow=followers.follow,
+            on_end=self._inbox.put,
+            connect=connect,
+            tell=self._hangs.tell,
+            within_s=self._limits.reconnect_s,
+        )
+        try:
+            if started := self._started(followers):
+                self._follow(followers.nodes[plan.primary], reconnector)
+                self._clean_up(followers, reconnector)
+        except (UnreachableError, KeyboardInterrupt):
+            raise  # the job goes on, and the message says so
+        except BaseException:
+            stop_job(
+                self.transports,
+                plan.job_folder,
+                primary=plan.primary,
+                grace_s=plan.grace_s,
+                forks=self._forks,
+            )
+            raise
+        finally:
+            reconnector.close()
+            followers.close()
+            if lost := writer.close():
+                followers.output.lose(lost)
+        if not started:
+            self.progress.unsure += undo_start(plan, self.transports, forks=self._forks)
+        problems = [followers.output.problem]
+        for logs in followers.nodes.values():
+            problems += [*logs.problems, logs.problem]
+        self.progress.notes += tuple(filter(None, problems))
+
+    def _started(self, followers: Followers) -> bool:
+        """Open the streams and start the job; False with a reason in the job's progress."""
+        try:
+            followers.open(self.transports, beat_s=self._hangs.beat_s(self._limits.beat_s))
+            if not self._interrupts.count:
+                start(self._plan, self.transports, forks=self._forks)
+                return True
+            self.progress.interrupted = True
+        except (NodeError, OSError) as error:
+            kept = f"could not keep the output here: {error}"
+            what = kept if isinstance(error, OSError) else error
+            self.progress.not_started = f"{what}\n{not_started_anywhere(self._plan.job_id)}"
+        return False
+
+    def _follow(self, primary: NodeLogs, reconnector: Reconnector) -> None:
         """Wait for the end of a job that was just started; end it where necessary.
 
         Raises:
             UnreachableError: the primary was lost; the job goes on there.
         """
-        self._start_by = time.monotonic() + self.limits.start_s
+        self._start_by = time.monotonic() + self._limits.start_s
         while not self._over:
+            timeout_s = None  # while the primary reconnects
+            if not reconnector.is_reconnecting(self._plan.primary):
+                left_s = min(self._start_by, self._end_by) - time.monotonic()
+                timeout_s = max(0.0, min(self._limits.silence_s - primary.silent_s, left_s))
             try:
-                message = self.job.inbox.get(timeout=self._timeout_s(primary.silent_s))
+                message = self._inbox.get(timeout=timeout_s)
             except queue.Empty:
                 self._on_timeout(primary.silent_s)
                 continue
             match message:
                 case None:
-                    self.job.progress.interrupted = True
-                    if self.job.interrupts.count > 1:
+                    self.progress.interrupted = True
+                    if self._interrupts.count > 1:
                         self._over = True
                     else:
                         self._stop()
@@ -224,65 +240,52 @@ class Following:
                     self._on_reconnected(message)
                 case NodeEvent(node=node, event=event):
                     if event is None:
-                        self.reconnector.reconnect(node)
+                        reconnector.reconnect(node)
                     else:
                         self._note(event)
 
-    def _timeout_s(self, silent_s: float) -> float | None:
-        """How long to wait for the next message; no limit while the primary reconnects."""
-        if self.reconnector.is_reconnecting(self.job.plan.primary):
-            return None
-        now = time.monotonic()
-        waits = [by - now for by in (self._start_by, self._end_by) if by is not None]
-        return max(0.0, min([self.limits.silence_s - silent_s, *waits]))
-
     def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
-        if silent_s >= self.limits.silence_s:
+        if silent_s >= self._limits.silence_s:
             raise self._lost_primary(f"nothing came for {silent_s:.0f} s")
-        if self._start_by is not None and now >= self._start_by:
-            plan = self.job.plan
-            missing = {rank.rank for rank in plan.ranks} - self.job.progress.started
-            words = not_started_message(plan, missing, self.limits.start_s)
-            self.job.progress.not_started = words
+        if now >= self._start_by:
+            missing = {rank.rank for rank in self._plan.ranks} - self.progress.started
+            words = not_started_message(self._plan, missing, self._limits.start_s)
+            self.progress.not_started = words
             self._stop()
-        elif self._end_by is not None and now >= self._end_by:
+        elif now >= self._end_by:
             if self._stopping:
                 self._over = True
             else:
-                self.job.progress.is_overdue = True
+                self.progress.is_overdue = True
                 self._stop()
 
     def _note(self, event: Event) -> None:
-        progress = self.job.progress
-        progress.note(event)
-        if has_started(self.job.plan, progress):
-            self._start_by = None
-        if will_end(self.job.plan, event, progress):
+        self.progress.note(event)
+        if has_started(self._plan, self.progress):
+            self._start_by = _NEVER
+        if will_end(self._plan, event, self.progress):
             self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
-        match event:
-            case LauncherStarted() if self._stopping:
-                self._stop()
-            case NodeLeft(node_rank=node_rank):
-                self._watch.forget(self.job.plan.nodes[node_rank])
-            case LauncherEnded():
-                self._over = True
-            case _:
-                pass
+        if isinstance(event, LauncherStarted) and self._stopping:
+            self._stop()
+        elif isinstance(event, NodeLeft):
+            self._watch.forget(self._plan.nodes[event.node_rank])
+        elif isinstance(event, LauncherEnded):
+            self._over = True
 
     def _on_hang(self, seen: HungJob) -> None:
-        if self._end_by is not None:
+        if self._end_by < _NEVER:
             return  # it is ending already
-        self.hangs.tell(seen.words)
-        if seen.is_hang and self.hangs.stops:
-            self.job.progress.hung = seen.words
+        self._hangs.tell(seen.words)
+        if seen.is_hang and self._hangs.stops:
+            self.progress.hung = seen.words
             self._stop()
         else:
-            self.job.progress.notes += (seen.words,)
+            self.progress.notes += (seen.words,)
 
     def _on_reconnected(self, back: Reconnected) -> None:
         """Go on with a node that is followed again; without the primary no job can be followed."""
-        if back.node != self.job.plan.primary:
+        if back.node != self._plan.primary:
             return  # the cleanup at the end of the job sees that node
         if isinstance(back.error, UnreachableError):
             raise self._lost_primary("its connection has ended")
@@ -290,23 +293,21 @@ class Following:
             and_so = "the state of the job is unknown"
             raise self._lost_primary(back.error.message, and_so=and_so)
         # Events of the meantime arrive now.
-        soon = time.monotonic() + self.limits.drain_s
-        self._start_by = None if self._start_by is None else max(self._start_by, soon)
-        self._end_by = None if self._end_by is None else max(self._end_by, soon)
+        soon = time.monotonic() + self._limits.drain_s
+        self._start_by, self._end_by = max(self._start_by, soon), max(self._end_by, soon)
 
     def _lost_primary(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
-        job = f"job {self.job.plan.job_id}"
+        job = f"job {self._plan.job_id}"
         reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
-        return UnreachableError(self.job.plan.primary, reason)
+        return UnreachableError(self._plan.primary, reason)
 
     def _stop(self) -> None:
         """End the launcher; where that fails, the cleanup ends the job."""
-        self._stopping, self._start_by, self._end_by = True, None, None
-        plan = self.job.plan
+        self._stopping, self._end_by = True, _NEVER
         try:
-            terminate_launcher(self.job.transports[plan.primary], plan.job_folder)
+            terminate_launcher(self.transports[self._plan.primary], self._plan.job_folder)
         except NodeError as error:
-            self.job.progress.notes += (str(error),)
+            self.progress.notes += (str(error),)
             self._over = True
         self._expect_end()
 
@@ -316,93 +317,84 @@ class Following:
         Once a rank failed, the ranks on all nodes are ended at once. Each node's supervisor of
         torchrun does that by itself.
         """
-        job, plan = self.job, self.job.plan
-        self._start_by = None
+        plan = self._plan
+        self._start_by = _NEVER
         if failed and not (self._ranks_ended or traits_of(plan.request.launcher).spreads_failure):
             self._ranks_ended = True
-            order = partial(end_ranks, job.transports, plan.job_folder, forks=job.forks)
+            order = partial(end_ranks, self.transports, plan.job_folder, forks=self._forks)
             threading.Thread(target=order, name="hasten", daemon=True).start()
-        if self._end_by is None:
+        if self._end_by == _NEVER:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
 
+    def _clean_up(self, followers: Followers, reconnector: Reconnector) -> None:
+        """End what is left of the job on any node, and wait for output while it arrives.
 
-def clean_up(following: Following, followers: Followers) -> None:
-    """End what is left of a job on any node, and wait for output while it arrives.
-
-    Its launcher has ended, or is no longer waited for.
-    """
-    job, progress = following.job, following.job.progress
-    patience_s = following.limits.drain_s
-    found = _terminate_all(job)
-    # A node of which only the connection was lost is tried again: its ranks may still run.
-    gone = [
-        node
-        for number, node in enumerate(job.plan.nodes)
-        if isinstance(found[node], UnreachableError) and number not in progress.left
-    ]
-    if gone and not job.interrupts.count:
-        # Where the launcher failed, it may have lost these nodes: then they have less time.
-        at_most_s = float("inf") if progress.launcher_code == 0 else patience_s
-        following.reconnector.wait(gone, job.interrupts, at_most_s=at_most_s)
-        back = [node for node in gone if not following.reconnector.is_reconnecting(node)]
-        found |= _terminate(job, back, linger_s=LINGER_S, grace_s=job.plan.grace_s)
-    sizes: dict[str, Mapping[str, int]] = {}
-    for number, node in enumerate(job.plan.nodes):
-        result = found[node]
-        if isinstance(result, Terminated):
-            sizes[node] = result.sizes
-            progress.unsure += _survivors(node, result.left, "could not be ended")
-            progress.notes += _survivors(node, result.ended, "was left behind and ended")
-            if result.full:
-                progress.full_disks[node] = result.full
-                progress.notes += (f"{node}: {_FULL.format(folder=result.full)}",)
-        elif number in progress.left:  # an elastic job goes on without it
-            progress.notes += (not_checked(result),)
-        else:
-            progress.unsure += (not_checked(result),)
-    progress.notes += tuple(
-        f"{node}: {name} is not whole here: {here} of {there} bytes"
-        for node, files in followers.short_of(sizes, patience_s=patience_s).items()
-        for name, (here, there) in files.items()
-    )
-    while not job.inbox.empty():
-        _note_next(job)
-
-
-def _terminate_all(job: Running) -> dict[str, Terminated | NodeError]:
-    """End what is left on all nodes; a second Ctrl-C ends all waiting."""
-    if job.interrupts.count > 1:
-        return _terminate(job, job.plan.nodes, linger_s=0.0, grace_s=0.0)
-    linger_s = LINGER_S if job.progress.launcher_over else 0.0
-    with ThreadPoolExecutor(1) as pool:
-        going = pool.submit(
-            _terminate, job, job.plan.nodes, linger_s=linger_s, grace_s=job.plan.grace_s
+        Its launcher has ended, or is no longer waited for.
+        """
+        progress, nodes = self.progress, self._plan.nodes
+        lost = {nodes[number] for number in progress.left}  # an elastic job goes on without them
+        found = self._terminate_all()
+        # A node of which only the connection was lost is tried again: its ranks may still run.
+        gone = [n for n in nodes if isinstance(found[n], UnreachableError) and n not in lost]
+        if gone and not self._interrupts.count:
+            # Where the launcher failed, it may have lost these nodes: then they have less time.
+            at_most_s = _NEVER if progress.launcher_code == 0 else self._limits.drain_s
+            reconnector.wait(gone, self._interrupts, at_most_s=at_most_s)
+            back = [node for node in gone if not reconnector.is_reconnecting(node)]
+            found |= self._terminate(back, linger_s=LINGER_S, grace_s=self._plan.grace_s)
+        sizes: dict[str, Mapping[str, int]] = {}
+        for node in nodes:
+            result = found[node]
+            if isinstance(result, Terminated):
+                sizes[node] = result.sizes
+                progress.unsure += _survivors(node, result.left, "could not be ended")
+                progress.notes += _survivors(node, result.ended, "was left behind and ended")
+                if result.full:
+                    progress.full_disks[node] = result.full
+                    progress.notes += (f"{node}: {_FULL.format(folder=result.full)}",)
+            elif node in lost:
+                progress.notes += (not_checked(result),)
+            else:
+                progress.unsure += (not_checked(result),)
+        progress.notes += tuple(
+            f"{node}: {name} is not whole here: {here} of {there} bytes"
+            for node, files in followers.short_of(sizes, patience_s=self._limits.drain_s).items()
+            for name, (here, there) in files.items()
         )
-        going.add_done_callback(lambda _: job.inbox.put(None))
-        while not going.done():
-            _note_next(job)
-            if job.interrupts.count > 1 and not going.done():
-                job.progress.interrupted = True
-                _terminate(job, job.plan.nodes, linger_s=0.0, grace_s=0.0)
-                break
-        return going.result()
+        while not self._inbox.empty():
+            self._note_next()
 
+    def _terminate_all(self) -> dict[str, Terminated | NodeError]:
+        """End what is left on all nodes; a second Ctrl-C ends all waiting."""
+        nodes = self._plan.nodes
+        if self._interrupts.count > 1:
+            return self._terminate(nodes, linger_s=0.0, grace_s=0.0)
+        linger_s, grace_s = LINGER_S if self.progress.launcher_over else 0.0, self._plan.grace_s
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(self._terminate, nodes, linger_s=linger_s, grace_s=grace_s)
+            going.add_done_callback(lambda _: self._inbox.put(None))
+            while not going.done():
+                self._note_next()
+                if self._interrupts.count > 1 and not going.done():
+                    self.progress.interrupted = True
+                    self._terminate(nodes, linger_s=0.0, grace_s=0.0)
+                    break
+            return going.result()
 
-def _terminate(
-    job: Running, nodes: Sequence[str], *, linger_s: float, grace_s: float
-) -> dict[str, Terminated | NodeError]:
-    transports = {node: job.transports[node] for node in nodes}
-    folder = job.plan.job_folder
-    return terminate_processes(
-        transports, folder, linger_s=linger_s, grace_s=grace_s, forks=job.forks
-    )
+    def _terminate(
+        self, nodes: Sequence[str], *, linger_s: float, grace_s: float
+    ) -> dict[str, Terminated | NodeError]:
+        transports = {node: self.transports[node] for node in nodes}
+        folder, forks = self._plan.job_folder, self._forks
+        return terminate_processes(
+            transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks
+        )
 
-
-def _note_next(job: Running) -> None:
-    """Wait for the next message, and note it if it is an event."""
-    message = job.inbox.get()
-    if isinstance(message, NodeEvent) and message.event is not None:
-        job.progress.note(message.event)
+    def _note_next(self) -> None:
+        """Wait for the next message, and note it if it is an event."""
+        message = self._inbox.get()
+        if isinstance(message, NodeEvent) and message.event is not None:
+            self.progress.note(message.event)
 
 
 def _survivors(node: str, survivors: Sequence[Survivor], what: str) -> tuple[str, ...]:
