@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from enum import IntEnum
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from typing import Final
 
-from ascendboot.jobs.error_codes import known_of_launcher
-from ascendboot.jobs.evidence import Collector
-from ascendboot.jobs.first_cause import first_cause
-from ascendboot.jobs.progress import OF_A_LOST_LAUNCHER, Progress, signal_of
+from ascendboot.jobs.error_codes import known_end, known_of_launcher, known_words
+from ascendboot.jobs.evidence import (
+    NOBODY,
+    Collector,
+    ErrorKind,
+    Named,
+    RankEvidence,
+    without_numbers,
+)
+from ascendboot.jobs.progress import BY_LAUNCHER, OF_A_LOST_LAUNCHER, Progress, signal_of
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.plan import JobRecord, LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobCause, RankEnd
-from ascendboot.model.names import ranks_named
+from ascendboot.model.names import fold, ranks_named
 
 _LOST_BY_TORCHRUN: Final = re.compile(
     re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing|torchrun ended with (\d+); nodes left)"
 )
 _LOOK: Final = (
     "see whether the node, and its container, still run and have room: dmesg -T, docker ps -a, df"
+)
+_MOST_GROUPS: Final = 4
+_TOGETHER_S: Final = 2.0
+"""Ranks that end without an error, with one exit code, within so long, failed alike."""
+_FIRST_KILL_S: Final = 1.0
+"""Sooner after the first failure no launcher sends SIGKILL."""
+_SEE_LOGS: Final = (
+    "see the end of their logs, invoke check for the links between their devices, and"
+    " dmesg on their nodes"
 )
 
 
@@ -143,3 +161,294 @@ def _lost_nodes(
         why=why,
         followed=(Followed(others, "ended with the job"),) if others else (),
     )
+
+
+class _Blame(IntEnum):
+    """How likely a rank is the cause; lower is likelier."""
+
+    OWN = 0
+    """It failed, and not by another rank's failure as far as its log shows."""
+    OWN_WHEN_ENDED = 1
+    """So its log shows, but without a time, and it was ended on purpose."""
+    KILLED = 2
+    """Something killed it, about when others failed because they missed it."""
+    NONE = 3
+
+
+def first_cause(
+    ranks: Sequence[RankEvidence], launcher: Named = NOBODY, *, uncertainty_s: float = 0.0
+) -> JobCause | None:
+    """Why a job with these ranks failed; None when no rank failed before it was ended.
+
+    `launcher` is what the launcher's log names as missing. `uncertainty_s`: by so much the times of
+    two nodes may be wrong against each other.
+    """
+    blames = {one.rank: _blame(one, ranks) for one in ranks}
+
+    def likelihood(one: RankEvidence) -> tuple[int, float, int]:
+        # The launcher saw such a rank die before all others had ended.
+        unknown = float("-inf" if one.is_killed_unseen else "inf")
+        return blames[one.rank], unknown if one.failed_at is None else one.failed_at, one.rank
+
+    suspects = sorted(ranks, key=likelihood)
+    missed = missing_ranks(ranks, launcher)
+    head, blame = suspects[0], blames[suspects[0].rank]
+    if blame is not _Blame.NONE:
+        same = _alike(suspects, blames)
+        kind = CauseKind.ALIKE if len(same) > 1 else CauseKind.RANK
+        own = (one for one in suspects if blames[one.rank] is _Blame.OWN and one not in same)
+        why, unsure = _reason(same, blame, next(own, None), uncertainty_s)
+        head = same[0]
+        is_another = missed and missed.is_named and missed.ranks.isdisjoint(s.rank for s in same)
+        if missed and is_another and not unsure:
+            unsure = f"{ranks_named(missed.ranks)} may have been first: {missed.why}"
+        meaning, remedy = _explained(head)
+    elif missed is not None:
+        same = [one for one in suspects if one.rank in missed.ranks]
+        kind = CauseKind.ONE_OF if missed.unsure else CauseKind.LEFT
+        why, unsure = missed.why, missed.unsure
+        head = same[0]
+        meaning, remedy = "", _SEE_LOGS
+    else:
+        return None
+    chosen = {one.rank: one.node for one in sorted(same, key=lambda one: one.rank)}
+    return JobCause(
+        kind=kind,
+        title=_title(kind, same, len(ranks)),
+        ranks=tuple(chosen),
+        nodes=tuple(dict.fromkeys(chosen.values())),
+        device=head.device if len(chosen) == 1 else None,
+        at=None
+        if head.failed_at is None
+        else _utc(head.failed_at).isoformat(timespec="milliseconds"),
+        words=head.first_error.words,
+        source=head.first_error.source,
+        meaning=meaning,
+        remedy=remedy,
+        why=why,
+        unsure=unsure,
+        followed=_followed(one for one in ranks if one.rank not in chosen),
+    )
+
+
+def _blame(one: RankEvidence, ranks: Sequence[RankEvidence]) -> _Blame:
+    if one.own is not None or one.is_killed_unseen:
+        is_vague = one.is_ended_by_us and one.failed_at is None
+        return _Blame.OWN_WHEN_ENDED if is_vague else _Blame.OWN
+    if not one.has_failed or one.peer is not None:
+        return _Blame.NONE
+    # It failed without an error. Launchers end other ranks by signals, and not at once.
+    times = (other.failed_at for other in ranks if other is not one)
+    before = min((at for at in times if at is not None), default=None)
+    ended_at = one.ended_at
+    if one.signal not in BY_LAUNCHER or before is None or ended_at is None or ended_at < before:
+        return _Blame.OWN
+    at_once = one.signal == SIGKILL and ended_at < before + _FIRST_KILL_S
+    return _Blame.KILLED if at_once else _Blame.NONE
+
+
+def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> list[RankEvidence]:
+    """The first suspect, and those that failed as it did."""
+    first = suspects[0]
+    same = []
+    if first.own is not None:
+        words = without_numbers(first.own.words)
+        same = [
+            one
+            for one in suspects
+            if one.error is not None
+            and one.error.kind is not ErrorKind.PEER
+            and without_numbers(one.error.words) == words
+        ]
+    elif blames[first.rank] is _Blame.OWN and first.failed_at is not None:
+        same = [
+            one
+            for one in suspects
+            if blames[one.rank] is _Blame.OWN
+            and one.own is None
+            and one.exit_code == first.exit_code
+            and one.failed_at is not None
+            and one.failed_at - first.failed_at <= _TOGETHER_S
+        ]
+        same = same if len(same) == len(suspects) else []
+    return same if len(same) > 1 else [first]
+
+
+def _reason(
+    same: Sequence[RankEvidence],
+    blame: _Blame,
+    second: RankEvidence | None,
+    uncertainty_s: float,
+) -> tuple[str, str]:
+    """Why these ranks, and what makes it uncertain; `second` is the next that failed by itself."""
+    head = same[0]
+    if blame is _Blame.OWN_WHEN_ENDED:
+        return "no other rank tells of an error of its own; its time is not known", ""
+    if blame is _Blame.KILLED:
+        return "all others only lost a peer; this one was killed, and says nothing", ""
+    why = "no other rank failed by itself"
+    unsure = ""
+    if second is not None:
+        name = f"{second.node}:{second.rank}"
+        if head.failed_at is None or second.failed_at is None:
+            why = f"it tells of an error; when that of rank {second.rank} came is not known"
+            unsure = f"when the error of {name} came is not known"
+            if head.failed_at is None:
+                unsure = f"when its error came is not known; {name} may have been first"
+        else:
+            gap_s = second.failed_at - head.failed_at
+            within_s = second.first_error.precision_s
+            within_s += uncertainty_s if second.node != head.node else 0.0
+            why = f"{gap_s:.3f} s before {name}, the next that failed by itself"
+            if gap_s <= within_s:
+                unsure = f"{name} may have been first: their times are only known within"
+                unsure = f"{unsure} {within_s:.3g} s"
+    if head.is_killed_unseen:
+        why = "the launcher saw it die, together with what would have recorded its end"
+        unsure = ""
+    if len(same) > 1:
+        why = "they tell of one error, and no rank failed of another before them"
+    return why, unsure
+
+
+def _title(kind: CauseKind, same: Sequence[RankEvidence], size: int) -> str:
+    head = same[0]
+    names = ranks_named([one.rank for one in same])
+    nodes = fold({one.node for one in same})
+    at = ""
+    if head.failed_at is not None:
+        at = f", at {_utc(head.failed_at):%H:%M:%S.%f}"[:-3] + " UTC"
+    if kind is CauseKind.ONE_OF:
+        return f"{nodes}: not certain which rank failed first: one of {names}{at}"
+    if kind is CauseKind.LEFT:
+        how = "ended well" if all(one.exit_code == 0 for one in same) else "not there"
+        if any(one.peer is not None for one in same):
+            how = "did not answer"
+        return f"{nodes}: {names} {how} while others waited for it{at}"
+    if kind is CauseKind.RANK:
+        return f"{nodes}: {names} on device {head.device} failed first, {head.ending}{at}"
+    if len(same) == size:
+        how = next((f", {one.ending}" for one in same if not one.is_ended_by_others), "")
+        return f"{nodes}: all {size} ranks failed alike{how}{at}"
+    return f"{nodes}: {len(same)} of {size} ranks failed alike ({names}){at}"
+
+
+def _explained(head: RankEvidence) -> tuple[str, str]:
+    """What its error, or else its end, means, and what to do."""
+    known = known_words(head.first_error.words)
+    if head.own is None and (known is None or known.of_a_peer):
+        known = known_end(head.exit_code, out_of_memory=head.out_of_memory) or known
+    return ("", "") if known is None else (known.meaning, known.remedy)
+
+
+def _utc(at: float) -> datetime:
+    return datetime.fromtimestamp(at, timezone.utc)
+
+
+def _followed(others: Iterable[RankEvidence]) -> tuple[Followed, ...]:
+    """The ranks that ended after the cause, in groups; those that ended well are none of them."""
+    groups: dict[str, list[int]] = {}
+    for one in others:
+        if one.exit_code == 0:
+            continue
+        if one.peer is not None:
+            known = known_words(one.peer.words)
+            how = "lost a peer" if known is None else known.meaning
+        elif one.is_ended_by_us or (one.signal in BY_LAUNCHER and one.own is None):
+            how = "ended with the job"
+        else:
+            how = "no end was seen" if one.exit_code is None else f"failed later, {one.ending}"
+        groups.setdefault(how, []).append(one.rank)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1]))
+    shown = [Followed(tuple(ranks), how) for how, ranks in ordered[:_MOST_GROUPS]]
+    if rest := sorted(rank for _, ranks in ordered[_MOST_GROUPS:] for rank in ranks):
+        shown.append(Followed(tuple(rest), "failed later"))
+    return tuple(shown)
+
+
+@dataclass(frozen=True)
+class MissingRanks:
+    """The ranks that the others miss, and why it is these."""
+
+    ranks: frozenset[int]
+    why: str
+    unsure: str = ""
+    """Not empty: it is one of `ranks`, and what would decide which is not there."""
+    is_named: bool = False
+    """Others name it, in a number or an address."""
+
+
+def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
+    """The ranks that others miss; None where no rank failed because it lost a peer.
+
+    In this order: a rank that others name and that has no error; one that only the launcher's log
+    names; one that ended well too early; the only one without an error.
+    """
+    losers = [one for one in ranks if one.peer is not None]
+    quiet = [one for one in ranks if one.peer is None and one.own is None]
+    found = _named({one.rank: one.peer.missing for one in losers if one.peer}, quiet)
+    # An error of its own explains why a rank or node is missing that the launcher names.
+    named = [one for one in ranks if one.rank in launcher.ranks or one.node in launcher.nodes]
+    if not found and any(one.has_failed for one in ranks) and not any(one.own for one in named):
+        found = _named({-1: launcher}, quiet, by="launcher.log")
+    if losers and not found:  # ranks that ended well before any other rank failed as it lost a peer
+        times = (one.failed_at for one in ranks)
+        first = min((at for at in times if at is not None), default=float("-inf"))
+        left = [one for one in quiet if one.exit_code == 0 and one.ended_at is not None]
+        if early := frozenset(one.rank for one in left if (one.ended_at or 0.0) < first):
+            why = "all others failed only as they lost a peer, and it had ended before"
+            found = MissingRanks(early, why)
+    if found or not any(one.has_failed for one in losers):
+        return found
+    silent = frozenset(one.rank for one in quiet if one.exit_code != 0)
+    if len(silent) == 1:
+        return MissingRanks(silent, "all others lost a peer, and it alone says nothing")
+    if silent:
+        who = ranks_named([one.rank for one in losers])
+        return MissingRanks(
+            silent,
+            f"{who} lost a peer and named none that is silent",
+            "nothing says which of them was lost, and these say nothing",
+        )
+    return _among_losers(losers)
+
+
+def _named(
+    named: Mapping[int, Named], quiet: Sequence[RankEvidence], *, by: str = ""
+) -> MissingRanks | None:
+    """Ranks without an error that others name; by number or device before by node.
+
+    `named` is what each rank names. `by` is the file that names them, where no rank does.
+    """
+    by_rank = {n: {one.rank for one in quiet if one.rank in it.ranks} for n, it in named.items()}
+    by_node = {n: {one.rank for one in quiet if one.node in it.nodes} for n, it in named.items()}
+    for names, are_all_meant in ((by_rank, True), (by_node, False)):
+        namers = [rank for rank, ranks in names.items() if ranks]
+        if not namers:
+            continue
+        common = set.intersection(*(names[rank] for rank in namers))
+        chosen = frozenset(common or set.union(*(names[rank] for rank in namers)))
+        who = f"{by or ranks_named(namers)} name{'s' if len(namers) == 1 else ''}"
+        if len(chosen) == 1 or (common and are_all_meant):
+            it = "it as the one that is" if len(chosen) == 1 else "them as those that are"
+            return MissingRanks(chosen, f"{who} {it} missing", is_named=True)
+        what = "them, each another one" if are_all_meant else "their node, and no rank of it"
+        return MissingRanks(chosen, f"{who} {what}", "nothing says which of them the others lost")
+    return None
+
+
+def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
+    """Where every rank lost a peer: the one that all others name, if there is one."""
+    blames = {one.rank: one.peer.missing.ranks for one in losers if one.peer}
+    for one in losers:
+        naming = {rank: named for rank, named in blames.items() if named and rank != one.rank}
+        if len(naming) > 1 and all(set(named) == {one.rank} for named in naming.values()):
+            why = f"{ranks_named(naming)} name it as the one that is missing"
+            return MissingRanks(frozenset({one.rank}), why)
+    timed = [(one.failed_at, one.rank, one.node) for one in losers if one.failed_at is not None]
+    unsure = "nothing says which of them was first"
+    if timed:
+        _, rank, node = min(timed)
+        unsure += f"; {node}:{rank} said so first"
+    ranks = frozenset(one.rank for one in losers)
+    return MissingRanks(ranks, "every rank only says that it lost another", unsure)

@@ -87,10 +87,9 @@ def known_words(text: str) -> Known | None:
     return next((w for w in known_errors().words if w.find.search(text)), None)
 
 
-def is_of_a_peer(text: str) -> bool:
-    """Whether a text means that another rank is gone or does not answer."""
-    known = known_words(text)
-    return known is not None and known.of_a_peer
+def names_a_peer(text: str) -> bool:
+    """Whether a text is a message about a missing peer."""
+    return any(form.search(text) for form in known_errors().peers)
 
 
 def known_end(exit_code: int | None, *, out_of_memory: bool) -> Known | None:

@@ -7,18 +7,29 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from pathlib import Path
 from signal import SIGTERM
 from typing import Final, NamedTuple
 
-from ascendboot.jobs.error_codes import is_of_a_peer, known_errors, known_words
+from ascendboot.jobs.error_codes import known_errors, known_words, names_a_peer
 from ascendboot.jobs.progress import PRECISION_S, Progress, signal_of
 from ascendboot.launch.events import RankEnded
 from ascendboot.launch.plan import LAUNCHER_LOG, JobRecord, LaunchPlan, PlannedRank, rank_log
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import RankEnd
+
+
+class Named(NamedTuple):
+    """The ranks and nodes of the job that an output names as missing."""
+
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Where only an address is named: some rank there."""
+
+
+NOBODY: Final = Named()
 
 
 class ErrorKind(Enum):
@@ -43,10 +54,7 @@ class RankError:
     """It may have happened so much earlier."""
     words: str = ""
     source: str = ""
-    blames: tuple[int, ...] = ()
-    """Ranks that its output names as missing."""
-    blamed_nodes: tuple[str, ...] = ()
-    """Nodes on which it misses some rank."""
+    missing: Named = NOBODY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,32 +111,17 @@ class RankEvidence:
     @property
     def failed_at(self) -> float | None:
         """When it failed: its first error or its end, whichever came first; None: unknown."""
-        first = self.own or self.peer
-        times = [first.at if first else None]
+        times = [self.first_error.at]
         if self.exit_code and not self.is_ended_by_others:
             times.append(self.ended_at)
         return min((at for at in times if at is not None), default=None)
 
     @property
-    def precision_s(self) -> float:
-        """By how much it may have failed earlier than that."""
-        first = self.own or self.peer
-        return first.precision_s if first else 0.0
-
-    @property
-    def words(self) -> str:
-        """The text of its error."""
-        first = self.own or self.peer
-        return first.words if first else ""
-
-    @property
-    def source(self) -> str:
-        """Where its error, or else its end, is recorded."""
-        if first := self.own or self.peer:
-            return first.source
-        if self.is_killed_unseen:
-            return "launcher.log"
-        return "" if self.exit_code is None else "events"
+    def first_error(self) -> RankError:
+        """Its error; one without text, which names where its end is recorded, if it has none."""
+        ended_in = "" if self.exit_code is None else "events"
+        source = "launcher.log" if self.is_killed_unseen else ended_in
+        return self.own or self.peer or RankError(kind=ErrorKind.LATE, source=source)
 
 
 _LOOKED_AT: Final = 120
@@ -166,27 +159,20 @@ def time_in(line: str, *, zone_s: int | None, until: float | None) -> float | No
 
 
 def _seconds(parts: dict[str, str], zone_s: int | None, until: float | None) -> float | None:
-    with suppress(ValueError):  # no such day, hour or zone
-        if written := parts.get("z"):
-            zone = datetime.strptime(written, "%z").tzinfo
-        elif zone_s is not None:
-            zone = timezone(timedelta(seconds=zone_s))
-        else:
-            return None
-        if year := parts.get("Y"):
-            return _timestamp(int(year), parts, zone)
-        if until is not None:
-            this_year = datetime.fromtimestamp(until, zone).year
-            at = _timestamp(this_year, parts, zone)
-            return at if at < until + _SLACK_S else _timestamp(this_year - 1, parts, zone)
-    return None
-
-
-def _timestamp(year: int, parts: dict[str, str], zone: tzinfo | None) -> float:
+    written, year = parts.get("z"), parts.get("Y")
+    if (written or zone_s) is None or (year or until) is None:
+        return None
     month, day, hour, minute, second = (int(parts[name]) for name in "MDhms")
-    fraction = (parts.get("f") or "0").replace(".", "")
-    whole = datetime(year, month, day, hour, minute, second, tzinfo=zone)
-    return whole.timestamp() + float(f"0.{fraction}")
+    fraction = float("0." + (parts.get("f") or "0").replace(".", ""))
+    with suppress(ValueError):  # no such day, hour or zone
+        local = timezone(timedelta(seconds=zone_s or 0))
+        zone = datetime.strptime(written, "%z").tzinfo if written else local
+        this_year = int(year or datetime.fromtimestamp(until or 0.0, zone).year)
+        at = datetime(this_year, month, day, hour, minute, second, tzinfo=zone)
+        if not year and until is not None and at.timestamp() + fraction >= until + _SLACK_S:
+            at = datetime(this_year - 1, month, day, hour, minute, second, tzinfo=zone)
+        return at.timestamp() + fraction
+    return None
 
 
 _OWN: Final = re.compile(
@@ -198,23 +184,8 @@ _OWN: Final = re.compile(
 _SIZE: Final = re.compile(r"(?:rankSize|rankNum|rankNum is|rank num) ?\[(\d{1,7})\]")
 _GROUP: Final = re.compile(r"\bgroup_name_\d")
 _CONNECTED: Final = re.compile(r"connected rankinfo\[LINE \d{1,5}\]: ([\[\]\d, ]{1,8000})")
+_STALLED: Final = re.compile(r"\n(\d+)(!?)")
 _WHOLE: Final = re.compile(r"[\[ ,](\d{1,16})(?=[\], ])")
-
-
-class Named(NamedTuple):
-    """The ranks and nodes of the job that an output names as missing."""
-
-    ranks: tuple[int, ...] = ()
-    nodes: tuple[str, ...] = ()
-    """Where only an address is named: some rank there."""
-
-
-NOBODY: Final = Named()
-
-
-def names_a_peer(text: str) -> bool:
-    """Whether the text is a message about a missing peer."""
-    return any(form.search(text) for form in known_errors().peers)
 
 
 class Peers:
@@ -247,10 +218,13 @@ class Peers:
         for match in (found for form in forms for found in form.finditer(text)):
             parts = match.groupdict()
             place = self._at(parts)
+            # Horovod marks those for which it ends the job (`3!:`) among all that stall.
+            stalled = _STALLED.findall(parts.get("stalled") or "")
+            listed = (parts.get("ranks") or "").split(",")
+            listed += [rank for rank, mark in stalled if mark] or [rank for rank, _ in stalled]
             if place is not None:
                 ranks.add(place)
-            elif listed := parts.get("ranks") or _in_commas(parts.get("stalled")):
-                numbers = (part.strip()[-9:] for part in listed.split(","))
+            elif numbers := [part.strip()[-9:] for part in listed if part]:
                 ranks.update(int(n) for n in numbers if numbers_count and n.isdecimal())
             elif node := self._nodes.get((parts.get("host") or "").lower()):
                 nodes.add(node)
@@ -270,13 +244,6 @@ class Peers:
         node = self._nodes.get((parts.get("host") or ip).lower())
         device = parts.get("device")
         return None if node is None or not device else self._by_device.get((node, int(device)))
-
-
-def _in_commas(stalled: str | None) -> str:
-    """The ranks that Horovod ends the job for (`3!:`), or else all that it names."""
-    found = re.findall(r"\n(\d+)(!?)", stalled or "")
-    marked = [rank for rank, mark in found if mark]
-    return ", ".join(marked or [rank for rank, _ in found])
 
 
 _CALM: Final = 20
@@ -477,7 +444,15 @@ class Collector:
         logged = error_in(tail, begins_at=begins_at)
         if logged is None:
             return filed
-        at, precision_s = self._time(rank, logged, seen)
+        zone_s, until = self._zones.get(rank.node), None if seen is None else seen.at
+        written = time_in(logged.line, zone_s=zone_s, until=until)
+        if written is None:
+            arrivals = self._progress.arrivals.get(rank_log(rank.rank))
+            at = None if arrivals is None else arrivals.of(logged.offset)
+            precision_s = 0.0 if at is None else PRECISION_S
+        else:  # without a fraction it was within that second
+            precision_s = _SECOND if written.is_integer() else 0.0
+            at = self._clocks.here(rank.node, written + precision_s)
         at = _earliest(at, ended_at)
         node_rank = self._plan.nodes.index(rank.node)
         ending = self._clocks.here(rank.node, self._progress.ending_started(rank.rank, node_rank))
@@ -485,29 +460,14 @@ class Collector:
         if at is None and filed is not None:
             at, precision_s = filed.at, filed.precision_s
         kind = ErrorKind.LATE if is_late else ErrorKind.OWN
-        named = self._peers.named_in(logged.trouble, rank) if logged.of_a_peer else Named()
         return RankError(
             kind=ErrorKind.PEER if logged.of_a_peer else kind,
             at=at,
             precision_s=precision_s,
             words=logged.words,
             source=rank_log(rank.rank),
-            blames=named.ranks,
-            blamed_nodes=named.nodes,
+            missing=self._peers.named_in(logged.trouble, rank) if logged.of_a_peer else NOBODY,
         )
-
-    def _time(
-        self, rank: PlannedRank, logged: ErrorInLog, seen: RankEnded | None
-    ) -> tuple[float | None, float]:
-        """When it was logged, and by how much that may be too late."""
-        zone_s, until = self._zones.get(rank.node), None if seen is None else seen.at
-        written = time_in(logged.line, zone_s=zone_s, until=until)
-        if written is None:
-            arrivals = self._progress.arrivals.get(rank_log(rank.rank))
-            came = None if arrivals is None else arrivals.of(logged.offset)
-            return came, 0.0 if came is None else PRECISION_S
-        whole = _SECOND if written.is_integer() else 0.0  # then it was within that second
-        return self._clocks.here(rank.node, written + whole), whole
 
     def _filed(self, rank: PlannedRank, ended_at: float | None) -> RankError | None:
         """What torchelastic's `@record` wrote; its time is a whole second."""
@@ -517,16 +477,15 @@ class Collector:
             words = str(message["message"])
         except (KeyError, TypeError, ValueError):
             return None
-        named = self._peers.named_in(words, rank)
-        of_a_peer = is_of_a_peer(words) or names_a_peer(words)
+        known = known_words(words)
+        of_a_peer = (known is not None and known.of_a_peer) or names_a_peer(words)
         return RankError(
             kind=ErrorKind.PEER if of_a_peer else ErrorKind.OWN,
             at=_earliest(self._clocks.here(rank.node, at), ended_at),
             precision_s=_SECOND,
             words=words.strip().partition("\n")[0],
             source="error file",
-            blames=named.ranks,
-            blamed_nodes=named.nodes,
+            missing=self._peers.named_in(words, rank),
         )
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from ascendboot.jobs.diagnosis import first_cause
 from ascendboot.jobs.evidence import NOBODY, ErrorKind, Named, RankError, RankEvidence
-from ascendboot.jobs.first_cause import first_cause
 from ascendboot.model.job import CauseKind, Followed, JobCause
 
 RANKS = tuple(RankEvidence(rank=n, node=f"a-{1 + n // 2}", device=n % 2) for n in range(4))
@@ -33,7 +33,7 @@ def own(rank: int, words: str, at: float | None = None, precision_s: float = 0.0
 
 
 def peer(rank: int, at: float | None = None, *blames: int, nodes: tuple[str, ...] = ()) -> Clue:
-    return error(rank, ErrorKind.PEER, words=RESET, at=at, blames=blames, blamed_nodes=nodes)
+    return error(rank, ErrorKind.PEER, words=RESET, at=at, missing=Named(blames, nodes))
 
 
 def error(rank: int, kind: ErrorKind, **more: Any) -> Clue:
