@@ -7,19 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from signal import SIGHUP, SIGKILL, SIGPIPE, SIGTERM
 
-from ascendboot.launch.events import (
-    EndingBegan,
-    Event,
-    LauncherEnded,
-    NodeLeft,
-    RankEnded,
-    RankEndingBegan,
-    RankNumbered,
-    RankStarted,
-    RankTold,
-    StartOverdue,
-    StopAsked,
-)
+from ascendboot.launch import events
 from ascendboot.launch.plan import LaunchPlan
 
 _APART_S = 0.2
@@ -58,7 +46,7 @@ class Progress:
     """What the events of a job say so far."""
 
     started: set[int] = field(default_factory=set)
-    ended: dict[int, RankEnded] = field(default_factory=dict)
+    ended: dict[int, events.RankEnded] = field(default_factory=dict)
     error_files: dict[int, bytes] = field(default_factory=dict)
     """The error files that ranks left."""
     arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
@@ -71,15 +59,15 @@ class Progress:
     """By node rank: since when, by its clock, the ranks there were ended on purpose."""
     rank_endings: dict[int, float] = field(default_factory=dict)
     """By rank: since when, by its node's clock, it was ended on purpose."""
-    left: dict[int, NodeLeft] = field(default_factory=dict)
+    left: dict[int, events.NodeLeft] = field(default_factory=dict)
     """The nodes that an elastic job gave up, by node rank."""
-    starts: list[RankNumbered] = field(default_factory=list)
+    starts: list[events.RankNumbered] = field(default_factory=list)
     """Each start of the ranks of an elastic job, as an event of rank 0."""
     log_begins: dict[int, int] = field(default_factory=dict)
     """By rank: the size of its log at its last start, where that is not 0."""
     is_overdue: bool = False
     """The launcher did not end in time, and ascendboot ended it."""
-    overdue: StartOverdue | None = None
+    overdue: events.StartOverdue | None = None
     """Why it was ended before all ranks had started."""
     interrupted: bool = False
     stopped: bool = False
@@ -113,39 +101,39 @@ class Progress:
         never = float("inf")
         return min(self.endings.get(node_rank, never), self.rank_endings.get(rank, never))
 
-    def note(self, event: Event) -> None:
+    def note(self, event: events.Event) -> None:
         """Add an event of any node."""
         match event:
-            case RankStarted(rank=rank):
+            case events.RankStarted(rank=rank):
                 self.started.add(rank)
-            case RankEnded(rank=rank):
+            case events.RankEnded(rank=rank):
                 self.started.add(rank)
                 self.ended[rank] = event
-            case RankNumbered():
+            case events.RankNumbered():
                 self._restart(event)
-            case RankTold(rank=rank, error=error):
+            case events.RankTold(rank=rank, error=error):
                 self.error_files[rank] = error
-            case RankEndingBegan(rank=rank, at=at):
+            case events.RankEndingBegan(rank=rank, at=at):
                 self.rank_endings.setdefault(rank, at)
             case _:
                 self._note_of_node(event)
 
-    def _note_of_node(self, event: Event) -> None:
+    def _note_of_node(self, event: events.Event) -> None:
         match event:
-            case LauncherEnded(exit_code=code, at=at):
+            case events.LauncherEnded(exit_code=code, at=at):
                 self.launcher_over, self.launcher_code, self.launcher_ended_at = True, code, at
-            case NodeLeft(node_rank=node_rank):
+            case events.NodeLeft(node_rank=node_rank):
                 self.left[node_rank] = event
-            case EndingBegan(node_rank=node_rank, at=at):
+            case events.EndingBegan(node_rank=node_rank, at=at):
                 self.endings[node_rank] = at
-            case StopAsked():
+            case events.StopAsked():
                 self.stopped = True
-            case StartOverdue():
+            case events.StartOverdue():
                 self.overdue = event if self.overdue is None else self.overdue.and_also(event)
             case _:
                 pass  # starts of launchers, and agents, change nothing here
 
-    def _restart(self, numbered: RankNumbered) -> None:
+    def _restart(self, numbered: events.RankNumbered) -> None:
         """Drop what is known of the rank before this start."""
         rank = numbered.rank
         for known in (self.ended, self.error_files, self.rank_endings):
@@ -177,20 +165,20 @@ def has_started(plan: LaunchPlan, progress: Progress) -> bool:
     return 0 in progress.started
 
 
-def will_end(plan: LaunchPlan, event: Event, progress: Progress) -> bool:
+def will_end(plan: LaunchPlan, event: events.Event, progress: Progress) -> bool:
     """Whether the launcher ends soon after `event`.
 
     It does once the job is being ended, once a rank failed, and once all ranks have ended. An
     elastic job goes on without ranks that failed and nodes that were lost.
     """
     match event:
-        case StopAsked() | EndingBegan(node_rank=0):
+        case events.StopAsked() | events.EndingBegan(node_rank=0):
             return True
-        case EndingBegan() | RankEndingBegan():
+        case events.EndingBegan() | events.RankEndingBegan():
             return plan.request.min_nodes is None
-        case RankEnded(exit_code=code) if plan.request.min_nodes is None:
+        case events.RankEnded(exit_code=code) if plan.request.min_nodes is None:
             return bool(code) or len(progress.ended) == len(plan.ranks)
-        case RankEnded() | NodeLeft():
+        case events.RankEnded() | events.NodeLeft():
             lost = {plan.nodes[node_rank] for node_rank in progress.left}
             ends = [progress.ended.get(rank.rank) for rank in plan.ranks if rank.node not in lost]
             return all(end is not None and end.exit_code == 0 for end in ends)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
+from ascendboot.jobs import stop
 from ascendboot.jobs.follow import (
     Followers,
     Inbox,
@@ -27,23 +28,7 @@ from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.output import OutputWriter, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
-from ascendboot.jobs.stop import (
-    LINGER_S,
-    Survivor,
-    Terminated,
-    end_ranks,
-    stop_job,
-    terminate_launcher,
-    terminate_processes,
-)
-from ascendboot.launch.events import (
-    Event,
-    LauncherEnded,
-    LauncherStarted,
-    NodeLeft,
-    RankEnded,
-    not_started_message,
-)
+from ascendboot.launch import events
 from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.launch.launchers.registry import traits_of
 from ascendboot.launch.plan import LaunchPlan
@@ -176,7 +161,7 @@ class Following:
         except (UnreachableError, KeyboardInterrupt):
             raise  # the job goes on, and the message says so
         except BaseException:
-            stop_job(
+            stop.stop_job(
                 self.transports,
                 plan.job_folder,
                 primary=plan.primary,
@@ -250,7 +235,7 @@ class Following:
             raise self._lost_primary(f"nothing came for {silent_s:.0f} s")
         if now >= self._start_by:
             missing = {rank.rank for rank in self._plan.ranks} - self.progress.started
-            words = not_started_message(self._plan, missing, self._limits.start_s)
+            words = events.not_started_message(self._plan, missing, self._limits.start_s)
             self.progress.not_started = words
             self._stop()
         elif now >= self._end_by:
@@ -260,17 +245,17 @@ class Following:
                 self.progress.is_overdue = True
                 self._stop()
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: events.Event) -> None:
         self.progress.note(event)
         if has_started(self._plan, self.progress):
             self._start_by = _NEVER
         if will_end(self._plan, event, self.progress):
-            self._expect_end(failed=isinstance(event, RankEnded) and event.exit_code != 0)
-        if isinstance(event, LauncherStarted) and self._stopping:
+            self._expect_end(failed=isinstance(event, events.RankEnded) and event.exit_code != 0)
+        if isinstance(event, events.LauncherStarted) and self._stopping:
             self._stop()
-        elif isinstance(event, NodeLeft):
+        elif isinstance(event, events.NodeLeft):
             self._watch.forget(self._plan.nodes[event.node_rank])
-        elif isinstance(event, LauncherEnded):
+        elif isinstance(event, events.LauncherEnded):
             self._over = True
 
     def _on_hang(self, seen: HungJob) -> None:
@@ -305,7 +290,7 @@ class Following:
         """End the launcher; where that fails, the cleanup ends the job."""
         self._stopping, self._end_by = True, _NEVER
         try:
-            terminate_launcher(self.transports[self._plan.primary], self._plan.job_folder)
+            stop.terminate_launcher(self.transports[self._plan.primary], self._plan.job_folder)
         except NodeError as error:
             self.progress.notes += (str(error),)
             self._over = True
@@ -321,7 +306,7 @@ class Following:
         self._start_by = _NEVER
         if failed and not (self._ranks_ended or traits_of(plan.request.launcher).spreads_failure):
             self._ranks_ended = True
-            order = partial(end_ranks, self.transports, plan.job_folder, forks=self._forks)
+            order = partial(stop.end_ranks, self.transports, plan.job_folder, forks=self._forks)
             threading.Thread(target=order, name="hasten", daemon=True).start()
         if self._end_by == _NEVER:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
@@ -341,11 +326,11 @@ class Following:
             at_most_s = _NEVER if progress.launcher_code == 0 else self._limits.drain_s
             reconnector.wait(gone, self._interrupts, at_most_s=at_most_s)
             back = [node for node in gone if not reconnector.is_reconnecting(node)]
-            found |= self._terminate(back, linger_s=LINGER_S, grace_s=self._plan.grace_s)
+            found |= self._terminate(back, linger_s=stop.LINGER_S, grace_s=self._plan.grace_s)
         sizes: dict[str, Mapping[str, int]] = {}
         for node in nodes:
             result = found[node]
-            if isinstance(result, Terminated):
+            if isinstance(result, stop.Terminated):
                 sizes[node] = result.sizes
                 progress.unsure += _survivors(node, result.left, "could not be ended")
                 progress.notes += _survivors(node, result.ended, "was left behind and ended")
@@ -364,12 +349,13 @@ class Following:
         while not self._inbox.empty():
             self._note_next()
 
-    def _terminate_all(self) -> dict[str, Terminated | NodeError]:
+    def _terminate_all(self) -> dict[str, stop.Terminated | NodeError]:
         """End what is left on all nodes; a second Ctrl-C ends all waiting."""
         nodes = self._plan.nodes
         if self._interrupts.count > 1:
             return self._terminate(nodes, linger_s=0.0, grace_s=0.0)
-        linger_s, grace_s = LINGER_S if self.progress.launcher_over else 0.0, self._plan.grace_s
+        linger_s = stop.LINGER_S if self.progress.launcher_over else 0.0
+        grace_s = self._plan.grace_s
         with ThreadPoolExecutor(1) as pool:
             going = pool.submit(self._terminate, nodes, linger_s=linger_s, grace_s=grace_s)
             going.add_done_callback(lambda _: self._inbox.put(None))
@@ -383,10 +369,10 @@ class Following:
 
     def _terminate(
         self, nodes: Sequence[str], *, linger_s: float, grace_s: float
-    ) -> dict[str, Terminated | NodeError]:
+    ) -> dict[str, stop.Terminated | NodeError]:
         transports = {node: self.transports[node] for node in nodes}
         folder, forks = self._plan.job_folder, self._forks
-        return terminate_processes(
+        return stop.terminate_processes(
             transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks
         )
 
@@ -397,7 +383,7 @@ class Following:
             self.progress.note(message.event)
 
 
-def _survivors(node: str, survivors: Sequence[Survivor], what: str) -> tuple[str, ...]:
+def _survivors(node: str, survivors: Sequence[stop.Survivor], what: str) -> tuple[str, ...]:
     lines = [f"{node}: process {p.pid} {what}: {p.command}" for p in survivors[:_SHOWN_SURVIVORS]]
     if (more := len(survivors) - len(lines)) > 0:
         lines.append(f"{node}: and {more} more")
