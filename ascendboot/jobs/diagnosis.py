@@ -61,7 +61,7 @@ def diagnose(
     elif lost:
         cause = _lost_nodes(plan, lost, "", killed_by=None)
     else:
-        collector = Collector(plan, progress, folder=folder, clocks=clocks)
+        collector = Collector(plan, progress, folder, clocks)
         found = first_cause(
             collector.evidence(ends),
             collector.named_by_launcher(),

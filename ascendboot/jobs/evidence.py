@@ -388,47 +388,42 @@ TAIL_BYTES: Final = 65_536
 _SECOND: Final = 1.0
 
 
+@dataclass(eq=False)
 class Collector:
     """Collects the evidence of one job."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan | JobRecord,
-        progress: Progress,
-        *,
-        folder: Path,
-        clocks: NodeClocks,
-    ) -> None:
-        self._plan = plan
-        self._progress = progress
-        self._folder = folder
-        self._clocks = clocks
-        self._peers = Peers(plan)
-        ends = ((rank.node, progress.ended.get(rank.rank)) for rank in plan.ranks)
+    plan: LaunchPlan | JobRecord
+    progress: Progress
+    folder: Path
+    clocks: NodeClocks
+
+    def __post_init__(self) -> None:
+        self._peers = Peers(self.plan)
+        ends = ((rank.node, self.progress.ended.get(rank.rank)) for rank in self.plan.ranks)
         self._zones = {node: end.zone_s for node, end in ends if end and end.zone_s is not None}
 
     def evidence(self, ends: Sequence[RankEnd]) -> list[RankEvidence]:
         """The evidence of each rank; `ends` also has what only the launcher saw."""
         return [
-            self._of_rank(rank, end, self._progress.ended.get(rank.rank))
-            for rank, end in zip(self._plan.ranks, ends, strict=True)
+            self._of_rank(rank, end, self.progress.ended.get(rank.rank))
+            for rank, end in zip(self.plan.ranks, ends, strict=True)
         ]
 
     def named_by_launcher(self) -> Named:
         """The ranks and nodes that Open MPI names as missing, where only mpirun prints it."""
-        tail, _ = tail_of(self._folder / LAUNCHER_LOG)
+        tail, _ = tail_of(self.folder / LAUNCHER_LOG)
         return self._peers.named_in(tail.decode(errors="replace").replace("\r", ""), None)
 
     def _of_rank(self, rank: PlannedRank, end: RankEnd, seen: RankEnded | None) -> RankEvidence:
-        ended_at = None if seen is None else self._clocks.here(rank.node, seen.at)
-        node_rank = self._plan.nodes.index(rank.node)
+        ended_at = None if seen is None else self.clocks.here(rank.node, seen.at)
+        node_rank = self.plan.nodes.index(rank.node)
         return RankEvidence(
             rank=rank.rank,
             node=rank.node,
             device=rank.device_id,
             exit_code=end.exit_code,
             ended_at=ended_at,
-            is_ended_by_us=self._progress.was_ended(rank.rank, node_rank),
+            is_ended_by_us=self.progress.was_ended(rank.rank, node_rank),
             is_killed_unseen=seen is None and bool(end.exit_code),
             out_of_memory=seen is not None and seen.out_of_memory,
             error=self._error(rank, seen, ended_at) if seen is None or seen.exit_code else None,
@@ -439,23 +434,23 @@ class Collector:
     ) -> RankError | None:
         """What the log of a rank tells, or else its error file."""
         filed = self._filed(rank, ended_at)
-        path = self._folder / rank_log(rank.rank)
-        tail, begins_at = tail_of(path, since=self._progress.log_begins.get(rank.rank, 0))
+        path = self.folder / rank_log(rank.rank)
+        tail, begins_at = tail_of(path, since=self.progress.log_begins.get(rank.rank, 0))
         logged = error_in(tail, begins_at=begins_at)
         if logged is None:
             return filed
         zone_s, until = self._zones.get(rank.node), None if seen is None else seen.at
         written = time_in(logged.line, zone_s=zone_s, until=until)
         if written is None:
-            arrivals = self._progress.arrivals.get(rank_log(rank.rank))
+            arrivals = self.progress.arrivals.get(rank_log(rank.rank))
             at = None if arrivals is None else arrivals.of(logged.offset)
             precision_s = 0.0 if at is None else PRECISION_S
         else:  # without a fraction it was within that second
             precision_s = _SECOND if written.is_integer() else 0.0
-            at = self._clocks.here(rank.node, written + precision_s)
+            at = self.clocks.here(rank.node, written + precision_s)
         at = _earliest(at, ended_at)
-        node_rank = self._plan.nodes.index(rank.node)
-        ending = self._clocks.here(rank.node, self._progress.ending_started(rank.rank, node_rank))
+        node_rank = self.plan.nodes.index(rank.node)
+        ending = self.clocks.here(rank.node, self.progress.ending_started(rank.rank, node_rank))
         is_late = at is not None and at - precision_s >= ending
         if at is None and filed is not None:
             at, precision_s = filed.at, filed.precision_s
@@ -472,7 +467,7 @@ class Collector:
     def _filed(self, rank: PlannedRank, ended_at: float | None) -> RankError | None:
         """What torchelastic's `@record` wrote; its time is a whole second."""
         try:
-            message = json.loads(self._progress.error_files[rank.rank])["message"]
+            message = json.loads(self.progress.error_files[rank.rank])["message"]
             at = float(message["extraInfo"]["timestamp"]) + _SECOND
             words = str(message["message"])
         except (KeyError, TypeError, ValueError):
@@ -481,7 +476,7 @@ class Collector:
         of_a_peer = (known is not None and known.of_a_peer) or names_a_peer(words)
         return RankError(
             kind=ErrorKind.PEER if of_a_peer else ErrorKind.OWN,
-            at=_earliest(self._clocks.here(rank.node, at), ended_at),
+            at=_earliest(self.clocks.here(rank.node, at), ended_at),
             precision_s=_SECOND,
             words=words.strip().partition("\n")[0],
             source="error file",

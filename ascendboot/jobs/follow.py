@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -39,52 +39,55 @@ class Reconnected:
     error: NodeError | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Timeouts in seconds."""
+
+    start_s: float = 120.0
+    """From the start until every rank has started."""
+    beat_s: float = 10.0
+    """Between two signs of life of a node."""
+    silence_s: float = 60.0
+    """The primary counts as lost after so long without a sign of life."""
+    reconnect_s: float = 60.0
+    """For reopening a lost connection."""
+    drain_s: float = 10.0
+    """For the next byte of a log that is known to be longer."""
+
+
+@dataclass(eq=False)
 class Followers:
     """One stream per node, from before the start to after the end of a job."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        *,
-        folder: Path,
-        sink: Callable[[bytes], None],
-        on_event: Callable[[NodeEvent], None],
-        on_sample: Callable[[str, NodeSample], None] = lambda _node, _sample: None,
-        sample_s: int = 0,
-        prefix: Callable[[str, int], bytes] = plain,
-        forks: int,
-    ) -> None:
-        """`prefix` of a node and a rank stands before each line that goes to `sink`.
+    plan: LaunchPlan
+    folder: Path
+    output: RankOutput
+    on_event: Callable[[NodeEvent], None]
+    forks: int
+    prefix: Callable[[str, int], bytes] = plain
+    """What stands before each line in the output, by node and rank."""
+    on_sample: Callable[[str, NodeSample], None] = lambda _node, _sample: None
+    """Gets what the ranks of a node use."""
+    sample_s: int = 0
+    """About how often it gets that; 0: never."""
+    beat_s: float = Timeouts.beat_s
+    nodes: dict[str, NodeLogs] = field(default_factory=dict)
+    arrivals: dict[str, Arrivals] = field(default_factory=dict)
+    """When which part of which log arrived; live, also for nodes not followed yet."""
 
-        `on_sample` gets what the ranks of a node use, about every `sample_s` seconds.
-        """
-        self._plan = plan
-        self._folder = folder
-        self._on_event = on_event
-        self._on_sample = on_sample
-        self._sample_s = sample_s
-        self._prefix = prefix
-        self._forks = forks
-        self._beat_s = 0.0
-        self.output = RankOutput(sink)
-        self.nodes: dict[str, NodeLogs] = {}
-        self.arrivals: dict[str, Arrivals] = {}
-        """When which part of which log arrived; live, also for nodes not followed yet."""
-
-    def open(self, transports: Mapping[str, Transport], *, beat_s: float) -> None:
+    def open(self, transports: Mapping[str, Transport]) -> None:
         """Begin to follow all nodes.
 
         Raises:
             OSError: a file here could not be opened.
             NodeError: a node's stream could not be opened; close those that were.
         """
-        self._beat_s = beat_s
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for node in self._plan.nodes:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for node in self.plan.nodes:
             self.nodes[node] = self._logs(node)
             self.arrivals.update(self.nodes[node].arrivals)
         opened = on_each(
-            self._plan.nodes, lambda node: self.follow(node, transports[node]), forks=self._forks
+            self.plan.nodes, lambda node: self.follow(node, transports[node]), forks=self.forks
         )
         for error in opened.values():
             if isinstance(error, NodeError):
@@ -97,7 +100,7 @@ class Followers:
             NodeError: the stream could not be opened.
         """
         self.nodes[node].open(
-            transport, self._plan, "record", beat_s=self._beat_s, sample_s=self._sample_s
+            transport, self.plan, "record", beat_s=self.beat_s, sample_s=self.sample_s
         )
 
     def short_of(
@@ -113,49 +116,33 @@ class Followers:
 
     def close(self) -> None:
         """End all streams and close the copies."""
-        on_each(self.nodes, lambda node: self.nodes[node].close_streams(), forks=self._forks)
+        on_each(self.nodes, lambda node: self.nodes[node].close_streams(), forks=self.forks)
         for logs in self.nodes.values():
             logs.close()
 
     def _logs(self, node: str) -> NodeLogs:
         lines = {
-            rank_log(rank.rank): Lines(self._prefix(node, rank.rank))
-            for rank in self._plan.ranks_on(node)
+            rank_log(rank.rank): Lines(self.prefix(node, rank.rank))
+            for rank in self.plan.ranks_on(node)
         }
         with ExitStack() as opened:
             copies = {}
-            for name in self._plan.logs_on(node):
+            for name in self.plan.logs_on(node):
                 copies[name] = LogCopy(
-                    self._folder / name, lines.get(name), self.output, limit=self._plan.log_limit
+                    self.folder / name, lines.get(name), self.output, limit=self.plan.log_limit
                 )
                 opened.callback(copies[name].close)
             opened.pop_all()  # they stay open where all of them could be opened
         return NodeLogs(
             node,
             copies,
-            on_event=lambda event: self._on_event(NodeEvent(node, event)),
-            on_sample=lambda sample: self._on_sample(node, sample),
+            on_event=lambda event: self.on_event(NodeEvent(node, event)),
+            on_sample=lambda sample: self.on_sample(node, sample),
         )
 
 
 Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
 """Messages to the thread that follows a job; None only wakes it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Timeouts in seconds."""
-
-    start_s: float = 120.0
-    """From the start until every rank has started."""
-    beat_s: float = 10.0
-    """Between two signs of life of a node."""
-    silence_s: float = 60.0
-    """The primary counts as lost after so long without a sign of life."""
-    reconnect_s: float = 60.0
-    """For reopening a lost connection."""
-    drain_s: float = 10.0
-    """For the next byte of a log that is known to be longer."""
 
 
 class Interrupts:
@@ -184,36 +171,24 @@ _PAUSE_S: Final = 1.0
 """Between two attempts."""
 
 
+@dataclass(eq=False)
 class Reconnector:
     """Reopens lost connections to the nodes of one job, each in a thread of its own."""
 
-    def __init__(
-        self,
-        job: LaunchPlan | JobRecord,
-        transports: dict[str, Transport],
-        progress: Progress,
-        *,
-        follow: Callable[[str, Transport], None],
-        on_end: Callable[[Reconnected], None],
-        connect: Callable[[str], Transport] | None,
-        tell: Callable[[str], None],
-        within_s: float,
-    ) -> None:
-        """`connect` opens a node's connection again; None: it stays lost.
-
-        Then `transports` has the new one, `follow` reads from it, and `on_end` gets the result.
-        """
-        self._job = job
-        self._transports = transports
-        self._progress = progress
-        self._follow = follow
-        self._on_end = on_end
-        self._connect = connect
-        self._tell = tell
-        self._within_s = within_s
-        self._threads: dict[str, threading.Thread] = {}
-        self._reconnecting: set[str] = set()
-        self._over = threading.Event()
+    job: LaunchPlan | JobRecord
+    transports: dict[str, Transport]
+    """By node; gets the new ones."""
+    progress: Progress
+    follow: Callable[[str, Transport], None]
+    """Reads from the new connection of a node."""
+    on_end: Callable[[Reconnected], None]
+    connect: Callable[[str], Transport] | None
+    """Opens the connection to a node again; None: it stays lost."""
+    tell: Callable[[str], None]
+    within_s: float
+    _threads: dict[str, threading.Thread] = field(default_factory=dict)
+    _reconnecting: set[str] = field(default_factory=set)
+    _over: threading.Event = field(default_factory=threading.Event)
 
     def is_reconnecting(self, node: str) -> bool:
         """Whether its connection is being reopened."""
@@ -253,7 +228,7 @@ class Reconnector:
             why = error
         finally:  # before the message: its reader does not wait for more of them
             self._reconnecting.discard(node)
-            self._on_end(Reconnected(node, why))
+            self.on_end(Reconnected(node, why))
 
     def _resume(self, node: str) -> None:
         """Follow a node again, over its old connection where that still works.
@@ -262,21 +237,21 @@ class Reconnector:
             NodeError: it failed; an UnreachableError when the time is over.
         """
         lost_at = time.monotonic()
-        transport = self._transports[node]
+        transport = self.transports[node]
         try:
             self._check_folder(transport)
         except UnreachableError as error:
-            if self._connect is None:
+            if self.connect is None:
                 raise
-            self._tell(f"{error}; connecting again, while the job goes on")
-            transport = self._connected(node, self._connect, until=lost_at + self._within_s)
-            self._transports[node] = transport
+            self.tell(f"{error}; connecting again, while the job goes on")
+            transport = self._connected(node, self.connect, until=lost_at + self.within_s)
+            self.transports[node] = transport
             away_s = time.monotonic() - lost_at
             words = f"{node}: its connection was lost, and is back after {away_s:.0f} s"
-            self._tell(words)
-            self._progress.notes += (f"{words}; the job went on meanwhile",)
+            self.tell(words)
+            self.progress.notes += (f"{words}; the job went on meanwhile",)
             self._check_folder(transport)
-        self._follow(node, transport)
+        self.follow(node, transport)
 
     def _connected(
         self, node: str, connect: Callable[[str], Transport], *, until: float
@@ -290,7 +265,7 @@ class Reconnector:
                     raise
 
     def _check_folder(self, transport: Transport) -> None:
-        folder = str(self._job.job_folder)
+        folder = str(self.job.job_folder)
         look = Command(
             argv=("test", "-d", folder),
             purpose="see whether it still answers",

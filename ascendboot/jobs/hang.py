@@ -146,26 +146,21 @@ class HungJob:
     is_hang: bool
 
 
+@dataclass(eq=False)
 class HangWatch:
     """Takes samples from reader threads; reads the stacks of a hung job in a thread of its own."""
 
-    def __init__(
-        self,
-        rules: HangRules,
-        plan: LaunchPlan,
-        transports: Mapping[str, Transport],
-        folder: Path,
-        on_found: Callable[[HungJob], None],
-        *,
-        forks: int,
-    ) -> None:
-        self._plan = plan
-        self._transports = transports
-        self._folder = folder
-        self._on_found = on_found
-        self._forks = forks
+    rules: HangRules
+    plan: LaunchPlan
+    transports: Mapping[str, Transport]
+    folder: Path
+    """Gets a file with the stacks."""
+    on_found: Callable[[HungJob], None]
+    forks: int
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._detector = Detector(plan.nodes, rules.timeout_s)
+        self._detector = Detector(self.plan.nodes, self.rules.timeout_s)
 
     def take(self, node: str, sample: NodeSample) -> None:
         """Add a sample of a node."""
@@ -180,19 +175,19 @@ class HangWatch:
             self._detector.forget(node)
 
     def _look(self, found: Standstill) -> None:
-        plan = self._plan
+        plan = self.plan
         seen = read_stacks(
-            self._transports,
+            self.transports,
             plan.job_folder,
             plan.request.python,
-            folder=self._folder,
+            folder=self.folder,
             why="hang",
-            forks=self._forks,
+            forks=self.forks,
         )
         words = [headline(plan.job_id, found), *(f"  {line}" for line in seen.lines)]
         if seen.file is not None:
             words.append(f"  All of it is in {seen.file}")
-        self._on_found(HungJob("\n".join(map(one_line, words)), found.is_hang))
+        self.on_found(HungJob("\n".join(map(one_line, words)), found.is_hang))
 
 
 def headline(job_id: str, found: Standstill) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from ascendboot.jobs.follow import (
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
-from ascendboot.jobs.output import OutputWriter, plain
+from ascendboot.jobs.output import OutputWriter, RankOutput, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
 from ascendboot.launch import events
@@ -68,8 +69,8 @@ def run(
     """
     began, started = time.monotonic(), datetime.now(timezone.utc)
     following = Following(
-        plan,
-        {node: transports[node] for node in plan.nodes},
+        plan=plan,
+        transports={node: transports[node] for node in plan.nodes},
         folder=folder,
         interrupts=interrupts or Interrupts(),
         limits=limits or Timeouts(),
@@ -92,37 +93,31 @@ def run(
     )
 
 
+@dataclass(kw_only=True, eq=False)
 class Following:
     """Starts one prepared job, follows it with its deadlines, and ends what is left of it."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        transports: dict[str, Transport],
-        *,
-        folder: Path,
-        interrupts: Interrupts,
-        limits: Timeouts,
-        hangs: HangRules,
-        forks: int,
-    ) -> None:
-        """`transports` are those by node; one is replaced when its connection was reopened."""
-        self.transports = transports
-        self.progress = Progress()
-        self._plan = plan
-        self._folder = folder
-        self._interrupts = interrupts
-        self._limits = limits
-        self._hangs = hangs
-        self._forks = forks
-        self._inbox: Inbox = queue.SimpleQueue()
-        interrupts.wake(self._inbox)
-        self._watch = HangWatch(hangs, plan, transports, folder, self._inbox.put, forks=forks)
-        self._start_by = _NEVER
-        self._end_by = _NEVER
-        self._stopping = False
-        self._ranks_ended = False
-        self._over = False
+    plan: LaunchPlan
+    transports: dict[str, Transport]
+    """By node; one is replaced when its connection was reopened."""
+    folder: Path
+    interrupts: Interrupts
+    limits: Timeouts
+    hangs: HangRules
+    forks: int
+    progress: Progress = field(default_factory=Progress)
+    _inbox: Inbox = field(default_factory=queue.SimpleQueue)
+    _start_by: float = _NEVER
+    _end_by: float = _NEVER
+    _stopping: bool = False
+    _ranks_ended: bool = False
+    _over: bool = False
+
+    def __post_init__(self) -> None:
+        self.interrupts.wake(self._inbox)
+        self._watch = HangWatch(
+            self.hangs, self.plan, self.transports, self.folder, self._inbox.put, self.forks
+        )
 
     def start_to_end(
         self,
@@ -131,17 +126,18 @@ class Following:
         connect: Callable[[str], Transport] | None,
     ) -> None:
         """Start the job, and follow it until its output is written; all as in `run`."""
-        plan = self._plan
-        writer = OutputWriter(sink, is_hurried=lambda: self._interrupts.count > 0)
+        plan = self.plan
+        writer = OutputWriter(sink, is_hurried=lambda: self.interrupts.count > 0)
         followers = Followers(
             plan,
-            folder=self._folder,
-            sink=writer,
+            self.folder,
+            RankOutput(writer),
             on_event=self._inbox.put,
             on_sample=self._watch.take,
-            sample_s=self._hangs.sample_s,
+            sample_s=self.hangs.sample_s,
+            beat_s=self.hangs.beat_s(self.limits.beat_s),
             prefix=prefix,
-            forks=self._forks,
+            forks=self.forks,
         )
         self.progress.arrivals = followers.arrivals
         reconnector = Reconnector(
@@ -151,8 +147,8 @@ class Following:
             follow=followers.follow,
             on_end=self._inbox.put,
             connect=connect,
-            tell=self._hangs.tell,
-            within_s=self._limits.reconnect_s,
+            tell=self.hangs.tell,
+            within_s=self.limits.reconnect_s,
         )
         try:
             if started := self._started(followers):
@@ -166,7 +162,7 @@ class Following:
                 plan.job_folder,
                 primary=plan.primary,
                 grace_s=plan.grace_s,
-                forks=self._forks,
+                forks=self.forks,
             )
             raise
         finally:
@@ -175,7 +171,7 @@ class Following:
             if lost := writer.close():
                 followers.output.lose(lost)
         if not started:
-            self.progress.unsure += undo_start(plan, self.transports, forks=self._forks)
+            self.progress.unsure += undo_start(plan, self.transports, forks=self.forks)
         problems = [followers.output.problem]
         for logs in followers.nodes.values():
             problems += [*logs.problems, logs.problem]
@@ -184,15 +180,15 @@ class Following:
     def _started(self, followers: Followers) -> bool:
         """Open the streams and start the job; False with a reason in the job's progress."""
         try:
-            followers.open(self.transports, beat_s=self._hangs.beat_s(self._limits.beat_s))
-            if not self._interrupts.count:
-                start(self._plan, self.transports, forks=self._forks)
+            followers.open(self.transports)
+            if not self.interrupts.count:
+                start(self.plan, self.transports, forks=self.forks)
                 return True
             self.progress.interrupted = True
         except (NodeError, OSError) as error:
             kept = f"could not keep the output here: {error}"
             what = kept if isinstance(error, OSError) else error
-            self.progress.not_started = f"{what}\n{not_started_anywhere(self._plan.job_id)}"
+            self.progress.not_started = f"{what}\n{not_started_anywhere(self.plan.job_id)}"
         return False
 
     def _follow(self, primary: NodeLogs, reconnector: Reconnector) -> None:
@@ -201,12 +197,12 @@ class Following:
         Raises:
             UnreachableError: the primary was lost; the job goes on there.
         """
-        self._start_by = time.monotonic() + self._limits.start_s
+        self._start_by = time.monotonic() + self.limits.start_s
         while not self._over:
             timeout_s = None  # while the primary reconnects
-            if not reconnector.is_reconnecting(self._plan.primary):
+            if not reconnector.is_reconnecting(self.plan.primary):
                 left_s = min(self._start_by, self._end_by) - time.monotonic()
-                timeout_s = max(0.0, min(self._limits.silence_s - primary.silent_s, left_s))
+                timeout_s = max(0.0, min(self.limits.silence_s - primary.silent_s, left_s))
             try:
                 message = self._inbox.get(timeout=timeout_s)
             except queue.Empty:
@@ -215,7 +211,7 @@ class Following:
             match message:
                 case None:
                     self.progress.interrupted = True
-                    if self._interrupts.count > 1:
+                    if self.interrupts.count > 1:
                         self._over = True
                     else:
                         self._stop()
@@ -231,11 +227,11 @@ class Following:
 
     def _on_timeout(self, silent_s: float) -> None:
         now = time.monotonic()
-        if silent_s >= self._limits.silence_s:
+        if silent_s >= self.limits.silence_s:
             raise self._lost_primary(f"nothing came for {silent_s:.0f} s")
         if now >= self._start_by:
-            missing = {rank.rank for rank in self._plan.ranks} - self.progress.started
-            words = events.not_started_message(self._plan, missing, self._limits.start_s)
+            missing = {rank.rank for rank in self.plan.ranks} - self.progress.started
+            words = events.not_started_message(self.plan, missing, self.limits.start_s)
             self.progress.not_started = words
             self._stop()
         elif now >= self._end_by:
@@ -247,22 +243,22 @@ class Following:
 
     def _note(self, event: events.Event) -> None:
         self.progress.note(event)
-        if has_started(self._plan, self.progress):
+        if has_started(self.plan, self.progress):
             self._start_by = _NEVER
-        if will_end(self._plan, event, self.progress):
+        if will_end(self.plan, event, self.progress):
             self._expect_end(failed=isinstance(event, events.RankEnded) and event.exit_code != 0)
         if isinstance(event, events.LauncherStarted) and self._stopping:
             self._stop()
         elif isinstance(event, events.NodeLeft):
-            self._watch.forget(self._plan.nodes[event.node_rank])
+            self._watch.forget(self.plan.nodes[event.node_rank])
         elif isinstance(event, events.LauncherEnded):
             self._over = True
 
     def _on_hang(self, seen: HungJob) -> None:
         if self._end_by < _NEVER:
             return  # it is ending already
-        self._hangs.tell(seen.words)
-        if seen.is_hang and self._hangs.stops:
+        self.hangs.tell(seen.words)
+        if seen.is_hang and self.hangs.stops:
             self.progress.hung = seen.words
             self._stop()
         else:
@@ -270,7 +266,7 @@ class Following:
 
     def _on_reconnected(self, back: Reconnected) -> None:
         """Go on with a node that is followed again; without the primary no job can be followed."""
-        if back.node != self._plan.primary:
+        if back.node != self.plan.primary:
             return  # the cleanup at the end of the job sees that node
         if isinstance(back.error, UnreachableError):
             raise self._lost_primary("its connection has ended")
@@ -278,19 +274,19 @@ class Following:
             and_so = "the state of the job is unknown"
             raise self._lost_primary(back.error.message, and_so=and_so)
         # Events of the meantime arrive now.
-        soon = time.monotonic() + self._limits.drain_s
+        soon = time.monotonic() + self.limits.drain_s
         self._start_by, self._end_by = max(self._start_by, soon), max(self._end_by, soon)
 
     def _lost_primary(self, seen: str, *, and_so: str = "the job goes on") -> UnreachableError:
-        job = f"job {self._plan.job_id}"
+        job = f"job {self.plan.job_id}"
         reason = f"could not follow {job} any longer: {seen}; {and_so}; invoke status"
-        return UnreachableError(self._plan.primary, reason)
+        return UnreachableError(self.plan.primary, reason)
 
     def _stop(self) -> None:
         """End the launcher; where that fails, the cleanup ends the job."""
         self._stopping, self._end_by = True, _NEVER
         try:
-            stop.terminate_launcher(self.transports[self._plan.primary], self._plan.job_folder)
+            stop.terminate_launcher(self.transports[self.plan.primary], self.plan.job_folder)
         except NodeError as error:
             self.progress.notes += (str(error),)
             self._over = True
@@ -302,11 +298,11 @@ class Following:
         Once a rank failed, the ranks on all nodes are ended at once. Each node's supervisor of
         torchrun does that by itself.
         """
-        plan = self._plan
+        plan = self.plan
         self._start_by = _NEVER
         if failed and not (self._ranks_ended or traits_of(plan.request.launcher).spreads_failure):
             self._ranks_ended = True
-            order = partial(stop.end_ranks, self.transports, plan.job_folder, forks=self._forks)
+            order = partial(stop.end_ranks, self.transports, plan.job_folder, forks=self.forks)
             threading.Thread(target=order, name="hasten", daemon=True).start()
         if self._end_by == _NEVER:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
@@ -316,17 +312,17 @@ class Following:
 
         Its launcher has ended, or is no longer waited for.
         """
-        progress, nodes = self.progress, self._plan.nodes
+        progress, nodes = self.progress, self.plan.nodes
         lost = {nodes[number] for number in progress.left}  # an elastic job goes on without them
         found = self._terminate_all()
         # A node of which only the connection was lost is tried again: its ranks may still run.
         gone = [n for n in nodes if isinstance(found[n], UnreachableError) and n not in lost]
-        if gone and not self._interrupts.count:
+        if gone and not self.interrupts.count:
             # Where the launcher failed, it may have lost these nodes: then they have less time.
-            at_most_s = _NEVER if progress.launcher_code == 0 else self._limits.drain_s
-            reconnector.wait(gone, self._interrupts, at_most_s=at_most_s)
+            at_most_s = _NEVER if progress.launcher_code == 0 else self.limits.drain_s
+            reconnector.wait(gone, self.interrupts, at_most_s=at_most_s)
             back = [node for node in gone if not reconnector.is_reconnecting(node)]
-            found |= self._terminate(back, linger_s=stop.LINGER_S, grace_s=self._plan.grace_s)
+            found |= self._terminate(back, linger_s=stop.LINGER_S, grace_s=self.plan.grace_s)
         sizes: dict[str, Mapping[str, int]] = {}
         for node in nodes:
             result = found[node]
@@ -343,7 +339,7 @@ class Following:
                 progress.unsure += (not_checked(result),)
         progress.notes += tuple(
             f"{node}: {name} is not whole here: {here} of {there} bytes"
-            for node, files in followers.short_of(sizes, patience_s=self._limits.drain_s).items()
+            for node, files in followers.short_of(sizes, patience_s=self.limits.drain_s).items()
             for name, (here, there) in files.items()
         )
         while not self._inbox.empty():
@@ -351,17 +347,17 @@ class Following:
 
     def _terminate_all(self) -> dict[str, stop.Terminated | NodeError]:
         """End what is left on all nodes; a second Ctrl-C ends all waiting."""
-        nodes = self._plan.nodes
-        if self._interrupts.count > 1:
+        nodes = self.plan.nodes
+        if self.interrupts.count > 1:
             return self._terminate(nodes, linger_s=0.0, grace_s=0.0)
         linger_s = stop.LINGER_S if self.progress.launcher_over else 0.0
-        grace_s = self._plan.grace_s
+        grace_s = self.plan.grace_s
         with ThreadPoolExecutor(1) as pool:
             going = pool.submit(self._terminate, nodes, linger_s=linger_s, grace_s=grace_s)
             going.add_done_callback(lambda _: self._inbox.put(None))
             while not going.done():
                 self._note_next()
-                if self._interrupts.count > 1 and not going.done():
+                if self.interrupts.count > 1 and not going.done():
                     self.progress.interrupted = True
                     self._terminate(nodes, linger_s=0.0, grace_s=0.0)
                     break
@@ -371,7 +367,7 @@ class Following:
         self, nodes: Sequence[str], *, linger_s: float, grace_s: float
     ) -> dict[str, stop.Terminated | NodeError]:
         transports = {node: self.transports[node] for node in nodes}
-        folder, forks = self._plan.job_folder, self._forks
+        folder, forks = self.plan.job_folder, self.forks
         return stop.terminate_processes(
             transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks
         )

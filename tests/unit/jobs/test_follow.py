@@ -49,9 +49,9 @@ class Streaming:
 def followed(
     folder: Path, shown: list[bytes], seen: list[NodeEvent]
 ) -> tuple[Followers, Streaming]:
-    followers = Followers(PLAN, folder=folder, sink=shown.append, on_event=seen.append, forks=4)
+    followers = Followers(PLAN, folder, RankOutput(shown.append), seen.append, forks=4)
     transports = {node: Streaming(node) for node in PLAN.nodes}
-    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    followers.open(transports)  # type: ignore[arg-type]  # see Streaming
     return followers, transports["a-1"]
 
 
@@ -137,15 +137,15 @@ def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Pat
     told: list[tuple[str, NodeSample]] = []
     followers = Followers(
         PLAN,
-        folder=tmp_path,
-        sink=lambda _: None,
+        tmp_path,
+        RankOutput(lambda _: None),
         on_event=lambda _: None,
         on_sample=lambda node, sample: told.append((node, sample)),
         sample_s=60,
         forks=4,
     )
     transports = {node: Streaming(node) for node in PLAN.nodes}
-    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    followers.open(transports)  # type: ignore[arg-type]  # see Streaming
     node = transports["a-1"]
     feed = node.on_bytes
     feed(says("rank.1.log", b"one\n"))
@@ -176,11 +176,9 @@ class SlowStream:
 
 def slow_followers(folder: Path) -> Followers:
     all_end = threading.Barrier(len(PLAN.nodes))
-    followers = Followers(
-        PLAN, folder=folder, sink=lambda _: None, on_event=lambda _: None, forks=4
-    )
+    followers = Followers(PLAN, folder, RankOutput(lambda _: None), lambda _: None, forks=4)
     transports = {node: Streaming(node, SlowStream(all_end)) for node in PLAN.nodes}
-    followers.open(transports, beat_s=10)  # type: ignore[arg-type]  # see Streaming
+    followers.open(transports)  # type: ignore[arg-type]  # see Streaming
     return followers
 
 
