@@ -309,12 +309,7 @@ def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
     raw_lines = tail.split(b"\n")
     lines = [raw.decode(errors="replace").rstrip("\r") for raw in raw_lines]
     lines = [_PREFIX.sub("", line, count=1) if line.startswith("[") else line for line in lines]
-    found, calm = _errors(lines)
-    trouble: list[_Found] = []
-    for one in reversed([one for one in found if calm - one.calm <= _OVERCOME]):
-        if trouble and trouble[0].calm - one.calm > _CALM:
-            break
-        trouble.insert(0, one)
+    trouble = _last_trouble(lines)
     if not trouble:
         return None
     first = next((one for one in trouble if one.is_strong), trouble[0])
@@ -341,9 +336,9 @@ def without_numbers(words: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", words)
 
 
-def _errors(lines: list[str]) -> tuple[list[_Found], int]:
-    """All errors, and the number of ordinary lines."""
-    found: list[_Found] = []
+def _last_trouble(lines: list[str]) -> list[_Found]:
+    """The errors of the last trouble; empty where it was overcome."""
+    trouble: list[_Found] = []
     number, calm, is_chained = 0, 0, False
     while number < len(lines):
         line = lines[number]
@@ -353,11 +348,13 @@ def _errors(lines: list[str]) -> tuple[list[_Found], int]:
             calm += bool(line.strip()) and not line.startswith((*_CHAINED, " ", "\t"))
             number += 1
             continue
-        if not (_ENDED.search(text) or (is_chained and found)):
-            found.append(_Found(number, text, is_strong, calm))
+        if not (_ENDED.search(text) or (is_chained and trouble)):
+            if trouble and calm - trouble[-1].calm > _CALM:
+                trouble = []
+            trouble.append(_Found(number, text, is_strong, calm))
         is_chained = False
         number = end
-    return found, calm
+    return [one for one in trouble if calm - one.calm <= _OVERCOME]
 
 
 def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -70,37 +71,33 @@ class Frames:
                 )
 
 
+@dataclass(eq=False)
 class NodeLogs:
     """Parses the streams of one node, one at a time, into copies of logs, events and samples."""
 
-    def __init__(
-        self,
-        node: str,
-        copies: Mapping[str, LogCopy],
-        *,
-        on_event: Callable[[Event | None], None],
-        on_sample: Callable[[NodeSample], None] | None = None,
-        on_data: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`on_event` gets None when a stream has ended; `on_data` is called after each piece."""
-        self._copies = copies
-        self._events = EventReader(node, on_event)
-        self._on_event = on_event
-        self._on_sample = on_sample
-        self._on_data = on_data
-        self._changed = threading.Condition()
-        self._received_at = time.monotonic()
-        self._is_busy = False
-        self._wrote = False
-        self._reader: object = None
-        self._streams: list[Stream] = []
-        self.problem = ""
-        """Why the stream could not be understood."""
-        self.arrivals = {name: Arrivals() for name in copies}
-        self.is_absent = False
-        self.is_lost = False
-        self.ended = threading.Event()
-        """Whether the last stream is complete."""
+    node: str
+    copies: Mapping[str, LogCopy]
+    on_event: Callable[[Event | None], None]
+    """Gets None when a stream has ended."""
+    on_sample: Callable[[NodeSample], None] | None = None
+    on_data: Callable[[], None] = lambda: None
+    """Is called after each piece."""
+    problem: str = ""
+    """Why the stream could not be understood."""
+    is_absent: bool = False
+    is_lost: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Whether the last stream is complete."""
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _received_at: float = field(default_factory=time.monotonic)
+    _is_busy: bool = False
+    _wrote: bool = False
+    _reader: object = None
+    _streams: list[Stream] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._events = EventReader(self.node, self.on_event)
+        self.arrivals = {name: Arrivals() for name in self.copies}
 
     @property
     def is_read(self) -> bool:
@@ -115,12 +112,12 @@ class NodeLogs:
     @property
     def sizes(self) -> dict[str, int]:
         """How many bytes of each file are on the control machine."""
-        return {_EVENTS: self._events.size} | {n: copy.size for n, copy in self._copies.items()}
+        return {_EVENTS: self._events.size} | {n: copy.size for n, copy in self.copies.items()}
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Why copies are incomplete."""
-        return tuple(f"{n}: {copy.problem}" for n, copy in self._copies.items() if copy.problem)
+        return tuple(f"{n}: {copy.problem}" for n, copy in self.copies.items() if copy.problem)
 
     def reader(self) -> Callable[[bytes], None]:
         """Parses a new stream from `sizes` on; later bytes of an older stream are dropped."""
@@ -137,7 +134,7 @@ class NodeLogs:
             finally:
                 self._received_at = time.monotonic()
                 self._is_busy = False
-                self._on_data()
+                self.on_data()
 
         self.ended.clear()
         self._received_at = time.monotonic()
@@ -204,14 +201,14 @@ class NodeLogs:
         """Close the copies; nothing more will come."""
         with self._changed:
             self._reader = None
-            for copy in self._copies.values():
+            for copy in self.copies.values():
                 copy.close()
 
     def _feed(self, frames: Frames, data: bytes) -> None:
         """Take the next bytes; once a stream is not understood, the rest of it is dropped."""
         if not data:
             self._reader = None
-            self._on_event(None)
+            self.on_event(None)
         elif not self.problem:
             try:
                 for frame in frames.feed(data):
@@ -223,7 +220,7 @@ class NodeLogs:
         match frame:
             case (name, bytes(data)) if name == _EVENTS:
                 self._events.feed(data)
-            case (name, content) if copy := self._copies.get(name):
+            case (name, content) if copy := self.copies.get(name):
                 if isinstance(content, int):
                     copy.skip(content)
                 else:
@@ -236,9 +233,9 @@ class NodeLogs:
                 self.is_lost = True
             case "end":
                 self.ended.set()
-            case str(line) if self._on_sample and (sample := parse_sample(line, wrote=self._wrote)):
+            case str(line) if self.on_sample and (sample := parse_sample(line, wrote=self._wrote)):
                 self._wrote = False
-                self._on_sample(sample)
+                self.on_sample(sample)
             case _:
                 pass  # a sign of life, or a file that is not of this job
 

@@ -28,14 +28,38 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     Raises:
         LaunchError: a node cannot take part; nothing of the job is left on any node.
     """
+    purpose = f"make ready for job {plan.job_id}"
+    copied = plan.script.is_relative_to(plan.job_folder)
 
     def reasons_of(node: str) -> list[str]:
         """Why the node cannot take part; empty when it can."""
-        made = transports[node].run(_prepare_command(plan, node))
+        write = write_files(plan.files_on(node), purpose=purpose)
+        words = (
+            plan.request.base,
+            plan.job_folder,
+            plan.mpirun or "",
+            plan.request.python,
+            "" if copied else plan.script,
+            plan.workdir,
+            plan.request.rank_table or "",
+            plan.request.rank_table_sha256,
+            plan.request.meeting_point if node == plan.primary else "",
+            "alone" if plan.request.alone else "",
+            shlex.join(write.argv),
+            *plan.logs_on(node),
+        )
+        command = Command(
+            argv=("bash", "-c", script("jobs-prepare.sh"), "prepare", *map(str, words)),
+            purpose=purpose,
+            effect=Effect.WRITE,
+            timeout_s=write.timeout_s,
+            stdin=write.stdin,
+        )
+        made = transports[node].run(command)
         if made.as_expected:
             return []
         said = made.lines or made.error_text.splitlines()[-1:] or [made.outcome()]
-        return [f"{node}: could not {made.command.purpose}: {reason}" for reason in said]
+        return [f"{node}: could not {purpose}: {reason}" for reason in said]
 
     found = on_each(plan.nodes, reasons_of, forks=forks)
     reasons = [[str(made)] if isinstance(made, NodeError) else made for made in found.values()]
@@ -78,33 +102,6 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
     for started in began.values():
         if isinstance(started, NodeError):
             raise started
-
-
-def _prepare_command(plan: LaunchPlan, node: str) -> Command:
-    purpose = f"make ready for job {plan.job_id}"
-    write = write_files(plan.files_on(node), purpose=purpose)
-    copied = plan.script.is_relative_to(plan.job_folder)
-    words = (
-        plan.request.base,
-        plan.job_folder,
-        plan.mpirun or "",
-        plan.request.python,
-        "" if copied else plan.script,
-        plan.workdir,
-        plan.request.rank_table or "",
-        plan.request.rank_table_sha256,
-        plan.request.meeting_point if node == plan.primary else "",
-        "alone" if plan.request.alone else "",
-        shlex.join(write.argv),
-        *plan.logs_on(node),
-    )
-    return Command(
-        argv=("bash", "-c", script("jobs-prepare.sh"), "prepare", *map(str, words)),
-        purpose=purpose,
-        effect=Effect.WRITE,
-        timeout_s=write.timeout_s,
-        stdin=write.stdin,
-    )
 
 
 def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) -> None:
