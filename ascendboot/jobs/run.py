@@ -13,16 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ascendboot.errors import LaunchError, NodeError, UnreachableError
-from ascendboot.jobs import stop
-from ascendboot.jobs.follow import (
-    Followers,
-    Inbox,
-    Interrupts,
-    NodeEvent,
-    Reconnected,
-    Reconnector,
-    Timeouts,
-)
+from ascendboot.jobs import follow, stop
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.hang import HangRules, HangWatch, HungJob
 from ascendboot.jobs.job_report import report_on
@@ -49,9 +40,9 @@ def run(
     folder: Path,
     sink: Callable[[bytes], None],
     prefix: Callable[[str, int], bytes] = plain,
-    interrupts: Interrupts | None = None,
+    interrupts: follow.Interrupts | None = None,
     clocks: NodeClocks | None = None,
-    limits: Timeouts | None = None,
+    limits: follow.Timeouts | None = None,
     hangs: HangRules | None = None,
     connect: Callable[[str], Transport] | None = None,
     forks: int,
@@ -72,8 +63,8 @@ def run(
         plan=plan,
         transports={node: transports[node] for node in plan.nodes},
         folder=folder,
-        interrupts=interrupts or Interrupts(),
-        limits=limits or Timeouts(),
+        interrupts=interrupts or follow.Interrupts(),
+        limits=limits or follow.Timeouts(),
         hangs=hangs or HangRules(),
         forks=forks,
     )
@@ -101,12 +92,12 @@ class Following:
     transports: dict[str, Transport]
     """By node; one is replaced when its connection was reopened."""
     folder: Path
-    interrupts: Interrupts
-    limits: Timeouts
+    interrupts: follow.Interrupts
+    limits: follow.Timeouts
     hangs: HangRules
     forks: int
     progress: Progress = field(default_factory=Progress)
-    _inbox: Inbox = field(default_factory=queue.SimpleQueue)
+    _inbox: follow.Inbox = field(default_factory=queue.SimpleQueue)
     _start_by: float = _NEVER
     _end_by: float = _NEVER
     _stopping: bool = False
@@ -128,7 +119,7 @@ class Following:
         """Start the job, and follow it until its output is written; all as in `run`."""
         plan = self.plan
         writer = OutputWriter(sink, is_hurried=lambda: self.interrupts.count > 0)
-        followers = Followers(
+        followers = follow.Followers(
             plan,
             self.folder,
             RankOutput(writer),
@@ -140,7 +131,7 @@ class Following:
             forks=self.forks,
         )
         self.progress.arrivals = followers.arrivals
-        reconnector = Reconnector(
+        reconnector = follow.Reconnector(
             plan,
             self.transports,
             self.progress,
@@ -177,7 +168,7 @@ class Following:
             problems += [*logs.problems, logs.problem]
         self.progress.notes += tuple(filter(None, problems))
 
-    def _started(self, followers: Followers) -> bool:
+    def _started(self, followers: follow.Followers) -> bool:
         """Open the streams and start the job; False with a reason in the job's progress."""
         try:
             followers.open(self.transports)
@@ -191,7 +182,7 @@ class Following:
             self.progress.not_started = f"{what}\n{not_started_anywhere(self.plan.job_id)}"
         return False
 
-    def _follow(self, primary: NodeLogs, reconnector: Reconnector) -> None:
+    def _follow(self, primary: NodeLogs, reconnector: follow.Reconnector) -> None:
         """Wait for the end of a job that was just started; end it where necessary.
 
         Raises:
@@ -217,9 +208,9 @@ class Following:
                         self._stop()
                 case HungJob():
                     self._on_hang(message)
-                case Reconnected():
+                case follow.Reconnected():
                     self._on_reconnected(message)
-                case NodeEvent(node=node, event=event):
+                case follow.NodeEvent(node=node, event=event):
                     if event is None:
                         reconnector.reconnect(node)
                     else:
@@ -264,7 +255,7 @@ class Following:
         else:
             self.progress.notes += (seen.words,)
 
-    def _on_reconnected(self, back: Reconnected) -> None:
+    def _on_reconnected(self, back: follow.Reconnected) -> None:
         """Go on with a node that is followed again; without the primary no job can be followed."""
         if back.node != self.plan.primary:
             return  # the cleanup at the end of the job sees that node
@@ -307,7 +298,7 @@ class Following:
         if self._end_by == _NEVER:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
 
-    def _clean_up(self, followers: Followers, reconnector: Reconnector) -> None:
+    def _clean_up(self, followers: follow.Followers, reconnector: follow.Reconnector) -> None:
         """End what is left of the job on any node, and wait for output while it arrives.
 
         Its launcher has ended, or is no longer waited for.
@@ -375,7 +366,7 @@ class Following:
     def _note_next(self) -> None:
         """Wait for the next message, and note it if it is an event."""
         message = self._inbox.get()
-        if isinstance(message, NodeEvent) and message.event is not None:
+        if isinstance(message, follow.NodeEvent) and message.event is not None:
             self.progress.note(message.event)
 
 
