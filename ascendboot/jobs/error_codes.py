@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CODE: Final = re.compile(r"\bEI00(?:0[1-9]|1\d|20)\b")
+"""The code of an HCCL error."""
 
 _ADDRESS: Final = r"[0-9A-Fa-f.:]{2,45}"
 _ZONE: Final = r"(?:%[\w.-]{1,40})?"
@@ -74,16 +75,10 @@ def known_errors() -> _Table:
     return _Table.model_validate(yaml.load(text, _LOADER))  # noqa: S506 - it is a safe one
 
 
-def code_in(text: str) -> str:
-    """The code of an HCCL error in a text; empty when there is none."""
-    match = _CODE.search(text)
-    return match[0] if match else ""
-
-
 def known_words(text: str) -> Known | None:
     """What a text means; None when it is not known."""
-    if code := code_in(text):
-        return known_errors().codes[code]
+    if code := _CODE.search(text):
+        return known_errors().codes[code[0]]
     return next((w for w in known_errors().words if w.find.search(text)), None)
 
 
