@@ -17,13 +17,14 @@ import paramiko
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node
-from ascendboot.transport import connect
-from ascendboot.transport.connect import DroppedError, ProtocolError
 from ascendboot.transport.hostkeys import HostKeyCheck
 from ascendboot.transport.login import ERRORS, KeyFiles, Login
 
 Channel: TypeAlias = paramiko.Channel
 Socket: TypeAlias = "socket.socket | Channel"
+
+HANDSHAKE_S = 20.0
+"""How long a server may take to greet and to agree on keys."""
 
 _ANSWER_S = 30.0
 """How long the server may take to answer a login or to open a channel."""
@@ -43,13 +44,30 @@ _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _REQUEST = "keepalive@openssh.com"
 
 
+class DroppedError(UnreachableError):
+    """The server closed the connection before the login, as sshd does when it has too many."""
+
+
+class ProtocolError(UnreachableError):
+    """The server does not offer what is needed."""
+
+
+def lost(node: str, purpose: str, seen: str) -> UnreachableError:
+    """Return the error for a connection that ended while it was in use."""
+    return UnreachableError(
+        node,
+        f"could not {purpose}: the connection was lost: {seen}; "
+        "is the node up? Run again: what is done stays done",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Keepalive:
     """How the peer of a connection is checked, in seconds."""
 
-    every_s: float = connect.KEEPALIVE_S
+    every_s: float = 10.0
     """How long nothing is sent before a keepalive request, and between lines to held commands."""
-    silent_s: float = connect.PEER_SILENT_S
+    silent_s: float = 30.0
     """How long the server may leave a request unanswered before the connection counts as lost."""
 
 
@@ -153,10 +171,10 @@ class Connection:
                 f"{place} shares no SSH algorithm with ascendboot: {error}; "
                 "update its sshd, or allow one of these there"
             )
-        elif seconds >= connect.HANDSHAKE_S:
+        elif seconds >= HANDSHAKE_S:
             kind = UnreachableError
             why = (
-                f"{place} is open but no SSH server greets within {connect.HANDSHAKE_S:g} s; "
+                f"{place} is open but no SSH server greets within {HANDSHAKE_S:g} s; "
                 "is the node overloaded, or is something else on that port?"
             )
         elif isinstance(error, (EOFError, OSError)) or "banner" in str(error):
@@ -213,7 +231,7 @@ class Connection:
             ) from error
         except ERRORS as error:
             seen = self._reason(error) or str(error)
-            raise connect.lost(self.node.name, purpose, seen) from error
+            raise lost(self.node.name, purpose, seen) from error
         self.round_trip_s = time.monotonic() - began
         return channel
 
@@ -285,6 +303,6 @@ def _new_transport(sock: WatchedSocket, check: HostKeyCheck) -> paramiko.Transpo
     options = transport.get_security_options()
     options.key_types = check.algorithms(options.key_types)
     options.ciphers = sorted(options.ciphers, key=lambda name: name not in _CIPHERS)
-    transport.banner_timeout = transport.handshake_timeout = connect.HANDSHAKE_S
+    transport.banner_timeout = transport.handshake_timeout = HANDSHAKE_S
     transport.auth_timeout = transport.channel_timeout = _ANSWER_S
     return transport

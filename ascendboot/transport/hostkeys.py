@@ -17,7 +17,6 @@ from pathlib import Path
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.connect import HostKeyChangedError
 from ascendboot.transport.login import PKey
 
 _LOG = logging.getLogger(__name__)
@@ -27,6 +26,10 @@ _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 USER_FILES = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
 """The files of the operator's ssh."""
+
+
+class HostKeyChangedError(UnreachableError):
+    """The server shows a host key other than the known one."""
 
 
 @dataclass(frozen=True)

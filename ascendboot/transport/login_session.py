@@ -13,8 +13,7 @@ from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, MOST_OF_ERRORS, Command, Result, Stream
-from ascendboot.transport.connect import ProtocolError, lost
-from ascendboot.transport.connection import Channel, Connection
+from ascendboot.transport.connection import Channel, Connection, ProtocolError, lost
 from ascendboot.transport.login import ERRORS
 
 _LOG = logging.getLogger(__name__)

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import logging
+import random
+import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
 from ascendboot.errors import NodeError, UnreachableError
-from ascendboot.model.cluster import Node
-from ascendboot.transport import connect
+from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.api import Result
-from ascendboot.transport.connect import HostKeyChangedError, ProtocolError
-from ascendboot.transport.connection import Connection, Keepalive, Socket
-from ascendboot.transport.hostkeys import HostKeyCheck, HostKeys
+from ascendboot.transport.connection import (
+    Connection,
+    DroppedError,
+    Keepalive,
+    ProtocolError,
+    Socket,
+)
+from ascendboot.transport.hostkeys import HostKeyChangedError, HostKeyCheck, HostKeys
 from ascendboot.transport.login import Ask, KeyFiles
 from ascendboot.transport.login_session import SshTransport, Waits
+
+T = TypeVar("T")
+
+_TRIES = 8
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.6
 
 
 class JumpHosts:
@@ -94,7 +108,7 @@ class SshOpener:
         return SshTransport(connection, self._on_result, waits=self._waits)
 
     def _open(self, node: Node, behind: Sequence[str]) -> Connection:
-        connection, tries = connect.retried(lambda: self._try(node, behind))
+        connection, tries = retried(lambda: self._try(node, behind))
         connection.attempts += tries - 1
         return connection
 
@@ -120,11 +134,10 @@ class SshOpener:
 
     def _socket(self, node: Node, behind: Sequence[str]) -> tuple[Socket, Callable[[], None]]:
         """Return a socket or a channel to a node, and what to call when it is closed."""
-        address, port = node.address, node.ssh.port
         if node.ssh.jump is None:
-            sock = connect.open_socket(node.name, address, port, timeout_s=self._timeout_s)
+            sock = _open_socket(node, self._timeout_s)
             return sock, sock.close
-        jump = connect.jump_node(node, self._nodes, behind)
+        jump = jump_node(node, self._nodes, behind)
         key = f"{jump.ssh.user}@{jump.address}:{jump.ssh.port}"
         try:
             gate = self._jumps.take(key, lambda: self._open(jump, (*behind, node.name)))
@@ -137,3 +150,90 @@ class SshOpener:
             self._jumps.give_back(key)
             raise
         return channel, lambda: self._jumps.give_back(key)
+
+
+def retried(
+    connect: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep
+) -> tuple[T, int]:
+    """Call `connect` again while the server drops the connection; return the number of tries.
+
+    With many connections at once sshd drops some (MaxStartups). The pauses grow, about 5 s in all,
+    and are random, because equal pauses would collide again.
+
+    Raises:
+        UnreachableError: the last DroppedError, or the first error of another kind.
+    """
+    pause, tries = _FIRST_PAUSE_S, 1
+    while True:
+        try:
+            return connect(), tries
+        except DroppedError as error:
+            if tries == _TRIES:
+                message = f"{error.message} (tried {tries} times)"
+                raise DroppedError(error.node, message) from error
+        sleep(pause * random.SystemRandom().uniform(0.5, 1.5))
+        pause, tries = min(2 * pause, _LONGEST_PAUSE_S), tries + 1
+
+
+def _open_socket(node: Node, timeout_s: float) -> socket.socket:
+    """Open a TCP connection that sends small packets at once.
+
+    Raises:
+        UnreachableError: with the cause and a remedy.
+    """
+    address, port = node.address, node.ssh.port
+    kind = UnreachableError
+    try:
+        sock = socket.create_connection((address, port), timeout=timeout_s)
+    except OSError as error:
+        why = (
+            f"no route to {address} port {port}: {error.strerror or error}; "
+            "check `address` in the inventory and the network of this machine"
+        )
+        if isinstance(error, socket.gaierror):
+            why = (
+                f'the name "{address}" does not resolve: {error.strerror}; '
+                "correct `address` in the inventory"
+            )
+        elif isinstance(error, ConnectionRefusedError):
+            why = (
+                f"no sshd answers on port {port} of {address}: connection refused; is sshd running?"
+            )
+        elif isinstance(error, TimeoutError):
+            why = (
+                f"no answer on port {port} of {address} within {timeout_s:g} s; "
+                "is the node up, and does a firewall block the port?"
+            )
+        elif isinstance(error, ConnectionResetError):
+            kind, why = DroppedError, f"port {port} of {address}: {error}"
+        raise kind(node.name, f"unreachable: {why}") from error
+    # Without it an execution takes five times as long.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def jump_node(node: Node, nodes: Mapping[str, Node], behind: Sequence[str] = ()) -> Node:
+    """Return the jump host of a node: another node by name, or `user@host:port`.
+
+    A host that is no node uses the identity of `node`. `behind` are the nodes that are being
+    reached through `node`.
+
+    Raises:
+        UnreachableError: jump hosts form a circle.
+    """
+    text = node.ssh.jump or ""
+    if text in (*behind, node.name):
+        raise UnreachableError(
+            node.name,
+            f'could not use the jump host "{text}": it is reached through {node.name} itself; '
+            "correct `jump` in the inventory",
+        )
+    if text in nodes:
+        return nodes[text]
+    user, _, place = text.rpartition("@")
+    host, _, last = place.rpartition(":")
+    has_port = last.isdigit() and (host.endswith("]") or (host and ":" not in host))
+    host, port = (host, int(last)) if has_port else (place, 22)
+    host = host.strip("[]")
+    access = SshAccess(user=user or node.ssh.user, port=port, identity=node.ssh.identity)
+    return Node(name=text, address=host, cluster_address=host, server_id=host, ssh=access)

@@ -23,8 +23,8 @@ ONCE = "press Ctrl-C again to abort"
 PATIENT = """\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in background
-from ascendboot.transport import connect
-connect.HANDSHAKE_S = 6000
+from ascendboot.transport import connection
+connection.HANDSHAKE_S = 6000
 from ascendboot.cli.program import main; main()
 """
 """Gives a server far longer to greet than a test waits for the end: so it ended by Ctrl-C alone."""

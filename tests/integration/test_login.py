@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import serialization
 
 from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.connect import HostKeyChangedError, ProtocolError
-from ascendboot.transport.hostkeys import Accepted
+from ascendboot.transport.connection import ProtocolError
+from ascendboot.transport.hostkeys import Accepted, HostKeyChangedError
 from ascendboot.transport.pool import connect_all
 from tests.integration.real_sshd import (
     KEYGEN,
@@ -468,7 +468,7 @@ def test_no_answer_is_told_after_the_time_limit(bench: Bench) -> None:
 def test_a_server_that_never_greets_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascendboot.transport.connect.HANDSHAKE_S", 0.3)
+    monkeypatch.setattr("ascendboot.transport.connection.HANDSHAKE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         error = refusal(bench, at(bench.node(bench.server()), mute.getsockname()))
     assert "is open but no SSH server greets within 0.3 s" in str(error)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import UnreachableError
-from ascendboot.transport.connect import HostKeyChangedError
 from ascendboot.transport.hostkeys import (
     Accepted,
     HostKey,
+    HostKeyChangedError,
     HostKeyCheck,
     HostKeys,
     KnownHosts,

@@ -8,15 +8,9 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.connect import (
-    DroppedError,
-    HostKeyChangedError,
-    ProtocolError,
-    jump_node,
-    retried,
-)
-from ascendboot.transport.connection import Connection
-from ascendboot.transport.ssh import JumpHosts
+from ascendboot.transport.connection import Connection, DroppedError, ProtocolError
+from ascendboot.transport.hostkeys import HostKeyChangedError
+from ascendboot.transport.ssh import JumpHosts, jump_node, retried
 from tests.unit.transport.builders import node
 
 
