@@ -29,8 +29,8 @@ from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
 from ascendboot.setup.verify import Expectation
 from ascendboot.transport.api import Command, HostSide, Transport
-from ascendboot.transport.fake import Answer, FakeTransport, Rule
 from ascendboot.transport.guard import ReadOnly
+from tests.fake_transport import Answer, FakeTransport, Rule
 from tests.unit.checks import well
 
 BASE = "/var/lib/ascendboot/lab"

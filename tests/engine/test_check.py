@@ -11,8 +11,8 @@ from ascendboot.facts.parsers.system import Listener
 from ascendboot.facts.query import Answered
 from ascendboot.model.report import Outcome, Report
 from ascendboot.transport.api import Effect
-from ascendboot.transport.fake import Answer
 from tests.engine.simulated import Simulation, network
+from tests.fake_transport import Answer
 from tests.unit.checks import well
 
 TITLES = [

@@ -10,8 +10,8 @@ from ascendboot.facts.query import Answered, Unanswered
 from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
 from ascendboot.transport.api import Effect
-from ascendboot.transport.fake import Answer
 from tests.engine.simulated import Simulation
+from tests.fake_transport import Answer
 from tests.unit.checks import well
 
 TITLES = [

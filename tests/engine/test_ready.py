@@ -16,8 +16,8 @@ from ascendboot.readiness.queries import HOST, WORK
 from ascendboot.readiness.ready import Readiness, check_readiness
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.transport.api import Command
-from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
+from tests.fake_transport import Answer, FakeTransport
 from tests.unit.checks import well
 
 BASE = PurePosixPath("/var/lib/ascendboot/lab")

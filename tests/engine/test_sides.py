@@ -10,8 +10,8 @@ from ascendboot.facts.parsers.system import Engines, Listener
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import ContainerExec, Trust
 from ascendboot.model.report import Outcome, Report
-from ascendboot.transport.fake import Answer
 from tests.engine.simulated import BASE, SimulatedNode, Simulation, running
+from tests.fake_transport import Answer
 from tests.unit.checks import well
 
 OF_EVERY_NODE = {

@@ -13,7 +13,7 @@ from ascendboot.cli.session import Session
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.state import State
 from ascendboot.transport.api import Command, Effect, Result
-from ascendboot.transport.fake import FakeTransport
+from tests.fake_transport import FakeTransport
 from tests.waiting import wait_until
 
 

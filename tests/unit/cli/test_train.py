@@ -22,7 +22,7 @@ from ascendboot.readiness.checks import Leftover
 from ascendboot.readiness.ready import Readiness
 from ascendboot.templates import script
 from ascendboot.transport.api import Command
-from ascendboot.transport.fake import FakeTransport
+from tests.fake_transport import FakeTransport
 
 OLD = Leftover("old", PurePosixPath("/b/jobs/old"), {"lab-2": (5,)})
 LEFT = "lab-2: 1 process is left of job old"

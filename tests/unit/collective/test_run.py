@@ -9,7 +9,7 @@ import pytest
 
 from ascendboot.checks.collective.run import chosen_way, lacks, no_library, preflight_plan
 from ascendboot.launch.request import LaunchRequest
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 NONE: frozenset[str] = frozenset()

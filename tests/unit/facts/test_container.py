@@ -14,7 +14,7 @@ from ascendboot.facts.parsers.system import Container, Engines, parse_inspect, p
 from ascendboot.facts.query import Answered, Unanswered, answer_to
 from ascendboot.model.cluster import ContainerExec, Engine
 from ascendboot.transport.api import Command
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 from tests.unit.checks.well import node
 
 ID = "0a1b" * 16

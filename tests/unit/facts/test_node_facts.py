@@ -20,7 +20,7 @@ from ascendboot.facts.parsers.system import DISK_TOOL, FileSystem
 from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Lack, Unanswered, query
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.transport.api import Command, Effect
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 
 NODE = Node(
     name="n1",

@@ -21,7 +21,7 @@ from ascendboot.facts.query import (
     value_of,
 )
 from ascendboot.transport.api import HANGS, Command, Effect, Result
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 
 WHO = Command(argv=("whoami",), purpose="find out who we are", effect=Effect.READ)
 

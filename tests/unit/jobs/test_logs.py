@@ -21,7 +21,7 @@ from ascendboot.jobs.logs import (
 )
 from ascendboot.launch.plan import JobRecord
 from ascendboot.templates import script
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
 

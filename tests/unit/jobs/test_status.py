@@ -25,8 +25,8 @@ from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.transport.api import Effect
-from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import ReadOnly
+from tests.fake_transport import Answer, FakeTransport
 from tests.unit.launch.request import BASE, REQUEST
 
 STARTED = "2026-01-02T03:04:05.000+00:00"

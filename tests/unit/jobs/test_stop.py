@@ -15,7 +15,7 @@ from ascendboot.launch.launchers.protocol import ends_within_s
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.transport.api import Command
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 from tests.unit.launch.request import TORCHRUN, node
 
 FOLDER = PurePosixPath("/base/jobs/job-1")

@@ -7,7 +7,7 @@ import subprocess
 from functools import partial
 
 from ascendboot.transport.api import Command
-from ascendboot.transport.fake import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport
 
 
 def run_here(command: Command, *, programs: str = "") -> Answer:

@@ -22,8 +22,8 @@ from ascendboot.model.files import DAY_S, Certificate, Claims, OwnFile, fingerpr
 from ascendboot.setup.ca import CaKeys
 from ascendboot.setup.steps import Blocked, CertificateFile, Change, Satisfied, difference
 from ascendboot.transport.api import Command, Effect, FileWrite
-from ascendboot.transport.fake import FakeTransport
 from tests.engine.simulated import authority, public_key
+from tests.fake_transport import FakeTransport
 
 SSH_KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
 

@@ -8,8 +8,8 @@ import pytest
 
 from ascendboot.errors import NodeError, PlanViolationError
 from ascendboot.transport.api import Command, Effect, Transport
-from ascendboot.transport.fake import Answer, FakeTransport
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
+from tests.fake_transport import Answer, FakeTransport
 
 LOOK = Command(argv=("cat", "/x"), purpose="look", effect=Effect.READ)
 SPOIL = Command(argv=("rm", "-rf", "/x"), purpose="remove x", effect=Effect.WRITE)

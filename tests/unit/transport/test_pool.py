@@ -10,8 +10,8 @@ import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.fake import FakeTransport
 from ascendboot.transport.pool import connect_all, for_each, on_each
+from tests.fake_transport import FakeTransport
 from tests.unit.transport.builders import node
 
 NODES = [node(f"n{number}") for number in range(8)]

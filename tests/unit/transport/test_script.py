@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from ascendboot.errors import CommandError
 from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport.api import Command, Effect, Result
-from ascendboot.transport.fake import FakeTransport
 from ascendboot.transport.script import (
     HostAndContainer,
     Reply,
@@ -27,6 +26,7 @@ from ascendboot.transport.script import (
     launch_line,
     parse_reply,
 )
+from tests.fake_transport import FakeTransport
 
 LIST = Command(argv=("npu-smi", "info", "-m"), purpose="list the NPUs", effect=Effect.READ)
 DATE = Command(argv=("date",), purpose="read the clock", effect=Effect.READ, timeout_s=2.5)

@@ -34,17 +34,6 @@ class FakeFile:
 
 
 @dataclass
-class FakeStream:
-    """A stream that has already ended."""
-
-    is_closed: bool = False
-
-    def close(self) -> None:
-        """Record the call."""
-        self.is_closed = True
-
-
-@dataclass
 class FakeTransport:
     """Answers by argv, then by rule, then as `cat` and `write_files` on its own few files.
 
@@ -58,7 +47,6 @@ class FakeTransport:
     unreachable: str = ""
     """If not empty: why the connection is lost."""
     executions: list[tuple[Command, ...]] = field(default_factory=list)
-    streams: list[FakeStream] = field(default_factory=list)
     is_closed: bool = False
     containers: dict[str, FakeTransport] = field(default_factory=dict)
     """The containers of this host side, by name."""
@@ -96,29 +84,30 @@ class FakeTransport:
         """Run one command."""
         return self.run(command)
 
-    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> FakeStream:
-        """Pass on all output at once, in this thread."""
+    def stream(self, command: Command, on_bytes: Callable[[bytes], None]) -> FakeTransport:
+        """Pass on all output at once, in this thread; the stream has then ended."""
         if output := self.run(command).stdout:
             on_bytes(output)
-        self.streams.append(FakeStream())
-        return self.streams[-1]
+        return FakeTransport(self.node)
 
     def close(self) -> None:
-        """Close all streams and the connection."""
-        for stream in self.streams:
-            stream.close()
+        """Close the connection."""
         self.is_closed = True
 
     def _result(self, command: Command) -> Result:
         answer = self._answer(command)
         if isinstance(answer, str):
             answer = Answer(answer)
+        stdout, stderr = (
+            text.encode() if isinstance(text, str) else text
+            for text in (answer.stdout, answer.stderr)
+        )
         return Result(
             node=self.node,
             command=command,
             exit_code=answer.exit_code,
-            stdout=_bytes(answer.stdout),
-            stderr=_bytes(answer.stderr),
+            stdout=stdout,
+            stderr=stderr,
             duration_s=answer.duration_s,
         )
 
@@ -129,19 +118,12 @@ class FakeTransport:
             answer = rule(command)
             if answer is not None:
                 return answer
-        match command.argv:
-            case ("cat", path) | ("cat", "--", path):
-                if path in self.files:
-                    return Answer(self.files[path].content)
-                return Answer(stderr=f"cat: {path}: No such file or directory\n", exit_code=1)
-            case ("bash", "-c", script, _, *arguments) if script == WRITE_SCRIPT:
-                content = command.stdin
-                for size, mode, path in zip(*[iter(arguments)] * 3, strict=True):
-                    self.files[path] = FakeFile(content[: int(size)], int(mode, 8))
-                    content = content[int(size) :]
-                return Answer()
+        if command.argv[:2] == ("cat", "--") and command.argv[2] in self.files:
+            return Answer(self.files[command.argv[2]].content)
+        if command.argv[2:3] == (WRITE_SCRIPT,):
+            content = command.stdin
+            for size, mode, path in zip(*[iter(command.argv[4:])] * 3, strict=True):
+                self.files[path] = FakeFile(content[: int(size)], int(mode, 8))
+                content = content[int(size) :]
+            return Answer()
         raise AssertionError(f"{self.node}: no answer for {command.shown()} {command.argv}")
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
