@@ -7,10 +7,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ascendboot.checks import finding
 from ascendboot.checks.launchers import SSHD_OPTIONS, needs_openmpi
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts import environment
 from ascendboot.facts.derive import answered_nodes, device_ids, stated_or_seen_product
 from ascendboot.facts.installed import Installed
-from ascendboot.facts.node_facts import NodeFacts
+from ascendboot.facts.node_facts import (
+    MANAGERS,
+    MOST_SHOWN,
+    Confinement,
+    NodeEnvironment,
+    NodeFacts,
+    granted_devices,
+)
 from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import fold
@@ -128,18 +134,18 @@ def device_node_findings(
     node: str,
     container: str,
     used: Sequence[int],
-    given: environment.NodeEnvironment,
+    given: NodeEnvironment,
     *,
     is_950: bool,
 ) -> finding.Findings:
     """Devices of the job, and what opens them, that the node's container does not have."""
     place, variable = f"the container {container}", "ASCEND_VISIBLE_DEVICES"
     lacks = [device_id for device_id in sorted(used) if device_id not in given.device_ids]
-    visible = (given.visible or "")[: environment.MOST_SHOWN]
+    visible = (given.visible or "")[:MOST_SHOWN]
     granted: Sequence[int] | None = None
     if given.visible is not None:
         try:
-            granted = environment.granted_devices(given.visible)
+            granted = granted_devices(given.visible)
         except NotUnderstoodError:
             text = f'{variable} of {place} is "{visible}", which its runtime cannot read'
             remedy = "State ids and ranges, as 0-3,6, and create the container again"
@@ -158,7 +164,7 @@ def device_node_findings(
         yield finding.error("device-not-granted", (node,), text, remedy)
     absent = [f"davinci{device_id}" for device_id in lacks if device_id not in refused]
     if used and not refused:  # else their reason is the same
-        needed = set(environment.MANAGERS) - ({"devmm_svm"} if is_950 else set())
+        needed = set(MANAGERS) - ({"devmm_svm"} if is_950 else set())
         absent += sorted(needed - given.device_nodes)
     if absent:
         paths = [f"/dev/{name}" for name in absent]
@@ -172,7 +178,7 @@ def device_node_findings(
         yield finding.error("device-node-missing", (node,), text, remedy)
 
 
-def _memlock(node: Node, given: environment.NodeEnvironment) -> finding.Findings:
+def _memlock(node: Node, given: NodeEnvironment) -> finding.Findings:
     if given.memlock_kib is None or given.memlock_kib >= LEAST_MEMLOCK_KIB:
         return
     place = f" in the container {node.container}" if node.container else ""
@@ -186,9 +192,7 @@ def _memlock(node: Node, given: environment.NodeEnvironment) -> finding.Findings
     yield finding.warning("memlock-small", (node.name,), text, remedy)
 
 
-def _confined(
-    node: Node, given: environment.NodeEnvironment, host: environment.Confinement | None
-) -> finding.Findings:
+def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> finding.Findings:
     """SELinux and AppArmor, by name: else what they refuse looks like wrong modes."""
     kind = given.label.split(":")[2] if given.label.count(":") > 1 else ""
     denials = host.denials if host else ()
@@ -218,7 +222,7 @@ def _confined(
 
 def _last(denials: Sequence[str], mark: str) -> str:
     of_it = [line for line in denials if mark in line]
-    return f'; its last denial: "{of_it[-1].strip()[: environment.MOST_SHOWN]}"' if of_it else ""
+    return f'; its last denial: "{of_it[-1].strip()[:MOST_SHOWN]}"' if of_it else ""
 
 
 CLOCK_TOLERANCE_S = 30.0

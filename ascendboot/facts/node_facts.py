@@ -1,19 +1,14 @@
-"""The facts of a node (system, ports, software, launchers) and the queries for them."""
+"""The facts of a node (system, ports, software, environment) and the queries for them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.container import code_queries, container_query
-from ascendboot.facts.environment import (
-    Confinement,
-    NodeEnvironment,
-    confinement_query,
-    environment_query,
-)
 from ascendboot.facts.installed import base_script
 from ascendboot.facts.npus import DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers import hccn_tool, npu_smi, software, system
@@ -44,6 +39,53 @@ from ascendboot.transport.api import Command, Result
 
 T = TypeVar("T")
 CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
+
+
+_ENVIRONMENT_SCRIPT = "the script that queries the environment of ranks"
+
+MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
+"""Device nodes that every NPU needs besides its own."""
+MOST_SHOWN = 200
+
+_DEVICE = re.compile(r"davinci([0-9]{1,3})")
+_IDS = re.compile(r"(?:npu-)?(?:Ascend910-)?([0-9]{1,3})(?:-([0-9]{1,3}))?")
+_LIMIT = re.compile(r"[0-9]{1,20}")
+
+SINGLE_COPY = script("single-copy.py")
+SURROUNDINGS = script("facts-environment.sh")
+CONFINEMENT = script("facts-confinement.sh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeEnvironment:
+    """The environment of the ranks of a node."""
+
+    single_copy: str = ""
+    """Why a rank cannot copy from the memory of another; empty: it can, or this is unknown."""
+    device_nodes: frozenset[str] = frozenset()
+    """Names of the NPU device nodes in /dev."""
+    visible: str | None = None
+    """ASCEND_VISIBLE_DEVICES of the first process, for a container's runtime; None: unset."""
+    memlock_kib: int | None = None
+    """How much memory a process may lock; None: unlimited."""
+    label: str = ""
+    """The SELinux or AppArmor label of the process; empty without either."""
+
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        """The physical ids of the devices that have a device node."""
+        matches = map(_DEVICE.fullmatch, self.device_nodes)
+        return tuple(sorted(int(match[1]) for match in matches if match))
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """State of SELinux and AppArmor on the host side."""
+
+    enforcing: bool = False
+    """Whether SELinux enforces its policy."""
+    denials: tuple[str, ...] = ()
+    """The last kernel messages about denials, if our user may read them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +198,7 @@ def work_queries(cluster: Cluster, node: Node) -> dict[str, Fact[Any]]:
         "place": _fact(work, f"use the cluster's folder{place}", _place, "place"),
         **code_queries(cluster),
         **launcher_queries(cluster, node),
-        **environment_query(cluster, node),
+        **environment_query(node, "" if cluster.launcher == "torchrun" else cluster.python),
     }
     if not cluster.serves_from_host(node):
         facts["sshd"] = Fact(_SERVICES, _sshd, f"find the OpenSSH server{place}")
@@ -261,6 +303,67 @@ def _code(state: str) -> CodeState:
             return state
         case _:
             raise NotUnderstoodError(_SCRIPT, 1, state, "absent, unreadable or readable")
+
+
+def environment_query(node: Node, python: str = "") -> dict[str, Fact[NodeEnvironment]]:
+    """The query for the workload side; `python` tries a single copy, as Open MPI makes it."""
+    words = (python, SINGLE_COPY) if python else ("", "")
+    query = read_script(
+        SURROUNDINGS, *words, purpose="query the environment of ranks", timeout_s=30.0
+    )
+    place = f" in the container {node.container}" if node.container else ""
+    purpose = f"read the devices and limits of ranks{place}"
+    return {"surroundings": Fact(query, _surroundings, purpose)}
+
+
+def _surroundings(result: Result) -> NodeEnvironment:
+    sections = Sections(result, _ENVIRONMENT_SCRIPT)
+    single = sections.text("single_copy").strip()
+    memlock = sections.text("memlock").strip()
+    visible = sections.text("visible").strip()
+    if memlock != "unlimited" and not _LIMIT.fullmatch(memlock):
+        raise NotUnderstoodError(_ENVIRONMENT_SCRIPT, 1, memlock, "a number of KiB or unlimited")
+    refused = single.removeprefix("refused ")[:MOST_SHOWN] if single.startswith("refused ") else ""
+    return NodeEnvironment(
+        single_copy=refused,
+        device_nodes=frozenset(sections.text("device_nodes").split()),
+        visible=visible.partition("=")[2] if visible else None,
+        memlock_kib=None if memlock == "unlimited" else int(memlock),
+        label=sections.text("label").strip()[:MOST_SHOWN],
+    )
+
+
+def confinement_query(node: Node) -> dict[str, Fact[Confinement]]:
+    """The query for the host side of a node with a container."""
+    if node.container is None:
+        return {}
+    purpose = "read what SELinux and AppArmor refused"
+    command = read_script(CONFINEMENT, purpose=purpose, timeout_s=20.0)
+    return {"confinement": Fact(command, _confinement)}
+
+
+def _confinement(result: Result) -> Confinement:
+    sections = Sections(result, _ENVIRONMENT_SCRIPT)
+    denials = sections.text("denials").split("\n")
+    enforcing = sections.text("enforcing").strip() == "1"
+    return Confinement(enforcing, tuple(line for line in denials if line.strip()))
+
+
+def granted_devices(visible: str) -> tuple[int, ...]:
+    """The physical ids in a value of ASCEND_VISIBLE_DEVICES, as ascend-docker-runtime reads it.
+
+    Raises:
+        NotUnderstoodError: it has another form.
+    """
+    if visible in ("", "void"):
+        return ()
+    ids: set[int] = set()
+    for word in (part.strip() for part in visible.split(",")):
+        match = _IDS.fullmatch(word)
+        if match is None or int(match[1]) > int(match[2] or match[1]):
+            raise NotUnderstoodError("ASCEND_VISIBLE_DEVICES", 1, visible, "ids and ranges of ids")
+        ids.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(ids))
 
 
 def with_stated(cluster: Cluster, node: Node, facts: NodeFacts) -> NodeFacts:

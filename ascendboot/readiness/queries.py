@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from ascendboot.checks.collective.rank import PACKAGES
 from ascendboot.checks.finding import grouped
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.environment import NodeEnvironment, device_node_query
+from ascendboot.facts.node_facts import NodeEnvironment, environment_query
 from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_output
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
 from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, read_script
@@ -259,7 +259,8 @@ def work_queries(job: JobRequirements, node: Node) -> dict[str, Fact[Any]]:
         parts["packages"] = (f"ask {job.python} for packages", _packages)
     if data:
         parts["data"] = ("look for the data", _data)
-    devices = device_node_query(node) if job.makes("devices") else {}
+    # Only containers hide devices.
+    devices = environment_query(node) if node.container and job.makes("devices") else {}
     return {**_facts(command, parts), **devices}
 
 

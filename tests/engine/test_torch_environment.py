@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ascendboot.facts.environment import NodeEnvironment
+from ascendboot.facts.node_facts import NodeEnvironment
 from ascendboot.facts.query import Answered
 from ascendboot.model.cluster import Device
 from tests.engine.simulated import Simulation

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.environment import (
+from ascendboot.facts.node_facts import (
     CONFINEMENT,
     SINGLE_COPY,
     SURROUNDINGS,
@@ -31,7 +31,7 @@ SEARCHED = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def understood(stdout: bytes, *, host: bool = False) -> Any:
-    facts: Mapping[str, Fact[Any]] = environment_query(well.cluster(NODE), NODE)
+    facts: Mapping[str, Fact[Any]] = environment_query(NODE)
     (fact,) = (confinement_query(NODE) if host else facts).values()
     result = {"exit_code": 0, "stdout": stdout, "stderr": b"", "duration_s": 0.1}
     return answer_to(fact, Result(node="lab-1", command=fact.command, **result))  # type: ignore[arg-type]
