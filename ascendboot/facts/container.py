@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers import system
@@ -130,28 +130,22 @@ LARGE_BYTES = 32 * 1024**2
 """Larger files are data, such as checkpoints of a job."""
 
 
+TreeMode: TypeAlias = Literal["all", "light", "listed", "names"]
+"""All files; of large data files only the size; only some files; also the names of all others."""
+
+
 def code_queries(cluster: Cluster) -> dict[str, Fact[Any]]:
     """The query for all files below the code's path, unless the control machine sends them."""
     if cluster.code_path is None or cluster.code_folder is not None:
         return {}
-    is_light = cluster.code_source is None
-    return {"code_tree": code_query(cluster.code_path, cluster.code_exclude, light=is_light)}
+    mode: TreeMode = "light" if cluster.code_source is None else "all"
+    return {"code_tree": tree_query(mode, cluster.code_path, cluster.code_exclude)}
 
 
-def code_query(path: str, exclude: Sequence[str], *, light: bool) -> Fact[CodeTree]:
-    """Queries the whole tree at `path`; `light` reads only the size of large data files."""
-    return _tree_query("light" if light else "all", path, exclude, b"")
-
-
-def files_query(
-    path: str, exclude: Sequence[str], paths: Iterable[str], *, with_others: bool
+def tree_query(
+    mode: TreeMode, path: str, exclude: Sequence[str], paths: Iterable[str] = ()
 ) -> Fact[CodeTree]:
-    """Queries only the files of `paths`; `with_others` adds the names of all others."""
-    stdin = "".join(f"{name}\n" for name in paths).encode()
-    return _tree_query("names" if with_others else "listed", path, exclude, stdin)
-
-
-def _tree_query(mode: str, path: str, exclude: Sequence[str], stdin: bytes) -> Fact[CodeTree]:
+    """Queries the files at `path`; `paths` are the wanted ones of `listed` and `names`."""
     sizes = {"large_bytes": LARGE_BYTES, "most_files": MOST_FILES, "most_bytes": MOST_BYTES}
     command = read_script(
         script("facts-code.sh", **sizes),
@@ -159,7 +153,7 @@ def _tree_query(mode: str, path: str, exclude: Sequence[str], stdin: bytes) -> F
         purpose=f"look at the files of {path}",
         timeout_s=_TIMEOUT_S,
         most_bytes=_MOST_ANSWER,
-        stdin=stdin,
+        stdin="".join(f"{name}\n" for name in paths).encode(),
     )
     return Fact(command, _tree)
 

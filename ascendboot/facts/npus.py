@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from ascendboot.errors import NotUnderstoodError, ToolError, excerpt
@@ -79,7 +80,9 @@ def npu_queries() -> dict[str, Fact[Any]]:
 
     return {
         "npus": fact(_npus, "list the NPUs"),
-        "npu_list": fact(_npu_list, "count the NPUs"),
+        "npu_list": fact(
+            lambda s: npu_smi.parse_list(npu_smi_output(s, "list", npu_smi.LIST)), "count the NPUs"
+        ),
         "health": fact(_health, "read the health of the NPUs"),
         "super_pods": fact(_super_pods, "read the super pods"),
         "unknown_lines": fact(_unknown_lines, "read the tools' lines"),
@@ -143,10 +146,6 @@ def _npus(sections: Sections) -> npu_smi.NpuMap:
     return npu_smi.parse_mapping(npu_smi_output(sections, "mapping", npu_smi.MAPPING))
 
 
-def _npu_list(sections: Sections) -> npu_smi.NpuList:
-    return npu_smi.parse_list(npu_smi_output(sections, "list", npu_smi.LIST))
-
-
 def _health(sections: Sections) -> Mapping[int, str]:
     table = npu_smi_output(sections, "table", npu_smi.TOOL)
     return npu_smi.parse_health(table, _npus(sections).device_ids)
@@ -164,18 +163,19 @@ def _unknown_lines(sections: Sections) -> tuple[str, ...]:
 
 
 def _super_pods(sections: Sections) -> Mapping[int, Answer[npu_smi.SuperPodPlace | None]]:
-    parts = ((name.partition("/"), section) for name, section in sections.items())
-    return {int(id_): _place(id_, section) for (id_, _, what), section in parts if what == "spod"}
-
-
-def _place(device_id: str, section: Section) -> Answer[npu_smi.SuperPodPlace | None]:
-    def place() -> npu_smi.SuperPodPlace | None:
+    def place(section: Section) -> npu_smi.SuperPodPlace | None:
         npu_smi.refuse_failure(section.text, npu_smi.SPOD_TOOL)
         _refuse_timeout(section, npu_smi.SPOD_TOOL)
         # npu-smi exits with an error if it does not support the query.
         return npu_smi.parse_spod_info(section.text)
 
-    return attempt(f"read the super pod of device {device_id}", place)
+    places = {}
+    for name, section in sections.items():
+        id_, _, what = name.partition("/")
+        if what == "spod":
+            purpose = f"read the super pod of device {id_}"
+            places[int(id_)] = attempt(purpose, partial(place, section))
+    return places
 
 
 def _root_info(sections: Sections) -> RootInfo | None:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from ascendboot.errors import CommandError, InventoryError, UsageError
-from ascendboot.facts.container import files_query
+from ascendboot.facts.container import tree_query
 from ascendboot.facts.query import Fact
 from ascendboot.model import files
 from ascendboot.model.cluster import Cluster
@@ -208,7 +208,7 @@ class CodeSender:
     def question(self) -> Fact[CodeTree]:
         """Queries which of the source's files a node has."""
         wanted, exclude = self.source.tree.entries, self.cluster.code_exclude
-        return files_query(self.path, exclude, wanted, with_others=self.deletes)
+        return tree_query("names" if self.deletes else "listed", self.path, exclude, wanted)
 
     def work(self, there: CodeTree) -> Work:
         """What is missing or too much in a tree."""

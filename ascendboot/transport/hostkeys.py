@@ -76,16 +76,12 @@ def host_name(address: str, port: int) -> str:
 class KnownHosts:
     """The keys of known_hosts files; plain names are looked up without a search."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Sequence[Path] = ()) -> None:
+        """Read all `files`; missing and unreadable ones count as empty."""
         self.revoked: set[bytes] = set()
         self._plain: dict[str, list[HostKey]] = {}
         self._others: list[tuple[str, HostKey]] = []
         """Hashed names, and lists with patterns."""
-
-    @classmethod
-    def read(cls, files: Sequence[Path]) -> KnownHosts:
-        """Read all `files`; missing and unreadable ones count as empty."""
-        known = cls()
         for file in files:
             path = file.expanduser()
             try:
@@ -94,8 +90,7 @@ class KnownHosts:
                 _LOG.debug("no host keys from %s: %s", path, error.strerror)
                 continue
             for number, line in enumerate(text.splitlines(), start=1):
-                known.add_line(line, f"{path}:{number}")
-        return known
+                self.add_line(line, f"{path}:{number}")
 
     def add_line(self, line: str, where: str) -> None:
         """Add one line; lines that ssh ignores are ignored."""
@@ -155,8 +150,8 @@ class HostKeys:
     ) -> None:
         self.project_file = project_file
         self.accept_new = accept_new
-        self._project = KnownHosts.read([project_file])
-        self._user = KnownHosts.read(user_files)
+        self._project = KnownHosts([project_file])
+        self._user = KnownHosts(user_files)
         self._lock = threading.Lock()
         self._accepted: list[Accepted] = []
 

@@ -405,7 +405,7 @@ class SshTransport:
         received = self._read_until(session, mark, command)
         noise, begin, output = received.partition(mark)
         if not begin:
-            error = self._incomplete(script.parse_reply(self.node, compiled, noise), session)
+            error = self._incomplete(script.Reply(self.node, compiled, noise), session)
             session.close()
             raise error
         return session, output

@@ -51,21 +51,11 @@ class Script:
     """Starts the line after each command's output. It is random, so no output contains it."""
     end: bytes
 
-    @property
-    def longest_s(self) -> float:
-        """The sum of the commands' time limits."""
-        return sum(map(self.limit_of, range(len(self.commands))))
-
     def limit_of(self, index: int) -> float:
         """Return the time limit of one command; 0 after the last one."""
         if index >= len(self.commands):
             return 0.0
         return self.commands[index].timeout_s + KILL_AFTER_S
-
-    @property
-    def most_bytes(self) -> int:
-        """The largest size of the reply."""
-        return MOST_NOISE + sum(c.most_bytes + _LONGEST_MARK for c in self.commands)
 
     def purpose_after(self, results: int) -> str:
         """Return the purpose of the command that runs after so many results."""
@@ -119,7 +109,7 @@ def _program(begin: str, *lines: str) -> bytes:
 class Reply:
     """The reply to a script, parsed as it arrives; it keeps only results and some noise."""
 
-    def __init__(self, node: str, script: Script) -> None:
+    def __init__(self, node: str, script: Script, output: bytes = b"") -> None:
         self.node = node
         self.script = script
         self.results: list[Result] = []
@@ -130,6 +120,7 @@ class Reply:
         self._buffer = bytearray()
         self._searched = 0
         """How much of the buffer was searched for the next mark."""
+        self.feed(output)
 
     @property
     def purpose(self) -> str:
@@ -285,17 +276,6 @@ class Reply:
         return CommandError(self.node, f"could not {self.purpose} {why}")
 
 
-def parse_reply(node: str, script: Script, stdout: bytes) -> Reply:
-    """Parse the reply to `script`, complete or not.
-
-    Raises:
-        CommandError: the reply has a line that the script does not write.
-    """
-    reply = Reply(node, script)
-    reply.feed(stdout)
-    return reply
-
-
 def noisy(output: bytes) -> str:
     """Return the message about a login that prints too much; `output` is its beginning."""
     return (
@@ -328,13 +308,13 @@ class HostAndContainer:
             argv=self._way.argv(*_shell(script.program)),
             purpose=commands[0].purpose,
             effect=Effect.READ if reads else Effect.WRITE,
-            timeout_s=script.longest_s,
-            most_bytes=script.most_bytes,
+            timeout_s=sum(map(script.limit_of, range(len(commands)))),
+            most_bytes=MOST_NOISE + sum(c.most_bytes + _LONGEST_MARK for c in commands),
             stdin=script.program,
         )
         framed, *on_host = self._host.run_all((command, *self._commands))
         self.on_host = tuple(on_host)
-        reply = parse_reply(framed.node, script, framed.stdout)
+        reply = Reply(framed.node, script, framed.stdout)
         if not reply.ended:
             raise reply.incomplete_inside(framed.exit_code, framed.stderr, self._way)
         return tuple(reply.results)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from ascendboot.errors import InventoryError, NodeError, UsageError
-from ascendboot.facts.container import code_query
+from ascendboot.facts.container import tree_query
 from ascendboot.model.files import CodeTree
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup import sync as source_module
@@ -312,7 +312,7 @@ def test_the_primary_sends_its_own_by_the_trust_of_the_cluster(
         "pkg/model.py": ("x = 1\n", 0o644),
     }
     (place.there / "more").write_text("theirs")
-    whole = code_query(str(place.there), (), light=False)
+    whole = tree_query("all", str(place.there), ())
     found = whole.parse(place.node.run(whole.command))
     assert wish.work(found) == Work(send=(), delete=("more",))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.facts.container import LARGE_BYTES, code_query, files_query
+from ascendboot.facts.container import LARGE_BYTES, tree_query
 from ascendboot.facts.query import Fact
 from ascendboot.model.files import (
     MOST_BYTES,
@@ -53,7 +53,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
     os.mkfifo(tree / "fifo")
-    found = asked(code_query(str(tree), (), light=False))
+    found = asked(tree_query("all", str(tree), ()))
     names = ("-dash", "main.py", "pkg/a b.py", "pkg/deep/x.log", "we\nird\\.py")
     wanted = {name: entry(name, 0o755 if name == "main.py" else 0o644) for name in names}
     wanted["link"] = Entry(target="pkg/a b.py")
@@ -63,28 +63,28 @@ def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
 
 
 def test_a_file_a_missing_tree_and_one_with_nothing(tree: Path) -> None:
-    assert asked(code_query(str(tree / "main.py"), (), light=False)) == CodeTree(
+    assert asked(tree_query("all", str(tree / "main.py"), ())) == CodeTree(
         entries={"main.py": entry("main.py", 0o755)}
     )
-    assert asked(code_query(str(tree / "none"), (), light=False)) == CodeTree(exists=False)
+    assert asked(tree_query("all", str(tree / "none"), ())) == CodeTree(exists=False)
     (tree / "none").mkdir()
-    assert asked(code_query(str(tree / "none"), (), light=False)) == CodeTree()
+    assert asked(tree_query("all", str(tree / "none"), ())) == CodeTree()
 
 
 def test_only_wished_files_are_read_and_others_named_on_demand(tree: Path) -> None:
     wished = ("main.py", "link", "not/there", "-dash")
-    alone = asked(files_query(str(tree), (), wished, with_others=False))
+    alone = asked(tree_query("listed", str(tree), (), wished))
     entries = {"-dash": entry("-dash"), "link": Entry(target="pkg/a b.py")}
     entries["main.py"] = entry("main.py", 0o755)
     assert alone == CodeTree(entries=entries)
-    beside = asked(files_query(str(tree), ("*.log",), wished, with_others=True))
+    beside = asked(tree_query("names", str(tree), ("*.log",), wished))
     assert beside == CodeTree(entries=entries, others=("pkg/a b.py", "we\nird\\.py"))
-    assert asked(files_query(str(tree), (), (), with_others=False)) == CodeTree()
+    assert asked(tree_query("listed", str(tree), (), ())) == CodeTree()
 
 
 @pytest.mark.parametrize("limit", [MOST_FILES, MOST_BYTES])
 def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
-    question = code_query(str(tree), (), light=False)
+    question = tree_query("all", str(tree), ())
     argv = tuple(re.sub(rf"={limit}\b", "=3", word) for word in question.command.argv)
     assert argv != question.command.argv
     found = question.parse(node_here().run(replace(question.command, argv=argv)))
@@ -94,7 +94,7 @@ def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
 
 
 def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> None:
-    question = code_query(str(tree), (), light=True)
+    question = tree_query("light", str(tree), ())
     small = tuple(
         word.replace(f"large_bytes={LARGE_BYTES} ", "large_bytes=6 ")
         for word in question.command.argv
@@ -110,7 +110,7 @@ def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> 
 
 
 def test_an_answer_without_its_end_is_not_taken(tree: Path) -> None:
-    question = code_query(str(tree), (), light=False)
+    question = tree_query("all", str(tree), ())
     result = node_here().run(question.command)
     for cut in (result.stdout[:-4], result.stdout[:40], b""):
         with pytest.raises(NotUnderstoodError):
@@ -122,8 +122,8 @@ PATTERNS = ("*.log", "pkg", "pkg/*.py", "pkg/d*/x*", "[a-m]*.py", "?dash", "x.lo
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_patterns_mean_the_same_on_both_sides(tree: Path, pattern: str) -> None:
-    whole = asked(code_query(str(tree), (), light=False))
-    found = asked(code_query(str(tree), (pattern,), light=False))
+    whole = asked(tree_query("all", str(tree), ()))
+    found = asked(tree_query("all", str(tree), (pattern,)))
     assert set(found.entries) == {n for n in whole.entries if not is_left_out(n, (pattern,))}
 
 

@@ -24,7 +24,6 @@ from ascendboot.transport.script import (
     compile_open,
     compile_script,
     launch_line,
-    parse_reply,
 )
 from tests.fake_transport import FakeTransport
 
@@ -61,7 +60,7 @@ def parsed(reply: Reply) -> tuple[tuple[Result, ...], bytes, bool, bool]:
 
 
 def test_a_whole_reply_gives_every_result() -> None:
-    assert parsed(parse_reply("n1", SCRIPT, WHOLE)) == (RESULTS, b"", True, True)
+    assert parsed(Reply("n1", SCRIPT, WHOLE)) == (RESULTS, b"", True, True)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -80,13 +79,13 @@ def test_item_02_a_mark_without_an_end_is_refused() -> None:
 
 
 def test_what_start_up_files_say_is_kept_apart() -> None:
-    reply = parse_reply("n1", SCRIPT, b"Welcome\n0 a b c d\n" + WHOLE + b"bye\n")
+    reply = Reply("n1", SCRIPT, b"Welcome\n0 a b c d\n" + WHOLE + b"bye\n")
     assert parsed(reply) == (RESULTS, b"Welcome\n0 a b c d", True, True)
 
 
 @pytest.mark.parametrize("length", range(len(WHOLE)))
 def test_a_reply_that_breaks_off_anywhere_is_never_whole(length: int) -> None:
-    reply = parse_reply("n1", SCRIPT, WHOLE[:length])
+    reply = Reply("n1", SCRIPT, WHOLE[:length])
     assert not reply.ended
     assert tuple(reply.results) == RESULTS[: len(reply.results)]
 
@@ -97,19 +96,19 @@ def test_a_reply_that_breaks_off_anywhere_is_never_whole(length: int) -> None:
 )
 def test_a_line_that_the_script_does_not_write_is_refused(bad: bytes) -> None:
     with pytest.raises(CommandError, match=r"^n1: could not list the NPUs: line 1 of the reply"):
-        parse_reply("n1", SCRIPT, b"\nBEGIN\n\nMARK " + bad + b"\nEND\n")
+        Reply("n1", SCRIPT, b"\nBEGIN\n\nMARK " + bad + b"\nEND\n")
 
 
 def test_too_few_or_too_many_sections_are_refused() -> None:
     with pytest.raises(CommandError, match="the reply has 1 sections for 2 commands"):
-        parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + b"END\n")
+        Reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + b"END\n")
     for more in (b"more", part(2)):
         with pytest.raises(CommandError, match="the reply goes on after its last command"):
-            parse_reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + part(1) + more + b"END\n")
+            Reply("n1", SCRIPT, b"\nBEGIN\n" + part(0) + part(1) + more + b"END\n")
 
 
 def test_a_login_that_ends_early_is_explained() -> None:
-    reply = parse_reply("n1", SCRIPT, b"Welcome to\n  node 1\n")
+    reply = Reply("n1", SCRIPT, b"Welcome to\n  node 1\n")
     error = reply.incomplete(0, b"and more", "ops")
     assert str(error) == (
         "n1: could not list the NPUs: the login ended before the script did: exit 0 after "
@@ -124,7 +123,7 @@ def test_a_login_that_ends_early_is_explained() -> None:
     "broken", [WHOLE.removesuffix(b"END\n"), b"\nBEGIN\n" + part(0) + b"output"]
 )
 def test_a_reply_that_breaks_off_names_the_command_that_ran(broken: bytes) -> None:
-    reply = parse_reply("n1", SCRIPT, broken)
+    reply = Reply("n1", SCRIPT, broken)
     assert (reply.began, reply.ended) == (True, False)
     assert str(reply.incomplete(-1, b"", "ops")) == (
         "n1: could not read the clock: the reply broke off while it ran: no exit code "
@@ -134,10 +133,6 @@ def test_a_reply_that_breaks_off_names_the_command_that_ran(broken: bytes) -> No
 
 def test_two_scripts_never_have_the_same_marks() -> None:
     assert compile_script([LIST]).begin != compile_script([LIST]).begin
-
-
-def test_the_commands_bound_the_script() -> None:
-    assert compile_script([LIST, DATE]).longest_s == 30 + 5 + 2.5 + 5
 
 
 def test_the_line_runs_the_program_in_bash_here_or_inside() -> None:
@@ -174,7 +169,7 @@ words = st.lists(
 def test_any_arguments_and_any_stdin_arrive(arguments: list[list[str]], stdin: bytes) -> None:
     commands = [command("printf", "%s\\0", "_", *args) for args in arguments]
     script = compile_script([*commands, command("cat", stdin=stdin)])
-    *printed, echoed = parse_reply("n1", script, run(script)).results
+    *printed, echoed = Reply("n1", script, run(script)).results
     assert [r.stdout for r in printed] == [
         "".join(f"{word}\0" for word in ["_", *args]).encode() for args in arguments
     ]
@@ -183,7 +178,7 @@ def test_any_arguments_and_any_stdin_arrive(arguments: list[list[str]], stdin: b
 
 def test_a_program_cut_short_runs_nothing() -> None:
     script = compile_script([command("echo", str(n)) for n in range(3)])
-    assert parse_reply("n1", script, run(script)).ended
+    assert Reply("n1", script, run(script)).ended
     for length in range(0, len(script.program) - 2, 97):
         assert run(script, length=length) == b""
 
@@ -197,7 +192,7 @@ def test_what_runs_aside_runs_while_the_others_do(tmp_path: Path) -> None:
     ]
     goes = command("bash", "-c", f"touch {tmp_path}/go; echo go")
     script = compile_script([goes, *both])
-    results = parse_reply("n1", script, run(script)).results
+    results = Reply("n1", script, run(script)).results
     assert [(r.stdout, r.stderr, r.exit_code) for r in results] == [
         (b"go\n", b"", 0),
         (b"one\n", b"one\n", 3),
@@ -211,7 +206,7 @@ class Here(FakeTransport):
     def run_all(self, commands: Sequence[Command]) -> tuple[Result, ...]:
         self.executions.append(tuple(commands))
         script = compile_script(commands)
-        return tuple(parse_reply(self.node, script, run(script)).results)
+        return tuple(Reply(self.node, script, run(script)).results)
 
 
 def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
@@ -224,7 +219,8 @@ def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
     inside = both.run_all([command("echo", "in it"), command("cat", stdin=b"a\0b")])
     assert [result.stdout for result in both.on_host] == [b"host\n", b"aside\n"]
     assert [result.stdout for result in inside] == [b"in it\n", b"a\0b"]
-    assert len(host.executions) == 1
+    [(execution, *_)] = host.executions
+    assert execution.timeout_s == 2 * (30 + 5), "the sum of the limits of its commands"
     engine.write_text("#!/bin/bash\necho 'Error: no such container' >&2; exit 125\n")
     with pytest.raises(CommandError, match="could not try in the container box: podman exec"):
         both.run_all([command("true")])
@@ -235,7 +231,7 @@ def test_what_a_start_up_file_has_left_running_is_let_end_first() -> None:
     start_up = "(sleep 0.3; echo not ours) & sleep 2 >/dev/null 2>&1 & "
     line = f"{start_up}{launch_line(script.program)}"
     done = subprocess.run([BASH, "-c", line], input=script.program, capture_output=True, check=True)
-    reply = parse_reply("n1", script, done.stdout)
+    reply = Reply("n1", script, done.stdout)
     assert reply.noise == b"not ours"
     assert [result.stdout for result in reply.results] == [b"", b"ours\n"]
 
@@ -247,7 +243,7 @@ def test_what_does_not_end_is_named(compiled: Script) -> None:
     patient = compiled.program.replace(b"-lt 50", b"-lt 2")
     line = f"sleep 1.5 & {launch_line(patient)}"
     done = subprocess.run([BASH, "-c", line], input=patient, capture_output=True, check=False)
-    reply = parse_reply("n1", compiled, done.stdout)
+    reply = Reply("n1", compiled, done.stdout)
     assert not reply.began
     error = reply.incomplete(1, b"", "root")
     assert re.fullmatch(
@@ -266,5 +262,5 @@ def test_what_follows_the_program_belongs_to_the_command() -> None:
 def test_without_the_clock_of_bash_5_durations_are_still_told() -> None:
     script = compile_script([command("sleep", "0.2")])
     old = script.program.replace(b"${EPOCHREALTIME-}", b"")
-    reply = parse_reply("n1", script, run(replace(script, program=old)))
+    reply = Reply("n1", script, run(replace(script, program=old)))
     assert 0.2 <= reply.results[0].duration_s < 20
