@@ -130,8 +130,8 @@ def walk_setup(
             pass
         finally:
             screen.rest()
-            for accepted in session.host_keys.accepted:
-                screen.say(f"{accepted.node}: accepted the new host key {accepted.fingerprint}")
+            for name, key in session.host_keys.accepted.items():
+                screen.say(f"{name}: accepted the new host key {key.fingerprint}")
         return survey.progress.report(run.run_id)
 
 

@@ -59,15 +59,6 @@ class HostKey:
         return _RSA if self.key_type == "ssh-rsa" else (self.key_type,)
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """An unknown key that was accepted because the operator permits it."""
-
-    node: str
-    fingerprint: str
-    key_type: str
-
-
 def host_name(address: str, port: int) -> str:
     """Return the server's name in known_hosts files: the address, or `[address]:port`."""
     return address.lower() if port == _DEFAULT_PORT else f"[{address.lower()}]:{port}"
@@ -153,13 +144,13 @@ class HostKeys:
         self._project = KnownHosts([project_file])
         self._user = KnownHosts(user_files)
         self._lock = threading.Lock()
-        self._accepted: list[Accepted] = []
+        self._accepted: dict[str, HostKey] = {}
 
     @property
-    def accepted(self) -> tuple[Accepted, ...]:
-        """The keys accepted in this run, by node."""
+    def accepted(self) -> dict[str, HostKey]:
+        """The unknown keys accepted in this run because the operator permits it, by node."""
         with self._lock:
-            return tuple(sorted(self._accepted, key=lambda a: a.node))
+            return dict(sorted(self._accepted.items()))
 
     def lookup(self, name: str) -> tuple[HostKey, ...]:
         """Return the keys known for `name`: the project's, or if it has none, the operator's."""
@@ -175,7 +166,7 @@ class HostKeys:
         with self._lock:
             number = _append(self.project_file, line)
             self._project.add_line(line, f"{self.project_file}:{number}")
-            self._accepted.append(Accepted(node, key.fingerprint, key.key_type))
+            self._accepted[node] = key
 
 
 def _append(file: Path, line: str) -> int:

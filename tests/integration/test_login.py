@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from ascendboot.errors import CommandError
 from ascendboot.model.cluster import Node
 from ascendboot.transport.connection import ProtocolError
-from ascendboot.transport.hostkeys import Accepted, HostKeyChangedError
+from ascendboot.transport.hostkeys import HostKeyChangedError
 from ascendboot.transport.pool import connect_all
 from tests.integration.real_sshd import (
     KEYGEN,
@@ -55,13 +55,14 @@ def test_an_unknown_key_that_is_accepted_is_recorded_and_reported(bench: Bench) 
     node = bench.node(server, fingerprint=None)
     host_keys = bench.host_keys(accept_new=True)
     assert works(bench.open(node, host_keys=host_keys))
-    assert host_keys.accepted == (Accepted("n1", server.fingerprint, "ssh-ed25519"),)
+    [(node, key)] = host_keys.accepted.items()
+    assert (node, key.fingerprint, key.key_type) == ("n1", server.fingerprint, "ssh-ed25519")
     assert bench.known_hosts.read_text() == f"[127.0.0.1]:{server.port} {server.host_key}\n"
     assert bench.known_hosts.stat().st_mode & 0o777 == 0o600
     assert bench.known_hosts.parent.stat().st_mode & 0o777 == 0o700
     again = bench.host_keys()
     assert works(bench.open(node, host_keys=again))
-    assert again.accepted == ()
+    assert again.accepted == {}
 
 
 def test_a_changed_key_is_refused_once_with_both_fingerprints(bench: Bench) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from ascendboot.errors import UnreachableError
 from ascendboot.transport.hostkeys import (
-    Accepted,
     HostKey,
     HostKeyChangedError,
     HostKeyCheck,
@@ -121,7 +120,7 @@ def test_accepting_keeps_what_is_there_and_is_known_at_once(tmp_path: Path) -> N
     host_keys.accept("n2", "b", key(2))
     assert own.read_text() == f"# mine\n{line('a', key(1))}\n{line('b', key(2))}\n"
     assert placed(host_keys, "b") == [(key(2), f"{own}:3")]
-    assert host_keys.accepted == (Accepted("n2", key(2).fingerprint, "ssh-ed25519"),)
+    assert host_keys.accepted == {"n2": key(2)}
     assert [path.name for path in own.parent.iterdir()] == ["known_hosts"]
 
 
@@ -138,7 +137,7 @@ def test_a_key_that_cannot_be_recorded_leaves_nothing_beside(
     with pytest.raises(OSError, match="No space left"):
         host_keys.accept("n2", "b", key(2))
     assert [path.name for path in tmp_path.iterdir()] == ["known_hosts"]
-    assert (host_keys.accepted, host_keys.lookup("b")) == ((), ())
+    assert (host_keys.accepted, host_keys.lookup("b")) == ({}, ())
 
 
 def test_accepting_from_many_threads_and_runs_loses_none(tmp_path: Path) -> None:
@@ -229,4 +228,4 @@ def test_a_key_that_cannot_be_recorded_is_not_accepted(tmp_path: Path) -> None:
         UnreachableError, match=r"its new host key could not be recorded in .*in the way"
     ):
         check.missing_host_key(None, "", Shown(ED25519))
-    assert keys.accepted == ()
+    assert keys.accepted == {}
