@@ -112,9 +112,9 @@ def _at_boot(node: Node, node_facts: NodeFacts, used: Sequence[DeviceNetwork]) -
         is_odd = isinstance(answer, Unanswered) and answer.kind == "not-understood"
         level: finding.Level = "warning" if is_odd else "info"
         yield from finding.unanswered("hccn-conf-unknown", node, answer, level=level)
-    conf = value_of(answer)
-    for network in used if conf else ():
-        ip, written = network.device_ip, conf.addresses.get(network.device_id) if conf else None
+    conf = value_of(answer) or {}
+    for network in used:
+        ip, written = network.device_ip, conf.get(network.device_id)
         if written and ip and not _addresses(written) <= _addresses(ip):
             text = (
                 f"/etc/hccn.conf gives device {network.device_id} the IP {written}, "

@@ -267,7 +267,7 @@ def _hosts_of(inventory: str | None, hccn_conf: Sequence[str]) -> dict[str, conv
         if not equals:
             raise UsageError(f'--hccn-conf: "{word}" is not HOST=FILE')
         try:
-            hosts[name] = conversion.Host(name, hccn_conf_parser(text_of(path)).addresses)
+            hosts[name] = conversion.Host(name, hccn_conf_parser(text_of(path)))
         except NotUnderstoodError as error:
             raise RankTableError(f"{path}: could not be read: {error}") from None
     return hosts
@@ -506,7 +506,7 @@ def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, 
         devices = {
             npu.device_id: DeviceState(
                 device_ip=networks.get(npu.device_id),
-                in_conf=conf.addresses.get(npu.device_id) if conf else None,
+                in_conf=conf.get(npu.device_id) if conf else None,
                 super_device_id=places[npu.device_id].super_device_id
                 if npu.device_id in places
                 else None,

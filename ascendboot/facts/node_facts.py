@@ -122,7 +122,8 @@ class NodeFacts:
     root_info: Answer[RootInfo | None] = NOT_ASKED
     """None: the server is not a 950."""
     device_networks: Answer[tuple[DeviceNetwork, ...]] = NOT_ASKED
-    hccn_conf: Answer[hccn_tool.HccnConf] = NOT_ASKED
+    hccn_conf: Answer[Mapping[int, str]] = NOT_ASKED
+    """The addresses in the file by physical id."""
     listeners: Answer[tuple[Listener, ...]] = NOT_ASKED
     kernel_ports: Answer[KernelPorts] = NOT_ASKED
     sshd: Answer[software.Sshd] = NOT_ASKED

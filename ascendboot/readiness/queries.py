@@ -372,7 +372,7 @@ def _device_ips(sections: Sections) -> DeviceIps:
     """The addresses at boot, and the current ones of devices that differ from the rank table."""
     if "hccn_conf" not in sections:
         return DeviceIps({})
-    at_boot = hccn_tool.parse_conf(sections.text("hccn_conf")).addresses
+    at_boot = hccn_tool.parse_conf(sections.text("hccn_conf"))
     if "hccn_tool" not in sections or sections["hccn_tool"].exit_code:
         return DeviceIps(at_boot)
     return DeviceIps(at_boot, _each(sections, "ip", "read the IP", _ips))

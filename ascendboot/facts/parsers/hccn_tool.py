@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ascendboot.errors import NotUnderstoodError, ToolError
 from ascendboot.facts.parsers.base import (
@@ -26,15 +25,8 @@ _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)_([0-9]{1,2})=(.*)")
 _SHORTEST = 3
 
 
-@dataclass(frozen=True)
-class HccnConf:
+def parse_conf(text: str) -> dict[int, str]:
     """The address that the file gives to each device, by physical id."""
-
-    addresses: Mapping[int, str] = field(default_factory=dict)
-
-
-def parse_conf(text: str) -> HccnConf:
-    """The addresses in the file."""
     addresses: dict[int, str] = {}
     for line in lines_of(text):
         if line.text.startswith("#") or len(line.text) < _SHORTEST:
@@ -45,7 +37,7 @@ def parse_conf(text: str) -> HccnConf:
         if match[1] == "address":
             address = _address(match[3], line, FILE, "an IP address")
             addresses.setdefault(int(match[2]), address)
-    return HccnConf(addresses)
+    return addresses
 
 
 def _address(value: str, line: Line, tool: str, expected: str) -> str:

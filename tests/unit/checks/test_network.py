@@ -9,7 +9,7 @@ import pytest
 
 from ascendboot.facts.derive import common_networks
 from ascendboot.facts.npus import DeviceNetwork
-from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.query import NOT_ASKED, Answered, Lack, Unanswered
 from ascendboot.model.cluster import Device
 from tests.unit.checks.well import (
@@ -204,8 +204,8 @@ def test_a_tls_switch_that_is_off_at_few() -> None:
 
 def test_hccn_conf_that_differs_from_the_device_and_one_that_leaves_devices_out() -> None:
     stale = {i: f"198.19.2.{i}" for i in range(8)} | {3: "198.19.2.99"}
-    assert only(second(hccn_conf=Answered(HccnConf(stale)))) == (
+    assert only(second(hccn_conf=Answered(stale))) == (
         "hccn-conf-differs warning lab-2: /etc/hccn.conf gives device 3 the IP 198.19.2.99, "
         f"but the device has 198.19.2.3. Find out which is right and set it: {SET_IP}"
     )
-    assert second(hccn_conf=Answered(HccnConf({}))) == []
+    assert second(hccn_conf=Answered({})) == []

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ascendboot.checks.rank_table import made_table, products, rank_table_words
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import RootInfo
-from ascendboot.facts.parsers.hccn_tool import HccnConf
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
 from ascendboot.facts.query import Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Device, OwnTable
@@ -37,7 +36,7 @@ def chips(name: str, *ids: int, chip_id: int = 0) -> dict[str, Any]:
 
 
 def told(wish: Cluster, **changes: Any) -> list[str]:
-    found = well.judged(wish, well.facts(1, hccn_conf=Answered(HccnConf({})), **changes))
+    found = well.judged(wish, well.facts(1, hccn_conf=Answered({}), **changes))
     return [text.partition(" lab-1: ")[0] for text in found if text.startswith("rank-table")]
 
 

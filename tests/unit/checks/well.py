@@ -8,7 +8,7 @@ from typing import Any
 
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
-from ascendboot.facts.parsers.hccn_tool import DeviceAddress, HccnConf
+from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
@@ -104,7 +104,7 @@ def facts(number: int, **changes: Any) -> NodeFacts:
         machine=Answered(f"boot-{number} net:[{number}]"),
         clock=Answered(Clock(offset_s=0.1, uncertainty_s=0.05)),
         interfaces=interfaces(f"198.18.0.{number}"),
-        hccn_conf=Answered(HccnConf({i: f"198.19.{number}.{i}" for i in range(8)})),
+        hccn_conf=Answered({i: f"198.19.{number}.{i}" for i in range(8)}),
         listeners=Answered(()),
         sshd=Answered(Sshd("/usr/sbin/sshd", "9.2p1")),
         openmpi=Answered(Program("/usr/bin/mpirun", "4.1.5")),

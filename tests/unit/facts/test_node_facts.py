@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from ascendboot.facts.node_facts import TORCH, NodeFacts, host_queries, queries, work_queries
-from ascendboot.facts.parsers.hccn_tool import HccnConf
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import DISK_TOOL, FileSystem
 from ascendboot.facts.query import CLOCK_COMMAND, NOT_ASKED, Answered, Lack, Unanswered, query
@@ -237,7 +236,7 @@ TWO_DISKS = (
             *("sshd", {**SSHD, "sshd_test": (255, "no hostkeys"), "account": (0, "locked")}),
             Sshd("/usr/sbin/sshd", "9.2p1", lets_us_in=False),
         ),
-        ("hccn_conf", {"hccn_conf": (0, "address_0=198.19.0.10")}, HccnConf({0: "198.19.0.10"})),
+        ("hccn_conf", {"hccn_conf": (0, "address_0=198.19.0.10")}, {0: "198.19.0.10"}),
         ("disk", {"disk": (0, "Avail Inodes IFree Mounted on\n7 9 8 /\n5 - - /data\n")}, TWO_DISKS),
     ],
 )

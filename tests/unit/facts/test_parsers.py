@@ -34,7 +34,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "hccn_tool-tls": hccn_tool.parse_tls,
     "hccn_tool-vnic": hccn_tool.parse_vnic,
     "hccn_tool-ping": hccn_tool_parser.parse_ping,
-    "hccn.conf": hccn_tool_parser.parse_conf,
+    "hccn.conf": lambda text: {"addresses": hccn_tool_parser.parse_conf(text)},
     "ip-j-addr": system_parser.parse_ip,
     "ss-Hltnp": system_parser.parse_ss,
     "sshd-V": software.parse_sshd_version,
@@ -187,6 +187,4 @@ def test_every_port_of_a_device_is_read(addresses: list[tuple[object, object]]) 
 @given(addresses=st.dictionaries(st.integers(0, 99), st.ip_addresses(v=4)))
 def test_every_address_in_hccn_conf_is_read(addresses: dict[int, object]) -> None:
     text = "".join(f"address_{device_id}={ip}\n" for device_id, ip in addresses.items())
-    assert hccn_tool_parser.parse_conf(text).addresses == {
-        key: str(ip) for key, ip in addresses.items()
-    }
+    assert hccn_tool_parser.parse_conf(text) == {key: str(ip) for key, ip in addresses.items()}
