@@ -40,7 +40,6 @@ from ascendboot.transport.api import Command, Result
 T = TypeVar("T")
 CodeState: TypeAlias = Literal["absent", "unreadable", "readable"]
 
-
 _ENVIRONMENT_SCRIPT = "the script that queries the environment of ranks"
 
 MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")

@@ -238,16 +238,12 @@ def parse_ping(text: str, tool: str = "hccn_tool -ping -g") -> Ping:
             refuse_failure(words, tool)
             raise line.not_understood(tool, "the answer to a packet, or a failure that is known")
     if len(counts) == 1:
-        return _counted(counts[0], hindrances, has_failed=bool(failures))
+        sent, received = int(counts[0][1]), int(counts[0][2])
+        if sent == received and (failures or counts[0][3] != _NO_LOSS):
+            hindrances.append("the tool calls it a failure all the same")
+        return Ping(sent, received, hindrances[0] if hindrances else "")
     if failures:
         raise HccnToolError(f"{tool}: {failures[0]}")
     if hindrances:
         raise ToolError(f"{tool}: {hindrances[0]}")
     raise lines[-1].not_understood(tool, _PING_EXPECTED)
-
-
-def _counted(counts: re.Match[str], hindrances: list[str], *, has_failed: bool) -> Ping:
-    sent, received = int(counts[1]), int(counts[2])
-    if not hindrances and sent == received and (has_failed or counts[3] != _NO_LOSS):
-        return Ping(sent, received, "the tool calls it a failure all the same")
-    return Ping(sent, received, hindrances[0] if hindrances else "")
