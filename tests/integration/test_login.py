@@ -55,8 +55,8 @@ def test_an_unknown_key_that_is_accepted_is_recorded_and_reported(bench: Bench) 
     node = bench.node(server, fingerprint=None)
     host_keys = bench.host_keys(accept_new=True)
     assert works(bench.open(node, host_keys=host_keys))
-    [(node, key)] = host_keys.accepted.items()
-    assert (node, key.fingerprint, key.key_type) == ("n1", server.fingerprint, "ssh-ed25519")
+    [(name, key)] = host_keys.accepted.items()
+    assert (name, key.fingerprint, key.key_type) == ("n1", server.fingerprint, "ssh-ed25519")
     assert bench.known_hosts.read_text() == f"[127.0.0.1]:{server.port} {server.host_key}\n"
     assert bench.known_hosts.stat().st_mode & 0o777 == 0o600
     assert bench.known_hosts.parent.stat().st_mode & 0o777 == 0o700
