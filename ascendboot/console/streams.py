@@ -13,9 +13,6 @@ from contextlib import suppress
 from io import TextIOWrapper, UnsupportedOperation
 from typing import IO, Any, Final, TextIO, TypeAlias, cast
 
-from rich.console import Console
-from rich.status import Status
-
 from ascendboot.errors import OutputError
 
 _C0: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
@@ -191,10 +188,11 @@ class Writer:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = BestEffortStream(stream)
-        self._console: Console | None = None
-        self._status: Status | None = None
+        self._console: Any = None
+        """A console of rich, whose import is slow and often not needed; None: plain lines."""
+        self._status: Any = None
         if stream.isatty() or any(os.environ.get(name) for name in _COLOUR_VARIABLES):
-            from rich.console import Console  # noqa: PLC0415 - slow, and often not needed
+            from rich.console import Console  # noqa: PLC0415
 
             file = cast("IO[str]", self._stream)
             self._console = Console(file=file, highlight=False, soft_wrap=True)
@@ -203,7 +201,7 @@ class Writer:
     def shows_colours(self) -> bool:
         """Whether colours are on."""
         console = self._console
-        return console is not None and bool(console.color_system) and not console.no_color
+        return console is not None and bool(console.color_system and not console.no_color)
 
     @property
     def lost(self) -> bool:
