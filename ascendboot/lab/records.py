@@ -124,9 +124,9 @@ def of_id(lab_id: str) -> Record | None:
 def forget(lab_id: str) -> None:
     """Remove the folder of a lab, in which nothing may be mounted."""
     folder = ROOT / lab_id
-    if mounts_below(folder):
+    if mounted := mounts_below(folder):
         raise LabError(
-            f"lab {lab_id}: could not remove {folder}: something is still mounted there;"
+            f"lab {lab_id}: could not remove {folder}: {mounted[0]} is still mounted;"
             f" unmount it and run invoke lab.down --lab {lab_id} again"
         )
     if folder.exists():

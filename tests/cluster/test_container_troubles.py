@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -178,16 +179,15 @@ def test_who_shares_a_container_shares_its_lock_whatever_the_user_on_the_server(
     killed.kill()
     killed.communicate()
     wait_until(lambda: operator.inside("lab-1", IS_FREE) == "free\n")
-    setup = operator.start(*words)
-    seen = set()
-    while setup.poll() is None:
-        held = operator.inside("lab-1", IS_FREE).strip()
-        seen.add(
-            re.sub("run .* of |, since .*", lambda m: "run of " * m[0].startswith("run"), held)
-        )
-    _, said = setup.communicate()
-    assert setup.returncode == 0, said
-    assert f"held by run of {whoami()}" in seen
+    # Only reads: whoever tried the lock could be in the way of setup.
+    watch = (
+        f'old=$(cat {BASE}/lock); until now=$(cat {BASE}/lock); [ -n "$now" ] && '
+        '[ "$now" != "$old" ]; do sleep 0.02; done; echo "$now" >/tmp/holder'
+    )
+    operator.sh("lab-1", f"podman exec --detach rec-sdk bash -c {shlex.quote(watch)}")
+    assert operator.setup().code == 0
+    holder = operator.inside("lab-1", "cat /tmp/holder")
+    assert re.fullmatch(rf"run \S+ of {re.escape(whoami())}, since .*\n", holder)
     assert operator.inside("lab-1", IS_FREE) == "free\n"
 
     hold = f"echo run 7 of someone >{BASE}/lock; exec flock {BASE}/lock sleep 1000"
