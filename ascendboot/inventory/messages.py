@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from ascendboot.inventory.schema import InventoryKeys, NodeKeys
-from ascendboot.inventory.values import SENTENCE, TAG
+from ascendboot.inventory.values import SENTENCE, TAG, choice
 from ascendboot.inventory.yaml import Location, Raw, Sheet, Value, described
 
 Shape: TypeAlias = "dict[str, Any]"
@@ -26,6 +26,9 @@ class _WithoutNull(GenerateJsonSchema):
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        return {**super().literal_schema(schema), "x-kind": choice(*schema["expected"])}
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         made = super().default_schema(schema)

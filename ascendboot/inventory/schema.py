@@ -4,45 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from ascendboot.hccl.variables import variables
-from ascendboot.inventory.values import (
-    ENV_NAME,
-    NAME,
-    NAME_OR_RANGE,
-    TAG,
-    AbsolutePath,
-    Address,
-    ChiefPort,
-    ClusterIp,
-    Container,
-    DeviceId,
-    Environment,
-    EnvName,
-    EnvValue,
-    Fingerprint,
-    FolderOrPrimary,
-    Interface,
-    Ip,
-    Jump,
-    Kind,
-    Line,
-    LogSize,
-    Name,
-    PathHere,
-    Pattern,
-    Port,
-    ProductName,
-    Program,
-    ServerId,
-    User,
-    Word,
-    by_type,
-    choice,
-)
+from ascendboot.inventory import values
+from ascendboot.inventory.values import TAG, Kind
 from ascendboot.model.cluster import CHIEF_PORT, LauncherKind
 
 # Pydantic would read the metadata of every package that is installed, before every job, to find
@@ -78,12 +46,12 @@ def key(default: object, example: object, description: str, **schema: Any) -> An
 class DeviceKeys(Keys):
     """A device, stated with its address."""
 
-    device_id: DeviceId = Field(
+    device_id: values.DeviceId = Field(
         description="The physical id of the NPU: the N of /dev/davinciN.",
         examples=[0],
         json_schema_extra={"x-default": "required"},
     )
-    device_ip: Ip | None = unset(
+    device_ip: values.Ip | None = unset(
         "what `hccn_tool` reports",
         "198.51.100.10",
         "The address that the device's network port should have. Takes a range.",
@@ -91,8 +59,8 @@ class DeviceKeys(Keys):
 
 
 DeviceItem = Annotated[
-    Annotated[DeviceId, Tag(f"{TAG}id")] | Annotated[DeviceKeys, Tag(f"{TAG}keys")],
-    by_type(id=int, keys=dict),
+    Annotated[values.DeviceId, Tag(f"{TAG}id")] | Annotated[DeviceKeys, Tag(f"{TAG}keys")],
+    values.by_type(id=int, keys=dict),
     Kind("a device id or {device_id, device_ip}"),
 ]
 
@@ -114,51 +82,51 @@ Devices = Annotated[
 class NodeKeys(Keys):
     """What a node may have; `defaults` and every group may have it too."""
 
-    address: Address | None = unset(
+    address: values.Address | None = unset(
         "required",
         "192.0.2.11",
         "Where SSH reaches the node from the operator's side: an IP address or host name. "
         "A range stands for as many as the node's name.",
     )
-    cluster_address: ClusterIp | None = unset(
+    cluster_address: values.ClusterIp | None = unset(
         "`address`; required where that is a host name or IPv6",
         "198.51.100.1",
         "The IPv4 address at which the other nodes reach it: mpirun of Open MPI 4.1 takes no IPv6. "
         "Takes a range.",
     )
-    server_id: ServerId | None = unset(
+    server_id: values.ServerId | None = unset(
         "`cluster_address`",
         "198.51.100.1",
         "The node's server_id in the rank table; unique, kept as written. Takes a range.",
     )
-    user: User | None = unset("your login name, as with ssh", "root", "The login name on the node.")
-    port: Port = key(22, 2222, "The port of the node's own SSH server.")
-    identity: PathHere | None = unset(
+    user: values.User | None = unset(
+        "your login name, as with ssh", "root", "The login name on the node."
+    )
+    port: values.Port = key(22, 2222, "The port of the node's own SSH server.")
+    identity: values.PathHere | None = unset(
         "the keys and the agent that ssh uses",
         "~/.ssh/id_ed25519",
         "The private key to log in with: a file on the operator's side, from the folder in "
         "which ascendboot is called; or the .pub of one that ssh-agent holds. A certificate beside "
         "it (FILE-cert.pub) is tried first.",
     )
-    jump: Jump | None = unset(
+    jump: values.Jump | None = unset(
         "none: the node is reached directly",
         "root@203.0.113.5",
         "The machine through which the node is reached: the name of a node of this inventory, "
         "or USER@HOST[:PORT].",
     )
-    fingerprint: Fingerprint | None = unset(
+    fingerprint: values.Fingerprint | None = unset(
         "none: the host key must be in known_hosts",
         "SHA256:uNiVztksCsDhcc0u9e8BrYwXdZ4wwRfTwJvOVJpxAqA",
         "The fingerprint of the node's host key, as `ssh-keygen -l` prints it.",
     )
-    container: Container | None = unset(
+    container: values.Container | None = unset(
         "none: ranks run on the host itself",
         "rec-sdk",
         "The running container in which ranks run, on the host's network.",
     )
-    engine: Annotated[
-        Literal["auto", "docker", "podman"], Kind(choice("auto", "docker", "podman"))
-    ] = key(
+    engine: Literal["auto", "docker", "podman"] = key(
         "auto",
         "podman",
         "What runs the container; auto: docker if it has one of that name, else podman.",
@@ -169,23 +137,23 @@ class NodeKeys(Keys):
         "How many devices the node has, or which of them to use, in this order; "
         "with their addresses as `{device_id: 0, device_ip: 198.51.100.10}`.",
     )
-    interface: Interface | None = unset(
+    interface: values.Interface | None = unset(
         "the one that has `cluster_address`",
         "eth0",
         "The network interface that the nodes' own traffic uses.",
     )
-    leaf: Line | None = unset(
+    leaf: values.Line | None = unset(
         "not stated", "leaf-1", "The leaf switch to which the node is connected."
     )
-    env: Environment = key(
+    env: values.Environment = key(
         {},
         {"HCCL_SOCKET_IFNAME": "eth1"},
         "Environment variables of the ranks of this node alone. They count before the "
         "inventory's own `env` and `hccl`, variable by variable, and variables of HCCL may stand "
         "here too.",
-        propertyNames={"pattern": ENV_NAME},
+        propertyNames={"pattern": values.ENV_NAME},
     )
-    groups: Annotated[list[Name], Kind("a list of group names")] | None = unset(
+    groups: Annotated[list[values.Name], Kind("a list of group names")] | None = unset(
         "none", ["rack1"], "The groups whose keys the node takes over; earlier ones count first."
     )
 
@@ -198,8 +166,8 @@ class SshKeys(Keys):
     """Keys of the cluster's own SSH."""
 
     port: Annotated[
-        Annotated[Literal["auto"], Tag(f"{TAG}word")] | Annotated[Port, Tag(f"{TAG}number")],
-        by_type(word=str, number=int),
+        Annotated[Literal["auto"], Tag(f"{TAG}word")] | Annotated[values.Port, Tag(f"{TAG}number")],
+        values.by_type(word=str, number=int),
         Kind("auto or a whole number from 1 to 65535"),
     ] = key(
         "auto",
@@ -207,14 +175,14 @@ class SshKeys(Keys):
         "The port of the cluster's own sshd, the same on all nodes; auto: one that "
         "is free on all of them.",
     )
-    via: Annotated[Literal["sshd", "engine"], Kind(choice("sshd", "engine"))] = key(
+    via: Literal["sshd", "engine"] = key(
         "sshd",
         "engine",
         "How nodes reach each other's containers: sshd: the cluster's own sshd runs "
         "in them; engine: it runs on the host and lets logins into the container alone, by "
         "`docker exec`, so that no image needs an OpenSSH server.",
     )
-    trust: Annotated[Literal["ca", "pinned"], Kind(choice("ca", "pinned"))] = key(
+    trust: Literal["ca", "pinned"] = key(
         "ca",
         "pinned",
         "How nodes know each other: ca: by certificates that two keys on the "
@@ -225,32 +193,26 @@ class SshKeys(Keys):
 class ResourceKeys(Keys):
     """Keys of how ranks learn of each other."""
 
-    mode: (
-        Annotated[
-            Literal["rank-table", "no-rank-table", "root-info"],
-            Kind(choice("rank-table", "no-rank-table", "root-info")),
-        ]
-        | None
-    ) = unset(
+    mode: Literal["rank-table", "no-rank-table", "root-info"] | None = unset(
         "`rank-table`; `root-info` with `launcher.kind: torchrun`",
         "no-rank-table",
         "rank-table: every node gets one file that names all ranks; no-rank-table: "
         "TensorFlow's ranks meet at a port of the primary (`CM_…` variables; 910 and A2 only); "
         "root-info: PyTorch's ranks meet there (`MASTER_ADDR`, `MASTER_PORT`).",
     )
-    file: PathHere | None = unset(
+    file: values.PathHere | None = unset(
         "none: made from what the devices say",
         "hccl_json_16p_2_host.json",
         "A rank table of yours, used as it is; a path from the folder in which ascendboot is "
         "called. It decides which devices take part, in which order.",
     )
-    chief_port: ChiefPort = key(
+    chief_port: values.ChiefPort = key(
         CHIEF_PORT,
         CHIEF_PORT,
         "The port of the primary where ranks meet in the modes no-rank-table and "
         "root-info, and under torchrun.",
     )
-    chief_device: DeviceId = key(
+    chief_device: values.DeviceId = key(
         0, 0, "The primary's device that leads them in that mode, by its logic id."
     )
 
@@ -258,7 +220,7 @@ class ResourceKeys(Keys):
 class LauncherKeys(Keys):
     """Keys of the program that starts the ranks."""
 
-    kind: Annotated[LauncherKind, Kind(choice(*get_args(LauncherKind)))] = key(
+    kind: LauncherKind = key(
         "auto",
         "mpirun",
         "mpirun: plain Open MPI; horovod: horovodrun; torchrun: one on every node, "
@@ -266,7 +228,7 @@ class LauncherKeys(Keys):
         "torch on every node, else mpirun; with the other modes horovodrun if it works beside "
         "`code.python` on the primary and all nodes have Horovod, else mpirun.",
     )
-    mpi_args: Annotated[list[Word], Kind("a list of words")] = key(
+    mpi_args: Annotated[list[values.Word], Kind("a list of words")] = key(
         [],
         ["--mca", "btl_tcp_links", "2"],
         "More words for mpirun's command line, also under horovodrun. What ascendboot "
@@ -277,24 +239,24 @@ class LauncherKeys(Keys):
 class CodeKeys(Keys):
     """Keys of the training code."""
 
-    path: AbsolutePath | None = unset(
+    path: values.AbsolutePath | None = unset(
         "none: scripts are copied to the nodes",
         "/workspace/little_demo",
         "The folder of the training code, the same on every node.",
     )
-    source: FolderOrPrimary | None = unset(
+    source: values.FolderOrPrimary | None = unset(
         "none: it is on the nodes already, and only compared",
         "./little_demo",
         "What `setup` makes `path` equal to on every node: a folder on the operator's side, from "
         "the folder in which ascendboot is called; or `primary`: the primary's own `path`.",
     )
-    exclude: Annotated[list[Pattern], Kind("a list of patterns")] = key(
+    exclude: Annotated[list[values.Pattern], Kind("a list of patterns")] = key(
         [],
         ["*.log", "data", "out/*.ckpt"],
         "What below `path` and `source` is no code, such as data and results: names, "
         "or paths where a pattern has a slash. `.git`, `__pycache__` and `*.pyc` never are.",
     )
-    python: Program = key(
+    python: values.Program = key(
         "python3", "/usr/local/bin/python3.10", "The interpreter that runs the ranks."
     )
 
@@ -302,7 +264,7 @@ class CodeKeys(Keys):
 class LogKeys(Keys):
     """Keys of what ranks print."""
 
-    max_size: LogSize = key(
+    max_size: values.LogSize = key(
         "1 GiB",
         "256 MiB",
         "What one log, of a rank or of the launcher, may take on its node, and once "
@@ -332,7 +294,7 @@ class InventoryKeys(Keys):
         title="ascendboot inventory", json_schema_extra={"required": ["cluster", "nodes"]}
     )
 
-    cluster: Name = key(
+    cluster: values.Name = key(
         "",
         "two-node",
         "The name of the cluster; names folders on the nodes.",
@@ -345,10 +307,10 @@ class InventoryKeys(Keys):
         **{
             "x-default": "required",
             "minProperties": 1,
-            "propertyNames": {"pattern": NAME_OR_RANGE},
+            "propertyNames": {"pattern": values.NAME_OR_RANGE},
         },
     )
-    primary: Name | None = unset(
+    primary: values.Name | None = unset(
         "the first node", "atlas-1", "The node of rank 0, from which jobs are started."
     )
     defaults: GroupMapping = key(
@@ -360,12 +322,12 @@ class InventoryKeys(Keys):
         {},
         {"rack1": {"leaf": "leaf-1"}},
         "Keys that some nodes share: a node takes them over by `groups: [NAME]`.",
-        propertyNames={"pattern": NAME},
+        propertyNames={"pattern": values.NAME},
     )
-    product: ProductName = key(
+    product: values.ProductName = key(
         "auto", "a2", "The generation of the servers; auto: as the nodes report."
     )
-    facts: Annotated[Literal["read", "stated"], Kind(choice("read", "stated"))] = key(
+    facts: Literal["read", "stated"] = key(
         "read",
         "stated",
         "Where npu-smi or hccn_tool cannot be read on a node, `stated` takes the "
@@ -373,7 +335,7 @@ class InventoryKeys(Keys):
         "`setup`, `check` and `train` warn of it; links, TLS switches and pings between such "
         "devices are not checked.",
     )
-    profile: Annotated[Literal["none", "rec-sdk-tf"], Kind(choice("none", "rec-sdk-tf"))] = key(
+    profile: Literal["none", "rec-sdk-tf"] = key(
         "none",
         "rec-sdk-tf",
         "The training stack: rec-sdk-tf sets what Rec SDK TensorFlow's run.sh does "
@@ -389,34 +351,38 @@ class InventoryKeys(Keys):
     code: CodeKeys = key(
         CodeKeys.model_construct(), {"path": "/workspace/little_demo"}, "The training code."
     )
-    data: Annotated[list[AbsolutePath], Kind("a list of absolute paths on the nodes")] = key(
+    data: Annotated[list[values.AbsolutePath], Kind("a list of absolute paths on the nodes")] = key(
         [],
         ["/data/criteo", "/data/weights.npz"],
         "What jobs read besides their code, files and folders: before each job it is "
         "looked at whether every node can read them where ranks run.",
     )
     logs: LogKeys = key(LogKeys.model_construct(), {"max_size": "256 MiB"}, "What ranks print.")
-    env: Environment = key(
+    env: values.Environment = key(
         {},
         {"HCCL_CONNECT_TIMEOUT": 1200},
         "Environment variables of every rank; values count as written. What a node "
         "states under its own `env` counts before them.",
-        propertyNames={"pattern": ENV_NAME},
+        propertyNames={"pattern": values.ENV_NAME},
     )
-    secret_env: Annotated[list[EnvName], Kind("a list of names of environment variables")] = key(
+    secret_env: Annotated[
+        list[values.EnvName], Kind("a list of names of environment variables")
+    ] = key(
         [],
         ["WANDB_BASE_URL"],
         "Variables under any `env` that hold secrets although neither name nor value "
         "shows it: their values are shown nowhere, and only the user of the ranks can read them "
         "on the nodes.",
     )
-    hccl: Annotated[dict[str, EnvValue], Kind("a mapping of HCCL's variables to values")] = key(
-        {},
-        {"HCCL_CONNECT_TIMEOUT": 1200},
-        "Variables of HCCL and the NPU software, checked against what is documented "
-        "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
-        properties=_hccl_schema(),
-        additionalProperties=False,
+    hccl: Annotated[dict[str, values.EnvValue], Kind("a mapping of HCCL's variables to values")] = (
+        key(
+            {},
+            {"HCCL_CONNECT_TIMEOUT": 1200},
+            "Variables of HCCL and the NPU software, checked against what is documented "
+            "(docs/reference/hccl.md). A variable stands here or under `env`, not under both.",
+            properties=_hccl_schema(),
+            additionalProperties=False,
+        )
     )
 
     @cached_property
