@@ -14,9 +14,9 @@ from ascendboot.facts.query import value_of
 from ascendboot.model.cluster import Cluster, Node, OwnTable
 from ascendboot.ranktable import rules
 from ascendboot.ranktable.convert import build, generation_for
+from ascendboot.ranktable.formats import FORMATS, generation_of, table_in
 from ascendboot.ranktable.formats.levels import LevelRank, device_places
 from ascendboot.ranktable.formats.parts import Member, MemberDevice, Table
-from ascendboot.ranktable.generations import FORMATS, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, PRODUCTS, Problem, Product
 from ascendboot.ranktable.text import Source, from_text
 from ascendboot.ranktable.validate import validate_table

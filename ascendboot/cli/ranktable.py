@@ -32,11 +32,10 @@ from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.names import counted, expand
 from ascendboot.ranktable import convert as conversion
 from ascendboot.ranktable.check import DeviceState, ServerState, check_file, sentence
-from ascendboot.ranktable.compare import differences
+from ascendboot.ranktable.formats import FORMATS, Generation, table_of
 from ascendboot.ranktable.formats.parts import Converted, Member, MemberDevice, Table
-from ascendboot.ranktable.generations import FORMATS, Generation, table_of
 from ascendboot.ranktable.rules import JOBS, PRODUCTS, Job, Product
-from ascendboot.ranktable.show import lines_of, rows_json
+from ascendboot.ranktable.show import differences, lines_of, rows_json
 from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.survey import cluster_findings

@@ -7,72 +7,15 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import ErrorDetails, core_schema
+from pydantic_core import ErrorDetails
 
-from ascendboot.inventory.schema import InventoryKeys, NodeKeys
-from ascendboot.inventory.values import SENTENCE, TAG, choice
+from ascendboot.inventory.schema import InventoryKeys, NodeKeys, Shape, shape_at
+from ascendboot.inventory.values import SENTENCE, TAG
 from ascendboot.inventory.yaml import Location, Raw, Sheet, Value, described
-
-Shape: TypeAlias = "dict[str, Any]"
-
-
-class _WithoutNull(GenerateJsonSchema):
-    """Without nulls and empty defaults: a key that is left out stands nowhere in the file."""
-
-    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        return {**super().literal_schema(schema), "x-kind": choice(*schema["expected"])}
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        made = super().default_schema(schema)
-        if isinstance(made.get("default"), (dict, list)) or made.get("default", 0) in (None, ""):
-            del made["default"]
-        return made
-
-
-@cache
-def whole() -> Shape:
-    """The schema of the whole file; `x-kind` and `x-default` are texts for messages and pages."""
-    return InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
-
-
-def resolve(shape: Shape) -> Shape:
-    """`shape` with its `$ref` replaced by what it refers to; what stands beside it wins."""
-    reference = shape.get("$ref")
-    if reference is None:
-        return shape
-    referred = whole()["$defs"][reference.rpartition("/")[2]]
-    return {**referred, **{key: value for key, value in shape.items() if key != "$ref"}}
-
-
-def at(location: Location) -> Shape:
-    """The shape of the value at `location`, or the innermost one on the way there."""
-    shape = whole()
-    for step in location:
-        inner = _within(shape, step)
-        if inner is None:
-            break
-        shape = inner
-    return shape
-
-
-def _within(shape: Shape, step: str | int) -> Shape | None:
-    for form in (shape, *map(resolve, shape.get("oneOf", ()))):
-        if isinstance(step, int):
-            inner = form.get("items")
-        else:
-            inner = form.get("properties", {}).get(step, form.get("additionalProperties"))
-        if inner:
-            return resolve(inner)
-    return None
-
 
 SECRETS = "secrets never stand in an inventory"
 _SECRET = re.compile(
@@ -141,7 +84,7 @@ def _sentence(problem: ErrorDetails, location: Location, sheet: Sheet) -> str:
 
 
 def _unknown(location: Location, sheet: Sheet) -> str:
-    key, known = str(location[-1]), at(location[:-1]).get("properties", {})
+    key, known = str(location[-1]), shape_at(location[:-1]).get("properties", {})
     if _SECRET.fullmatch(key):
         return f"{SECRETS}; ssh uses your keys and your agent (`identity` names a key)"
     if len(location) == 1 and key in NodeKeys.model_fields:
@@ -155,7 +98,7 @@ def _unknown(location: Location, sheet: Sheet) -> str:
 
 
 def _wrong(value: Any, location: Location) -> str:  # noqa: ANN401 (whatever stood in the file)
-    wanted = at(location)
+    wanted = shape_at(location)
     kind = wanted.get("x-kind") or f"a mapping with {_listed(wanted['properties'])}"
     if isinstance(value, Raw) and len(value.text) > _SHOWN:
         shown = f"{value.text[:_SHOWN]}…"
@@ -185,7 +128,7 @@ def _example(location: Location) -> str:
     example: object = None
     named: Location = location
     while named:
-        examples = at(named).get("examples")
+        examples = shape_at(named).get("examples")
         if isinstance(named[-1], str) and examples:
             example = examples[0]
             break

@@ -1,16 +1,21 @@
-"""The keys of an inventory, as pydantic models."""
+"""The keys of an inventory: pydantic models, their JSON schema, the tables of the reference."""
 
 from __future__ import annotations
 
+import copy
 import os
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, TypeAlias
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from ascendboot.hccl.variables import variables
 from ascendboot.inventory import values
 from ascendboot.inventory.values import TAG, Kind
+from ascendboot.inventory.yaml import Location
 from ascendboot.model.cluster import CHIEF_PORT, LauncherKind
 
 # Pydantic would read the metadata of every package that is installed, before every job, to find
@@ -389,3 +394,118 @@ class InventoryKeys(Keys):
     def secret_names(self) -> frozenset[str]:
         """The names of `secret_env`, for many look-ups."""
         return frozenset(self.secret_env)
+
+
+Shape: TypeAlias = "dict[str, Any]"
+
+
+class _WithoutNull(GenerateJsonSchema):
+    """Without nulls and empty defaults: a key that is left out stands nowhere in the file."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        return {**super().literal_schema(schema), "x-kind": values.choice(*schema["expected"])}
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        made = super().default_schema(schema)
+        if isinstance(made.get("default"), (dict, list)) or made.get("default", 0) in (None, ""):
+            del made["default"]
+        return made
+
+
+@cache
+def whole() -> Shape:
+    """The schema of the whole file; `x-kind` and `x-default` are texts for messages and pages."""
+    return InventoryKeys.model_json_schema(schema_generator=_WithoutNull)
+
+
+def resolve(shape: Shape) -> Shape:
+    """`shape` with its `$ref` replaced by what it refers to; what stands beside it wins."""
+    reference = shape.get("$ref")
+    if reference is None:
+        return shape
+    referred = whole()["$defs"][reference.rpartition("/")[2]]
+    return {**referred, **{key: value for key, value in shape.items() if key != "$ref"}}
+
+
+def shape_at(location: Location) -> Shape:
+    """The shape of the value at `location`, or the innermost one on the way there."""
+    shape = whole()
+    for step in location:
+        inner = _within(shape, step)
+        if inner is None:
+            break
+        shape = inner
+    return shape
+
+
+def _within(shape: Shape, step: str | int) -> Shape | None:
+    for form in (shape, *map(resolve, shape.get("oneOf", ()))):
+        if isinstance(step, int):
+            inner = form.get("items")
+        else:
+            inner = form.get("properties", {}).get(step, form.get("additionalProperties"))
+        if inner:
+            return resolve(inner)
+    return None
+
+
+_ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TABLE_HEAD = "| key | value | default | meaning | example |"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of an inventory (draft 2020-12), every key with title and description."""
+    return {"$schema": _DIALECT, **_for_editors(copy.deepcopy(whole()))}
+
+
+def _for_editors(value: Any) -> Any:  # noqa: ANN401 (any part of a JSON schema)
+    if isinstance(value, list):
+        return [_for_editors(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    value.pop("x-kind", None)
+    default = value.pop("x-default", None)
+    if default:
+        end = "Required." if default == "required" else f"Default: {default}."
+        value["description"] = f"{value['description']} {end}"
+    for key, inner in value.get("properties", {}).items():
+        words = [_ABBREVIATIONS.get(word, word) for word in key.split("_")]
+        inner["title"] = " ".join(words)[:1].upper() + " ".join(words)[1:]
+    return {key: _for_editors(inner) for key, inner in value.items()}
+
+
+def reference_tables() -> list[str]:
+    """The tables of `docs/reference/inventory.md`: the file, a node, a device, the sections."""
+    top, definitions = whole()["properties"], whole()["$defs"]
+    sections = {
+        name: resolve(top[name])
+        for name in top
+        if name in ("ssh", "resources", "launcher", "code", "logs")
+    }
+    flat = {
+        f"{name}.{key}": inner
+        for name, section in sections.items()
+        for key, inner in section["properties"].items()
+    }
+    return [
+        _table({name: inner for name, inner in top.items() if name not in sections}),
+        _table(definitions["NodeKeys"]["properties"]),
+        _table(definitions["DeviceKeys"]["properties"]),
+        _table(flat),
+    ]
+
+
+def _table(properties: dict[str, Shape]) -> str:
+    rows = [TABLE_HEAD, "|---|---|---|---|---|"]
+    for name, given in properties.items():
+        inner = resolve(given)
+        default = inner.get("x-default") or (f"`{inner['default']}`" if "default" in inner else "")
+        example: str = yaml.safe_dump(inner["examples"][0], default_flow_style=True, width=1000)
+        example = example.removesuffix("\n").removesuffix("\n...")
+        cells = (f"`{name}`", inner["x-kind"], default or "none", given["description"])
+        rows.append("| " + " | ".join(c.replace("|", r"\|") for c in cells) + f" | `{example}` |")
+    return "\n".join(rows) + "\n"

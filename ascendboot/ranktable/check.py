@@ -10,8 +10,8 @@ from typing import Literal
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable import text
 from ascendboot.ranktable.fields import number, packed
+from ascendboot.ranktable.formats import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.formats.levels import LevelRank, unnumbered_ranks
-from ascendboot.ranktable.generations import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, Job, Problem, Product, rules
 from ascendboot.ranktable.validate import validate_table
 

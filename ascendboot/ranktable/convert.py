@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ascendboot.errors import RankTableError
+from ascendboot.ranktable.formats import FORMATS, Generation
 from ascendboot.ranktable.formats.parts import Converted, LackingError, Member, Table
 from ascendboot.ranktable.formats.servers import (
     RankedDevice,
@@ -16,7 +17,6 @@ from ascendboot.ranktable.formats.servers import (
     from_members,
     numbered,
 )
-from ascendboot.ranktable.generations import FORMATS, Generation
 from ascendboot.ranktable.rules import CALLED, Product
 
 Order: TypeAlias = Literal["given", "server-id"]

@@ -1,11 +1,12 @@
-"""Shows the ranks of a rank table as text or JSON."""
+"""Shows the ranks of a rank table as text or JSON, and how two tables differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import groupby
 
-from ascendboot.ranktable.formats.parts import Row
+from ascendboot.ranktable.formats.parts import Row, Table
 
 
 def lines_of(generation: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -66,3 +67,75 @@ def _grid(rows: Sequence[Row]) -> Iterator[str]:
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+_CALLED = {"addresses": "device_ip", "server": "server_id", "super_pod": "super_pod_id"}
+"""The members of files, by the attribute of a row."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two tables differ; None stands for what one of them does not have."""
+
+    where: str
+    """A rank, a server, or the table."""
+    what: str
+    first: str | None
+    second: str | None
+
+    @property
+    def text(self) -> str:
+        """As one line: `rank 3: device_ip: 192.0.2.3 -> 192.0.2.4`."""
+        first, second = (("nothing" if v is None else v) for v in (self.first, self.second))
+        return f"{self.where}: {self.what}: {first} -> {second}"
+
+
+def differences(first: Table, second: Table) -> tuple[Difference, ...]:
+    """Everything in which the two differ, rank by rank; empty where they mean the same."""
+    return tuple(_differences(first, second))
+
+
+def _differences(first: Table, second: Table) -> Iterator[Difference]:
+    one_table = {"version": first.generation, "ranks": first.world_size}
+    other_table = {"version": second.generation, "ranks": second.world_size}
+    yield from _members("table", one_table, other_table, ordered=("version", "ranks"))
+    yield from _members("table", first.others, second.others)
+    ones, others = ({row.rank: row for row in table.rows} for table in (first, second))
+    names = tuple(field.name for field in fields(Row) if field.name != "others")
+    for rank in sorted({*ones, *others}):
+        one, other = ones.get(rank), others.get(rank)
+        where = f"rank {rank}"
+        if one is None or other is None:
+            yield Difference(where, "device", _place(one), _place(other))
+        elif one != other:
+            values = ({name: getattr(row, name) for name in names} for row in (one, other))
+            yield from _members(where, *values, ordered=names)
+            yield from _members(where, one.others, other.others)
+    one_members, other_members = first.other_members, second.other_members
+    for where in sorted(one_members.keys() & other_members.keys()):
+        yield from _members(where, one_members[where], other_members[where])
+
+
+def _members(
+    where: str,
+    first: Mapping[str, object],
+    second: Mapping[str, object],
+    *,
+    ordered: tuple[str, ...] = (),
+) -> Iterator[Difference]:
+    """The members that differ, in the order given, else by name."""
+    for name in ordered or sorted(first.keys() | second.keys()):
+        one, other = first.get(name), second.get(name)
+        if one != other:
+            what = _CALLED.get(name, name) if ordered else name
+            yield Difference(where, what, _text(one), _text(other))
+
+
+def _place(row: Row | None) -> str | None:
+    return None if row is None else f"{row.server} device {row.device_id}"
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or None
+    return None if value is None or value == "" else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ascendboot.ranktable.fields import Members, cut, kind
-from ascendboot.ranktable.generations import FORMATS, Generation, generation_of, table_in
+from ascendboot.ranktable.formats import FORMATS, Generation, generation_of, table_in
 from ascendboot.ranktable.rules import CALLED, Job, Level, Problem, Product, TableCheck
 from ascendboot.ranktable.text import Source
 

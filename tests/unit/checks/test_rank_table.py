@@ -17,7 +17,7 @@ from ascendboot.facts.npus import RootInfo
 from ascendboot.facts.parsers.npu_smi import NpuList, NpuMap
 from ascendboot.facts.query import Answered, Unanswered, value_of
 from ascendboot.model.cluster import Cluster, Device, OwnTable
-from ascendboot.ranktable.generations import table_of
+from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.text import from_text
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.cluster_plan import place

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from ascendboot.hccl.variables import conflicts, hccl_ports, variables, why_not, why_not_read
-from ascendboot.inventory.reference import schema
+from ascendboot.inventory.schema import schema
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTED = json.loads((ROOT / "tests/data/hccl/env_vars.json").read_text())["vars"]

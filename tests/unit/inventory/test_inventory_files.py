@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from ascendboot.errors import InventoryError
 from ascendboot.inventory.load import load
-from ascendboot.inventory.reference import TABLE_HEAD, reference_tables, schema
 from ascendboot.inventory.schema import (
+    TABLE_HEAD,
     CodeKeys,
     DeviceKeys,
     InventoryKeys,
@@ -27,6 +27,8 @@ from ascendboot.inventory.schema import (
     NodeKeys,
     ResourceKeys,
     SshKeys,
+    reference_tables,
+    schema,
 )
 from tests.unit.inventory.written import loaded, refused
 
@@ -37,7 +39,7 @@ it is made from ascendboot/inventory/schema.py; write it anew:
 python - <<'END'
 import json
 from pathlib import Path
-from ascendboot.inventory.reference import schema
+from ascendboot.inventory.schema import schema
 Path("inventories/inventory.schema.json").write_text(json.dumps(schema(), indent=2) + "\\n")
 END"""
 

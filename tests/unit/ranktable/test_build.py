@@ -14,8 +14,8 @@ from ascendboot.cli.ranktable import write
 from ascendboot.errors import RankTableError
 from ascendboot.inventory.load import load
 from ascendboot.ranktable.convert import build, generation_for
+from ascendboot.ranktable.formats import Generation
 from ascendboot.ranktable.formats.parts import Member, MemberDevice
-from ascendboot.ranktable.generations import Generation
 from ascendboot.ranktable.rules import Product
 from tests.unit.checks import well
 from tests.unit.ranktable.examples import call

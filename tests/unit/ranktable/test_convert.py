@@ -9,8 +9,8 @@ import pytest
 
 from ascendboot.errors import RankTableError
 from ascendboot.ranktable.convert import Host, convert, from_hostfile, in_order, merge
+from ascendboot.ranktable.formats import Generation, table_of
 from ascendboot.ranktable.formats.servers import RankTable
-from ascendboot.ranktable.generations import Generation, table_of
 from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import ALL, DROP, changed, groups, source_of, v10, v12, v20
 

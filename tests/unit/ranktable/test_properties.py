@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ascendboot.ranktable.compare import differences
 from ascendboot.ranktable.convert import convert, in_order
+from ascendboot.ranktable.formats import table_of
 from ascendboot.ranktable.formats.parts import Table
 from ascendboot.ranktable.formats.servers import RankTable
-from ascendboot.ranktable.generations import table_of
 from ascendboot.ranktable.rules import Product
+from ascendboot.ranktable.show import differences
 from ascendboot.ranktable.text import from_text, lines_of
 from ascendboot.ranktable.validate import validate_table
 from tests.unit.ranktable.examples import DROP
