@@ -19,13 +19,7 @@ Job: TypeAlias = Literal["rec-sdk-tf", "mindspore", "torch"]
 PRODUCTS: tuple[Product, ...] = ("910", "a2", "a3", "a5", "310p")
 JOBS: tuple[Job, ...] = ("rec-sdk-tf", "mindspore", "torch")
 
-CALLED: dict[Product, str] = {
-    "910": "910",
-    "a2": "A2",
-    "a3": "A3",
-    "a5": "950",
-    "310p": "300I Duo",
-}
+CALLED: dict[Product, str] = {"910": "910", "a2": "A2", "a3": "A3", "a5": "950", "310p": "300I Duo"}
 """What operators call a product."""
 
 BY_PRODUCT = frozenset(
