@@ -161,17 +161,8 @@ class Lab:
         """The faults of a node."""
         return faults.marks_of(self._record, self.node(node)).present()
 
-    def fault(
-        self,
-        node: str,
-        kind: str,
-        *,
-        device: int | None = None,
-        times: int | None = None,
-        milliseconds: int | None = None,
-        seconds: int | None = None,
-    ) -> Fault:
-        """Start a fault; one that exists already stays.
+    def fault(self, node: str, kind: str, **options: int | None) -> Fault:
+        """Start a fault with these fields; one that exists already stays.
 
         Raises:
             UsageError: there is no such node or fault.
@@ -183,18 +174,19 @@ class Lab:
                 f"lab.fault: {kind} is a fault of a container, and this lab has none; run"
                 " invoke lab.down, then invoke lab.up --containers"
             )
-        fault = Fault.requested(
-            target, kind, device=device, times=times, milliseconds=milliseconds, seconds=seconds
-        )
+        fault = Fault.requested(target, kind, **options)
         with records.locked():
-            faults.marks_of(self._record, target).add(fault)
+            marks = faults.marks_of(self._record, target)
+            marks.add(fault)
             if kind == "node-down":
-                self._power_off(target)
+                process = self._record.process(target.name)
+                nodes.end_all([process] if process else [])
+                links.set_node_power(self.shape, target, on=False, links_down=())
                 return fault
             try:
                 faults.apply(self._record, target, fault, begins=True)
             except LabError:
-                faults.marks_of(self._record, target).clear(fault)
+                marks.clear(fault)
                 raise
         return fault
 
@@ -235,15 +227,9 @@ class Lab:
         for number in range(self.shape.device_count):
             marks.add(replace(same, device=number))
 
-    def _power_off(self, node: LabNode) -> None:
-        process = self._record.process(node.name)
-        if process:
-            nodes.end_all([process])
-        links.set_node_power(self.shape, node, on=False, links_down=())
-
     def _power_on(self, node: LabNode) -> None:
         marks = faults.marks_of(self._record, node)
-        links.set_node_power(self.shape, node, on=True, links_down=marks.links_down(node))
+        links.set_node_power(self.shape, node, on=True, links_down=marks.devices("link-down", node))
         if self._record.process(node.name):
             return
         faults.make_room(self._record, node)
@@ -363,7 +349,8 @@ def _refuse_what_is_used(shape: Shape) -> None:
 
 
 def _build(record: Record, surroundings: nodes.Surroundings) -> None:
-    _note_namespace_folder()
+    if not links.NAMESPACES.exists():
+        (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()  # the last lab removes the folder
     record.save()
     nodes.make_key(record.folder / _KEY, "ed25519", "ascendboot-lab")
     public = (record.folder / f"{_KEY}.pub").read_text()
@@ -408,16 +395,6 @@ def _put(record: Record, path: Path, text: str, *, mode: int = 0o644) -> None:
     beside.replace(path)
 
 
-def _remove_operator_files(directory: Path) -> None:
-    """Remove the operator's three files, and their folders if these are empty."""
-    for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
-        with suppress(NotADirectoryError):
-            (directory / path).unlink(missing_ok=True)
-    for folder in (_IDENTITY.parent, _KNOWN_HOSTS.parent, _KNOWN_HOSTS.parent.parent, _FOLDER):
-        with suppress(OSError):
-            (directory / folder).rmdir()
-
-
 def _take_down(lab_id: str) -> None:
     record = records.of_id(lab_id)
     if record:
@@ -430,15 +407,14 @@ def _take_down(lab_id: str) -> None:
     for place in records.mounts_below(records.ROOT / lab_id):
         run(["umount", "-n", "-l", str(place)], purpose=f"unmount {place}")
     if record:
-        _remove_operator_files(record.directory)
+        for path in (INVENTORY, _IDENTITY, _KNOWN_HOSTS):
+            with suppress(NotADirectoryError):
+                (record.directory / path).unlink(missing_ok=True)
+        for folder in (_IDENTITY.parent, _KNOWN_HOSTS.parent, _KNOWN_HOSTS.parent.parent, _FOLDER):
+            with suppress(OSError):  # others have files there
+                (record.directory / folder).rmdir()
     records.forget(lab_id)
     _remove_namespace_folder()
-
-
-def _note_namespace_folder() -> None:
-    """Record that /run/netns did not exist; the last lab removes it."""
-    if not links.NAMESPACES.exists():
-        (records.ROOT / _MADE_NAMESPACE_FOLDER).touch()
 
 
 def _remove_namespace_folder() -> None:

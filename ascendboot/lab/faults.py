@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -25,6 +25,8 @@ DEFAULT_SECONDS = 90
 
 _MOST_MILLISECONDS = 1000
 _ALWAYS = "always"
+_AMOUNTS = {"busy": "times", "delay": "milliseconds", "clock": "seconds"}
+"""The field that has the number of a fault."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,14 @@ class Fault:
     """For `clock`: how far it is ahead; negative: behind."""
 
     @classmethod
-    def requested(
-        cls,
-        node: LabNode,
-        kind: str,
-        *,
-        device: int | None = None,
-        times: int | None = None,
-        milliseconds: int | None = None,
-        seconds: int | None = None,
-    ) -> Fault:
-        """The fault that the operator requests.
+    def requested(cls, node: LabNode, kind: str, **options: int | None) -> Fault:
+        """The fault that the operator requests; the options are the other fields.
 
         Raises:
             UsageError: there is no such fault, or not with these options.
         """
+        fault = cls(kind, **options)
+        device, seconds = fault.device, fault.seconds
         if kind not in KINDS:
             raise UsageError(f'lab.fault: no fault "{kind}"; there are {", ".join(KINDS)}')
         if device is not None and kind not in OF_A_DEVICE:
@@ -66,21 +61,19 @@ class Fault:
                 f"lab.fault: {node.name} has no device {device}; it has 0 to"
                 f" {len(node.devices) - 1}"
             )
-        if times is not None and (kind != "busy" or times < 1):
+        if fault.times is not None and (kind != "busy" or fault.times < 1):
             raise UsageError("lab.fault: --times counts refused calls, from 1, of busy only")
-        if milliseconds is not None and (
-            kind != "delay" or not 1 <= milliseconds <= _MOST_MILLISECONDS
-        ):
+        milliseconds = fault.milliseconds
+        is_possible = kind == "delay" and 1 <= (milliseconds or 0) <= _MOST_MILLISECONDS
+        if milliseconds is not None and not is_possible:
             why = f"from 1 to {_MOST_MILLISECONDS}, and of no other fault"
             raise UsageError(f"lab.fault: --milliseconds is how long delay delays, {why}")
         if seconds is not None and (kind != "clock" or seconds == 0):
             why = "or behind with a minus, not 0, and of no other fault"
             raise UsageError(f"lab.fault: --seconds is how far clock is ahead, {why}")
         if kind == "delay":
-            milliseconds = milliseconds or DEFAULT_MILLISECONDS
-        if kind == "clock":
-            seconds = seconds or DEFAULT_SECONDS
-        return cls(kind, device, times, milliseconds, seconds)
+            return replace(fault, milliseconds=milliseconds or DEFAULT_MILLISECONDS)
+        return replace(fault, seconds=seconds or DEFAULT_SECONDS) if kind == "clock" else fault
 
     @property
     def mark(self) -> str:
@@ -90,8 +83,8 @@ class Fault:
     @property
     def amount(self) -> int | None:
         """The number, milliseconds or seconds, if the kind has one."""
-        amounts = (self.times, self.milliseconds, self.seconds)
-        return next((amount for amount in amounts if amount is not None), None)
+        name = _AMOUNTS.get(self.kind)
+        return getattr(self, name) if name else None
 
     def devices(self, node: LabNode) -> range:
         """The affected devices."""
@@ -105,11 +98,6 @@ class Marks:
     """The faults of one node, as files on its disk that the stand-ins read, too."""
 
     folder: Path
-
-    @classmethod
-    def on(cls, disk: Path) -> Marks:
-        """The marks on a node's disk."""
-        return cls(disk / "lab/faults")
 
     def add(self, fault: Fault) -> None:
         """Write the mark of a fault."""
@@ -144,24 +132,15 @@ class Marks:
         faults = (fault for fault in self.present() if fault.kind == kind)
         return {device for fault in faults for device in fault.devices(node)}
 
-    def links_down(self, node: LabNode) -> set[int]:
-        """The devices with a link fault."""
-        return self.devices("link-down", node)
-
 
 def _read(path: Path) -> Fault | None:
     kind, _, device = path.name.partition(".")
     word = path.read_text().strip()
     if word == "0":
         return None
-    amount = None if word == _ALWAYS else int(word)
-    return Fault(
-        kind,
-        int(device) if device else None,
-        times=amount if kind == "busy" else None,
-        milliseconds=amount if kind == "delay" else None,
-        seconds=amount if kind == "clock" else None,
-    )
+    name = _AMOUNTS.get(kind)
+    amount = {name: int(word)} if name and word != _ALWAYS else {}
+    return Fault(kind, int(device) if device else None, **amount)
 
 
 _STALE = 100
@@ -234,7 +213,7 @@ def after_boot(record: Record, node: LabNode) -> None:
 
 def wait_for_links(record: Record, node: LabNode) -> None:
     """Wait until the links of a node without link faults are up."""
-    links_down = marks_of(record, node).links_down(node)
+    links_down = marks_of(record, node).devices("link-down", node)
     links.wait_for_links(record.shape, node, links_down=links_down)
 
 
@@ -289,4 +268,4 @@ def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:
 
 def marks_of(record: Record, node: LabNode) -> Marks:
     """The faults of a node."""
-    return Marks.on(record.disk(node.name))
+    return Marks(record.disk(node.name) / "lab/faults")

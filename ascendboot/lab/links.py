@@ -11,15 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ascendboot.lab.host import (
-    SEARCH_PATH,
-    LabError,
-    ProcessId,
-    environment,
-    kill_all,
-    last_line,
-    run,
-)
+from ascendboot.lab import host
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape
 
@@ -42,7 +34,7 @@ def build(shape: Shape) -> None:
         LabError: the kernel refused a part; what was made so far stays.
     """
     add = [f"netns add {name}" for name in namespaces(shape)]
-    run(_BATCH, purpose="make network namespaces", text=_lines(add))
+    host.run(_BATCH, purpose="make network namespaces", text=_lines(add))
     _inside(shape.management_switch, management_lines(shape, os.getpid()))
     _inside(shape.npu_switch, npu_lines(shape))
     for node in shape.nodes:
@@ -53,7 +45,7 @@ def build(shape: Shape) -> None:
             _inside(name, port_lines(f"eth{device.device_id}", address))
     ours = f"{shape.operator_address}/{shape.management.prefixlen}"
     lines = port_lines(shape.prefix, ours)[1:]
-    run(_BATCH, purpose="join the management network", text=_lines(lines))
+    host.run(_BATCH, purpose="join the management network", text=_lines(lines))
 
 
 def namespaces(shape: Shape) -> list[str]:
@@ -132,7 +124,7 @@ def set_node_power(shape: Shape, node: LabNode, *, on: bool, links_down: Iterabl
     if not on:
         # Otherwise the control machine sends for half a minute before it reports "no route".
         forget = ["ip", "neigh", "flush", "to", str(node.address), "dev", shape.prefix]
-        run(forget, purpose=f"forget where {node.name} was")
+        host.run(forget, purpose=f"forget where {node.name} was")
     stay_down = set(links_down)
     for device in node.devices:
         if device.device_id not in stay_down:
@@ -161,7 +153,7 @@ def wait_for_links(shape: Shape, node: LabNode, *, links_down: Iterable[int] = (
         if all(up[number] and _is_up(_port(node, number), switch) for number in wanted):
             return
         time.sleep(_POLL_S)
-    raise LabError(
+    raise host.LabError(
         f"{node.name}: could not bring up its NPU links: no carrier within {_LINK_TIMEOUT_S:g} s;"
         " try invoke lab.down, then invoke lab.up"
     )
@@ -182,11 +174,11 @@ def take_down(prefix: str) -> None:
     """Remove the control machine's cable and all namespaces of the lab with this prefix."""
     names = existing(prefix)
     if prefix in names:
-        run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
+        host.run(["ip", "link", "del", prefix], purpose=f"remove the interface {prefix}")
         names.remove(prefix)
     if names:
         delete = [f"netns del {name}" for name in names]
-        run(["ip", "-force", "-batch", "-"], purpose="remove namespaces", text=_lines(delete))
+        host.run(["ip", "-force", "-batch", "-"], purpose="remove namespaces", text=_lines(delete))
 
 
 def existing(prefix: str) -> list[str]:
@@ -209,7 +201,7 @@ def _cable_lines(port: str, far_end: str, namespace: str) -> list[str]:
 def _inside(namespace: str, lines: Sequence[str]) -> str:
     # Not `ip -n`: that also copies the machine's whole mount table, once per call.
     argv = ["nsenter", f"--net={NAMESPACES / namespace}", "ip", "-batch", "-"]
-    return run(argv, purpose=f"wire {namespace}", text=_lines(lines))
+    return host.run(argv, purpose=f"wire {namespace}", text=_lines(lines))
 
 
 def _is_up(interface: str, listing: str) -> bool:
@@ -256,9 +248,9 @@ def delay(record: Record, node: LabNode, milliseconds: int) -> None:
 def end_wire(record: Record, node: LabNode) -> None:
     """End the process of the node's wire, if any: it keeps a namespace alive."""
     note = _note(record, node)
-    process = ProcessId.parsed(note.read_text()) if note.exists() else None
-    if process and kill_all([process], timeout_s=_END_TIMEOUT_S):
-        raise LabError(
+    process = host.ProcessId.parsed(note.read_text()) if note.exists() else None
+    if process and host.kill_all([process], timeout_s=_END_TIMEOUT_S):
+        raise host.LabError(
             f"{node.name}: could not end its slow wire: process {process.pid} lives"
             f" {_END_TIMEOUT_S:g} s after SIGKILL; run invoke lab.down again"
         )
@@ -266,13 +258,13 @@ def end_wire(record: Record, node: LabNode) -> None:
 
 def _netem(record: Record, node: LabNode, milliseconds: int) -> bool:
     """Whether the kernel delays both ends of the node's cable."""
-    if not shutil.which("tc", path=SEARCH_PATH):
+    if not shutil.which("tc", path=host.SEARCH_PATH):
         return False
     try:
         for namespace, interface in _ends(record, node):
             delay = f"netem delay {milliseconds}ms limit 100000"
             _tc(namespace, f"qdisc replace dev {interface} root {delay}")
-    except LabError:  # the kernel lacks it
+    except host.LabError:  # the kernel lacks it
         return False
     return True
 
@@ -283,10 +275,10 @@ def _ends(record: Record, node: LabNode) -> tuple[tuple[str, str], ...]:
 
 def _tc(namespace: str, line: str) -> None:
     argv = ["nsenter", f"--net={NAMESPACES / namespace}", "tc", "-batch", "-"]
-    run(argv, purpose=f"delay what leaves {namespace}", text=f"{line}\n")
+    host.run(argv, purpose=f"delay what leaves {namespace}", text=f"{line}\n")
 
 
-def _start_wire(record: Record, node: LabNode, milliseconds: int) -> ProcessId:
+def _start_wire(record: Record, node: LabNode, milliseconds: int) -> host.ProcessId:
     near, far = wire_ends(node)
     argv = [
         *("setsid", "--fork"),
@@ -299,13 +291,13 @@ def _start_wire(record: Record, node: LabNode, milliseconds: int) -> ProcessId:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        env=environment(),
+        env=host.environment(),
         timeout=_START_TIMEOUT_S,
     )
-    process = ProcessId.parsed(done.stdout.decode())
+    process = host.ProcessId.parsed(done.stdout.decode())
     if process is None:
-        raise LabError(
-            f"{node.name}: could not delay its link: {last_line(done.stderr)}; the kernel"
+        raise host.LabError(
+            f"{node.name}: could not delay its link: {host.last_line(done.stderr)}; the kernel"
             " needs netem or TUN/TAP (modprobe sch_netem, or modprobe tun)"
         )
     return process

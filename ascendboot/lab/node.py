@@ -17,19 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ascendboot.errors import CommandError, NodeError
+from ascendboot.lab import host
 from ascendboot.lab import shape as shape_module
-from ascendboot.lab.host import (
-    SEARCH_PATH,
-    LabError,
-    ProcessId,
-    directory,
-    environment,
-    kill_all,
-    missing_packages,
-    ours,
-    put,
-    run,
-)
 from ascendboot.lab.links import NAMESPACES
 from ascendboot.lab.records import Record
 from ascendboot.lab.shape import LabNode, Shape
@@ -57,17 +46,17 @@ _MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 20000), "nproc": (resource.RLIMIT_NPROC, 10000)}
 
 
-def need_containers(mount_table: str, search_path: str = SEARCH_PATH) -> None:
+def need_containers(mount_table: str, search_path: str = host.SEARCH_PATH) -> None:
     """Raises LabError if containers cannot run in nodes; `mount_table` is /proc/self/mounts."""
     reason = hindrance(mount_table, search_path)
     if reason:
-        raise LabError(
+        raise host.LabError(
             f"lab.up: --containers: could not start: {reason}; run invoke lab.up --no-containers,"
             " where ranks run on the servers themselves"
         )
 
 
-def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
+def hindrance(mount_table: str, search_path: str = host.SEARCH_PATH) -> str | None:
     """Why containers cannot run in nodes, as far as this is known before a start; else None."""
     kinds = [line.split()[2] for line in mount_table.splitlines() if line.split()[1] == "/"]
     if kinds and kinds[-1] == "overlay":
@@ -75,7 +64,7 @@ def hindrance(mount_table: str, search_path: str = SEARCH_PATH) -> str | None:
             "this machine's / is an overlay already (a container?), and the kernel stacks no more"
             " than two"
         )
-    return missing_packages(_PACKAGES, search_path) or None
+    return host.missing_packages(_PACKAGES, search_path) or None
 
 
 def stage_engine(files: Path) -> None:
@@ -88,10 +77,10 @@ def stage_engine(files: Path) -> None:
         hard = resource.getrlimit(which)[1]
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         limits.append(f'"{name}={limit}:{limit}"')
-    settings = ours("containers.conf").replace("@LIMITS@", ", ".join(limits))
-    put(files / "etc/containers/containers.conf", settings)
-    put(files / "etc/containers/storage.conf", ours("storage.conf"))
-    put(files / "usr/local/bin/docker", ours("docker"), mode=0o755)
+    settings = host.ours("containers.conf").replace("@LIMITS@", ", ".join(limits))
+    host.put(files / "etc/containers/containers.conf", settings)
+    host.put(files / "etc/containers/storage.conf", host.ours("storage.conf"))
+    host.put(files / "usr/local/bin/docker", host.ours("docker"), mode=0o755)
 
 
 def start_script(
@@ -104,7 +93,7 @@ def start_script(
     # Programs only test whether these exist.
     options += [f"--device=/dev/null:/dev/{node}" for node in nodes]
     return (
-        ours("start-container")
+        host.ours("start-container")
         .replace("@NAME@", NAME)
         .replace("@HOSTNAME@", hostname)
         .replace("@OPTIONS@", shlex.join(options))
@@ -139,7 +128,7 @@ def boot(record: Record, node: LabNode) -> None:
     """Start the node's first process in the background; `wait_until_up` waits for it."""
     script = record.folder / "boot.sh"
     if not script.exists():
-        script.write_text(ours("boot.sh"))
+        script.write_text(host.ours("boot.sh"))
     disk = record.disk(node.name)
     (record.folder / f"{node.name}.pid").unlink(missing_ok=True)
     (disk / "lab/booted").unlink(missing_ok=True)
@@ -156,7 +145,7 @@ def boot(record: Record, node: LabNode) -> None:
             stderr=log,
             check=True,
             cwd="/",
-            env={"PATH": environment()["PATH"]},
+            env={"PATH": host.environment()["PATH"]},
         )
 
 
@@ -167,7 +156,7 @@ def wait_until_up(
     ssh: bool = True,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-) -> ProcessId:
+) -> host.ProcessId:
     """The node's PID 1, once the node is complete and, with `ssh`, its sshd answers.
 
     Raises:
@@ -196,20 +185,20 @@ def ssh_answers(node: LabNode) -> bool:
         return False
 
 
-def entry(process: ProcessId, argv: Sequence[str]) -> list[str]:
+def entry(process: host.ProcessId, argv: Sequence[str]) -> list[str]:
     """The argv that runs `argv` inside the node, as its root, with a clean environment."""
     return [
         *("nsenter", "-t", str(process.pid)),
         *("--mount", "--uts", "--ipc", "--net", "--pid", "--root"),
         *_LESS_POWER,
         *("env", "-i", "-C", "/root", "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash"),
-        *(f"{key}={value}" for key, value in environment().items() if key != "HOME"),
+        *(f"{key}={value}" for key, value in host.environment().items() if key != "HOME"),
         *argv,
     ]
 
 
 def execute(
-    node: LabNode, process: ProcessId, argv: Sequence[str], *, stdin: bytes, timeout_s: float
+    node: LabNode, process: host.ProcessId, argv: Sequence[str], *, stdin: bytes, timeout_s: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program inside the node; any exit code is returned.
 
@@ -223,7 +212,7 @@ def execute(
             capture_output=True,
             check=False,
             cwd="/",
-            env=environment(),
+            env=host.environment(),
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired as error:
@@ -232,15 +221,15 @@ def execute(
         ) from error
 
 
-def end_all(processes: Sequence[ProcessId]) -> None:
+def end_all(processes: Sequence[host.ProcessId]) -> None:
     """Kill the first processes of nodes, and with them all others there.
 
     Raises:
         LabError: one does not end.
     """
-    left = kill_all(processes, timeout_s=_KILL_TIMEOUT_S)
+    left = host.kill_all(processes, timeout_s=_KILL_TIMEOUT_S)
     if left:
-        raise LabError(
+        raise host.LabError(
             f"lab: could not end process {left[0].pid}: it lives {_KILL_TIMEOUT_S:g} s after"
             " SIGKILL; run invoke lab.down again"
         )
@@ -253,7 +242,7 @@ def mount_disk(record: Record, node: LabNode) -> None:
     for place, options in ((disk, DISK_OPTIONS), (disk / "lab", "size=16m")):
         place.mkdir(mode=0o755)
         argv = ["mount", "-n", "-t", "tmpfs", "-o", f"mode=755,{options}", "ascendboot-lab"]
-        run([*argv, str(place)], purpose=f"mount {place}")
+        host.run([*argv, str(place)], purpose=f"mount {place}")
 
 
 def _last_lines(record: Record, node: LabNode) -> str:
@@ -316,21 +305,21 @@ def stage(
     """
     files = disk / "files"
     for path, text in _texts(shape, node).items():
-        put(files / path, text)
+        host.put(files / path, text)
     for name in ("npu-smi", "date"):
-        put(files / "usr/local/bin" / name, ours(name), mode=0o755)
-    put(files / "usr/local/Ascend/driver/tools/hccn_tool", ours("hccn_tool"), mode=0o555)
+        host.put(files / "usr/local/bin" / name, host.ours(name), mode=0o755)
+    host.put(files / "usr/local/Ascend/driver/tools/hccn_tool", host.ours("hccn_tool"), mode=0o555)
     _stage_workload(files, surroundings)
     _stage_home(disk / "home", operator_key)
     _stage_ssh(disk / "ssh", node)
-    put(disk / "lab/world", shape_module.world_text(shape, node))
-    put(disk / "lab/lock", "")
-    put(disk / "lab/start-sshd", ours("start-sshd"), mode=0o755)
+    host.put(disk / "lab/world", shape_module.world_text(shape, node))
+    host.put(disk / "lab/lock", "")
+    host.put(disk / "lab/start-sshd", host.ours("start-sshd"), mode=0o755)
     for name in ("faults", "npu"):
-        directory(disk / "lab" / name)
+        host.directory(disk / "lab" / name)
     if shape.containers:
         _stage_container(disk, node, surroundings)
-    put(disk / "boot.conf", _boot_conf(shape, node, surroundings))
+    host.put(disk / "boot.conf", _boot_conf(shape, node, surroundings))
 
 
 def host_keys(disk: Path) -> tuple[str, ...]:
@@ -342,7 +331,7 @@ def host_keys(disk: Path) -> tuple[str, ...]:
 def make_key(path: Path, kind: str, comment: str) -> None:
     """Make a key pair without a passphrase: `path` and `path.pub`."""
     argv = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", comment, "-f", str(path)]
-    run(argv, purpose=f"make the key {path.name}")
+    host.run(argv, purpose=f"make the key {path.name}")
 
 
 def separate_file_systems(mount_table: str) -> tuple[str, ...]:
@@ -374,9 +363,9 @@ def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
 def _stage_workload(root: Path, surroundings: Surroundings) -> None:
     """Write what ranks need on a node or in its container: a python3 and the demo."""
     run_python = f'#!/bin/sh\nexec {shlex.quote(str(surroundings.interpreter))} "$@"\n'
-    put(root / "usr/local/bin/python3", run_python, mode=0o755)
+    host.put(root / "usr/local/bin/python3", run_python, mode=0o755)
     place = root / _DEMO_ON_NODE
-    directory(place)
+    host.directory(place)
     source = surroundings.project / DEMO if surroundings.project else None
     if source and source.is_dir():
         ignore = shutil.ignore_patterns("__pycache__")
@@ -385,31 +374,31 @@ def _stage_workload(root: Path, surroundings: Surroundings) -> None:
 
 def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> None:
     image = disk / "image"
-    directory(image)
+    host.directory(image)
     for place, mode in _EMPTY.items():
-        directory(image / place, mode=mode)
+        host.directory(image / place, mode=mode)
         os.setxattr(image / place, _OPAQUE, b"y")
     for path in ("etc/environment", "etc/resolv.conf"):
-        put(image / path, "")
+        host.put(image / path, "")
     _stage_workload(image, surroundings)
     for name, text in _home_texts().items():
-        put(image / "root" / name, text)
+        host.put(image / "root" / name, text)
     overlays = separate_file_systems(_MOUNTS.read_text())
     for overlay in overlays:
-        directory(image / overlay.lstrip("/"))
+        host.directory(image / overlay.lstrip("/"))
     stage_engine(disk / "files")
-    directory(disk / "containers")
+    host.directory(disk / "containers")
     devices = [device.device_id for device in node.devices]
     script = start_script(f"{node.name}-{NAME}", surroundings.binds(), overlays, devices)
-    put(disk / "lab/start-container", script, mode=0o755)
+    host.put(disk / "lab/start-container", script, mode=0o755)
 
 
 def _stage_home(home: Path, operator_key: str) -> None:
-    directory(home, mode=0o700)
+    host.directory(home, mode=0o700)
     for name, text in _home_texts().items():
-        put(home / name, text)
-    directory(home / ".ssh", mode=0o700)
-    put(home / ".ssh/authorized_keys", operator_key, mode=0o600)
+        host.put(home / name, text)
+    host.directory(home / ".ssh", mode=0o700)
+    host.put(home / ".ssh/authorized_keys", operator_key, mode=0o600)
 
 
 def _home_texts() -> dict[str, str]:
@@ -419,9 +408,9 @@ def _home_texts() -> dict[str, str]:
 
 def _stage_ssh(place: Path, node: LabNode) -> None:
     for name in ("sshd_config.d", "ssh_config.d"):
-        directory(place / name)
+        host.directory(place / name)
     for name in ("sshd_config", "ssh_config"):
-        put(place / name, ours(name))
+        host.put(place / name, host.ours(name))
     for kind in HOST_KEY_TYPES:
         make_key(place / f"ssh_host_{kind}_key", kind, f"root@{node.name}")
 

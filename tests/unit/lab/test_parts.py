@@ -23,7 +23,7 @@ NODE = SHAPE.nodes[0]
 
 @pytest.fixture
 def marks(tmp_path: Path) -> Marks:
-    marks = Marks.on(tmp_path)
+    marks = Marks(tmp_path / "lab/faults")
     marks.folder.mkdir(parents=True)
     return marks
 
@@ -33,7 +33,7 @@ def test_marks_are_read_back_in_order(marks: Marks) -> None:
     for fault in reversed(faults):
         marks.add(fault)
     assert marks.present() == faults
-    assert marks.links_down(NODE) == {1, 3}
+    assert marks.devices("link-down", NODE) == {1, 3}
 
 
 def test_a_busy_that_is_used_up_is_over(marks: Marks) -> None:
