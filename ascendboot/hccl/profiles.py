@@ -93,13 +93,9 @@ def why_not_value(name: str, value: str) -> str | None:
 
 def profile_rows() -> str:
     """The rows of the table in `docs/reference/rec-sdk-tf.md`."""
+    limits = {name: f"{least} to {most}" for name, (least, most) in LIMITS.items()}
+    limits |= {name: variable.kind.words for name, variable in variables().items()}
     return "".join(
-        f"| `{v.name}` | `{v.default}` | {_limits(v.name)} | {v.meaning} |\n" for v in REC_SDK_TF
+        f"| `{v.name}` | `{v.default}` | {limits.get(v.name, '')} | {v.meaning} |\n"
+        for v in REC_SDK_TF
     )
-
-
-def _limits(name: str) -> str:
-    if name in variables():
-        return variables()[name].kind.words
-    least, most = LIMITS.get(name, (None, None))
-    return "" if least is None else f"{least} to {most}"

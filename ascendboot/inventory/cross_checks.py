@@ -89,64 +89,43 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
 
 def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     mode, kind = resource_mode(keys), keys.launcher.kind
+    path, source = keys.code.path, keys.code.source
     if keys.resources.file is not None and mode != "rank-table":
-        yield (
-            ("resources", "file"),
-            f"{mode} has no use for a rank table; leave one of the two out",
-        )
-    if keys.code.source is not None and keys.code.path is None:
-        yield (
-            ("code", "source"),
-            "code.path is missing: where the code belongs on the nodes; state it",
-        )
-    elif keys.code.source is not None and reserved.is_system_folder(str(keys.code.path)):
-        yield (
-            ("code", "path"),
-            (
-                f"{keys.code.path} is a folder of the system, and setup would make it equal to "
-                "code.source; state a folder that holds the code alone"
-            ),
-        )
+        words = f"{mode} has no use for a rank table; leave one of the two out"
+        yield ("resources", "file"), words
+    if source is not None and path is None:
+        words = "code.path is missing: where the code belongs on the nodes; state it"
+        yield ("code", "source"), words
+    elif source is not None and reserved.is_system_folder(str(path)):
+        words = f"{path} is a folder of the system, and setup would make it equal to code.source"
+        yield ("code", "path"), f"{words}; state a folder that holds the code alone"
     if mode == "no-rank-table" and keys.product in hccl.WITHOUT_CM:
-        yield (
-            ("resources", "mode"),
-            (
-                f"no-rank-table does not exist on {hccl.WITHOUT_CM[keys.product]} servers "
-                f"(product: {keys.product}): HCCL reads CM_ variables on 910 and A2 only; write "
-                "rank-table"
-            ),
+        words = (
+            f"no-rank-table does not exist on {hccl.WITHOUT_CM[keys.product]} servers (product: "
+            f"{keys.product}): HCCL reads CM_ variables on 910 and A2 only; write rank-table"
         )
+        yield ("resources", "mode"), words
     if _is_for_torch(keys):
         yield from _not_for_torch(keys, mode)
     if has_meeting_port(mode, kind) and keys.ssh.port == keys.resources.chief_port:
-        yield (
-            ("ssh", "port"),
-            f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another",
-        )
+        words = f"{keys.ssh.port} is also resources.chief_port, where the ranks meet; state another"
+        yield ("ssh", "port"), words
 
 
 def _not_for_torch(keys: InventoryKeys, mode: ResourceMode) -> Iterator[tuple[Location, str]]:
     kind = keys.launcher.kind
     if mode == "no-rank-table":
-        yield (
-            ("resources", "mode"),
-            "no-rank-table is for TensorFlow, and `launcher.kind` is torchrun; write root-info",
-        )
+        words = "no-rank-table is for TensorFlow, and `launcher.kind` is torchrun; write root-info"
+        yield ("resources", "mode"), words
     if mode == "root-info" and kind == "horovod":
-        yield (
-            ("launcher", "kind"),
-            "horovod makes no communicator by root info; write torchrun or mpirun",
-        )
+        words = "horovod makes no communicator by root info; write torchrun or mpirun"
+        yield ("launcher", "kind"), words
     if keys.profile == "rec-sdk-tf":
-        yield (
-            ("profile",),
-            "rec-sdk-tf is for TensorFlow, which torchrun and root-info are not for; remove it",
-        )
+        words = "rec-sdk-tf is for TensorFlow, which torchrun and root-info are not for; remove it"
+        yield ("profile",), words
     if kind == "torchrun" and keys.launcher.mpi_args:
-        yield (
-            ("launcher", "mpi_args"),
-            "words for mpirun, and `launcher.kind` is torchrun; remove them",
-        )
+        words = "words for mpirun, and `launcher.kind` is torchrun; remove them"
+        yield ("launcher", "mpi_args"), words
     for name in keys.env:
         if reason := reserved.why_not_with_torch(name, by_torchrun=kind == "torchrun"):
             yield ("env", name), reason

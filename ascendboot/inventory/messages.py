@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ascendboot.inventory.schema import InventoryKeys, NodeKeys, Shape, shape_at
+from ascendboot.inventory.schema import InventoryKeys, NodeKeys, shape_at
 from ascendboot.inventory.values import SENTENCE, TAG
 from ascendboot.inventory.yaml import Location, Raw, Sheet, Value, described
 
@@ -99,28 +99,21 @@ def _unknown(location: Location, sheet: Sheet) -> str:
 
 def _wrong(value: Any, location: Location) -> str:  # noqa: ANN401 (whatever stood in the file)
     wanted = shape_at(location)
-    kind = wanted.get("x-kind") or f"a mapping with {_listed(wanted['properties'])}"
-    if isinstance(value, Raw) and len(value.text) > _SHOWN:
-        shown = f"{value.text[:_SHOWN]}…"
-        return f"{shown} is {value.reading} in YAML, not {kind}; {_example(location)}"
+    *most, last = wanted.get("properties", [""])
+    listed = f"{', '.join(most)} and {last}" if most else last
+    kind = wanted.get("x-kind") or f"a mapping with {listed}"
     if isinstance(value, Raw):
-        return f"{value.text} is {value.reading} in YAML, not {kind}; {_repair(value, wanted)}"
+        shown, digits = value.text, value.text.lstrip("0")
+        if len(shown) > _SHOWN:
+            shown, repair = f"{shown[:_SHOWN]}…", _example(location)
+        elif wanted.get("type") == "integer":
+            repair = f"write {digits}" if digits.isdecimal() else "write its digits alone"
+        else:
+            repair = f'put it in quotes if it is meant: "{shown}"'
+        return f"{shown} is {value.reading} in YAML, not {kind}; {repair}"
     if isinstance(value, int) and wanted.get("type") == "string":
         return f'{value} is a number, not {kind}; put it in quotes: "{value}"'
     return f"{described(value)} is not {kind}; {_example(location)}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def _repair(value: Raw, wanted: Shape) -> str:
-    if wanted.get("type") == "integer":
-        digits = value.text.lstrip("0")
-        return f"write {digits}" if digits.isdecimal() else "write its digits alone"
-    return f'put it in quotes if it is meant: "{value.text}"'
 
 
 def _example(location: Location) -> str:

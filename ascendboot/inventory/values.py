@@ -25,11 +25,7 @@ MOST = 10_000
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-
-
-def has_range(text: str) -> bool:
-    """Whether `text` is written as a range, well-formed or not."""
-    return "[" in text or "]" in text
+_TOO_MANY = f"it stands for more than {MOST:,}; state a shorter range"
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -48,7 +44,7 @@ def expand(text: str) -> tuple[str, ...]:
         choices.append([piece[2]] if inner is None else _numbers(inner))
         size *= len(choices[-1])
         if size > MOST:
-            raise ValueError(_too_many())
+            raise ValueError(_TOO_MANY)
     if end != len(text):
         raise ValueError("its brackets do not pair up; write a range such as [01-16]")
     names = tuple("".join(parts) for parts in itertools.product(*choices))
@@ -64,29 +60,20 @@ def _numbers(inner: str) -> list[str]:
         if match is None:
             raise ValueError(f"[{inner}] is not a range; write numbers such as [01-16] or [1,3-5]")
         first, last = match[1], match[2] or match[1]
-        numbers.extend(_count(first, last))
-        if len(numbers) > MOST:
-            raise ValueError(_too_many())
+        start, end = int(first), int(last)
+        if end < start:
+            raise ValueError(f"[{first}-{last}] runs backwards; write [{last}-{first}]")
+        padded = any(len(number) > 1 and number[0] == "0" for number in (first, last))
+        if padded and len(first) != len(last):
+            width = max(len(first), len(last))
+            raise ValueError(
+                f"[{first}-{last}] has numbers of different width; write "
+                f"[{start:0{width}}-{end:0{width}}] or [{start}-{end}]"
+            )
+        if len(numbers) + end - start >= MOST:
+            raise ValueError(_TOO_MANY)
+        numbers += [f"{number:0{len(first)}}" for number in range(start, end + 1)]
     return numbers
-
-
-def _count(first: str, last: str) -> list[str]:
-    if int(last) < int(first):
-        raise ValueError(f"[{first}-{last}] runs backwards; write [{last}-{first}]")
-    padded = any(len(number) > 1 and number[0] == "0" for number in (first, last))
-    if padded and len(first) != len(last):
-        width = max(len(first), len(last))
-        raise ValueError(
-            f"[{first}-{last}] has numbers of different width; write "
-            f"[{int(first):0{width}}-{int(last):0{width}}] or [{int(first)}-{int(last)}]"
-        )
-    if int(last) - int(first) >= MOST:
-        raise ValueError(_too_many())
-    return [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)]
-
-
-def _too_many() -> str:
-    return f"it stands for more than {MOST:,}; state a shorter range"
 
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -129,19 +116,15 @@ def why_not_cluster_ip(text: str) -> str | None:
 
 def why_not_address(text: str) -> str | None:
     """As `why_not_ip`, but a host name is an address too."""
-    if _tries_to_be_ip(text):
+    parts = text.split(".")
+    numbers = [part for part in parts if part.isascii() and part.isdigit()]
+    # No host name has a colon or ends in a number; `192.0.2.1o` has three numbers too many.
+    if ":" in text or parts[-1] in numbers or len(numbers) >= _TOO_MANY_NUMBERS:
         return why_not_ip(text)
     labels = text.removesuffix(".").split(".")
     if len(text) <= _LONGEST_NAME and all(_LABEL.fullmatch(label) for label in labels):
         return None
     return f"is neither an IP address nor a host name{_slip(text)}"
-
-
-def _tries_to_be_ip(text: str) -> bool:
-    """No host name has a colon or ends in a number; `192.0.2.1o` has three numbers too many."""
-    labels = text.split(".")
-    numbers = [label for label in labels if label.isascii() and label.isdigit()]
-    return ":" in text or labels[-1] in numbers or len(numbers) >= _TOO_MANY_NUMBERS
 
 
 def _slip(text: str) -> str:
@@ -205,7 +188,7 @@ def _each(why_not: Callable[[str], str | None]) -> AfterValidator:
     """Every address of a range passes `why_not`."""
 
     def check(text: str) -> str:
-        if ip_of(text.strip("[]")) and has_range(text):
+        if ip_of(text.strip("[]")) and ("[" in text or "]" in text):
             raise custom_error(f"{described(text)}: write an IPv6 address without brackets")
         try:
             single = expand(text)

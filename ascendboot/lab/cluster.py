@@ -424,7 +424,7 @@ def _remove_namespace_folder() -> None:
     note.unlink()
     if not links.NAMESPACES.is_dir() or any(links.NAMESPACES.iterdir()):
         return
-    while records.is_mounted(links.NAMESPACES):
+    while links.NAMESPACES in records.mounted():
         run(["umount", "-n", str(links.NAMESPACES)], purpose="unmount /run/netns")
     links.NAMESPACES.rmdir()
 

@@ -277,15 +277,23 @@ class Surroundings:
     @classmethod
     def of_this_process(cls, directory: Path, project: Path | None) -> Surroundings:
         """Those of this interpreter, and of other interpreters in the checkout."""
-        prefixes = (Path(sys.prefix), Path(sys.base_prefix), *_other_interpreters(project))
-        return cls(directory, project, Path(sys.executable), prefixes)
+        prefixes = [Path(sys.prefix), Path(sys.base_prefix)]
+        for record in sorted(project.glob(".venv*/pyvenv.cfg")) if project else ():
+            for line in record.read_text(errors="replace").splitlines():
+                key, _, home = line.partition("=")
+                if key.strip() == "home":
+                    prefixes.append(Path(home.strip()).parent)
+        return cls(directory, project, Path(sys.executable), tuple(prefixes))
 
     def binds(self) -> tuple[Path, ...]:
         """The directories to bind, outermost first."""
         wanted = {p for prefix in self.prefixes for p in (prefix, prefix.resolve())}
         if self.project is not None:
             wanted.add(self.project)
-        usable = sorted(place for place in wanted if _can_be_bound(place))
+        own = {part for name in _OWN_PLACES for part in (Path("/", name), *Path("/", name).parents)}
+        usable = sorted(
+            place for place in wanted - own if place.is_dir() and Path("/usr") not in place.parents
+        )
         return tuple(p for p in usable if not any(other in p.parents for other in usable))
 
     def masks(self) -> tuple[Path, ...]:
@@ -310,8 +318,17 @@ def stage(
         host.put(files / "usr/local/bin" / name, host.ours(name), mode=0o755)
     host.put(files / "usr/local/Ascend/driver/tools/hccn_tool", host.ours("hccn_tool"), mode=0o555)
     _stage_workload(files, surroundings)
-    _stage_home(disk / "home", operator_key)
-    _stage_ssh(disk / "ssh", node)
+    home, ssh = disk / "home", disk / "ssh"
+    host.directory(home, mode=0o700)
+    for name, text in _home_texts().items():
+        host.put(home / name, text)
+    host.directory(home / ".ssh", mode=0o700)
+    host.put(home / ".ssh/authorized_keys", operator_key, mode=0o600)
+    for name in ("sshd_config", "ssh_config"):
+        host.directory(ssh / f"{name}.d")
+        host.put(ssh / name, host.ours(name))
+    for kind in HOST_KEY_TYPES:
+        make_key(ssh / f"ssh_host_{kind}_key", kind, f"root@{node.name}")
     host.put(disk / "lab/world", shape_module.world_text(shape, node))
     host.put(disk / "lab/lock", "")
     host.put(disk / "lab/start-sshd", host.ours("start-sshd"), mode=0o755)
@@ -341,13 +358,14 @@ def separate_file_systems(mount_table: str) -> tuple[str, ...]:
 
 
 def _texts(shape: Shape, node: LabNode) -> dict[str, str]:
+    driver = shape_module.DRIVER
     texts = {
         "etc/hostname": f"{node.name}\n",
         "etc/hosts": shape_module.hosts_text(shape),
         "etc/hccn.conf": shape_module.hccn_conf_text(shape, node),
         "etc/environment": "",
         "etc/resolv.conf": "",
-        "usr/local/Ascend/driver/version.info": shape_module.version_text(),
+        "usr/local/Ascend/driver/version.info": f"Version={driver}\npackage_version={driver}\n",
     }
     if shape.product == "a5":
         texts[shape_module.ROOT_INFO] = shape_module.root_info_text(node)
@@ -393,26 +411,9 @@ def _stage_container(disk: Path, node: LabNode, surroundings: Surroundings) -> N
     host.put(disk / "lab/start-container", script, mode=0o755)
 
 
-def _stage_home(home: Path, operator_key: str) -> None:
-    host.directory(home, mode=0o700)
-    for name, text in _home_texts().items():
-        host.put(home / name, text)
-    host.directory(home / ".ssh", mode=0o700)
-    host.put(home / ".ssh/authorized_keys", operator_key, mode=0o600)
-
-
 def _home_texts() -> dict[str, str]:
     stock = {f".{name}": _STOCK_HOME / f"dot.{name}" for name in ("bashrc", "profile")}
     return {name: path.read_text() if path.is_file() else "" for name, path in stock.items()}
-
-
-def _stage_ssh(place: Path, node: LabNode) -> None:
-    for name in ("sshd_config.d", "ssh_config.d"):
-        host.directory(place / name)
-    for name in ("sshd_config", "ssh_config"):
-        host.put(place / name, host.ours(name))
-    for kind in HOST_KEY_TYPES:
-        make_key(place / f"ssh_host_{kind}_key", kind, f"root@{node.name}")
 
 
 def _boot_conf(shape: Shape, node: LabNode, surroundings: Surroundings) -> str:
@@ -426,20 +427,3 @@ def _boot_conf(shape: Shape, node: LabNode, surroundings: Surroundings) -> str:
     container = NAME if shape.containers else ""
     head = f"name={node.name}\ndisk_options={DISK_OPTIONS}\ncontainer={container}\n"
     return head + "".join(lines)
-
-
-def _other_interpreters(project: Path | None) -> tuple[Path, ...]:
-    """The homes of the interpreters of the checkout's other virtual environments."""
-    if project is None:
-        return ()
-    lines = (
-        line.partition("=")
-        for record in sorted(project.glob(".venv*/pyvenv.cfg"))
-        for line in record.read_text(errors="replace").splitlines()
-    )
-    return tuple(Path(home.strip()).parent for key, _, home in lines if key.strip() == "home")
-
-
-def _can_be_bound(place: Path) -> bool:
-    own = {part for name in _OWN_PLACES for part in (Path("/", name), *Path("/", name).parents)}
-    return place.is_dir() and Path("/usr") not in place.parents and place not in own

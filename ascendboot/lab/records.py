@@ -135,15 +135,11 @@ def forget(lab_id: str) -> None:
 
 def mounts_below(folder: Path) -> list[Path]:
     """The mount points under a folder, innermost first."""
-    return sorted((place for place in _mounted() if folder in place.parents), reverse=True)
+    return sorted((place for place in mounted() if folder in place.parents), reverse=True)
 
 
-def is_mounted(place: Path) -> bool:
-    """Whether something is mounted there; unlike `Path.is_mount`, this detects a bind of itself."""
-    return place in _mounted()
-
-
-def _mounted() -> set[Path]:
+def mounted() -> set[Path]:
+    """All mount points; unlike `Path.is_mount`, with those of a folder bound to itself."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return {Path(line.split()[1]) for line in lines}
 

@@ -94,11 +94,6 @@ def hosts_text(shape: Shape) -> str:
     return "\n".join(lines) + "\n"
 
 
-def version_text() -> str:
-    """The driver's version.info."""
-    return f"Version={DRIVER}\npackage_version={DRIVER}\n"
-
-
 DEFAULT_NETWORKS = "198.18.0.0/16,198.19.0.0/16"
 Product: TypeAlias = Literal["a2", "a3", "a5"]
 PRODUCTS: tuple[Product, ...] = ("a2", "a3", "a5")
@@ -157,7 +152,11 @@ class Shape:
         _check_count("--nodes", nodes, _MOST_NODES)
         _check_count("--devices", devices, _MOST_DEVICES)
         management, npu = _networks(networks)
-        shape = cls(nodes, devices, management, npu, containers, _product(product, devices))
+        if product not in PRODUCTS:
+            raise UsageError(f'--product: "{product}" cannot be; {", ".join(PRODUCTS)} can')
+        if product == "a3" and devices % 2:
+            raise UsageError(f"--devices: {devices} cannot be with --product a3: two are on a card")
+        shape = cls(nodes, devices, management, npu, containers, product)
         _check_room("management", management, shape.nodes[-1].address, shape.operator_address)
         last = shape.nodes[-1].devices[-1].device_ip or ""
         _check_room("NPU", npu, IPv4Address(last), shape.gateway)
@@ -254,14 +253,6 @@ def prefix_of(lab_id: str) -> str:
 def _check_count(option: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise UsageError(f"{option}: {value} cannot be; from 1 to {most} can")
-
-
-def _product(word: str, devices: int) -> Product:
-    if word not in PRODUCTS:
-        raise UsageError(f'--product: "{word}" cannot be; {", ".join(PRODUCTS)} can')
-    if word == "a3" and devices % 2:
-        raise UsageError(f"--devices: {devices} cannot be with --product a3: two are on a card")
-    return word
 
 
 def _networks(text: str) -> tuple[IPv4Network, IPv4Network]:

@@ -34,17 +34,12 @@ def convert(table: Table, generation: Generation) -> Converted:
     Raises:
         RankTableError: it lacks what the other generation must state.
     """
-    return (
-        Converted(table) if table.generation == generation else _from_server_list(table, generation)
-    )
+    same = table.generation == generation
+    return Converted(table) if same else _from_server_list(table, generation)
 
 
 def _from_server_list(table: Table, generation: Generation) -> Converted:
-    """The ranks of a table in a generation, by way of a list of servers.
-
-    Raises:
-        RankTableError: it lacks what the generation must state.
-    """
+    """The ranks of a table in a generation, by way of a list of servers."""
     try:
         return FORMATS[generation].from_servers(table.to_servers())
     except LackingError as lacking:

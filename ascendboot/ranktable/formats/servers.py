@@ -361,8 +361,27 @@ class _Servers:
         level = self.root.check.level_on("a3")
         for device, text in self.backups if level else ():
             owner = self.owners.get(packed(text) or b"")
-            if owner is not None and level is not None:
-                _check_backup(device, owner, text, level)
+            members, name = device.members, "backup_device_ip"
+            if owner is None:
+                continue
+            if owner is device:
+                words = f"{name} {text} is the device's own address"
+                members.report("backup-self", name, words, level=level)
+                continue
+            if device.device_id is None or owner.device_id is None:
+                continue
+            partner, port = device.device_id ^ 1, device.ports["backup_device_port"]
+            if owner.server != device.server or owner.device_id != partner:
+                words = (
+                    f"{name} {text} is that of server_list[{owner.server}] {owner}, and {device} "
+                    f"shares its module with {partner}"
+                )
+                one, other = device.device_id, owner.device_id
+                members.report("backup-partner", name, words, level=level, device=one, other=other)
+            elif port is not None and port == owner.ports["device_port"]:
+                name = "backup_device_port"
+                words = f"{name} {port} is what {owner}, whose address is the backup, uses itself"
+                members.report("backup-port", name, words, level=level, value=port)
 
     def check_host_ips(self) -> None:
         """HCCL uses the hosts' network for all if rank 0 has a host address and no device's."""
@@ -373,35 +392,6 @@ class _Servers:
         words = f"{sum(stated)} of {len(stated)} servers have a host_ip, this one has none"
         path = ("server_list", stated.index(False))
         self.root.check.report("host-ip", path, words, level=level)
-
-
-def _check_backup(
-    device: placement.Device, owner: placement.Device, text: str, level: Level
-) -> None:
-    members, name = device.members, "backup_device_ip"
-    if owner is device:
-        words = f"backup_device_ip {text} is the device's own address"
-        members.report("backup-self", name, words, level=level)
-        return
-    if device.device_id is None or owner.device_id is None:
-        return
-    partner = device.device_id ^ 1
-    port = device.ports["backup_device_port"]
-    if owner.server != device.server or owner.device_id != partner:
-        members.report(
-            "backup-partner",
-            name,
-            f"backup_device_ip {text} is that of server_list[{owner.server}] {owner}, and {device} "
-            f"shares its module with {partner}",
-            level=level,
-            device=device.device_id,
-            other=owner.device_id,
-        )
-    elif port is not None and port == owner.ports["device_port"]:
-        words = (
-            f"backup_device_port {port} is what {owner}, whose address is the backup, uses itself"
-        )
-        members.report("backup-port", "backup_device_port", words, level=level, value=port)
 
 
 def _check(root: Members) -> None:
