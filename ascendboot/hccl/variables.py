@@ -27,10 +27,6 @@ _LAST_PORT = 65535
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _not(value: str, words: str) -> str:
-    return f"{json.dumps(value, ensure_ascii=False)} is not {words}"
-
-
 class _Data(BaseModel):
     """A part of `variables.yaml`."""
 
@@ -54,7 +50,8 @@ class _Kind(_Data, ABC):
 
     def why_not(self, value: str, _product: str) -> str | None:
         """Why the value is none of this kind; None when it is."""
-        return None if self.takes(value) else _not(value, self.words)
+        shown = json.dumps(value, ensure_ascii=False)
+        return None if self.takes(value) else f"{shown} is not {self.words}"
 
 
 class Whole(_Kind):

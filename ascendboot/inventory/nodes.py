@@ -167,7 +167,11 @@ def build_nodes(sheet: Sheet, entries: tuple[Entry, ...]) -> tuple[Node, ...]:
     jumps = [_jump(sheet, draft, by_name) for draft in drafts]
     user = None
     if any(entry.value("user") is None for entry in entries):
-        user = _own_login_name(sheet)
+        try:
+            user = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            words = f"user is missing, and user id {os.geteuid()} has no login name here; "
+            sheet.report(sheet.mark.at("defaults"), f"{words}state `user` in `defaults`")
     nodes = (_node(draft, jump, user) for draft, jump in zip(drafts, jumps, strict=True))
     return tuple(node for node in nodes if node)
 
@@ -357,18 +361,6 @@ def _through(sheet: Sheet, draft: Draft, other: Draft, mark: Mark) -> str | None
     host = f"[{other.address}]" if ":" in other.address else other.address
     user = other.entry.value("user")
     return f"{f'{user}@' if user else ''}{host}:{other.entry.value('port')}"
-
-
-def _own_login_name(sheet: Sheet) -> str | None:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        sheet.report(
-            sheet.mark.at("defaults"),
-            f"user is missing, and user id {os.geteuid()} has no login name here; "
-            "state `user` in `defaults`",
-        )
-        return None
 
 
 def _node(draft: Draft, jump: str | None, own_login_name: str | None) -> Node | None:

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field, Tag
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -70,16 +70,10 @@ DeviceItem = Annotated[
 ]
 
 
-def _devices(value: object) -> str | None:
-    if type(value) is int:
-        return f"{TAG}count"
-    return f"{TAG}list" if isinstance(value, list) and value else None
-
-
 Devices = Annotated[
     Annotated[int, Field(ge=1), Tag(f"{TAG}count")]
     | Annotated[list[DeviceItem], Field(min_length=1), Tag(f"{TAG}list")],
-    Discriminator(_devices),
+    values.by_type(count=int, list=list),
     Kind("a number of devices (1 or more), a list of ids, or a list of {device_id, device_ip}"),
 ]
 

@@ -156,7 +156,11 @@ exec /usr/local/Ascend/lab/start-sshd"""
 _START_CONTAINER = "exec /usr/local/Ascend/lab/start-container"
 """It sets the container to the state of the marks."""
 
-_FAKETIME = ("lib", "*/faketime/libfaketime.so.1")
+# sed -i would write the file also where nothing changes.
+_EDIT_HCCN_CONF = """\
+conf=/etc/hccn.conf
+[[ -e $conf ]] || exit 0
+after=$(sed "$1" "$conf") && [[ $after == "$(<"$conf")" ]] || sed -i "$1" "$conf\""""
 
 
 def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
@@ -189,8 +193,7 @@ def apply(record: Record, node: LabNode, fault: Fault, *, begins: bool) -> None:
 
 def note(fault: Fault, usr: Path = Path("/usr")) -> str | None:
     """The part of a fault that does not work on this machine, if any."""
-    folder, pattern = _FAKETIME
-    if fault.kind != "clock" or any((usr / folder).glob(pattern)):
+    if fault.kind != "clock" or any((usr / "lib").glob("*/faketime/libfaketime.so.1")):
         return None
     return (
         "Only `date` is off: the node's sshd keeps the machine's clock, because libfaketime is not"
@@ -206,8 +209,17 @@ def make_room(record: Record, node: LabNode) -> None:
 
 def after_boot(record: Record, node: LabNode) -> None:
     """Apply faults that a boot undid, and those that changed while the node was down."""
-    _write_hccn_conf(record, node)
-    if marks_of(record, node).of_kind("disk-full"):
+    marks = marks_of(record, node)
+    stale = marks.devices("stale-hccn-conf", node)
+    edits = []  # other addresses stay
+    for device in node.devices:
+        right = device.device_ip or ""
+        wrong = str(IPv4Address(right) + _STALE)
+        before, after = (right, wrong) if device.device_id in stale else (wrong, right)
+        key = f"address_{device.device_id}"
+        edits.append(f"s/^{key}={before}$/{key}={after}/")
+    _in_node(record, node, _EDIT_HCCN_CONF, ";".join(edits))
+    if marks.of_kind("disk-full"):
         _fill_disk(record, node)
 
 
@@ -228,24 +240,6 @@ def _empty_disk(record: Record, node: LabNode) -> None:
     disk = str(record.disk(node.name))
     run(["mount", "-n", "-o", options, disk], purpose=f"make room on the disk of {node.name}")
     _in_node(record, node, f"mount -n -o {options} /tmp && rm -f /tmp/.full")
-
-
-def _write_hccn_conf(record: Record, node: LabNode) -> None:
-    """Write the right or wrong addresses as marked; other addresses stay."""
-    stale = marks_of(record, node).devices("stale-hccn-conf", node)
-    edits = []
-    for device in node.devices:
-        right = device.device_ip or ""
-        wrong = str(IPv4Address(right) + _STALE)
-        before, after = (right, wrong) if device.device_id in stale else (wrong, right)
-        key = f"address_{device.device_id}"
-        edits.append(f"s/^{key}={before}$/{key}={after}/")
-    # sed -i would write the file also where nothing changes.
-    script = """\
-conf=/etc/hccn.conf
-[[ -e $conf ]] || exit 0
-after=$(sed "$1" "$conf") && [[ $after == "$(<"$conf")" ]] || sed -i "$1" "$conf\""""
-    _in_node(record, node, script, ";".join(edits))
 
 
 def _in_node(record: Record, node: LabNode, script: str, *words: str) -> None:

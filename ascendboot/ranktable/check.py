@@ -206,7 +206,17 @@ class FileResult:
             elif shown[problem.id] == MOST_SHOWN + 1:
                 more = total[problem.id] - MOST_SHOWN
                 yield f"{self.file}: {more} more of {problem.id}; --json shows all"
-        yield f"{self.file}: {self._summary()}"
+        levels = Counter(problem.level for problem in self.problems)
+        counts = [
+            f", {levels[level]} {level}{'' if levels[level] == 1 else 's'}"
+            for level in ("error", "warning")
+            if levels[level]
+        ]
+        found = FORMATS[self.generation]
+        *most, last = (CALLED[p] for p in ((self.product,) if self.product else found.products))
+        products = f"{', '.join(most)} or {last}" if most else last
+        checked = f"{found.called}, checked for {products}{''.join(counts)}"
+        yield f"{self.file}: {self.state}: {checked}"
 
     def to_json(self) -> dict[str, object]:
         """Everything, for programs."""
@@ -229,18 +239,6 @@ class FileResult:
                 for problem, line in zip(self.problems, self.lines, strict=True)
             ],
         }
-
-    def _summary(self) -> str:
-        levels = Counter(problem.level for problem in self.problems)
-        counts = [
-            f", {levels[level]} {level}{'' if levels[level] == 1 else 's'}"
-            for level in ("error", "warning")
-            if levels[level]
-        ]
-        found = FORMATS[self.generation or "1.0"]
-        *most, last = (CALLED[p] for p in ((self.product,) if self.product else found.products))
-        products = f"{', '.join(most)} or {last}" if most else last
-        return f"{self.state}: {found.called}, checked for {products}{''.join(counts)}"
 
 
 def check_file(
