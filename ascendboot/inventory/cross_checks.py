@@ -1,18 +1,26 @@
-"""Rules across several keys of an inventory."""
+"""Rules across several keys of an inventory, and what `reserved.yaml` forbids to set."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict
 
 from ascendboot.hccl import variables as hccl
 from ascendboot.hccl.profiles import profile_env, why_not_value
-from ascendboot.inventory import reserved
 from ascendboot.inventory.messages import did_you_mean
 from ascendboot.inventory.nodes import Entry
 from ascendboot.inventory.schema import InventoryKeys
+from ascendboot.inventory.values import ENV_NAME, is_match
 from ascendboot.inventory.yaml import Location, Mark, Sheet
 from ascendboot.model.cluster import LAUNCHER_NAMES, ResourceMode, has_meeting_port
+from ascendboot.model.files import FOLDER
 from ascendboot.model.names import fold
 from ascendboot.model.secrets import is_secret_name, is_secret_value, to_mask
 
@@ -76,8 +84,10 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
             reason = _why_not_stated(name, value, keys)
             if reason is None and _is_for_torch(keys):
                 by_torchrun = keys.launcher.kind == "torchrun"
-                reason = reserved.why_not_with_torch(name, by_torchrun=by_torchrun)
-            if reason := reason or reserved.why_not_of_one_node(name):
+                reason = _why_not_with_torch(name, by_torchrun=by_torchrun)
+            if reason is None and _listed().meeting.fullmatch(name):
+                reason = "all ranks meet at one place: state it under `env` of the inventory"
+            if reason:
                 sheet.report(mark.at(name), reason)
     everywhere = set(_conflicts(keys, environment(keys)))
     for entry in entries:
@@ -100,7 +110,7 @@ def _contradictions(keys: InventoryKeys) -> Iterator[tuple[Location, str]]:
     if source is not None and path is None:
         words = "code.path is missing: where the code belongs on the nodes; state it"
         yield ("code", "source"), words
-    elif source is not None and reserved.is_system_folder(str(path)):
+    elif source is not None and _is_system_folder(str(path)):
         words = f"{path} is a folder of the system, and setup would make it equal to code.source"
         yield ("code", "path"), f"{words}; state a folder that holds the code alone"
     if mode == "no-rank-table" and keys.product in hccl.WITHOUT_CM:
@@ -131,7 +141,7 @@ def _not_for_torch(keys: InventoryKeys, mode: ResourceMode) -> Iterator[tuple[Lo
         words = "words for mpirun, and `launcher.kind` is torchrun; remove them"
         yield ("launcher", "mpi_args"), words
     for name in keys.env:
-        if reason := reserved.why_not_with_torch(name, by_torchrun=kind == "torchrun"):
+        if reason := _why_not_with_torch(name, by_torchrun=kind == "torchrun"):
             yield ("env", name), reason
 
 
@@ -151,7 +161,7 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
         if name not in hccl.variables():
             hint = did_you_mean(name, hccl.variables(), sheet)
             unknown = f"no variable of HCCL has this name{hint or _UNDER_ENV}"
-            yield ("hccl", name), _NOT_HERE.get(name) or reserved.why_not_env(name) or unknown
+            yield ("hccl", name), _NOT_HERE.get(name) or _why_not_env(name) or unknown
         else:
             reason = hccl.why_not(name, value, keys.product)
             if reason := reason or hccl.why_not_read(name, keys.product):
@@ -161,8 +171,8 @@ def _settings(sheet: Sheet, keys: InventoryKeys) -> Iterator[tuple[Location, str
 def _why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
     """Why a variable cannot have this value in an `env`; None where it can."""
     return (
-        reserved.why_not_env(name)
-        or reserved.why_not_shown(name, value, keys.secret_names)
+        _why_not_env(name)
+        or _why_not_shown(name, value, keys.secret_names)
         or why_not_value(name, value)
         or hccl.why_not(name, value, keys.product)
     )
@@ -264,7 +274,7 @@ def _why_secret(
         what = f"gives {before} a value"
     else:
         return None
-    return f"{what}, and {reserved.OPEN}; state the variable under `env`, which keeps it secret"
+    return f"{what}, and {_OPEN}; state the variable under `env`, which keeps it secret"
 
 
 def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
@@ -277,29 +287,110 @@ def _why_not_word(words: list[str], index: int, seen: set[str]) -> str | None:
         why = f'"{word}" would be taken for the program to run; begin with an option'
         return None if index else why
     if option == "x" and following:
-        reason = reserved.why_not_env(following[0].partition("=")[0])
+        reason = _why_not_env(following[0].partition("=")[0])
         return f"{following[0]}: {reason}" if reason else None
     if option in ("mca", "gmca"):
-        return _why_not_parameter(following, seen)
-    if option in reserved.listed().options_set:
+        return _why_not_mca(following, seen)
+    if option in _listed().options_set:
         return f"ascendboot sets {word} itself; remove it"
-    return reserved.why_not_option(option)
+    reason = _listed().options.get(option)
+    return f"--{option}: {reason}" if reason else None
 
 
-def _why_not_parameter(following: list[str], seen: set[str]) -> str | None:
+def _why_not_mca(following: list[str], seen: set[str]) -> str | None:
     if len(following) != 2:  # noqa: PLR2004 - a parameter has a name and a value
         return "a parameter needs a name and a value; write for example --mca btl_tcp_links 2"
     name = following[0]
     if name in seen:
         return f"{name} is set twice, which mpirun refuses; keep one"
     seen.add(name)
-    if name in reserved.listed().parameters_set:
+    if name in _listed().parameters_set:
         return (
             f"ascendboot or horovodrun sets {name} itself, and mpirun refuses it twice; remove it"
         )
-    if reason := reserved.why_not_parameter(name):
+    if reason := _why_not_parameter(name):
         return f"{name}: {reason}"
     partner = name.replace("_exclude", "_include")
-    if partner != name and partner in reserved.listed().parameters_set:
+    if partner != name and partner in _listed().parameters_set:
         return f"ascendboot sets {partner}, and Open MPI takes one of the two; remove {name}"
     return None
+
+
+_OPEN = "every user of a node can read the launcher's command line"
+_OF_MPI = "OMPI_MCA_"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Pattern(BaseModel):
+    """Names that cannot be set, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pattern: re.Pattern[str]
+    reason: str
+
+
+class _Reserved(BaseModel):
+    """The file; its comments describe the members."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variables: tuple[_Pattern, ...]
+    meeting: re.Pattern[str]
+    torchrun: re.Pattern[str]
+    parameters: tuple[_Pattern, ...]
+    options: dict[str, str]
+    parameters_set: frozenset[str]
+    options_set: frozenset[str]
+    folders: frozenset[str]
+    folders_below: frozenset[str]
+
+
+@cache
+def _listed() -> _Reserved:
+    """The contents of `reserved.yaml`."""
+    text = files("ascendboot.inventory").joinpath("reserved.yaml").read_text(encoding="utf-8")
+    return _Reserved.model_validate(yaml.load(text, _LOADER))  # noqa: S506 - safe
+
+
+def _why_not_env(name: str) -> str | None:
+    """Why a variable of this name cannot stand in `env`; None when it can."""
+    if not is_match(ENV_NAME, name):
+        return "is not the name of an environment variable; use letters, digits and _"
+    if reason := _reason(_listed().variables, name):
+        return reason
+    return _why_not_parameter(name.removeprefix(_OF_MPI)) if name.startswith(_OF_MPI) else None
+
+
+def _why_not_parameter(name: str) -> str | None:
+    """Why a parameter of Open MPI cannot be set, wherever it stands; None when it can."""
+    return _reason(_listed().parameters, name)
+
+
+def _reason(patterns: Collection[_Pattern], name: str) -> str | None:
+    return next((known.reason for known in patterns if known.pattern.fullmatch(name)), None)
+
+
+def _why_not_shown(name: str, value: str, marked: Collection[str]) -> str | None:
+    """Why a variable cannot hold a secret: it stands on the launcher's command line."""
+    is_for_launcher = name.startswith(_OF_MPI) or name in LAUNCHER_NAMES
+    if is_for_launcher and (name in marked or is_secret_name(name) or is_secret_value(value)):
+        return f"holds a secret, and {_OPEN}: remove it"
+    return None
+
+
+def _why_not_with_torch(name: str, *, by_torchrun: bool) -> str | None:
+    """Why a variable cannot stand in `env` where PyTorch's ranks meet; None when it can."""
+    if _listed().meeting.fullmatch(name):
+        return "the ranks meet on the primary, at resources.chief_port: remove it"
+    if by_torchrun and _listed().torchrun.fullmatch(name):
+        return "torchrun sets this variable, or reads it as one of its options: remove it"
+    return None
+
+
+def _is_system_folder(path: str) -> bool:
+    """Whether a folder belongs to the system or to ascendboot, and cannot hold the code."""
+    plain = f"/{posixpath.normpath(path).strip('/')}"
+    if plain in _listed().folders or plain.split("/")[1] in _listed().folders_below:
+        return True
+    return plain == FOLDER or plain.startswith(f"{FOLDER}/")

@@ -231,8 +231,7 @@ def delay(record: Record, node: LabNode, milliseconds: int) -> None:
     note = _note(record, node)
     if note.exists():
         if note.read_text() == _NETEM:
-            for namespace, interface in _ends(record, node):
-                _tc(namespace, f"qdisc del dev {interface} root")
+            _tc(record, node, "qdisc del dev {} root")
         else:
             remove_wire(record.shape, node)
             end_wire(record, node)
@@ -261,21 +260,19 @@ def _netem(record: Record, node: LabNode, milliseconds: int) -> bool:
     if not shutil.which("tc", path=host.SEARCH_PATH):
         return False
     try:
-        for namespace, interface in _ends(record, node):
-            delay = f"netem delay {milliseconds}ms limit 100000"
-            _tc(namespace, f"qdisc replace dev {interface} root {delay}")
+        _tc(record, node, f"qdisc replace dev {{}} root netem delay {milliseconds}ms limit 100000")
     except host.LabError:  # the kernel lacks it
         return False
     return True
 
 
-def _ends(record: Record, node: LabNode) -> tuple[tuple[str, str], ...]:
-    return (record.shape.management_switch, node_port(node)), (node.namespace, "eth0")
-
-
-def _tc(namespace: str, line: str) -> None:
-    argv = ["nsenter", f"--net={NAMESPACES / namespace}", "tc", "-batch", "-"]
-    host.run(argv, purpose=f"delay what leaves {namespace}", text=f"{line}\n")
+def _tc(record: Record, node: LabNode, line: str) -> None:
+    """Run tc for both ends of the node's cable; `{}` in the line stands for the interface."""
+    ends = {record.shape.management_switch: node_port(node), node.namespace: "eth0"}
+    for namespace, interface in ends.items():
+        argv = ["nsenter", f"--net={NAMESPACES / namespace}", "tc", "-batch", "-"]
+        text = f"{line.format(interface)}\n"
+        host.run(argv, purpose=f"delay what leaves {namespace}", text=text)
 
 
 def _start_wire(record: Record, node: LabNode, milliseconds: int) -> host.ProcessId:
