@@ -81,13 +81,7 @@ def report_node_settings(sheet: Sheet, keys: InventoryKeys, entries: Sequence[En
     sections = {mark.path: (env, mark) for entry in entries for env, mark in _env_of(entry)}
     for stated, mark in sections.values():
         for name, value in stated.items():
-            reason = _why_not_stated(name, value, keys)
-            if reason is None and _is_for_torch(keys):
-                by_torchrun = keys.launcher.kind == "torchrun"
-                reason = _why_not_with_torch(name, by_torchrun=by_torchrun)
-            if reason is None and _listed().meeting.fullmatch(name):
-                reason = "all ranks meet at one place: state it under `env` of the inventory"
-            if reason:
+            if reason := _why_not_of_node(name, value, keys):
                 sheet.report(mark.at(name), reason)
     everywhere = set(_conflicts(keys, environment(keys)))
     for entry in entries:
@@ -176,6 +170,15 @@ def _why_not_stated(name: str, value: str, keys: InventoryKeys) -> str | None:
         or why_not_value(name, value)
         or hccl.why_not(name, value, keys.product)
     )
+
+
+def _why_not_of_node(name: str, value: str, keys: InventoryKeys) -> str | None:
+    reason = _why_not_stated(name, value, keys)
+    if reason is None and _is_for_torch(keys):
+        reason = _why_not_with_torch(name, by_torchrun=keys.launcher.kind == "torchrun")
+    if reason is None and _listed().meeting.fullmatch(name):
+        reason = "all ranks meet at one place: state it under `env` of the inventory"
+    return reason
 
 
 def _conflicts(keys: InventoryKeys, env: Mapping[str, str]) -> Iterator[hccl.Conflict]:
