@@ -195,12 +195,7 @@ TWO_IPS = "198.51.100.0,198.51.100.99"
                 "(hccn_tool -i 0 -ip -g)"
             },
         ),
-        (
-            v10(),
-            f"{DEVICE}/device_id",
-            "7",
-            {"device-gone": "n0 has no device 7; it has 0, 1"},
-        ),
+        (v10(), f"{DEVICE}/device_id", "7", {"device-gone": "n0 has no device 7; it has 0, 1"}),
         (
             v12(),
             f"{DEVICE}/super_device_id",

@@ -80,12 +80,7 @@ CASES: list[tuple[str, str, object, str]] = [
     ("1.2", "super_pod_list/0/super_pod_id", "", "empty"),
     ("1.2", "super_pod_list/0/super_pod_id", "p" * 128, "too-long"),
     ("1.2", "super_pod_list/0/server_list/0/server_id", "node_9", "pod-server pod-servers"),
-    (
-        "1.2",
-        "super_pod_list/0/server_list/2",
-        {"server_id": "node_2"},
-        "pod-twice",
-    ),
+    ("1.2", "super_pod_list/0/server_list/2", {"server_id": "node_2"}, "pod-twice"),
     ("1.2", "super_pod_list/0/server_list/1", DROP, "pod-servers"),
     ("1.2", f"{RANK0}/super_device_id", "65537", "super-device-twice super-device-id"),
     ("1.2", f"{RANK0}/super_device_id", "262146", "super-device-id"),
