@@ -13,7 +13,7 @@ from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.query import Unanswered, value_of
 from ascendboot.hccl.profiles import profile_env
 from ascendboot.hccl.variables import WITHOUT_CM, hccl_ports, why_not, why_not_read
-from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import CHIEF_PORT, Cluster, LauncherChoice, Node, OwnTable
 from ascendboot.model.names import fold
 

@@ -23,8 +23,14 @@ from ascendboot.errors import (
     UnreachableError,
 )
 from ascendboot.jobs.follow import Interrupts
-from ascendboot.launch.plan import PLAN_FILE, PREFLIGHT, LaunchPlan, preflight_id, record_of
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import (
+    PLAN_FILE,
+    PREFLIGHT,
+    LaunchPlan,
+    LaunchRequest,
+    preflight_id,
+    record_of,
+)
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.report import StepResult
 from ascendboot.readiness.ready import check_readiness, job_request

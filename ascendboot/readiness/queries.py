@@ -17,7 +17,7 @@ from ascendboot.facts.npus import CALL_TIMEOUT_S, hccn_tool_answer, npu_smi_outp
 from ascendboot.facts.parsers import hccn_tool, npu_smi, system
 from ascendboot.facts.query import NOT_ASKED, Answer, Fact, Sections, read_script
 from ascendboot.hccl.variables import hccl_ports
-from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.setup.record import SetupRecord
 from ascendboot.templates import script

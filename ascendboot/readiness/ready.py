@@ -18,8 +18,8 @@ from ascendboot.facts.container import code_queries
 from ascendboot.facts.installed import Installed, installed_query, parse_installed
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import Answer, Clock, Fact, Unanswered, answer_to, query, value_of
-from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.launch.request import LaunchRequest, Login
+from ascendboot.launch.launchers import traits_of
+from ascendboot.launch.plan import LaunchRequest, Login
 from ascendboot.model.cluster import LAUNCHER_NAMES, Cluster, ContainerExec, Node, NodeClocks
 from ascendboot.model.files import CodeTree
 from ascendboot.model.names import fold, names_file_here

@@ -22,7 +22,7 @@ from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.parsers.system import Listener
 from ascendboot.facts.query import value_of
 from ascendboot.hccl.profiles import packages_of, profile_paths
-from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, LauncherChoice, Node, Placement, Slot
 from ascendboot.model.files import Authority, Control, Owner, fingerprint
 from ascendboot.model.names import fold

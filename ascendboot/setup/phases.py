@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ascendboot.checks.launchers import needs_openmpi
 from ascendboot.facts.derive import carrier_of, logic_ids, renumbered
 from ascendboot.facts.query import value_of
-from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Node
 from ascendboot.setup.cluster_plan import Context, library_paths
 from ascendboot.setup.steps import Absent, FileContent, Step

@@ -16,7 +16,7 @@ from ascendboot.checks.connections import probe_findings
 from ascendboot.checks.probes import NodeProbes, ProbeResults, probe_command, probes_of, read_probes
 from ascendboot.errors import AscendbootError, NodeError, NotUnderstoodError, excerpt
 from ascendboot.facts.query import read_script
-from ascendboot.launch.launchers.registry import traits_of
+from ascendboot.launch.launchers import traits_of
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.report import Outcome, StepResult
 from ascendboot.setup.cluster_plan import Context

@@ -18,9 +18,8 @@ from typing import Any
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.run import run
-from ascendboot.launch.plan import LaunchPlan
+from ascendboot.launch.plan import LaunchPlan, LaunchRequest, Login
 from ascendboot.launch.planner import plan
-from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
 from ascendboot.model.job import JobReport
 from ascendboot.setup.cluster_plan import rendered

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import LaunchRequest
 
 LOOP: Final = """\
 count=$1; shift

@@ -9,7 +9,7 @@ import pytest
 
 from ascendboot.jobs.start import prepare, start
 from ascendboot.jobs.stop import Terminated, stop_job
-from ascendboot.launch.launchers.registry import LAUNCHERS
+from ascendboot.launch.launchers import LAUNCHERS
 from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalCluster, Screenful

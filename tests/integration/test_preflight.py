@@ -13,8 +13,7 @@ import pytest
 from ascendboot.checks.collective.run import Preflight, meet, preflight_plan, preflight_result
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.jobs.run import run
-from ascendboot.launch.plan import LaunchPlan
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import LaunchPlan, LaunchRequest
 from tests.integration.launch_cluster import MPIRUN, LocalCluster
 
 pytestmark = [

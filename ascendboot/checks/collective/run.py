@@ -19,10 +19,9 @@ from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.job_report import not_started_report
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import discard
-from ascendboot.launch.launchers.registry import traits_of
-from ascendboot.launch.plan import LaunchPlan, preflight_id
+from ascendboot.launch.launchers import traits_of
+from ascendboot.launch.plan import LaunchPlan, LaunchRequest, preflight_id
 from ascendboot.launch.planner import plan
-from ascendboot.launch.request import LaunchRequest
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.templates import script
 from ascendboot.transport.api import Transport

@@ -9,7 +9,7 @@ from typing import Final
 
 from ascendboot.launch.launchers.mpirun import OPENMPI_ENV, OPENMPI_RANKS, hosts
 from ascendboot.launch.launchers.protocol import Launcher, Traits, sigkill_timeout_s
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import LaunchRequest
 
 LARGE = 64
 """From this number of hosts, Horovod (0.28.1, mpi_run.py) turns tree spawn off itself."""

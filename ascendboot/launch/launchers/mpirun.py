@@ -13,7 +13,7 @@ from ascendboot.launch.launchers.protocol import (
     Traits,
     sigkill_timeout_s,
 )
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import LaunchRequest
 
 _COLONS = re.compile(r"%*:")
 

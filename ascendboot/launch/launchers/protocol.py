@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, Protocol
 
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import LaunchRequest
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from ascendboot.launch.events import ENDING
 from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
-from ascendboot.launch.plan import TORCH_LOGS
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import TORCH_LOGS, LaunchRequest
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite
 

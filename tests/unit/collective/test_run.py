@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ascendboot.checks.collective.run import chosen_way, lacks, no_library, preflight_plan
-from ascendboot.launch.request import LaunchRequest
+from ascendboot.launch.plan import LaunchRequest
 from tests.fake_transport import Answer, FakeTransport
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 

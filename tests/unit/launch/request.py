@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from ascendboot.launch.plan import LaunchRequest, Login
 from ascendboot.launch.planner import plan
-from ascendboot.launch.request import LaunchRequest, Login
 from ascendboot.model.cluster import LauncherChoice, Node, Placement, Slot, SshAccess
 
 BASE = PurePosixPath("/var/lib/ascendboot/two")

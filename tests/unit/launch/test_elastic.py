@@ -24,8 +24,8 @@ from ascendboot.launch.events import (
     RankTold,
     StopAsked,
 )
+from ascendboot.launch.plan import LaunchRequest
 from ascendboot.launch.planner import plan, refuse_clocks_apart
-from ascendboot.launch.request import LaunchRequest
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport, JobState
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN

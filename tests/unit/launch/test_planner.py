@@ -11,8 +11,8 @@ import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.mpirun import protected
+from ascendboot.launch.plan import Login
 from ascendboot.launch.planner import plan
-from ascendboot.launch.request import Login
 from ascendboot.model.cluster import Placement
 from tests.unit.launch.request import BASE, REQUEST, SLOTS, command_of
 

@@ -9,8 +9,8 @@ import pytest
 
 from ascendboot.errors import LaunchError
 from ascendboot.launch.launchers.torchrun import literal
+from ascendboot.launch.plan import LaunchRequest
 from ascendboot.launch.planner import plan
-from ascendboot.launch.request import LaunchRequest
 from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
 
 RANK_EXEC = (
