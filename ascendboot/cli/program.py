@@ -211,7 +211,10 @@ def _is_refused(flag: str) -> bool:
     return flag.partition("=")[0].rpartition("--")[2] in _REFUSED and "--" in flag
 
 
-_VERBS = ("setup", "check", "train", "status", "logs", "stop", "reset")
+_VERBS = {"setup": "setup", "check": "setup"} | {
+    name: name for name in ("train", "status", "logs", "stop", "reset")
+}
+"""The module of each verb."""
 _GROUPS = ("lab", "ranktable")
 _ONLY_TELL = {
     *("--list", "-l", "--help", "-h", "--version", "-V"),
@@ -246,9 +249,9 @@ def namespace(words: Sequence[str] = ()) -> Collection:
     names = [word.partition(".")[0] for word in words]
     wanted = known & set(names) if names and names[0] in known else known
     collection = Collection()
-    for name in _VERBS:
+    for name, module in _VERBS.items():
         if name in wanted:
-            collection.add_task(getattr(import_module(f"ascendboot.cli.{name}"), name))
+            collection.add_task(getattr(import_module(f"ascendboot.cli.{module}"), name))
     for name in _GROUPS:
         if name in wanted:
             collection.add_collection(import_module(f"ascendboot.cli.{name}").collection)

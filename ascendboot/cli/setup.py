@@ -1,13 +1,17 @@
-"""`setup`: turn servers into a training cluster."""
+"""`setup`: turn servers into a training cluster; `check`: report all problems, read-only."""
 
 from __future__ import annotations
 
 import secrets
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ascendboot.checks.probes import Coverage
+from ascendboot.cli.collective import check_collective
 from ascendboot.cli.common import end, on_interrupt
 from ascendboot.cli.session import Session, code_sender
 from ascendboot.cli.verbs import Call, cluster_verb
@@ -17,13 +21,13 @@ from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.ca import CaKeys
+from ascendboot.setup.check import check_cluster
 from ascendboot.setup.cluster_plan import ClusterFacts
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
 from ascendboot.setup.record import node_of, reach_of, setup_record
 from ascendboot.setup.results import Progress, Stopped
 from ascendboot.setup.survey import Survey
-from ascendboot.setup.sync import CodeSender
 from ascendboot.state import State, whoami
 from ascendboot.transport.guard import Fence
 
@@ -88,6 +92,50 @@ def setup(
     end(screen, code, report.to_json() if call.json else None)
 
 
+@cluster_verb(
+    help={
+        "collective": "Also start one rank per device, and check that all ranks can communicate",
+        "all-pairs": "Test every pair of NPUs and every pair of nodes",
+    }
+)
+def check(call: Call, *, all_pairs: bool = False, collective: bool = False) -> None:
+    """Check nodes, NPUs, network and cluster files. Read-only.
+
+    One report contains all problems: differences between nodes and inventory,
+    changes that setup would make, logins from the primary, pings between NPUs,
+    and TCP connections.
+
+    Only --collective writes on the nodes, into a folder that it removes: all
+    ranks start as for a job, connect, compare their environment, and compute a
+    known sum.
+
+    Examples:
+      invoke check --inventory two-node.yaml  check a cluster
+      invoke check --all-pairs                test all pairs of NPUs
+      invoke check --collective               also check that ranks communicate
+      invoke check --json | jq '.results[] | select(.level == "error")'
+
+    Exit codes: 0 no errors (warnings allowed), 1 errors found, 2 invalid
+    inventory, 4 a node is unreachable, 130 interrupted.
+    """
+    screen = call.screen
+    with call.session("check", call.cluster(with_own_table=True), reads=True) as session:
+        promise = "reporting the results so far; press Ctrl-C again to abort"
+        with _survey(session, screen, promise) as survey:
+            coverage: Coverage = "all-pairs" if all_pairs else "ring"
+            check_cluster(survey, session.connect_hosts_to_look, coverage)
+        report = survey.progress.report(session.run.run_id)
+        if collective and not report.interrupted:
+            results, interrupted = check_collective(session, screen)
+            if results:
+                screen.phase("Check communication between ranks", results)
+            whole = (*report.results, *results)
+            report = replace(report, results=whole, interrupted=interrupted)
+    session.run.write_json("report.json", report.to_json())
+    screen.verdict(report, session.run.shown)
+    end(screen, report.exit_code, report.to_json() if call.json else None)
+
+
 def walk_setup(
     session: Session,
     screen: Screen,
@@ -103,36 +151,21 @@ def walk_setup(
 
     `rekeys` replaces its keys, so that a removed node cannot log in to the others.
     """
-    cluster, state, run = session.cluster, session.state, session.run
+    state, name = session.state, session.cluster.name
     promise = "waiting for running commands; press Ctrl-C again to abort"
-    interrupted = threading.Event()
-    guard = nullcontext() if planning else state.locked(cluster.name, run.run_id)
-    with on_interrupt(interrupted.set, screen, promise), guard:
-        survey = survey_of(
-            session,
-            screen,
-            interrupted,
-            sender=code_sender(cluster, interrupted, deletes=deletes),
-            locks=None if planning else locks_of(session, breaks=break_lock),
-            take_over=take_over,
-            rekeys=rekeys,
-        )
-        try:
-            if planning:
-                plan_setup(survey, session.connect_hosts_to_look)
-            else:
-                context = apply_setup(survey, session.connect_hosts)
-                paths = {node.name: step_names(context, node) for node in cluster.nodes}
-                applied = setup_record(cluster, context.plan, context.facts, paths)
-                state.remember_applied(cluster.name, applied.to_json())
-                state.remember_current(inventory)
-        except Stopped:
-            pass
-        finally:
-            screen.rest()
-            for name, key in session.host_keys.accepted.items():
-                screen.say(f"{name}: accepted the new host key {key.fingerprint}")
-        return survey.progress.report(run.run_id)
+    locks = None if planning else locks_of(session, breaks=break_lock)
+    guard = nullcontext() if planning else state.locked(name, session.run.run_id)
+    options = {"deletes": deletes, "take_over": take_over, "rekeys": rekeys}
+    with guard, _survey(session, screen, promise, locks=locks, **options) as survey:
+        if planning:
+            plan_setup(survey, session.connect_hosts_to_look)
+        else:
+            context = apply_setup(survey, session.connect_hosts)
+            paths = {node.name: step_names(context, node) for node in session.cluster.nodes}
+            applied = setup_record(session.cluster, context.plan, context.facts, paths)
+            state.remember_applied(name, applied.to_json())
+            state.remember_current(inventory)
+    return survey.progress.report(session.run.run_id)
 
 
 def locks_of(session: Session, *, breaks: bool) -> Locks:
@@ -142,20 +175,22 @@ def locks_of(session: Session, *, breaks: bool) -> Locks:
     return found
 
 
-def survey_of(
+@contextmanager
+def _survey(
     session: Session,
     screen: Screen,
-    interrupted: threading.Event,
+    promise: str,
     *,
-    sender: CodeSender | None,
+    deletes: bool = False,
     locks: Locks | None = None,
     take_over: bool = False,
     rekeys: bool = False,
-) -> Survey:
-    """Build the survey of a session's cluster; without locks it is read-only."""
+) -> Iterator[Survey]:
+    """Provide the survey of a session's cluster until it stops; without locks it is read-only."""
     state, cluster = session.state, session.cluster
     ca = CaKeys(state.authority(cluster.name), cluster.name)
     needs_ca = cluster.trust == "ca"
+    interrupted = threading.Event()
 
     def before_writing(facts: ClusterFacts) -> tuple[Authority | None, Control]:
         nodes = (*left_nodes(state, cluster), *cluster.nodes)
@@ -171,18 +206,27 @@ def survey_of(
                 ca.renew()
         return ca.ensure() if needs_ca else None, _control_of(session, ca, creates=True)
 
-    return Survey(
-        progress=Progress(cluster, screen, interrupted, session.forks),
-        former=session.former,
-        authority=ca.look() if needs_ca else None,
-        sender=sender,
-        locks=locks,
-        before_writing=before_writing if locks else None,
-        control=_control_of(session, ca, creates=locks is not None),
-        take_over=take_over,
-        rekeys=rekeys,
-        left=left_nodes(state, cluster),
-    )
+    with on_interrupt(interrupted.set, screen, promise):
+        survey = Survey(
+            progress=Progress(cluster, screen, interrupted, session.forks),
+            former=session.former,
+            authority=ca.look() if needs_ca else None,
+            sender=code_sender(cluster, interrupted, deletes=deletes),
+            locks=locks,
+            before_writing=before_writing if locks else None,
+            control=_control_of(session, ca, creates=locks is not None),
+            take_over=take_over,
+            rekeys=rekeys,
+            left=left_nodes(state, cluster),
+        )
+        try:
+            yield survey
+        except Stopped:
+            pass
+        finally:
+            screen.rest()
+            for name, key in session.host_keys.accepted.items():
+                screen.say(f"{name}: accepted the new host key {key.fingerprint}")
 
 
 def left_nodes(state: State, cluster: Cluster) -> tuple[Node, ...]:
