@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,83 +22,6 @@ from ascendboot.lab.node import DEMO, NAME, hindrance
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import DEFAULT_NETWORKS, PRODUCTS, Shape, lab_called
 from ascendboot.state import State
-
-
-def lines_of_up(reply: dict[str, Any]) -> Iterator[str]:
-    """Lines that describe the new cluster and the next command."""
-    inside = f"  container {NAME}" if reply["containers"] else ""
-    for node in reply["nodes"]:
-        yield f"{node['name']}  {node['address']}  {reply['device_count']} NPUs{inside}"
-    if reply["note"]:
-        yield reply["note"]
-    words = "already runs" if reply["already_running"] else "is up"
-    inventory = _short(reply["inventory"])
-    yield f"The practice cluster {words}. Next: invoke setup --inventory {inventory}"
-
-
-def lines_of_down(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
-    """Lines about the removed cluster and other ones."""
-    yield "The practice cluster is down." if reply["lab"] else _none_runs(lab)
-    yield from _lines_of_others(reply)
-
-
-def lines_of_status(reply: dict[str, Any], lab: str | None) -> Iterator[str]:
-    """One line per node, and lines about other clusters."""
-    for node in reply["nodes"]:
-        yield _node_line(node)
-    if reply["lab"] is None:
-        yield f"{_none_runs(lab)} Bring one up with invoke lab.up"
-    yield from _lines_of_others(reply)
-
-
-def lines_of_fault(reply: dict[str, Any], node: str, *, undone: str | None) -> Iterator[str]:
-    """Lines about the fault; `undone` is the kind that was removed."""
-    where = node if reply["device"] is None else f"{node} device {reply['device']}"
-    yield f"{where}: {f'no more {undone}' if undone else _fault_words(reply | {'device': None})}"
-    if reply["note"]:
-        yield reply["note"]
-
-
-def _short(path: str) -> str:
-    place = Path(path)
-    return str(place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place)
-
-
-def _node_line(node: dict[str, Any]) -> str:
-    links = sum(device["link"] == "UP" for device in node["devices"])
-    words = [
-        f"{node['name']}  {node['address']}  {node['state']:<4}",
-        "ssh answers" if node["ssh"] else "no ssh",
-        f"{links} of {len(node['devices'])} NPU links up",
-    ]
-    if node["container"] is not None:
-        words.append(f"container {node['container']}")
-    line = "  ".join(words)
-    faults = ", ".join(_fault_words(fault) for fault in node["faults"])
-    return f"{line}  faults: {faults}" if faults else line
-
-
-def _fault_words(fault: dict[str, Any]) -> str:
-    words: str = fault["kind"]
-    if fault["device"] is not None:
-        words += f" (device {fault['device']})"
-    if fault["times"] is not None:
-        words += f" for {fault['times']} more calls"
-    if fault["milliseconds"] is not None:
-        words += f" of {fault['milliseconds']} ms each way"
-    if fault["seconds"] is not None:
-        words += f" by {fault['seconds']:+d} s"
-    return words
-
-
-def _none_runs(lab: str | None) -> str:
-    return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
-
-
-def _lines_of_others(reply: dict[str, Any]) -> Iterator[str]:
-    for other in reply["others"]:
-        yield f"Another practice cluster, {other['lab']}, belongs to {other['directory']}."
-
 
 _MOST_DIGITS = 18
 _LAB_HELP = "The id of a lab of another working directory; lab.status lists them"
@@ -156,13 +79,19 @@ def up(
     if lab.shape.management != shape.management and not before:
         ranges = f"{lab.shape.management} and {lab.shape.npu}"
         notes.append(f"The default ranges are in use: this lab has {ranges}.")
-    reply = {
+    reply: dict[str, Any] = {
         **lab.to_json(),
         "already_running": before is not None,
         "nodes": [{"name": node.name, "address": str(node.address)} for node in lab.nodes],
         "note": "\n".join(notes) or None,
     }
-    _print(reply, lines_of_up(reply), json=json)
+    inside = f"  container {NAME}" if reply["containers"] else ""
+    lines = [f"{n.name}  {n.address}  {reply['device_count']} NPUs{inside}" for n in lab.nodes]
+    inventory, words = Path(reply["inventory"]), "already runs" if before else "is up"
+    if inventory.is_relative_to(Path.cwd()):
+        inventory = inventory.relative_to(Path.cwd())
+    next_step = f"Next: invoke setup --inventory {inventory}"
+    _print(reply, [*lines, *notes, f"The practice cluster {words}. {next_step}"], json=json)
 
 
 def _started(
@@ -179,21 +108,20 @@ def _started(
         why_none = hindrance(Path("/proc/self/mounts").read_text())
         containers = why_none is None
 
-    def bring_up(*, containers: bool) -> labs.Lab:
-        requested = replace(shape, containers=containers)
-        instead = requested.elsewhere() if elsewhere else ()
-        project = _project(directory)
+    def bring_up(requested: Shape) -> labs.Lab:
+        instead, project = requested.elsewhere() if elsewhere else (), _project(directory)
+        owner = _owner()
         return labs.up(
-            requested, directory=directory, project=project, owner=_owner(), instead=instead
+            requested, directory=directory, project=project, owner=owner, instead=instead
         )
 
     try:
-        return bring_up(containers=containers), why_none
+        return bring_up(replace(shape, containers=containers)), why_none
     except NodeError as error:
         if before or not containers or asked is not None:
             raise
         # Everything visible from outside was fine, and still podman may not work here.
-        return bring_up(containers=False), str(error).partition("; try ")[0]
+        return bring_up(replace(shape, containers=False)), str(error).partition("; try ")[0]
 
 
 @verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
@@ -216,7 +144,8 @@ def down(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     if was_here and not labs.INVENTORY.exists():
         State.here().forget_setup(labs.CLUSTER, labs.INVENTORY)
     reply = {"lab": gone, "others": others}
-    _print(reply, lines_of_down(reply, lab), json=json)
+    first = "The practice cluster is down." if gone else _none_runs(lab)
+    _print(reply, [first, *_lines_of_others(others)], json=json)
 
 
 @verb(help={"lab": _LAB_HELP, "json": JSON_HELP})
@@ -232,9 +161,10 @@ def status(c: Context, *, lab: str | None = None, json: bool = False) -> None:
     become_root()
     found, _ = _requested(lab)
     nodes = [node.to_json() for node in labs.status_of(found)] if found else []
-    fixed = found.to_json() if found else {"lab": None}
-    reply = {**fixed, "nodes": nodes, "others": _others(found)}
-    _print(reply, lines_of_status(reply, lab), json=json)
+    fixed, others = found.to_json() if found else {"lab": None}, _others(found)
+    none_runs = [] if found else [f"{_none_runs(lab)} Bring one up with invoke lab.up"]
+    lines = [*map(_node_line, nodes), *none_runs, *_lines_of_others(others)]
+    _print({**fixed, "nodes": nodes, "others": others}, lines, json=json)
 
 
 @verb(
@@ -319,24 +249,59 @@ def fault(
         fault = running.undo(node, kind, device=number)
     else:
         fault = running.fault(node, kind, device=number, **amounts)
-    reply = {
-        "lab": running.lab_id,
-        "node": node,
-        **asdict(fault),
-        "undone": undo,
-        "note": None if undo else faults.note(fault),
-    }
-    _print(reply, lines_of_fault(reply, node, undone=kind if undo else None), json=json)
+    note, words = None if undo else faults.note(fault), asdict(fault)
+    reply = {"lab": running.lab_id, "node": node, **words, "undone": undo, "note": note}
+    where = node if fault.device is None else f"{node} device {fault.device}"
+    what = f"no more {kind}" if undo else _fault_words(words | {"device": None})
+    _print(reply, [f"{where}: {what}", *filter(None, [note])], json=json)
 
 
 collection = Collection("lab", up, down, status, shell, fault)
 
 
-def _print(reply: dict[str, Any], lines: Iterable[str], *, json: bool) -> None:
+def _print(reply: dict[str, Any], lines: Sequence[str], *, json: bool) -> None:
     screen = Screen(json_mode=json)
     for line in lines:
         screen.say(line)
     end(screen, 0, reply if json else None)
+
+
+def _node_line(node: dict[str, Any]) -> str:
+    links = sum(device["link"] == "UP" for device in node["devices"])
+    words = [
+        f"{node['name']}  {node['address']}  {node['state']:<4}",
+        "ssh answers" if node["ssh"] else "no ssh",
+        f"{links} of {len(node['devices'])} NPU links up",
+    ]
+    if node["container"] is not None:
+        words.append(f"container {node['container']}")
+    if node["faults"]:
+        words.append(f"faults: {', '.join(map(_fault_words, node['faults']))}")
+    return "  ".join(words)
+
+
+def _fault_words(fault: dict[str, Any]) -> str:
+    words: str = fault["kind"]
+    if fault["device"] is not None:
+        words += f" (device {fault['device']})"
+    if fault["times"] is not None:
+        words += f" for {fault['times']} more calls"
+    if fault["milliseconds"] is not None:
+        words += f" of {fault['milliseconds']} ms each way"
+    if fault["seconds"] is not None:
+        words += f" by {fault['seconds']:+d} s"
+    return words
+
+
+def _none_runs(lab: str | None) -> str:
+    return f"No practice cluster {lab} runs." if lab else "No practice cluster runs here."
+
+
+def _lines_of_others(others: list[dict[str, str]]) -> list[str]:
+    return [
+        f"Another practice cluster, {other['lab']}, belongs to {other['directory']}."
+        for other in others
+    ]
 
 
 def _requested(word: str | None) -> tuple[labs.Lab | None, str | None]:
