@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -106,8 +106,7 @@ def write(
     ids = None if devices is None else _ids(devices)
     if offline:
         members = tuple(_stated(cluster, node, ids) for node in chosen)
-        stated = cluster.product if cluster.product != "auto" else None
-        of_npus = wanted_product or stated
+        of_npus = wanted_product or (None if cluster.product == "auto" else cluster.product)
     else:
         to_stderr = Screen(json_mode=True)  # standard output may be the table
         with call.session("ranktable-write", cluster, reads=True, screen=to_stderr) as session:
@@ -129,20 +128,18 @@ def write(
 def _chosen(cluster: Cluster, names: str) -> tuple[Node, ...]:
     """Return the nodes of --nodes, in its order."""
     known = {node.name: node for node in cluster.nodes}
-    chosen: dict[str, Node] = {}
     outside_brackets = r",(?![^\[]*\])"
-    for pattern in filter(None, map(str.strip, re.split(outside_brackets, names))):
-        try:
-            wanted = expand(pattern)
-        except ValueError as error:
-            raise UsageError(f"--nodes: {error}") from None
-        for name in wanted:
-            if name not in known:
-                raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
-            if name in chosen:
-                raise UsageError("--nodes: a node is named twice")
-            chosen[name] = known[name]
-    return tuple(chosen.values())
+    patterns = filter(None, map(str.strip, re.split(outside_brackets, names)))
+    try:
+        chosen = [name for pattern in patterns for name in expand(pattern)]
+    except ValueError as error:
+        raise UsageError(f"--nodes: {error}") from None
+    for name in chosen:
+        if name not in known:
+            raise UsageError(f'--nodes: "{name}" is not in {cluster.source}')
+    if len(set(chosen)) != len(chosen):
+        raise UsageError("--nodes: a node is named twice")
+    return tuple(known[name] for name in chosen)
 
 
 def _ids(text: str) -> tuple[int, ...]:
@@ -314,12 +311,12 @@ def _deliver(
 
 def _write(path: Path, text: str, *, force: bool) -> None:
     if path.exists() and not force:
-        if not path.is_file() or path.read_bytes() != text.encode():
-            raise UsageError(
-                f"{path}: could not be written: it exists with other contents; choose another "
-                "name, or use --force"
-            )
-        return
+        if path.is_file() and path.read_bytes() == text.encode():
+            return
+        raise UsageError(
+            f"{path}: could not be written: it exists with other contents; choose another name, "
+            "or use --force"
+        )
     write_text(path, text)
     path.chmod(0o644)
 
@@ -374,21 +371,12 @@ def validate(
     )
     results = [checked(name) for name in names]
     code = max(result.exit_code for result in results)
-    screen = Screen(json_mode=json)
-    for result in results if not json else ():
-        for line in result.report_lines():
-            screen.say(line)
+    lines = [line for result in results for line in result.report_lines()]
     document = {"exit_code": code, "files": [result.to_json() for result in results]}
-    end(screen, code, document if json else None)
+    _print(lines, document, code, json=json)
 
 
-@verb(
-    help={
-        "table": "The file",
-        "server": "Only the ranks of this server",
-        "json": ANSWER_HELP,
-    }
-)
+@verb(help={"table": "The file", "server": "Only the ranks of this server", "json": ANSWER_HELP})
 def show(c: Context, *, table: str, server: str | None = None, json: bool = False) -> None:
     """Show the ranks of a rank table with servers, devices and addresses.
 
@@ -404,11 +392,8 @@ def show(c: Context, *, table: str, server: str | None = None, json: bool = Fals
     if not rows:
         servers = ", ".join(dict.fromkeys(row.server for row in found.rows))
         raise UsageError(f'--server: "{server}" is not in {table}, which has {servers or "none"}')
-    screen = Screen(json_mode=json)
-    for line in lines_of(found.generation, rows) if not json else ():
-        screen.say(line)
     document = {"version": found.generation, "ranks": rows_json(rows)}
-    end(screen, 0, document if json else None)
+    _print(lines_of(found.generation, rows), document, 0, json=json)
 
 
 @verb(help={"first": "One file", "second": "The other", "json": ANSWER_HELP})
@@ -423,12 +408,17 @@ def diff(c: Context, *, first: str, second: str, json: bool = False) -> None:
     table.
     """
     found = differences(table_of(read(first)), table_of(read(second)))
-    screen, code = Screen(json_mode=json), int(bool(found))
-    for difference in found if not json else ():
-        screen.say(difference.text)
-    if not found and not json:
-        screen.say(f"{first} and {second} mean the same")
+    code = 1 if found else 0
+    lines = [difference.text for difference in found] or [f"{first} and {second} mean the same"]
     document = {"exit_code": code, "differences": [asdict(d) for d in found]}
+    _print(lines, document, code, json=json)
+
+
+def _print(lines: Iterable[str], document: Mapping[str, object], code: int, *, json: bool) -> None:
+    """Print the lines, or with --json the document, and end the verb."""
+    screen = Screen(json_mode=json)
+    for line in lines if not json else ():
+        screen.say(line)
     end(screen, code, document if json else None)
 
 
@@ -451,24 +441,18 @@ def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFac
         AscendbootError: some nodes do not answer, or could not be queried.
     """
     hosts, lost = session.connect_hosts_to_look(nodes)
-    errors: dict[str, AscendbootError] = dict(lost)
 
     def of_node(node: Node) -> NodeFacts:
         known = queries(session.cluster, node)
         npu_queries = {name: known[name] for name in _NPU_QUERIES if name in known}
         return NodeFacts.from_answers(node.name, query(hosts[node.name], npu_queries))
 
-    found: dict[str, NodeFacts] = {}
-    if not errors:
-        for name, facts in for_each(nodes, of_node, forks=session.forks).items():
-            if isinstance(facts, NodeFacts):
-                found[name] = facts
-            else:
-                errors[name] = facts
+    answers = {} if lost else for_each(nodes, of_node, forks=session.forks)
+    found = {name: facts for name, facts in answers.items() if isinstance(facts, NodeFacts)}
+    errors = [*lost.values(), *(a for a in answers.values() if not isinstance(a, NodeFacts))]
     if errors:
-        is_lost = any(isinstance(error, UnreachableError) for error in errors.values())
-        kind = _NodesUnreachableError if is_lost else AscendbootError
-        raise kind(*map(str, errors.values()))
+        is_lost = any(isinstance(error, UnreachableError) for error in errors)
+        raise (_NodesUnreachableError if is_lost else AscendbootError)(*map(str, errors))
     return found
 
 
@@ -497,21 +481,18 @@ def servers_seen(cluster: Cluster, found: Mapping[str, NodeFacts]) -> dict[str, 
     """Return the queried devices by the server id that rank tables use."""
     servers = {}
     for node in cluster.nodes:
-        if node.name not in found:
+        if (facts := found.get(node.name)) is None:
             continue
-        facts = found[node.name]
         npus, conf, places = value_of(facts.npus), value_of(facts.hccn_conf), places_of(facts)
         networks = {n.device_id: n.device_ip for n in value_of(facts.device_networks) or ()}
-        devices = {
-            npu.device_id: DeviceState(
-                device_ip=networks.get(npu.device_id),
-                in_conf=conf.get(npu.device_id) if conf else None,
-                super_device_id=places[npu.device_id].super_device_id
-                if npu.device_id in places
-                else None,
+        devices = {}
+        for device in (npu.device_id for npu in npus.npus) if npus else ():
+            place = places.get(device)
+            devices[device] = DeviceState(
+                device_ip=networks.get(device),
+                in_conf=conf.get(device) if conf else None,
+                super_device_id=place.super_device_id if place else None,
             )
-            for npu in (npus.npus if npus else ())
-        }
         servers[node.server_id] = ServerState(node.name, devices, level_places(facts))
     return servers
 

@@ -21,7 +21,7 @@ from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
 from ascendboot.setup.apply import apply_setup, plan_setup
 from ascendboot.setup.ca import CaKeys
-from ascendboot.setup.check import check_cluster
+from ascendboot.setup.apply import check_cluster
 from ascendboot.setup.cluster_plan import ClusterFacts
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names
