@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -28,7 +28,6 @@ from ascendboot.model.cluster import Cluster
 from ascendboot.model.job import JobReport, JobState
 from ascendboot.state import Run, State
 from ascendboot.transport.api import Transport
-from ascendboot.transport.guard import ReadOnly
 
 JOB_HELP = "The job's id, as printed by train. Default: the running job, otherwise the last one"
 REPORT_FILE = "job.json"
@@ -63,19 +62,17 @@ class KnownJob:
 class FoundJob:
     """The job of a verb, its state, and the connections to its nodes."""
 
+    session: Session
     job: KnownJob
     status: JobStatus
     transports: Mapping[str, Transport]
-    errors: Mapping[str, NodeError]
-    """By node of the job that could not be queried."""
     looks: Mapping[str, JobProbe | NodeError]
     """The answer of each node."""
-    forks: int
-    """Number of nodes to work on in parallel."""
-    secrets: tuple[str, ...]
-    """Values that no report may contain."""
-    connect: Callable[[str], Transport]
-    """Opens a connection that was lost again, read-only."""
+
+    @property
+    def errors(self) -> dict[str, NodeError]:
+        """By node of the job that could not be queried."""
+        return {name: look for name, look in self.looks.items() if isinstance(look, NodeError)}
 
 
 def find_job(session: Session, job_id: str | None, *, details: bool = False) -> FoundJob:
@@ -173,19 +170,10 @@ def _found(
             looks[node] = UnreachableError(node, f"is not in {session.cluster.source} any more")
         else:
             looks[node] = answer if isinstance(answer, NodeError) else answer[record.job_id]
-    final = job.final
-    status = status_of(record, looks, folder=job.folder, final=final, now=now())
+    status = status_of(record, looks, folder=job.folder, final=job.final, now=now())
     of_job = replace(status, report=replace(status.report, folder=str(job.folder)))
-    return FoundJob(
-        job,
-        of_job.without(session.run.secrets),
-        {name: t for name, t in transports.items() if name in record.nodes},
-        {name: look for name, look in looks.items() if isinstance(look, NodeError)},
-        looks,
-        session.forks,
-        session.run.secrets,
-        lambda name: ReadOnly(session.connect_again(name)),
-    )
+    of_nodes = {name: t for name, t in transports.items() if name in record.nodes}
+    return FoundJob(session, job, of_job.without(session.run.secrets), of_nodes, looks)
 
 
 def status_with_cause(found: FoundJob) -> JobStatus:
@@ -199,17 +187,17 @@ def status_with_cause(found: FoundJob) -> JobStatus:
         return found.status
     record, folder = found.job.record, found.job.folder
     with TemporaryDirectory(prefix="ascendboot-") as place:
-        if fetch_tails(record, found.transports, Path(place), forks=found.forks):
+        if fetch_tails(record, found.transports, Path(place), forks=found.session.forks):
             return found.status
         again = status_of(record, found.looks, folder=Path(place), final=None, now=now())
     failure = again.report.first_failure
     if failure is not None:
         failure = replace(failure, log=str(folder / rank_log(failure.rank)))
     report = replace(again.report, folder=str(folder), first_failure=failure)
-    return replace(again, report=report).without(found.secrets)
+    return replace(again, report=report).without(found.session.run.secrets)
 
 
-def keep_report(session: Session, found: FoundJob) -> None:
+def keep_report(found: FoundJob) -> None:
     """Write the job's report before `reset` or the loss of a node makes the job a lost one.
 
     Writes nothing if a node did not answer, if there is a report, or if another process follows
@@ -218,13 +206,12 @@ def keep_report(session: Session, found: FoundJob) -> None:
     with folder_held(found.job.folder) as may_write:
         if not may_write or found.job.final is not None:
             return
-        record = found.job.record
+        record, session = found.job.record, found.session
         answers = probe_jobs(
-            found.transports, record.job_folder.parent, [record.job_id], forks=found.forks
+            found.transports, record.job_folder.parent, [record.job_id], forks=session.forks
         )
         again = _found(found.job, session, found.transports, {**found.errors, **answers})
         status = status_with_cause(again)
-        report = status.report
-        is_known = report.state not in (JobState.NOT_STARTED, JobState.LOST)
+        is_known = status.report.state not in (JobState.NOT_STARTED, JobState.LOST)
         if status.is_over and is_known and not again.errors:
-            Run(record.job_id, found.job.folder).write_json(REPORT_FILE, report.to_json())
+            Run(record.job_id, found.job.folder).write_json(REPORT_FILE, status.report.to_json())

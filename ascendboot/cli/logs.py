@@ -23,6 +23,7 @@ from ascendboot.launch.plan import rank_log, rank_marks
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.state import Run
+from ascendboot.transport.guard import ReadOnly
 
 
 @cluster_verb(
@@ -166,7 +167,7 @@ def _complete_copies(
         folder=found.job.folder,
         output=wanted.sink,
         shown=shown,
-        forks=found.forks,
+        forks=found.session.forks,
     )
     try:
         if follow:
@@ -176,7 +177,7 @@ def _complete_copies(
                 gathering.progress,
                 follow=gathering.read,
                 on_end=lambda back: gathering.on_reconnected(back.node, back.error),
-                connect=found.connect,
+                connect=lambda name: ReadOnly(found.session.connect_again(name)),
                 tell=wanted.tell,
                 within_s=Timeouts().reconnect_s,
             )
@@ -235,5 +236,5 @@ def _write_report(found: FoundJob, gathering: LogGatherer) -> None:
         clocks=record.clocks,
     )
     if JobState.NOT_STARTED not in (report.state, found.status.report.state):
-        run = Run(record.job_id, found.job.folder, found.secrets)
+        run = Run(record.job_id, found.job.folder, found.session.run.secrets)
         run.write_json(REPORT_FILE, report.to_json())

@@ -74,7 +74,7 @@ def status(
                 cluster.python,
                 folder=found.job.folder,
                 why="stacks",
-                forks=found.forks,
+                forks=call.forks,
             )
     _show(screen, status_now, every=lines)
     document = status_now.to_json()

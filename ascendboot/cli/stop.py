@@ -63,7 +63,7 @@ def stop(call: Call, *, job: str | None = None, grace: str | None = None) -> Non
             forks=call.forks,
         )
         try:
-            keep_report(session, found)
+            keep_report(found)
         except OSError as error:  # does not change the result of `stop`
             screen.error(f"could not keep the report: {error.strerror or error}")
     answers |= found.errors
