@@ -102,6 +102,11 @@ class LaunchRequest:
     notes: tuple[str, ...] = ()
     """Notes about the time before the start, for the report."""
 
+    @property
+    def folder(self) -> PurePosixPath:
+        """The job's folder on every node."""
+        return self.base / "jobs" / self.job_id
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -18,7 +17,6 @@ from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -29,9 +27,8 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         LaunchError: the request is impossible on any nodes.
     """
     _refuse_impossible(request)
-    folder = request.base / "jobs" / request.job_id
     copied = request.script_content is not None
-    script = folder / "code" / request.script.name if copied else request.script
+    script = request.folder / "code" / request.script.name if copied else request.script
     workdir = request.workdir or script.parent
     ranks = tuple(
         PlannedRank(rank, slot.node.name, slot.device_id, slot.local_rank, slot.device_ip)
@@ -54,12 +51,12 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         request=request,
         job_id=request.job_id,
         cluster=request.cluster,
-        job_folder=folder,
+        job_folder=request.folder,
         nodes=tuple(node.name for node in nodes),
         ranks=ranks,
         started_on=tuple(start.node for start in starts),
         starts=starts,
-        files=_files(request, launcher, folder, ranks, starts),
+        files=_files(request, launcher, ranks, starts),
         mpirun=request.mpirun if launcher.traits.openmpi else None,
         script=script,
         workdir=workdir,
@@ -113,10 +110,10 @@ def _launcher_env(request: LaunchRequest, launcher: Launcher, node_rank: int) ->
 def _files(
     request: LaunchRequest,
     launcher: Launcher,
-    folder: PurePosixPath,
     ranks: tuple[PlannedRank, ...],
     starts: tuple[Start, ...],
 ) -> tuple[tuple[str, FileWrite], ...]:
+    folder = request.folder
     files: list[tuple[str, FileWrite]] = []
     for node in request.placement.nodes:
         places = "".join(
@@ -130,18 +127,16 @@ def _files(
             files.append((node.name, FileWrite(path, request.script_content, 0o644)))
     for start in starts:
         # Arguments and file names may be no valid text: their bytes are passed on unchanged.
-        text = _launch_script(request, launcher, folder, start).encode(errors="surrogateescape")
+        text = _launch_script(request, launcher, start).encode(errors="surrogateescape")
         files.append((start.node, FileWrite(folder / "launch.sh", text, 0o700)))
         files += ((start.node, file) for file in launcher.files(request, start.node_rank))
     return tuple(files)
 
 
-def _launch_script(
-    request: LaunchRequest, launcher: Launcher, folder: PurePosixPath, start: Start
-) -> str:
+def _launch_script(request: LaunchRequest, launcher: Launcher, start: Start) -> str:
     """Return the script that runs the launcher on a node and records its end."""
     settings = {
-        "job": str(folder),
+        "job": str(request.folder),
         "base": str(request.base),
         "limit": str(request.log_limit),
         "log": start.log,
@@ -168,51 +163,33 @@ def _refuse_impossible(request: LaunchRequest) -> None:
     Raises:
         LaunchError: gives the reason.
     """
-    job = f"job {request.job_id}"
+    job, placement, table = f"job {request.job_id}", request.placement, request.rank_table
     if not _JOB_ID.fullmatch(request.job_id):
         raise LaunchError(
             f'job: could not use "{request.job_id}" as its id: an id is 1 to 64 letters, digits, '
             '".", "_" or "-" and begins with a letter or digit'
         )
-    if request.min_nodes is not None:
-        why_not = why_not_elastic(
-            request.min_nodes,
-            len(request.placement.nodes),
-            request.launcher,
-            with_table=request.rank_table is not None,
-        )
-        if why_not:
+    if (least := request.min_nodes) is not None:
+        nodes, with_table = len(placement.nodes), table is not None
+        if why_not := why_not_elastic(least, nodes, request.launcher, with_table=with_table):
             raise LaunchError(f"{job}: could not be elastic: {why_not}")
-    for problem in _problems(request):
-        raise LaunchError(f"{job}: could not be planned: {problem}")
-
-
-def _problems(request: LaunchRequest) -> Iterator[str]:
-    placement, table = request.placement, request.rank_table
+    ranks = [rank for node in placement.nodes for rank in placement.ranks_on(node)]
+    by_meeting = traits_of(request.launcher).sets_meeting or not (table or request.chief)
     if len(str(request.base).split()) != 1:
-        yield (
+        why = (
             f'the folder "{request.base}" has white space in its path, and Open MPI takes no such '
             "path for ssh's configuration"
         )
-    ranks = [rank for node in placement.nodes for rank in placement.ranks_on(node)]
-    if ranks != list(range(placement.world_size)):
-        yield (
+    elif ranks != list(range(placement.world_size)):
+        why = (
             "the ranks of a node do not follow one another, and mpirun gives all ranks of a node "
             "before it goes to the next"
         )
-    if table and request.chief:
-        yield "ranks find each other by a rank table or by CM_ variables, never by both"
-    by_meeting = traits_of(request.launcher).sets_meeting or not (table or request.chief)
-    if by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
-        yield "MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
-    for name in request.launcher_env:
-        if not _NAME.fullmatch(name):
-            yield f'"{name}" is not the name of an environment variable'
-        if not name.startswith("OMPI_MCA_") and name not in LAUNCHER_NAMES:
-            yield (
-                f"{name} is not for the launcher: it takes OMPI_MCA_…, LD_LIBRARY_PATH and "
-                "PYTHONPATH only. Set it for the ranks"
-            )
+    elif by_meeting and set(request.meeting) != {"MASTER_ADDR", "MASTER_PORT"}:
+        why = "MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
+    else:
+        return
+    raise LaunchError(f"{job}: could not be planned: {why}")
 
 
 def why_not_elastic(

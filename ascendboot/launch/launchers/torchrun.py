@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Final
 
 from ascendboot.launch.events import ENDING
@@ -53,7 +52,7 @@ class Torchrun(Launcher):
             *(_static(job, node_rank) if job.min_nodes is None else _elastic(job, node_rank)),
             # Before about 2.3 it noticed the end of a rank only after five seconds.
             "--monitor_interval=0.5",
-            f"--log_dir={_folder(job) / TORCH_LOGS}",
+            f"--log_dir={job.folder / TORCH_LOGS}",
             "--no_python",
             *(literal(word) for word in program),
         )
@@ -81,7 +80,7 @@ class Torchrun(Launcher):
         """Each agent has a supervisor; the one of the primary watches the other nodes."""
         supervise = script(
             "supervise.sh",
-            watch=shlex.quote(str(_folder(job) / "watch.sh")),
+            watch=shlex.quote(str(job.folder / "watch.sh")),
             is_watched="1" if node_rank else "",
             ending=ENDING,
         )
@@ -91,17 +90,16 @@ class Torchrun(Launcher):
         """The script that the primary runs on every other node to watch its agent."""
         if not node_rank:
             return ()
-        folder = _folder(job)
         watch = script(
             "supervise-watch.sh",
-            job=folder,
+            job=job.folder,
             grace=round(job.grace_s * 10),
             node=job.placement.nodes[node_rank].name,
         )
         text = f"#!/bin/bash\numask go-w\n{_failure_functions(job)}{watch}"
         return (
-            FileWrite(folder / "watch.sh", text.encode(errors="surrogateescape"), 0o700),
-            FileWrite(folder / "watched", b"", 0o644),
+            FileWrite(job.folder / "watch.sh", text.encode(errors="surrogateescape"), 0o700),
+            FileWrite(job.folder / "watched", b"", 0o644),
         )
 
 
@@ -111,10 +109,6 @@ LAUNCHER: Final = Torchrun()
 def literal(word: str) -> str:
     """Double each `$` of a word: torchrun (torch 2.13, elastic/utils) replaces `$…`."""
     return word.replace("$", "$$")
-
-
-def _folder(job: LaunchRequest) -> PurePosixPath:
-    return job.base / "jobs" / job.job_id
 
 
 def _ranks(job: LaunchRequest) -> tuple[int, ...]:
