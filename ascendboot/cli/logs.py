@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from ascendboot.jobs.gather import LogGatherer, Selection
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.logs import MatchingLines, chosen_pattern, chosen_ranks, chosen_time
 from ascendboot.jobs.status import duration_of
-from ascendboot.launch.plan import rank_log, rank_marks
+from ascendboot.launch.plan import JobRecord, rank_log, rank_marks
 from ascendboot.model.job import JobState
 from ascendboot.model.names import fold, ranks_named
 from ascendboot.state import Run
@@ -72,13 +72,10 @@ def logs(
         record = found.job.record
         in_colours = Screen.shows_colours(to_stderr=call.json)
         wanted = _Wanted(
-            ranks=chosen_ranks(record, rank, node),
-            pattern=pattern,
+            views=_views(record, chosen_ranks(record, rank, node), pattern, in_colours=in_colours),
             since=from_time,
             tail=last,
             sink=output.RankOutput(Screen.raw(to_stderr=call.json)),
-            in_colours=in_colours,
-            prefix=output.by_node(record.nodes) if in_colours else output.plain,
             tell=screen.error,
         )
         errors, notes = _gather(found, wanted, follow=follow)
@@ -101,26 +98,29 @@ def logs(
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
-    """The ranks and lines to print, and how."""
+    """The ranks and lines to print, and where."""
 
-    ranks: tuple[int, ...]
-    pattern: re.Pattern[str] | None
+    views: Mapping[int, output.Lines]
+    """By rank: selects and formats its lines."""
     since: datetime | None
     tail: int | None
     sink: output.RankOutput
-    in_colours: bool
-    """Whether matches are shown in red."""
-    prefix: Callable[[str, int], bytes]
-    """The prefix of each line, by node and rank."""
     tell: Callable[[str], None]
     """Shows a message to the operator at once."""
 
-    def view(self, node: str, rank: int) -> output.Lines:
-        """Return the view that selects and formats the lines of a rank."""
-        prefix = self.prefix(node, rank)
-        if self.pattern is None:
-            return output.Lines(prefix)
-        return MatchingLines(prefix, self.pattern, coloured=self.in_colours)
+
+def _views(
+    record: JobRecord,
+    ranks: Sequence[int],
+    pattern: re.Pattern[str] | None,
+    *,
+    in_colours: bool,
+) -> dict[int, output.Lines]:
+    prefix = output.by_node(record.nodes) if in_colours else output.plain
+    prefixes = {rank: prefix(record.ranks[rank].node, rank) for rank in ranks}
+    if pattern is None:
+        return {rank: output.Lines(text) for rank, text in prefixes.items()}
+    return {r: MatchingLines(text, pattern, coloured=in_colours) for r, text in prefixes.items()}
 
 
 def _gather(
@@ -139,15 +139,12 @@ def _gather(
             return found.errors, [*notes, f"{words} are shown{more}"]
         if follow:
             if wanted.since is not None or wanted.tail is not None:
-                _complete_copies(found, wanted, {}, follow=False)
+                _complete_copies(found, wanted)
             starts, notes = _starts(found, wanted)
-            shown = {
-                rank: Selection(wanted.view(record.ranks[rank].node, rank), starts[rank])
-                for rank in wanted.ranks
-            }
-            gathering = _complete_copies(found, wanted, shown, follow=True)
+            shown = {r: Selection(view, starts[r]) for r, view in wanted.views.items()}
+            gathering = _complete_copies(found, wanted, shown)
         else:
-            gathering = _complete_copies(found, wanted, {}, follow=False)
+            gathering = _complete_copies(found, wanted)
             notes = _show_copies(found, wanted)
         errors = {**found.errors, **gathering.errors}
         notes += gathering.problems
@@ -159,18 +156,19 @@ def _gather(
 
 
 def _complete_copies(
-    found: FoundJob, wanted: _Wanted, shown: Mapping[int, Selection], *, follow: bool
+    found: FoundJob, wanted: _Wanted, shown: Mapping[int, Selection] | None = None
 ) -> LogGatherer:
+    """Complete the copies of all logs; with `shown` follow the job to its end and print these."""
     gathering = LogGatherer(
         found.job.record,
         found.transports,
         folder=found.job.folder,
         output=wanted.sink,
-        shown=shown,
+        shown=shown or {},
         forks=found.session.forks,
     )
     try:
-        if follow:
+        if shown is not None:
             reconnector = Reconnector(
                 found.job.record,
                 gathering.transports,
@@ -192,8 +190,7 @@ def _complete_copies(
 def _show_copies(found: FoundJob, wanted: _Wanted) -> list[str]:
     """Print the copies; return notes about lines that could not be selected."""
     starts, notes = _starts(found, wanted)
-    for rank in wanted.ranks:
-        view = wanted.view(found.job.record.ranks[rank].node, rank)
+    for rank, view in wanted.views.items():
         path = found.job.folder / rank_log(rank)
         output.show_copy(path, view, wanted.sink, start=starts[rank])
     return notes
@@ -202,9 +199,9 @@ def _show_copies(found: FoundJob, wanted: _Wanted) -> list[str]:
 def _starts(found: FoundJob, wanted: _Wanted) -> tuple[dict[int, int], list[str]]:
     """Return where to start in each rank's copy, and notes about ranks without times."""
     job, folder = found.job.record, found.job.folder
-    starts = dict.fromkeys(wanted.ranks, 0)
+    starts = dict.fromkeys(wanted.views, 0)
     unknown: list[int] = []
-    for rank in wanted.ranks:
+    for rank in wanted.views:
         path, marks = folder / rank_log(rank), folder / rank_marks(rank)
         with suppress(FileNotFoundError):
             if wanted.since is not None:

@@ -35,17 +35,14 @@ _REFUSED: Final = {
     f"{_NO_COMMANDS}; leave it out",
 )
 """Flags of Invoke without effect, before or after a verb."""
-_INSTEAD_OF_A_VERB: Final = dict.fromkeys(
-    (
-        *("complete", "list", "list-depth", "list-format"),
-        *("print-completion-script", "version"),
-    ),
+_NOT_BEHIND: Final = dict.fromkeys(
+    ["complete", "list", "list-depth", "list-format", "print-completion-script", "version"],
     "the verb would still run; leave out the flag or the verb",
-)
-_ONLY_BEFORE: Final = dict.fromkeys(
+) | dict.fromkeys(
     ("collection", "debug", "search-root", "write-pyc"),
     "Invoke reads it only before the verb; move it there, or leave it out",
 )
+"""Flags of Invoke that work only without a verb, or before it."""
 _FORMATS: Final = ("flat", "nested", "json")
 
 
@@ -97,7 +94,7 @@ class CarefulProgram(Program):
             behind.discard("debug")
         given = {name for name, arg in self.args.items() if arg.got_value}
         useless = {"list-depth", "list-format"} & given if not self.args["list"].value else set()
-        for name, why in (_REFUSED | _INSTEAD_OF_A_VERB | _ONLY_BEFORE).items():
+        for name, why in (_REFUSED | _NOT_BEHIND).items():
             if name in behind | useless or (name in _REFUSED and name in given):
                 _refuse(f"--{name}: not accepted: {why}", self.tasks)
         if self.core.remainder and not any(verb.name == "train" for verb in self.tasks):

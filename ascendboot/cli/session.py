@@ -97,7 +97,7 @@ class Session:
         session = cls(cluster, state, run, forks, host_keys)
         handler = _log_to(run)
         over = threading.Event()
-        arguments = (session.waits, screen or _stderr_screen(), over)
+        arguments = (session.waits, screen or Screen(json_mode=True), over)
         threading.Thread(target=_report_waits, args=arguments, name="waits", daemon=True).start()
         try:
             yield session
@@ -235,17 +235,13 @@ def _report_waits(waits: Waits, screen: Screen, over: threading.Event) -> None:
             )
 
 
-def _stderr_screen() -> Screen:
-    return Screen(json_mode=True)
-
-
 def read_only_run(state: State, verb: str, hidden: Sequence[str] = ()) -> Run:
     """Create the folder of a read-only run, elsewhere if the working directory is read-only."""
     try:
         return state.new_run(verb, hidden=hidden)
     except OSError as error:
         run = state.new_run_elsewhere(verb, hidden=hidden)
-        _stderr_screen().say(
+        Screen(json_mode=True).say(
             f"{state.runs}: could not be written: {error.strerror or error}; the "
             f"answers of the nodes are kept in {run.folder}",
             "yellow",

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
@@ -325,30 +325,27 @@ def read_record(folder: Path) -> JobRecord | None:
     """
     path = folder / PLAN_FILE
     try:
-        return _from_json(json.loads(path.read_bytes()))
+        document = json.loads(path.read_bytes())
+        ranks = _RANKS.validate_python(document["ranks"])
+        return JobRecord(
+            job_id=document["job_id"],
+            cluster=document["cluster"],
+            job_folder=PurePosixPath(document["folder"]),
+            nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
+            ranks=ranks,
+            started_on=tuple(start["node"] for start in document["starts"]),
+            command_line=document["command_line"],
+            grace_s=document["grace_s"],
+            started=document["started"],
+            clocks=NodeClocks(document["clock_offsets"], document["clock_uncertainty_s"]),
+            log_limit=document["log_limit"],
+            addresses={node: tuple(names) for node, names in document["addresses"].items()},
+            notes=tuple(document["notes"]),
+            script_json=document["script"],
+        )
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:
         raise AscendbootError(
             f"{path}: could not be read ({error!r}); it was written by another version or damaged"
         ) from error
-
-
-def _from_json(document: Mapping[str, Any]) -> JobRecord:
-    ranks = _RANKS.validate_python(document["ranks"])
-    return JobRecord(
-        job_id=document["job_id"],
-        cluster=document["cluster"],
-        job_folder=PurePosixPath(document["folder"]),
-        nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
-        ranks=ranks,
-        started_on=tuple(start["node"] for start in document["starts"]),
-        command_line=document["command_line"],
-        grace_s=document["grace_s"],
-        started=document["started"],
-        clocks=NodeClocks(document["clock_offsets"], document["clock_uncertainty_s"]),
-        log_limit=document["log_limit"],
-        addresses={node: tuple(names) for node, names in document["addresses"].items()},
-        notes=tuple(document["notes"]),
-        script_json=document["script"],
-    )
