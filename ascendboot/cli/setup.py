@@ -19,9 +19,8 @@ from ascendboot.console.screen import Screen
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.files import Authority, Control, fingerprint
 from ascendboot.model.report import Outcome, Report
-from ascendboot.setup.apply import apply_setup, plan_setup
+from ascendboot.setup.apply import apply_setup, check_cluster, plan_setup
 from ascendboot.setup.ca import CaKeys
-from ascendboot.setup.apply import check_cluster
 from ascendboot.setup.cluster_plan import ClusterFacts
 from ascendboot.setup.lock import LEASE_S, Locks, locks
 from ascendboot.setup.phases import step_names

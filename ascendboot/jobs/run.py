@@ -21,8 +21,7 @@ from ascendboot.jobs.output import OutputWriter, RankOutput, plain
 from ascendboot.jobs.progress import Progress, has_started, will_end
 from ascendboot.jobs.start import not_checked, not_started_anywhere, prepare, start, undo_start
 from ascendboot.launch import events
-from ascendboot.launch.launchers import traits_of
-from ascendboot.launch.launchers.protocol import ends_within_s
+from ascendboot.launch.launchers import ends_within_s, traits_of
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import JobReport

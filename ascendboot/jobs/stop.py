@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ascendboot.errors import CommandError, NodeError, NotUnderstoodError
-from ascendboot.launch.launchers.protocol import ends_within_s
+from ascendboot.launch.launchers import ends_within_s
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each

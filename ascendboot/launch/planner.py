@@ -8,9 +8,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ascendboot.errors import LaunchError
-from ascendboot.launch.launchers import launcher_of, traits_of
+from ascendboot.launch.launchers import Launcher, launcher_of, traits_of
 from ascendboot.launch.launchers.mpirun import protected
-from ascendboot.launch.launchers.protocol import Launcher
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, PlannedRank, Start
 from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, NodeClocks
 from ascendboot.templates import script as shell_script

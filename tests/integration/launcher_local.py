@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
+from ascendboot.launch.launchers import Launcher, RankVariables, Traits
 from ascendboot.launch.plan import LaunchRequest
 
 LOOP: Final = """\

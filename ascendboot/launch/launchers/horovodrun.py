@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
+from ascendboot.launch.launchers import Launcher, Traits, sigkill_timeout_s
 from ascendboot.launch.launchers.mpirun import OPENMPI_ENV, OPENMPI_RANKS, hosts
-from ascendboot.launch.launchers.protocol import Launcher, Traits, sigkill_timeout_s
 from ascendboot.launch.plan import LaunchRequest
 
 LARGE = 64

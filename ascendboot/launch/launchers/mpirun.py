@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from ascendboot.launch.launchers.protocol import (
+from ascendboot.launch.launchers import (
     Launcher,
     RankVariables,
     Traits,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ascendboot.launch.events import ENDING
-from ascendboot.launch.launchers.protocol import Launcher, RankVariables, Traits
+from ascendboot.launch.launchers import Launcher, RankVariables, Traits
 from ascendboot.launch.plan import TORCH_LOGS, LaunchRequest
 from ascendboot.templates import script
 from ascendboot.transport.api import FileWrite

@@ -11,7 +11,7 @@ from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.jobs.probe import probe_jobs
 from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.stop import Survivor, Terminated, end_ranks, stop_job, terminate_processes
-from ascendboot.launch.launchers.protocol import ends_within_s
+from ascendboot.launch.launchers import ends_within_s
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Placement, Slot
 from ascendboot.transport.api import Command
