@@ -41,10 +41,14 @@ from ascendboot.transport.api import Transport
 from ascendboot.transport.pool import for_each
 
 PHASE = "collective"
-_PROMISES = (
-    "stopping the preflight on all nodes; press Ctrl-C again to kill it",
-    "killing the preflight on all nodes; press Ctrl-C again to leave it as it is",
-)
+
+
+def promises(what: str) -> tuple[str, str]:
+    """Return the messages for the first and second Ctrl-C while a job or preflight runs."""
+    return (
+        f"stopping the {what} on all nodes; press Ctrl-C again to kill it",
+        f"killing the {what} on all nodes; press Ctrl-C again to leave it as it is",
+    )
 
 
 def pass_preflight(session: Session, request: LaunchRequest, screen: Screen) -> None:
@@ -101,15 +105,14 @@ def _meet(
     @contextmanager
     def known(plan: LaunchPlan) -> Iterator[None]:
         """Record the preflight, so that `status` and `stop` find it if this process is killed."""
-        record = record_of(
-            plan, started=now().isoformat(timespec="milliseconds"), clocks=NodeClocks()
-        )
+        started = now().isoformat(timespec="milliseconds")
+        record = record_of(plan, started=started, clocks=NodeClocks())
         Run(plan.job_id, folder).write_json(PLAN_FILE, record)
         with folder_held(folder):
             yield
         (folder / PLAN_FILE).unlink()
 
-    with on_interrupt(interrupts.press, screen, *_PROMISES):
+    with on_interrupt(interrupts.press, screen, *promises("preflight")):
         ended = meet(
             request,
             transports,

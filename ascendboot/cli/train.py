@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ascendboot.cli.collective import pass_preflight
+from ascendboot.cli.collective import pass_preflight, promises
 from ascendboot.cli.common import duration, end, exit_with, on_interrupt, seconds, whole_number
 from ascendboot.cli.known_jobs import REPORT_FILE, folder_held, now
 from ascendboot.cli.session import Session, code_sender
@@ -286,8 +286,7 @@ def free_nodes(
                 f" SIGKILL ({process.command}); it may wait for the NPU driver: see dmesg"
                 for process in answer.left
             ]
-            count = len(answer.ended)
-            what = "1 process" if count == 1 else f"{count} processes"
+            what = f"{len(answer.ended)} process{'' if len(answer.ended) == 1 else 'es'}"
             screen.say(f"{node}: {what} of job {leftover.job_id} ended")
     if problems:
         raise refused(*problems)
@@ -372,11 +371,7 @@ def _run(
     screen.say(plan.script_words)
     in_colours = Screen.shows_colours(to_stderr=order.json)
     interrupts = Interrupts()
-    promises = (
-        "stopping the job on all nodes; press Ctrl-C again to kill it",
-        "killing the job on all nodes; press Ctrl-C again to leave it as it is",
-    )
-    with on_interrupt(interrupts.press, screen, *promises):
+    with on_interrupt(interrupts.press, screen, *promises("job")):
         try:
             return run_launch(
                 plan,
