@@ -15,13 +15,7 @@ from ascendboot.cli.common import on_interrupt
 from ascendboot.cli.known_jobs import folder_held, now
 from ascendboot.cli.session import Session, code_sender, work_side
 from ascendboot.console.screen import Screen
-from ascendboot.errors import (
-    AscendbootError,
-    InterruptedRunError,
-    LaunchError,
-    NodeError,
-    UnreachableError,
-)
+from ascendboot.errors import AscendbootError, InterruptedRunError, LaunchError, UnreachableError
 from ascendboot.jobs.follow import Interrupts
 from ascendboot.launch.plan import (
     PLAN_FILE,
@@ -38,7 +32,7 @@ from ascendboot.setup.record import SetupRecord
 from ascendboot.setup.results import found
 from ascendboot.state import Run
 from ascendboot.transport.api import Transport
-from ascendboot.transport.pool import for_each
+from ascendboot.transport.pool import connect_all
 
 PHASE = "collective"
 
@@ -160,7 +154,7 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
         )
 
 
-def _sides(session: Session) -> dict[str, Transport]:
+def _sides(session: Session) -> Mapping[str, Transport]:
     """Return the workload sides of all nodes, over the open connections.
 
     Raises:
@@ -170,15 +164,14 @@ def _sides(session: Session) -> dict[str, Transport]:
     lost = [node.name for node in cluster.nodes if node.name not in session.hosts]
     if lost:
         raise LaunchError(f"not all nodes are reachable: {', '.join(lost)}")
-    sides = for_each(
+    sides, errors = connect_all(
         cluster.nodes,
         lambda node: work_side(node, session.hosts[node.name]),
         forks=session.forks,
     )
-    for side in sides.values():
-        if isinstance(side, NodeError):
-            raise side
-    return {name: side for name, side in sides.items() if not isinstance(side, NodeError)}
+    for error in errors.values():
+        raise error
+    return sides
 
 
 def _lost(session: Session, error: UnreachableError) -> str:

@@ -146,13 +146,11 @@ class Session:
         hosts, errors = self.connect_hosts(nodes)
         record = self._record
         engines = {n: node.engine for n, node in record.nodes.items()} if record else {}
-        found = for_each(
+        sides, lost = connect_all(
             [node for node in nodes if node.name in hosts],
             lambda node: work_side(node, hosts[node.name], engines.get(node.name, "")),
             forks=self.forks,
         )
-        lost = {name: side for name, side in found.items() if isinstance(side, NodeError)}
-        sides = {name: side for name, side in found.items() if not isinstance(side, NodeError)}
         self.transports.update(sides)
         return sides, {**errors, **lost}
 

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from ascendboot.errors import AscendbootError, NodeError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.api import HostSide
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,8 +23,8 @@ R = TypeVar("R")
 
 
 def connect_all(
-    nodes: Sequence[Node], opener: Callable[[Node], HostSide], *, forks: int
-) -> tuple[Mapping[str, HostSide], Mapping[str, NodeError]]:
+    nodes: Sequence[Node], opener: Callable[[Node], R], *, forks: int
+) -> tuple[Mapping[str, R], Mapping[str, NodeError]]:
     """Return the connections, and the errors of the other nodes, in the order of `nodes`."""
     answers = for_each(nodes, opener, forks=forks)
     errors = {name: a for name, a in answers.items() if isinstance(a, NodeError)}

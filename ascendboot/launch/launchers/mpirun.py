@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from ascendboot.launch.launchers import (
-    Launcher,
-    RankVariables,
-    Traits,
-    sigkill_timeout_s,
-)
+from ascendboot.launch.launchers import Launcher, RankVariables, Traits, sigkill_timeout_s
 from ascendboot.launch.plan import LaunchRequest
 
 _COLONS = re.compile(r"%*:")
