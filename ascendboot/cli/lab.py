@@ -79,26 +79,24 @@ def up(
     if lab.shape.management != shape.management and not before:
         ranges = f"{lab.shape.management} and {lab.shape.npu}"
         notes.append(f"The default ranges are in use: this lab has {ranges}.")
-    reply: dict[str, Any] = {
+    reply = {
         **lab.to_json(),
         "already_running": before is not None,
         "nodes": [{"name": node.name, "address": str(node.address)} for node in lab.nodes],
         "note": "\n".join(notes) or None,
     }
-    inside = f"  container {NAME}" if reply["containers"] else ""
-    lines = [f"{n.name}  {n.address}  {reply['device_count']} NPUs{inside}" for n in lab.nodes]
-    inventory, words = Path(reply["inventory"]), "already runs" if before else "is up"
-    if inventory.is_relative_to(Path.cwd()):
-        inventory = inventory.relative_to(Path.cwd())
-    next_step = f"Next: invoke setup --inventory {inventory}"
-    _print(reply, [*lines, *notes, f"The practice cluster {words}. {next_step}"], json=json)
+    each = f"{lab.shape.device_count} NPUs{f'  container {NAME}' if lab.shape.containers else ''}"
+    lines = [f"{node.name}  {node.address}  {each}" for node in lab.nodes]
+    is_below = lab.inventory.is_relative_to(Path.cwd())
+    inventory = lab.inventory.relative_to(Path.cwd()) if is_below else lab.inventory
+    words = f"{'already runs' if before else 'is up'}. Next: invoke setup --inventory {inventory}"
+    _print(reply, [*lines, *notes, f"The practice cluster {words}"], json=json)
 
 
 def _started(
     shape: Shape, before: labs.Lab | None, *, asked: bool | None, elsewhere: bool
 ) -> tuple[labs.Lab, str | None]:
     """Bring the lab up, and return why it has no containers where they were possible otherwise."""
-    directory = Path.cwd()
     why_none = None
     if asked is not None:
         containers = asked
@@ -109,11 +107,9 @@ def _started(
         containers = why_none is None
 
     def bring_up(requested: Shape) -> labs.Lab:
-        instead, project = requested.elsewhere() if elsewhere else (), _project(directory)
-        owner = _owner()
-        return labs.up(
-            requested, directory=directory, project=project, owner=owner, instead=instead
-        )
+        instead, here = requested.elsewhere() if elsewhere else (), Path.cwd()
+        project = _project(here)
+        return labs.up(requested, directory=here, project=project, owner=_owner(), instead=instead)
 
     try:
         return bring_up(replace(shape, containers=containers)), why_none

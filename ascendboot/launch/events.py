@@ -162,33 +162,20 @@ class StartOverdue:
         return replace(self, late=late, awaited=self.awaited or other.awaited)
 
 
-Event: TypeAlias = (
-    RankStarted
-    | RankNumbered
-    | RankEnded
-    | RankTold
-    | RankEndingBegan
-    | LauncherStarted
-    | LauncherEnded
-    | HelperStarted
-    | AgentEnded
-    | NodeLeft
-    | EndingBegan
-    | StopAsked
-    | StartOverdue
-)
+_RankEvent: TypeAlias = RankStarted | RankNumbered | RankEnded | RankTold | RankEndingBegan
+_StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperStarted | AgentEnded
+Event: TypeAlias = _RankEvent | _StartEvent | NodeLeft | EndingBegan | StopAsked | StartOverdue
 
 _RANK, _AGENT = r"rank (?P<rank>\d+)", r"agent (?P<node_rank>\d+)"
 _PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d+\.\d+)"
 _EXIT = rf"exit (?P<exit_code>\d+) {_AT}"
+_NUMBERED = r"is (?P<number>\d+) of (?P<world_size>\d+)"
 _IN_ZONE = r"(?: zone (?P<zone_s>[+-]\d{4}))?"
 _ANY, _MANY, _WITHIN = r"(?:launcher -|agent \d+)", r"\d+(?:,\d+)*", r"(?P<within_s>\d+)"
+_LATE = rf"late (?P<late>{_MANY})"
 _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (RankStarted, rf"{_RANK} {_PID}"),
-    (
-        RankNumbered,
-        rf"{_RANK} is (?P<number>\d+) of (?P<world_size>\d+) from (?P<log_bytes>\d+) {_AT}",
-    ),
+    (RankNumbered, rf"{_RANK} {_NUMBERED} from (?P<log_bytes>\d+) {_AT}"),
     (RankEnded, rf"{_RANK} {_EXIT}{_IN_ZONE}(?: oom (?:0|(?P<out_of_memory>\d+)))?"),
     (RankTold, rf"{_RANK} error (?P<error>[A-Za-z0-9+/=]*)"),
     (RankEndingBegan, rf"{_RANK} ends {_AT}"),
@@ -199,10 +186,7 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (NodeLeft, rf"{_AGENT} left {_AT}: (?P<why>.+)"),
     (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
     (StopAsked, rf"launcher - stop {_AT}"),
-    (
-        StartOverdue,
-        rf"{_ANY} late (?P<late>{_MANY}) awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}",
-    ),
+    (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
 )
 """The line of each event; the names of its groups are the fields."""
 _PARSERS: Final = [(re.compile(form), TypeAdapter[Event](kind)) for kind, form in _FORMS]
