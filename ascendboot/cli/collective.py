@@ -133,7 +133,7 @@ def _request(session: Session, transports: Mapping[str, Transport]) -> LaunchReq
     if document is None:
         raise LaunchError("the cluster was not set up from here; run setup")
     applied = SetupRecord.from_json(document)
-    if (outdated := applied.why_outdated(cluster)) is not None:
+    if outdated := applied.why_outdated(cluster):
         raise LaunchError(f"{outdated}; run setup again")
     script = resources.files("ascendboot.checks.collective").joinpath("rank.py")
     with resources.as_file(script) as file:

@@ -84,7 +84,7 @@ def reset(
             )
     elif not plan:
         agreed(f"Forget {node} without removing its files, and replace the keys?", ())
-    if node in {each.name for each in left} and _is_well(report) and not plan:
+    if node in {each.name for each in left} and report.exit_code == 0 and not plan:
         with opened(load(path)) as session:
             report = _distrust(session, screen, path, node, report, break_lock=break_lock)
     if report.count(Outcome.UNREACHABLE) and target.primary in left:
@@ -95,10 +95,6 @@ def reset(
     run.write_json("report.json", report.to_json())
     screen.summary(report, run.shown, planned=plan)
     end(screen, report.exit_code, report.to_json() if call.json else None)
-
-
-def _is_well(report: Report) -> bool:
-    return report.exit_code == 0 and not report.interrupted
 
 
 def _target(cluster: Cluster, left: Sequence[Node], name: str | None, *, forget: bool) -> Cluster:
@@ -151,10 +147,8 @@ def _take_back(
             elif not walk.has_work:
                 walk.progress.end(REMOVE, walk.results(Outcome.OK))
             else:
-                lines = [
-                    f"  {result.node}  {result.detail}"
-                    for result in walk.results(Outcome.WOULD_CHANGE)
-                ]
+                changes = walk.results(Outcome.WOULD_CHANGE)
+                lines = [f"  {change.node}  {change.detail}" for change in changes]
                 agreed(f"Take back the setup of {target.name}?", lines)
                 walk.apply(session.fenced(session.hosts))
     return walk.progress.report(session.run.run_id)
@@ -168,7 +162,7 @@ def _distrust(
         session, screen, planning=False, inventory=path, break_lock=break_lock, rekeys=True
     )
     report = replace(rekeyed, results=(*report.results, *rekeyed.results))
-    if _is_well(report):
+    if report.exit_code == 0:
         state, cluster = session.state, session.cluster.name
         known = state.nodes(cluster)
         state.remember_nodes(cluster, {n: r for n, r in known.items() if n != left})

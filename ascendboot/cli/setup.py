@@ -197,8 +197,7 @@ def _survey(
         if rekeys:
             # Old certificates and the old key become invalid. The old ones are recorded first, in
             # case the run is aborted.
-            key = facts.installed[cluster.primary_name].cluster_key
-            if key is not None:
+            if (key := facts.installed[cluster.primary_name].cluster_key) is not None:
                 state.add_control_key(cluster.name, f"key:{fingerprint(key)}")
             if needs_ca and (former := ca.look()):
                 state.add_control_key(cluster.name, fingerprint(former.host))
