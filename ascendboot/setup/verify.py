@@ -45,7 +45,8 @@ _ROUTINE = re.compile(
     "Accepted |Connection (from|closed|reset) |Postponed |Starting session: |Close session: "
     "|User child|Closing connection to |Received (disconnect|signal) |Disconnected from "
     "|Transferred: |Server listening |kex_exchange_id|Could not load host certificate "
-    "|banner exchange: "
+    "|banner exchange: |Did not receive identification string "
+    "|.* line [0-9]+: Unsupported option "
 )
 _SSH_FAILED = 255
 _TIMED_OUT = (124, 137)
@@ -221,7 +222,7 @@ def read_evidence(result: Result) -> Evidence:
     """Parses the answer to `_EVIDENCE`; empty where it has none."""
     entry, *log = result.lines or ("",)
     user, *fields = entry.split(":")
-    return Evidence(user, fields[-1] if fields else "", tuple(log))
+    return Evidence(user, fields[-1] if fields else "", tuple(line.rstrip() for line in log))
 
 
 def login_problems(

@@ -145,6 +145,11 @@ def test_what_is_wrong_is_named(code: int, out: str, err: str, problem: str) -> 
 LINE = "does not run the line by which mpirun starts its daemon"
 ALIKE = "give root the same shell of the family of sh on all nodes: usermod -s /bin/bash root"
 LOGS_IN = ("Connection from 198.18.0.1 port 4", "Accepted publickey for root from 198.18.0.1")
+OF_7_4 = (
+    "Did not receive identification string from 198.18.0.1 port 54722\r",
+    "rexec line 18: Unsupported option UsePAM\r",
+)
+"""What OpenSSH 7.4 writes of a connection that only tests the port, and without PAM."""
 NO_CHROOT = 'chroot("/run/sshd"): Operation not permitted [preauth]'
 
 
@@ -185,7 +190,7 @@ NO_CHROOT = 'chroot("/run/sshd"): Operation not permitted [preauth]'
             ("/bin/bash", "/usr/bin/fish"),
             255,
             "Connection reset by 198.18.0.2 port 12345\n",
-            (*LOGS_IN, NO_CHROOT, "Disconnected from user root"),
+            (*LOGS_IN, f"{NO_CHROOT}\r", "Disconnected from user root", *OF_7_4),
             (
                 "could not log in from lab-1: Connection reset by 198.18.0.2 port 12345; its "
                 f'sshd.log says "{NO_CHROOT}"; {READ}'
