@@ -30,7 +30,9 @@ _ENTER = "sshd/enter"
 _ADMITTED = "trust/authorized_keys"
 _KNOWN = "trust/known_hosts"
 _CLUSTER_KEY = "trust/cluster_key"
-_OF_A_PRIMARY = (_CLUSTER_KEY, USER_CERTIFICATE, _KNOWN, "trust/ssh_config")
+_PUBLIC_KEY = "trust/cluster_key.pub"
+"""OpenSSH 7.4 finds the private key of a certificate only by this file."""
+_OF_A_PRIMARY = (_CLUSTER_KEY, _PUBLIC_KEY, USER_CERTIFICATE, _KNOWN, "trust/ssh_config")
 """Files that another kind of trust or another primary leaves."""
 
 
@@ -129,11 +131,14 @@ def _of_primary(context: Context) -> list[Step]:
     steps: list[Step] = []
     hosts = [(n.cluster_address, facts.sshd_side(n.name).host_key) for n in cluster.nodes]
     if certified:
+        key = facts.installed[primary.name].cluster_key
+        public = FileContent(_PUBLIC_KEY, f"{key}\n") if key else None
+        steps.append(public or Later(_PUBLIC_KEY, "the cluster's key is made"))
         certificate = _certificate(
             context,
             USER_CERTIFICATE,
             primary,
-            facts.installed[primary.name].cluster_key,
+            key,
             principals=(_principal(context),),
             options=(f"source-address {ipaddress.ip_network(primary.cluster_address)}",),
         )

@@ -78,10 +78,11 @@ def test_a_plan_writes_nothing_and_names_what_is_not_known_yet() -> None:
     report = cluster.walk(planning=True)
     commands = [c for n in cluster.nodes for c in n.transport.commands]
     assert {c.effect for c in commands} == {Effect.READ}
-    assert report.count(Outcome.WOULD_CHANGE) == 24
+    assert report.count(Outcome.WOULD_CHANGE) == 25
     later = {r.step: r.detail for r in report.results if r.detail.startswith("not known")}
     assert later == {
         "sshd/host_key-cert.pub": "not known before the host keys are made",
+        "trust/cluster_key.pub": "not known before the cluster's key is made",
         "trust/cluster_key-cert.pub": "not known before the cluster's key is made",
     }
 

@@ -129,3 +129,14 @@ def test_13_every_option_on_a_command_line_is_known_to_7_4() -> None:
         own = re.split(r"[|;&<>]| '", words)[0]  # not what another program is given
         assert set(OPTION.findall(own)) <= LETTERS[program], (program, own)
         assert all(w.lower() in keywords("ssh") for w in SETTING.findall(own)), own
+
+
+def test_13_the_public_key_lies_beside_the_private_key_of_a_certificate() -> None:
+    """OpenSSH 7.4 signs with a certificate of `CertificateFile` only if it finds this file."""
+    cluster = Simulation.of(2, trust="ca")
+    cluster.walk()
+    primary = cluster.nodes[0]
+    assert primary.text("trust/cluster_key.pub") == primary.keys["trust/cluster_key"] + "\n"
+    primary.keys["trust/cluster_key"] = cluster.nodes[1].keys["sshd/host_key"]
+    cluster.walk()
+    assert primary.text("trust/cluster_key.pub") == primary.keys["trust/cluster_key"] + "\n"

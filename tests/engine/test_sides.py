@@ -136,7 +136,8 @@ def test_via_the_engine_our_sshd_is_on_the_host_and_all_else_in_the_container() 
     assert [(bool(n.daemon), bool(n.work.daemon)) for n in cluster.nodes] == [(True, False)] * 2
     every = {"env/node.env", "env/rank-exec", "env/keep.sh", "resources/hostfile"}
     every.add("resources/hccl_json_16p_2_host.json")
-    client = {"trust/known_hosts", "trust/ssh_config", "trust/cluster_key-cert.pub"}
+    client = {"trust/known_hosts", "trust/ssh_config"}
+    client |= {"trust/cluster_key.pub", "trust/cluster_key-cert.pub"}
     assert (names(first.work), names(second.work)) == (every | client, every)
     assert (set(first.work.keys), set(second.work.keys)) == ({"trust/cluster_key"}, set())
     config = first.text("sshd/sshd_config")

@@ -18,6 +18,7 @@ from tests.unit.checks import well
 COMMON = {"authorized_keys"}
 OF_PRIMARY = COMMON | {"cluster_key", "known_hosts", "ssh_config"}
 CERTIFICATES = {"sshd/host_key-cert.pub", "trust/cluster_key-cert.pub"}
+OF_CA = CERTIFICATES | {"trust/cluster_key.pub"}
 
 
 def trust_files(node: SimulatedNode) -> set[str]:
@@ -84,9 +85,9 @@ def test_another_kind_of_trust_leaves_nothing_of_the_former() -> None:
     before = [trust_files(node) for node in cluster.nodes]
     cluster.cluster = replace(cluster.cluster, trust="ca")
     assert cluster.walk().exit_code == 0
-    assert [trust_files(node) - CERTIFICATES for node in cluster.nodes] == before
-    assert [trust_files(node) & CERTIFICATES for node in cluster.nodes] == [
-        CERTIFICATES,
+    assert [trust_files(node) - OF_CA for node in cluster.nodes] == before
+    assert [trust_files(node) & OF_CA for node in cluster.nodes] == [
+        OF_CA,
         {"sshd/host_key-cert.pub"},
     ]
     cluster.cluster = replace(cluster.cluster, trust="pinned")
@@ -102,7 +103,7 @@ def test_another_primary_leaves_no_key_on_the_former() -> None:
     cluster.nodes.reverse()
     assert cluster.walk().exit_code == 0
     assert [trust_files(node) for node in cluster.nodes] == [
-        {f"trust/{name}" for name in OF_PRIMARY} | CERTIFICATES,
+        {f"trust/{name}" for name in OF_PRIMARY} | OF_CA,
         {f"trust/{name}" for name in COMMON} | {"sshd/host_key-cert.pub"},
     ]
     path = "trust/cluster_key-cert.pub"
