@@ -321,7 +321,7 @@ def test_from_pinned_to_certificates_and_back_leaves_nothing_of_the_former(
     assert (job.code, job.out.count("| hello")) == (0, 3), job.err
     assert changed(operator) == []
     assert {name: ours(operator, name) for name in names} == {
-        "lab-1": sorted([*before["lab-1"], *OF_CA]),
+        "lab-1": sorted([*before["lab-1"], *OF_CA, "trust/cluster_key.pub"]),
         "lab-2": sorted([*before["lab-2"], OF_CA[0]]),
         "lab-3": sorted([*before["lab-3"], OF_CA[0]]),
     }
