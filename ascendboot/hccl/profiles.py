@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from ascendboot.hccl.variables import variables
-
 
 @dataclass(frozen=True)
 class Variable:
@@ -89,13 +87,3 @@ def why_not_value(name: str, value: str) -> str | None:
     if digits.isascii() and digits.isdecimal() and least <= int(value) <= most:
         return None
     return f'"{value}" is not a whole number from {least} to {most}'
-
-
-def profile_rows() -> str:
-    """The rows of the table in `docs/reference/rec-sdk-tf.md`."""
-    limits = {name: f"{least} to {most}" for name, (least, most) in LIMITS.items()}
-    limits |= {name: variable.kind.words for name, variable in variables().items()}
-    return "".join(
-        f"| `{v.name}` | `{v.default}` | {limits.get(v.name, '')} | {v.meaning} |\n"
-        for v in REC_SDK_TF
-    )

@@ -251,17 +251,6 @@ def variables() -> dict[str, Variable]:
     return {variable.name: variable for variable in listed}
 
 
-def variable_rows() -> str:
-    """The rows of the table in `docs/reference/hccl.md`."""
-    rows = []
-    for v in variables().values():
-        default = f"`{v.default}`" if v.default else ""
-        cells = (f"`{v.name}`", v.kind.words, default, v.product_names, v.meaning)
-        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        rows.append(f"| {row} |\n")
-    return "".join(rows)
-
-
 def why_not(name: str, value: str, product: str = "auto") -> str | None:
     """Why the software would refuse or misread this value; None when nothing is known."""
     variable = variables().get(name)

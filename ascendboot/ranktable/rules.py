@@ -121,15 +121,3 @@ class TableCheck:
         if self.product is None:
             return "warning"
         return "error" if self.product == product else None
-
-
-def rule_rows() -> str:
-    """The rows of the table in `docs/reference/rank-table-rules.md`."""
-    rows = []
-    for rule in rules().values():
-        messages = dict.fromkeys(f"`{text}`" for text in (rule.hccl, rule.hccl_v2) if text)
-        hccl = ", in 2.0 ".join(messages) or "nothing"
-        cells = (f"`{rule.id}`", rule.level, rule.about, rule.meaning, hccl, rule.remedy)
-        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
-        rows.append(f"| {row} |\n")
-    return "".join(rows)

@@ -1,31 +1,25 @@
-"""Tables of reference pages that the code knows; the prose around them is written by hand."""
+"""Reference pages and the schema for editors say what the code says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from ascendboot.hccl.profiles import profile_rows
-from ascendboot.hccl.variables import variable_rows
-from ascendboot.ranktable.rules import rule_rows
+from tests.reference_pages import ROOT, SCHEMA, page_tables, schema_text, with_tables
 
-PAGES = Path(__file__).parents[2] / "docs/reference"
+REGENERATE = "it is made from the code; write it: python -m tests.reference_pages"
 
 
-@pytest.mark.parametrize(
-    ("page", "rows"),
-    [
-        ("hccl.md", variable_rows),
-        ("rec-sdk-tf.md", profile_rows),
-        ("rank-table-rules.md", rule_rows),
-    ],
-)
-def test_the_first_table_of_the_page_is_that_of_the_code(
-    page: str, rows: Callable[[], str]
-) -> None:
-    text = (PAGES / page).read_text(encoding="utf-8")
-    _, _, after_head = text.partition("\n|---")
-    listed = after_head.partition("\n\n")[0].partition("\n")[2] + "\n"
-    assert listed == rows(), f"write these rows into docs/reference/{page}:\n{rows()}"
+@pytest.mark.parametrize("name", page_tables())
+def test_the_tables_of_the_page_are_those_of_the_code(name: str) -> None:
+    page = (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
+    assert page == with_tables(page, page_tables()[name]), REGENERATE
+
+
+def test_the_schema_for_editors_is_the_one_of_the_code() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), REGENERATE
+
+
+def test_a_row_that_is_not_of_the_code_is_replaced() -> None:
+    page = "# Title\n\n| a | b |\n|---|---|\n| old | row |\n\nThe end.\n"
+    expected = page.replace("| old | row |", "| new | row |")
+    assert with_tables(page, ["| new | row |\n"]) == expected

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from ascendboot.hccl.variables import conflicts, hccl_ports, variables, why_not, why_not_read
-from ascendboot.inventory.schema import schema
+from tests.reference_pages import editor_schema
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTED = json.loads((ROOT / "tests/data/hccl/env_vars.json").read_text())["vars"]
@@ -177,4 +177,4 @@ def test_the_ports_of_the_host() -> None:
 )
 def test_editors_see_it_too(settings: dict[str, object], is_right: bool) -> None:  # noqa: FBT001
     document = {"cluster": "c", "nodes": {"n1": {"address": "192.0.2.1"}}, "hccl": settings}
-    assert jsonschema.Draft202012Validator(schema()).is_valid(document) is is_right
+    assert jsonschema.Draft202012Validator(editor_schema()).is_valid(document) is is_right

@@ -1,0 +1,149 @@
+"""Reference pages and the schema for editors, as far as the code knows their content.
+
+`python -m tests.reference_pages` writes them; tests compare them. The prose of the pages is written
+by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ascendboot.hccl.profiles import LIMITS, REC_SDK_TF
+from ascendboot.hccl.variables import variables
+from ascendboot.inventory.schema import resolve, whole
+from ascendboot.ranktable.rules import rules
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = ROOT / "inventories/inventory.schema.json"
+_ABBREVIATIONS = {"id": "ID", "ip": "IP", "ssh": "SSH"}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def editor_schema() -> dict[str, Any]:
+    """The JSON schema of an inventory (draft 2020-12), every key with title and description."""
+    return {"$schema": _DIALECT, **_for_editors(deepcopy(whole()))}
+
+
+def _for_editors(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_for_editors(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    value.pop("x-kind", None)
+    default = value.pop("x-default", None)
+    if default:
+        end = "Required." if default == "required" else f"Default: {default}."
+        value["description"] = f"{value['description']} {end}"
+    for key, inner in value.get("properties", {}).items():
+        words = [_ABBREVIATIONS.get(word, word) for word in key.split("_")]
+        inner["title"] = " ".join(words)[:1].upper() + " ".join(words)[1:]
+    return {key: _for_editors(inner) for key, inner in value.items()}
+
+
+def inventory_tables() -> list[str]:
+    """The tables of `docs/reference/inventory.md`: the file, a node, a device, the sections."""
+    top, definitions = whole()["properties"], whole()["$defs"]
+    sections = {
+        name: resolve(top[name])
+        for name in top
+        if name in ("ssh", "resources", "launcher", "code", "logs")
+    }
+    flat = {
+        f"{name}.{key}": inner
+        for name, section in sections.items()
+        for key, inner in section["properties"].items()
+    }
+    return [
+        _table({name: inner for name, inner in top.items() if name not in sections}),
+        _table(definitions["NodeKeys"]["properties"]),
+        _table(definitions["DeviceKeys"]["properties"]),
+        _table(flat),
+    ]
+
+
+def _table(properties: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, given in properties.items():
+        inner = resolve(given)
+        default = inner.get("x-default") or (f"`{inner['default']}`" if "default" in inner else "")
+        example: str = yaml.safe_dump(inner["examples"][0], default_flow_style=True, width=1000)
+        example = example.removesuffix("\n").removesuffix("\n...")
+        cells = (f"`{name}`", inner["x-kind"], default or "none", given["description"])
+        rows.append("| " + " | ".join(c.replace("|", r"\|") for c in cells) + f" | `{example}` |")
+    return "\n".join(rows) + "\n"
+
+
+def variable_rows() -> str:
+    """The rows of the table in `docs/reference/hccl.md`."""
+    rows = []
+    for v in variables().values():
+        default = f"`{v.default}`" if v.default else ""
+        cells = (f"`{v.name}`", v.kind.words, default, v.product_names, v.meaning)
+        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        rows.append(f"| {row} |\n")
+    return "".join(rows)
+
+
+def profile_rows() -> str:
+    """The rows of the table in `docs/reference/rec-sdk-tf.md`."""
+    limits = {name: f"{least} to {most}" for name, (least, most) in LIMITS.items()}
+    limits |= {name: variable.kind.words for name, variable in variables().items()}
+    return "".join(
+        f"| `{v.name}` | `{v.default}` | {limits.get(v.name, '')} | {v.meaning} |\n"
+        for v in REC_SDK_TF
+    )
+
+
+def rule_rows() -> str:
+    """The rows of the table in `docs/reference/rank-table-rules.md`."""
+    rows = []
+    for rule in rules().values():
+        messages = dict.fromkeys(f"`{text}`" for text in (rule.hccl, rule.hccl_v2) if text)
+        hccl = ", in 2.0 ".join(messages) or "nothing"
+        cells = (f"`{rule.id}`", rule.level, rule.about, rule.meaning, hccl, rule.remedy)
+        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        rows.append(f"| {row} |\n")
+    return "".join(rows)
+
+
+def schema_text() -> str:
+    """The text of the schema for editors."""
+    return json.dumps(editor_schema(), indent=2) + "\n"
+
+
+def page_tables() -> dict[str, list[str]]:
+    """The tables by the page of `docs/reference` that has them first, without their heads."""
+    return {
+        "inventory.md": inventory_tables(),
+        "hccl.md": [variable_rows()],
+        "rec-sdk-tf.md": [profile_rows()],
+        "rank-table-rules.md": [rule_rows()],
+    }
+
+
+def with_tables(page: str, tables: list[str]) -> str:
+    """The text of a page with the rows of its first tables replaced."""
+    before = ""
+    for rows in tables:
+        head, rule, rest = page.partition("\n|---")
+        columns, _, body = rest.partition("\n")
+        _, gap, page = body.partition("\n\n")
+        before += f"{head}{rule}{columns}\n{rows.rstrip()}{gap}"
+    return before + page
+
+
+def main() -> None:
+    """Write the schema and the tables of all pages."""
+    SCHEMA.write_text(schema_text(), encoding="utf-8")
+    for name, tables in page_tables().items():
+        path = ROOT / "docs/reference" / name
+        path.write_text(with_tables(path.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
