@@ -520,11 +520,12 @@ def test_an_inventory_that_changed_asks_for_setup(operator: Operator) -> None:
 
 def test_a_launcher_that_a_node_turns_away_is_not_silent(operator: Operator) -> None:
     key = f"{BASE}/trust/cluster_key"
-    operator.sh("lab-1", f"mv {key} /run/key; ssh-keygen -q -t ed25519 -N '' -f {key}")
+    new = f"ssh-keygen -q -t ed25519 -N '' -f /run/new && cp -p /run/new {key}"
+    operator.sh("lab-1", f"mv {key} /run/key && {new}")
     try:
         ended = train(operator, "print('ready')\n")
     finally:
-        operator.sh("lab-1", f"mv -f /run/key {key}; rm -f {key}.pub")
+        operator.sh("lab-1", f"mv -f /run/key {key}; rm /run/new*")
     assert ended.json["state"] == "failed"
     assert ended.code not in {0, 125}
     assert "ermission" in ended.json["message"]
