@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """From the death of one rank to the last process gone on all nodes, ours and the launchers' own."""
 
 from __future__ import annotations
@@ -19,9 +20,6 @@ from common import BASE, CODE, PROGRAM, PROJECT, Practice, options, practice, sh
 
 from ascendboot.lab.host import ProcessId, kill_all
 from ascendboot.lab.node import entry
-
-#!/usr/bin/env python3
-
 
 PROMISE = "with ascendboot, watched or not, at most 3 s, and the grace where ranks ignore SIGTERM"
 LIMIT_S = 3.0

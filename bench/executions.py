@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """SSH connections and executions per node, as the nodes' own sshd counts them."""
 
 from __future__ import annotations
@@ -8,9 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from common import BASE, Practice, options, practice, show
-
-#!/usr/bin/env python3
-
 
 PROMISE = (
     "per node at most 2 connections and 4 executions for a first setup, 1 and 2 for a second, "

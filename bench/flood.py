@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What a job that prints very much does to its ranks, and to the `train` that follows it."""
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from common import BASE, Practice, options, practice, show
-
-#!/usr/bin/env python3
-
 
 PROMISE = "every byte here, ranks not held up, memory far below what is printed"
 JOB = "flood.py"

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """How fast the lines of a job come through `train`, against `mpirun … | cat` by hand."""
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ from operator import truediv
 from typing import Any
 
 from common import PROJECT, Practice, Verdict, in_pairs, options, practice, show, timed
-
-#!/usr/bin/env python3
-
 
 PROMISE = "at least 70 % of the lines per second of mpirun … | cat"
 LEAST = 0.70

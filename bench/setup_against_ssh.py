@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """`setup`, the whole process, against its own scripts sent by bare parallel OpenSSH."""
 
 from __future__ import annotations
@@ -25,10 +26,7 @@ from invoke.program import Program
 from ascendboot.cli.program import namespace
 from ascendboot.transport.api import Command, Result
 from ascendboot.transport.login_session import SshTransport
-from ascendboot.transport.script import compile_script, launch_line, parse_reply
-
-#!/usr/bin/env python3
-
+from ascendboot.transport.script import Reply, compile_script, launch_line
 
 PROMISE = "at most 2 times as long as the same scripts over one shared connection per node"
 LIMIT = 2.0
@@ -160,7 +158,7 @@ def _send(config: Path, node: str, commands: Batch) -> None:
             stderr=errors,
             check=False,
         )
-    reply = parse_reply(node, script, done.stdout)
+    reply = Reply(node, script, done.stdout)
     for result in reply.results:
         result.checked()
     if not reply.ended:

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """`train`, the whole process, against the very mpirun command that it prints."""
 
 from __future__ import annotations
@@ -7,9 +8,6 @@ from operator import sub, truediv
 from typing import Any
 
 from common import Practice, Verdict, in_pairs, options, practice, show
-
-#!/usr/bin/env python3
-
 
 PROMISE = "at most 1.0 s more than the mpirun command that train --plan prints"
 LIMIT_S = 1.0
