@@ -27,17 +27,17 @@ from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobCause, RankEnd
 from ascendboot.model.names import fold, ranks_named
 
-_LOST_BY_TORCHRUN: Final = re.compile(
-    re.escape(ENDING) + r"(\S+): (?:lost it|heard nothing|torchrun ended with (\d+); nodes left)"
+_LOST_BY_SUPERVISOR: Final = re.compile(
+    re.escape(ENDING) + r"(\S+): (?:lost it|no sign of|torchrun ended with (\d+); nodes left)"
 )
-_LOOK: Final = (
-    "see whether the node, and its container, still run and have room: dmesg -T, docker ps -a, df"
+_CHECK_NODE: Final = (
+    "check that the node and its container run and have disk space: dmesg -T, docker ps -a, df -h"
 )
 _MOST_GROUPS: Final = 4
 _TOGETHER_S: Final = 2.0
-"""Ranks that end without an error, with one exit code, within so long, failed alike."""
+"""Ranks that end without an error, with the same exit code, within this time failed alike."""
 _FIRST_KILL_S: Final = 1.0
-"""Sooner after the first failure no launcher sends SIGKILL."""
+"""No launcher sends SIGKILL within this time after the first failure."""
 _SEE_LOGS: Final = (
     "see the end of their logs, invoke check for the links between their devices, and"
     " dmesg on their nodes"
@@ -54,9 +54,9 @@ def diagnose(
     folder: Path,
     clocks: NodeClocks,
 ) -> JobCause | None:
-    """Why the job failed; `lost` are the nodes that mpirun lost."""
-    words = next((w for w in launcher_words if _LOST_BY_TORCHRUN.search(w)), "")
-    if match := _LOST_BY_TORCHRUN.search(words):
+    """Return why the job failed; `lost` are the nodes that mpirun lost."""
+    words = next((w for w in launcher_words if _LOST_BY_SUPERVISOR.search(w)), "")
+    if match := _LOST_BY_SUPERVISOR.search(words):
         cause = _lost_nodes(plan, (match[1],), words, killed_by=signal_of(int(match[2] or 0)))
     elif lost:
         cause = _lost_nodes(plan, lost, "", killed_by=None)
@@ -70,7 +70,7 @@ def diagnose(
         if found is None:
             found = _failed_launcher(plan, progress, launcher_words)
         elif progress.launcher_over and progress.launcher_code is None and not found.words:
-            # Signals that end ranks with a launcher that is gone are no cause.
+            # The launcher is gone: signals that ended ranks together with it are no cause.
             signals = {end.signal for end in ends if end.rank in found.ranks}
             found = None if signals <= OF_A_LOST_LAUNCHER else found
         if found is None:
@@ -81,7 +81,7 @@ def diagnose(
     if not full or (cause.meaning and cause.kind is not CauseKind.NODE):
         return cause
     meanings = [*filter(None, [cause.meaning]), f"the disk of {', '.join(full)} is full"]
-    return replace(cause, meaning="; ".join(meanings), remedy="make room there: df -h")
+    return replace(cause, meaning="; ".join(meanings), remedy="free disk space there: df -h")
 
 
 def first_failure(
@@ -91,13 +91,13 @@ def first_failure(
     cause: JobCause | None,
     clocks: NodeClocks,
 ) -> tuple[RankEnd, int] | None:
-    """The rank of the cause, or else the first to fail; and the exit code of the whole job."""
+    """Return the rank of the cause, or else the first to fail; and the exit code of the job."""
 
     def followed(end: RankEnd) -> bool:
         return progress.was_ended(end.rank, plan.nodes.index(end.node))
 
     def ended_at(end: RankEnd) -> tuple[float, int]:
-        # Without a recorded end the launcher named this rank: then it was the first.
+        # Only the launcher reported the end of this rank: then it was the first.
         seen = progress.ended.get(end.rank)
         return (clocks.here(end.node, seen.at) if seen else 0.0, end.rank)
 
@@ -116,7 +116,7 @@ def first_failure(
 def _failed_launcher(
     plan: LaunchPlan | JobRecord, progress: Progress, words: tuple[str, ...]
 ) -> JobCause | None:
-    """Where no rank failed: a known error of the launcher."""
+    """Return the cause if no rank failed and the launcher's error is known."""
     code = progress.launcher_code
     known = known_of_launcher(words) if progress.launcher_over and code else None
     if known is None:
@@ -131,7 +131,7 @@ def _failed_launcher(
         source="launcher.log",
         meaning=meaning.meaning,
         remedy=meaning.remedy,
-        why="no rank failed before it was ended",
+        why="no rank failed on its own",
     )
 
 
@@ -144,10 +144,10 @@ def _lost_nodes(
         for node in nodes
     )
     others = tuple(rank.rank for rank in plan.ranks if rank.node not in nodes)
-    meaning = "the launcher has no contact with it any more"
-    why = "no end of any of its ranks was seen"
+    meaning = "the launcher lost contact with it"
+    why = "none of its ranks recorded an end"
     if killed_by:
-        meaning = f"a signal ended torchrun there: {killed_by}"
+        meaning = f"signal {killed_by} ended the launcher's agent there"
         why = "the ranks of other nodes failed after that"
     return JobCause(
         kind=CauseKind.NODE,
@@ -157,36 +157,36 @@ def _lost_nodes(
         words=words,
         source="launcher.log",
         meaning=meaning,
-        remedy=_LOOK,
+        remedy=_CHECK_NODE,
         why=why,
         followed=(Followed(others, "ended with the job"),) if others else (),
     )
 
 
 class _Blame(IntEnum):
-    """How likely a rank is the cause; lower is likelier."""
+    """How likely a rank is the cause; the lowest value is the likeliest."""
 
     OWN = 0
-    """It failed, and not by another rank's failure as far as its log shows."""
+    """It failed, and its log does not blame another rank."""
     OWN_WHEN_ENDED = 1
-    """So its log shows, but without a time, and it was ended on purpose."""
+    """Its log has an error without a time, and it was ended on purpose."""
     KILLED = 2
-    """Something killed it, about when others failed because they missed it."""
+    """SIGKILL ended it at about the time when others failed because they lost it."""
     NONE = 3
 
 
 def first_cause(
     ranks: Sequence[RankEvidence], launcher: Named = NOBODY, *, uncertainty_s: float = 0.0
 ) -> JobCause | None:
-    """Why a job with these ranks failed; None when no rank failed before it was ended.
+    """Return why a job with these ranks failed; None when no rank failed before it was ended.
 
-    `launcher` is what the launcher's log names as missing. `uncertainty_s`: by so much the times of
-    two nodes may be wrong against each other.
+    `launcher` is what the launcher's log names as missing. `uncertainty_s` is the largest error
+    between the times of two nodes.
     """
     blames = {one.rank: _blame(one, ranks) for one in ranks}
 
     def likelihood(one: RankEvidence) -> tuple[int, float, int]:
-        # The launcher saw such a rank die before all others had ended.
+        # Such a rank died before all others had ended.
         unknown = float("-inf" if one.is_killed_unseen else "inf")
         return blames[one.rank], unknown if one.failed_at is None else one.failed_at, one.rank
 
@@ -201,7 +201,7 @@ def first_cause(
         head = same[0]
         is_another = missed and missed.is_named and missed.ranks.isdisjoint(s.rank for s in same)
         if missed and is_another and not unsure:
-            unsure = f"{ranks_named(missed.ranks)} may have been first: {missed.why}"
+            unsure = f"{ranks_named(missed.ranks)} may have failed first: {missed.why}"
         meaning, remedy = _explained(head)
     elif missed is not None:
         same = [one for one in suspects if one.rank in missed.ranks]
@@ -237,7 +237,7 @@ def _blame(one: RankEvidence, ranks: Sequence[RankEvidence]) -> _Blame:
         return _Blame.OWN_WHEN_ENDED if is_vague else _Blame.OWN
     if not one.has_failed or one.peer is not None:
         return _Blame.NONE
-    # It failed without an error. Launchers end other ranks by signals, and not at once.
+    # It failed without an error. Launchers end the other ranks by signals, with a delay.
     times = (other.failed_at for other in ranks if other is not one)
     before = min((at for at in times if at is not None), default=None)
     ended_at = one.ended_at
@@ -248,7 +248,7 @@ def _blame(one: RankEvidence, ranks: Sequence[RankEvidence]) -> _Blame:
 
 
 def _alike(suspects: Sequence[RankEvidence], blames: Mapping[int, _Blame]) -> list[RankEvidence]:
-    """The first suspect, and those that failed as it did."""
+    """Return the first suspect and the ranks that failed in the same way."""
     first = suspects[0]
     same = []
     if first.own is not None:
@@ -280,34 +280,37 @@ def _reason(
     second: RankEvidence | None,
     uncertainty_s: float,
 ) -> tuple[str, str]:
-    """Why these ranks, and what makes it uncertain; `second` is the next that failed by itself."""
+    """Return why these ranks were chosen, and what makes it uncertain.
+
+    `second` is the next rank that failed on its own.
+    """
     head = same[0]
     if blame is _Blame.OWN_WHEN_ENDED:
-        return "no other rank tells of an error of its own; its time is not known", ""
+        return "no other rank logged an error of its own; the time of this error is unknown", ""
     if blame is _Blame.KILLED:
-        return "all others only lost a peer; this one was killed, and says nothing", ""
-    why = "no other rank failed by itself"
+        return "all others only lost a peer; this rank was killed and logged no error", ""
+    why = "no other rank failed on its own"
     unsure = ""
     if second is not None:
         name = f"{second.node}:{second.rank}"
         if head.failed_at is None or second.failed_at is None:
-            why = f"it tells of an error; when that of rank {second.rank} came is not known"
-            unsure = f"when the error of {name} came is not known"
+            why = "it logged an error of its own"
+            unsure = f"the time of the error of {name} is unknown"
             if head.failed_at is None:
-                unsure = f"when its error came is not known; {name} may have been first"
+                unsure = f"the time of its error is unknown; {name} may have failed first"
         else:
             gap_s = second.failed_at - head.failed_at
             within_s = second.first_error.precision_s
             within_s += uncertainty_s if second.node != head.node else 0.0
-            why = f"{gap_s:.3f} s before {name}, the next that failed by itself"
+            why = f"{gap_s:.3f} s before {name}, the next rank that failed on its own"
             if gap_s <= within_s:
-                unsure = f"{name} may have been first: their times are only known within"
-                unsure = f"{unsure} {within_s:.3g} s"
+                accuracy = f"times are only accurate to {within_s:.3g} s"
+                unsure = f"{name} may have failed first: {accuracy}"
     if head.is_killed_unseen:
-        why = "the launcher saw it die, together with what would have recorded its end"
+        why = "the launcher reported its death; the wrapper that records its end died with it"
         unsure = ""
     if len(same) > 1:
-        why = "they tell of one error, and no rank failed of another before them"
+        why = "they failed in the same way, and no other rank failed before them"
     return why, unsure
 
 
@@ -321,10 +324,12 @@ def _title(kind: CauseKind, same: Sequence[RankEvidence], size: int) -> str:
     if kind is CauseKind.ONE_OF:
         return f"{nodes}: not certain which rank failed first: one of {names}{at}"
     if kind is CauseKind.LEFT:
-        how = "ended well" if all(one.exit_code == 0 for one in same) else "not there"
+        how, it = ("was missing", "it") if len(same) == 1 else ("were missing", "them")
         if any(one.peer is not None for one in same):
             how = "did not answer"
-        return f"{nodes}: {names} {how} while others waited for it{at}"
+        elif all(one.exit_code == 0 for one in same):
+            how = "ended with exit code 0"
+        return f"{nodes}: {names} {how} while others waited for {it}{at}"
     if kind is CauseKind.RANK:
         return f"{nodes}: {names} on device {head.device} failed first, {head.ending}{at}"
     if len(same) == size:
@@ -334,7 +339,7 @@ def _title(kind: CauseKind, same: Sequence[RankEvidence], size: int) -> str:
 
 
 def _explained(head: RankEvidence) -> tuple[str, str]:
-    """What its error, or else its end, means, and what to do."""
+    """Return what its error, or else its end, means, and what to do."""
     known = known_words(head.first_error.words)
     if head.own is None and (known is None or known.of_a_peer):
         known = known_end(head.exit_code, out_of_memory=head.out_of_memory) or known
@@ -346,7 +351,7 @@ def _utc(at: float) -> datetime:
 
 
 def _followed(others: Iterable[RankEvidence]) -> tuple[Followed, ...]:
-    """The ranks that ended after the cause, in groups; those that ended well are none of them."""
+    """Group the ranks that failed after the cause by how they ended."""
     groups: dict[str, list[int]] = {}
     for one in others:
         if one.exit_code == 0:
@@ -357,7 +362,7 @@ def _followed(others: Iterable[RankEvidence]) -> tuple[Followed, ...]:
         elif one.is_ended_by_us or (one.signal in BY_LAUNCHER and one.own is None):
             how = "ended with the job"
         else:
-            how = "no end was seen" if one.exit_code is None else f"failed later, {one.ending}"
+            how = "no recorded end" if one.exit_code is None else f"failed later, {one.ending}"
         groups.setdefault(how, []).append(one.rank)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1]))
     shown = [Followed(tuple(ranks), how) for how, ranks in ordered[:_MOST_GROUPS]]
@@ -368,21 +373,21 @@ def _followed(others: Iterable[RankEvidence]) -> tuple[Followed, ...]:
 
 @dataclass(frozen=True)
 class MissingRanks:
-    """The ranks that the others miss, and why it is these."""
+    """The ranks that the others lost, and how that is known."""
 
     ranks: frozenset[int]
     why: str
     unsure: str = ""
-    """Not empty: it is one of `ranks`, and what would decide which is not there."""
+    """Why it is unknown which of `ranks` is the cause; empty if all of them are."""
     is_named: bool = False
-    """Others name it, in a number or an address."""
+    """Whether others name them by number or address."""
 
 
 def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> MissingRanks | None:
-    """The ranks that others miss; None where no rank failed because it lost a peer.
+    """Return the ranks that others lost; None if no rank failed because it lost a peer.
 
-    In this order: a rank that others name and that has no error; one that only the launcher's log
-    names; one that ended well too early; the only one without an error.
+    The first of these that exists: a rank without an error that others name; one that only the
+    launcher's log names; one that ended with exit code 0 too early; the only one without an error.
     """
     losers = [one for one in ranks if one.peer is not None]
     quiet = [one for one in ranks if one.peer is None and one.own is None]
@@ -391,24 +396,24 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
     named = [one for one in ranks if one.rank in launcher.ranks or one.node in launcher.nodes]
     if not found and any(one.has_failed for one in ranks) and not any(one.own for one in named):
         found = _named({-1: launcher}, quiet, by="launcher.log")
-    if losers and not found:  # ranks that ended well before any other rank failed as it lost a peer
+    if losers and not found:  # ranks that ended with exit code 0 before any other rank failed
         times = (one.failed_at for one in ranks)
         first = min((at for at in times if at is not None), default=float("-inf"))
         left = [one for one in quiet if one.exit_code == 0 and one.ended_at is not None]
         if early := frozenset(one.rank for one in left if (one.ended_at or 0.0) < first):
-            why = "all others failed only as they lost a peer, and it had ended before"
+            why = "all others failed because they lost a peer, and it had ended before"
             found = MissingRanks(early, why)
     if found or not any(one.has_failed for one in losers):
         return found
     silent = frozenset(one.rank for one in quiet if one.exit_code != 0)
     if len(silent) == 1:
-        return MissingRanks(silent, "all others lost a peer, and it alone says nothing")
+        return MissingRanks(silent, "all others lost a peer, and only this rank logged no error")
     if silent:
         who = ranks_named([one.rank for one in losers])
         return MissingRanks(
             silent,
-            f"{who} lost a peer and named none that is silent",
-            "nothing says which of them was lost, and these say nothing",
+            f"{who} lost a peer, and these logged no error",
+            "the logs do not show which of them was lost",
         )
     return _among_losers(losers)
 
@@ -416,9 +421,10 @@ def missing_ranks(ranks: Sequence[RankEvidence], launcher: Named = NOBODY) -> Mi
 def _named(
     named: Mapping[int, Named], quiet: Sequence[RankEvidence], *, by: str = ""
 ) -> MissingRanks | None:
-    """Ranks without an error that others name; by number or device before by node.
+    """Return the ranks without an error that others name.
 
-    `named` is what each rank names. `by` is the file that names them, where no rank does.
+    A name by number or device counts before a name by node. `named` is what each rank names; `by`
+    is the file that names them if no rank does.
     """
     by_rank = {n: {one.rank for one in quiet if one.rank in it.ranks} for n, it in named.items()}
     by_node = {n: {one.rank for one in quiet if one.node in it.nodes} for n, it in named.items()}
@@ -428,27 +434,27 @@ def _named(
             continue
         common = set.intersection(*(names[rank] for rank in namers))
         chosen = frozenset(common or set.union(*(names[rank] for rank in namers)))
-        who = f"{by or ranks_named(namers)} name{'s' if len(namers) == 1 else ''}"
+        who = f"{by or ranks_named(namers)} report{'s' if len(namers) == 1 else ''}"
         if len(chosen) == 1 or (common and are_all_meant):
-            it = "it as the one that is" if len(chosen) == 1 else "them as those that are"
+            it = "it" if len(chosen) == 1 else "them"
             return MissingRanks(chosen, f"{who} {it} missing", is_named=True)
-        what = "them, each another one" if are_all_meant else "their node, and no rank of it"
-        return MissingRanks(chosen, f"{who} {what}", "nothing says which of them the others lost")
+        what = "different ranks missing" if are_all_meant else "their node missing, but no rank"
+        return MissingRanks(chosen, f"{who} {what}", "the logs do not show which of them was lost")
     return None
 
 
 def _among_losers(losers: Sequence[RankEvidence]) -> MissingRanks:
-    """Where every rank lost a peer: the one that all others name, if there is one."""
+    """Return the one rank that all others name, or all, when every rank lost a peer."""
     blames = {one.rank: one.peer.missing.ranks for one in losers if one.peer}
     for one in losers:
         naming = {rank: named for rank, named in blames.items() if named and rank != one.rank}
         if len(naming) > 1 and all(set(named) == {one.rank} for named in naming.values()):
-            why = f"{ranks_named(naming)} name it as the one that is missing"
+            why = f"{ranks_named(naming)} report it missing"
             return MissingRanks(frozenset({one.rank}), why)
     timed = [(one.failed_at, one.rank, one.node) for one in losers if one.failed_at is not None]
-    unsure = "nothing says which of them was first"
+    unsure = "the logs do not show which of them was first"
     if timed:
         _, rank, node = min(timed)
-        unsure += f"; {node}:{rank} said so first"
+        unsure += f"; {node}:{rank} logged its error first"
     ranks = frozenset(one.rank for one in losers)
-    return MissingRanks(ranks, "every rank only says that it lost another", unsure)
+    return MissingRanks(ranks, "every rank only reports that it lost another", unsure)

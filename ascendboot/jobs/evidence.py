@@ -94,7 +94,7 @@ class RankEvidence:
     def ending(self) -> str:
         """How it ended, in words."""
         if self.exit_code is None:
-            return "with no end that was seen"
+            return "with no recorded end"
         words = f"with signal {self.signal}" if self.signal else f"with exit code {self.exit_code}"
         return f"and was ended later, {words}" if self.is_ended_by_others else words
 

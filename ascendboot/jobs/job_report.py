@@ -195,7 +195,7 @@ def _final_progress(
     lost = {plan.nodes[node_rank] for node_rank in progress.left}
     if progress.is_overdue and all(end.exit_code == 0 for end in ends if end.node not in lost):
         late = "the launcher did not end after them and was ended"
-        late = f"every rank{' that was left' if lost else ''} ended well; {late}"
+        late = f"every rank{' that was left' if lost else ''} ended with exit code 0; {late}"
         progress = replace(progress, launcher_code=0, endings={}, notes=(*progress.notes, late))
     if progress.overdue is not None and not progress.not_started:
         progress = replace(progress, not_started=overdue_message(plan, progress.overdue))

@@ -65,7 +65,7 @@ class CauseKind(str, Enum):
     NODE = "node"
     """Nodes that were lost with all their ranks."""
     LAUNCHER = "launcher"
-    """The program that starts the ranks; no rank failed by itself."""
+    """The program that starts the ranks; no rank failed on its own."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class JobCause:
             "it says": self.words,
             "it means": self.meaning,
             "to do": self.remedy,
-            "chosen, as": self.why,
+            "reason": self.why,
             "not certain": self.unsure,
             "only followed": "; ".join(map(str, self.followed)),
         }

@@ -120,9 +120,9 @@ LOST = JobCause(
     [
         ("", None, ["atlas-2: rank 1 failed first"]),
         ("stopped", None, ["stopped", "atlas-2: rank 1 failed first"]),
-        ("", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
-        ("atlas-2: was lost", LOST, ["atlas-2: was lost", "  chosen, as: w"]),
-        ("stopped", LOST, ["stopped", "atlas-2: was lost", "  chosen, as: w"]),
+        ("", LOST, ["atlas-2: was lost", "  reason: w"]),
+        ("atlas-2: was lost", LOST, ["atlas-2: was lost", "  reason: w"]),
+        ("stopped", LOST, ["stopped", "atlas-2: was lost", "  reason: w"]),
     ],
 )
 def test_how_a_job_ended_is_said_once(

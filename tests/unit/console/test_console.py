@@ -218,7 +218,7 @@ def test_a_failed_job_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(shown) <= 15
     assert shown == [
         TITLE,
-        *("  it says: w", "  it means: m", "  to do: r", "  chosen, as: y", "  not certain: u"),
+        *("  it says: w", "  it means: m", "  to do: r", "  reason: y", "  not certain: u"),
         "  only followed: ranks 0-2,5: ended",
         "  its last lines (x/rank.9.log):",
         *(f"      {letter}" for letter in "abcde"),

@@ -73,7 +73,7 @@ def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Pa
     assert ten_ahead.cause is not None
     assert ten_ahead.cause.at == "2026-01-02T03:04:03.250+00:00"
     assert ten_ahead.cause.unsure == (
-        "a-1:0 may have been first: their times are only known within 0.4 s"
+        "a-1:0 may have failed first: times are only accurate to 0.4 s"
     )
 
 
@@ -163,11 +163,11 @@ def test_a_full_disk_of_a_node_that_was_lost_or_of_a_rank_that_says_nothing(tmp_
     (tmp_path / "launcher.log").write_text("ORTE has lost communication with a remote daemon.\n")
     lost = report(replace(seen, ended={0: RankEnded(0, 143, T)}), tmp_path).cause
     assert [(cause.meaning, cause.remedy) for cause in (silent, speaks, lost) if cause] == [
-        ("the disk of a-2 is full", "make room there: df -h"),
+        ("the disk of a-2 is full", "free disk space there: df -h"),
         ("the node is short of memory", "free -m there"),
         (
-            "the launcher has no contact with it any more; the disk of a-2 is full",
-            "make room there: df -h",
+            "the launcher lost contact with it; the disk of a-2 is full",
+            "free disk space there: df -h",
         ),
     ]
 
@@ -253,4 +253,4 @@ def test_item_09_mpirun_alone_names_the_node_of_the_lost_peer(tmp_path: Path) ->
     found = report(seen, tmp_path).cause
     assert found is not None
     assert (found.kind, found.ranks) == (CauseKind.ONE_OF, (2, 3))
-    assert found.why == "launcher.log names their node, and no rank of it"
+    assert found.why == "launcher.log reports their node missing, but no rank"

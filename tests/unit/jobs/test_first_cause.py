@@ -63,7 +63,7 @@ def test_one_rank_fails_and_all_others_are_ended_for_it() -> None:
         device=0,
         at="1970-01-01T00:00:10.000+00:00",
         source="events",
-        why="no other rank failed by itself",
+        why="no other rank failed on its own",
         followed=(Followed((0, 1, 3), "ended with the job"),),
     )
 
@@ -89,20 +89,20 @@ def test_so_it_is_when_nobody_knows_when_it_said_so() -> None:
     assert cause.title == (
         "a-1: rank 1 on device 1 failed first, and was ended later, with signal 15"
     )
-    assert cause.why == "no other rank tells of an error of its own; its time is not known"
+    assert cause.why == "no other rank logged an error of its own; the time of this error is unknown"
 
 
 def test_an_error_whose_time_is_not_known_is_said() -> None:
     cause = judged(ended(0, 1, 10.0), ended(1, 143, 12.0), own(1, "ValueError: no"))
-    assert (cause.rank, cause.unsure) == (0, "when the error of a-1:1 came is not known")
+    assert (cause.rank, cause.unsure) == (0, "the time of the error of a-1:1 is unknown")
 
 
 def test_the_earlier_of_two_that_failed_by_themselves() -> None:
     cause = judged(ended(0, 1, 10.5), own(0, "KeyError: 1", 10.0), ended(3, 7, 10.25))
     assert (cause.rank, cause.unsure) == (0, "")
-    assert cause.why == "0.250 s before a-2:3, the next that failed by itself"
+    assert cause.why == "0.250 s before a-2:3, the next rank that failed on its own"
     assert cause.followed == (
-        Followed((1, 2), "no end was seen"),
+        Followed((1, 2), "no recorded end"),
         Followed((3,), "failed later, with exit code 7"),
     )
 
@@ -112,14 +112,14 @@ def test_clocks_that_are_not_known_well_enough_are_said() -> None:
     assert judged(*seen, uncertainty_s=0.3).unsure == ""  # the next is on the same node
     two = (ended(0, 1, 10.0), ended(3, 7, 10.2))
     assert judged(*two, uncertainty_s=0.3).unsure == (
-        "a-2:3 may have been first: their times are only known within 0.3 s"
+        "a-2:3 may have failed first: times are only accurate to 0.3 s"
     )
     assert judged(*two, uncertainty_s=0.1).unsure == ""
 
 
 def test_so_are_times_that_are_whole_seconds() -> None:
     cause = judged(ended(0, 1, 10.0), ended(1, 1, 11.0), own(1, "KeyError: 1", 10.5, 1.0))
-    assert cause.unsure == "a-1:1 may have been first: their times are only known within 1 s"
+    assert cause.unsure == "a-1:1 may have failed first: times are only accurate to 1 s"
 
 
 def test_all_ranks_fail_alike() -> None:
@@ -184,7 +184,7 @@ def test_a_kill_for_want_of_memory_is_called_that() -> None:
     cause = judged(ended(1, 137, 10.0, out_of_memory=True), ended(0, 1, 10.1), peer(0))
     assert cause.rank == 1
     assert cause.meaning == (
-        "SIGKILL, while the kernel ended processes of this node for want of memory"
+        "SIGKILL, while the kernel ended processes of this node because memory ran out"
     )
 
 
@@ -197,29 +197,29 @@ def test_a_kill_within_the_error_of_the_clocks_comes_before_those_who_lost_a_pee
     cause = judged(ended(2, 137, 10.2), ended(0, 1, 10.0), peer(0), ended(1, 143, 10.3))
     assert (cause.rank, cause.why) == (
         2,
-        "all others only lost a peer; this one was killed, and says nothing",
+        "all others only lost a peer; this rank was killed and logged no error",
     )
 
 
 def test_a_rank_that_ended_well_while_others_needed_it() -> None:
     cause = judged(ended(1, 0, 5.0), ended(0, 1, 10.0), peer(0), ended(2, 1, 10.1), peer(2))
     assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (1,))
-    assert cause.title == "a-1: rank 1 ended well while others waited for it"
+    assert cause.title == "a-1: rank 1 ended with exit code 0 while others waited for it"
 
 
 def test_a_rank_that_the_others_name_as_missing() -> None:
     cause = judged(ended(0, 1, 10.0), peer(0, 10.0, 3), ended(1, 1, 11.0), peer(1))
     assert (cause.kind, cause.ranks) == (CauseKind.LEFT, (3,))
-    assert cause.why == "rank 0 names it as the one that is missing"
+    assert cause.why == "rank 0 reports it missing"
 
 
 def lost(rank: int, at: float, *blames: int, nodes: tuple[str, ...] = ()) -> tuple[Clue, Clue]:
     return ended(rank, 1, at), peer(rank, at, *blames, nodes=nodes)
 
 
-ALL_LOST = "every rank only says that it lost another"
-UNNAMED = "rank 0 lost a peer and named none that is silent"
-ONE = "nothing says which of them "
+ALL_LOST = "every rank only reports that it lost another"
+UNNAMED = "rank 0 lost a peer, and these logged no error"
+ONE = "the logs do not show which of them "
 
 
 @pytest.mark.parametrize(
@@ -228,47 +228,47 @@ ONE = "nothing says which of them "
         # The only one that says nothing, whatever ended it.
         (
             (*lost(0, 10.0), *lost(1, 10.1), *lost(2, 10.2), ended_by_us(3, 143, 11.0)),
-            *(CauseKind.LEFT, (3,), "all others lost a peer, and it alone says nothing", ""),
+            *(CauseKind.LEFT, (3,), "all others lost a peer, and only this rank logged no error", ""),
         ),
         # A chain: who is named and lost a peer too is not the cause.
         (
             (*lost(0, 10.0, 1), *lost(1, 10.1, 2), *lost(2, 10.2, 3), ended(3, 143, 11.0)),
-            *(CauseKind.LEFT, (3,), "rank 2 names it as the one that is missing", ""),
+            *(CauseKind.LEFT, (3,), "rank 2 reports it missing", ""),
         ),
         # One that says nothing only waited; the other is named.
         (
             (*lost(0, 10.0, 3), *lost(1, 10.1, 3), ended_by_us(2, 143, 11.0)),
-            *(CauseKind.LEFT, (3,), "ranks 0-1 name it as the one that is missing", ""),
+            *(CauseKind.LEFT, (3,), "ranks 0-1 report it missing", ""),
         ),
         # The address of a node names it where one rank of it says nothing ...
         (
             (*lost(0, 10.0, nodes=("a-2",)), *lost(2, 10.2, nodes=("a-2",))),
-            *(CauseKind.LEFT, (3,), "ranks 0,2 name it as the one that is missing", ""),
+            *(CauseKind.LEFT, (3,), "ranks 0,2 report it missing", ""),
         ),
         # ... and does not decide where several do.
         (
             lost(0, 10.0, nodes=("a-2",)),
-            *(CauseKind.ONE_OF, (2, 3), "rank 0 names their node, and no rank of it"),
-            f"{ONE}the others lost",
+            *(CauseKind.ONE_OF, (2, 3), "rank 0 reports their node missing, but no rank"),
+            f"{ONE}was lost",
         ),
         (
             (*lost(0, 10.0, 2), *lost(1, 10.0, 3)),
-            *(CauseKind.ONE_OF, (2, 3), "ranks 0-1 name them, each another one"),
-            f"{ONE}the others lost",
+            *(CauseKind.ONE_OF, (2, 3), "ranks 0-1 report different ranks missing"),
+            f"{ONE}was lost",
         ),
         (
             (*lost(0, 10.0), ended_by_us(1, 143, 11.0), ended(2, 143, 11.0)),
-            *(CauseKind.ONE_OF, (1, 2, 3), UNNAMED, f"{ONE}was lost, and these say nothing"),
+            *(CauseKind.ONE_OF, (1, 2, 3), UNNAMED, f"{ONE}was lost"),
         ),
         # All lost another: the one that all others name, else any.
         (
             (*lost(0, 10.0, 2), *lost(1, 10.1, 2), *lost(2, 10.2, 0), *lost(3, 10.3, 2)),
-            *(CauseKind.LEFT, (2,), "ranks 0-1,3 name it as the one that is missing", ""),
+            *(CauseKind.LEFT, (2,), "ranks 0-1,3 report it missing", ""),
         ),
         (
             tuple(clue for n in range(4) for clue in lost(n, 10.0 + n, (n + 1) % 4)),
             *(CauseKind.ONE_OF, (0, 1, 2, 3), ALL_LOST),
-            "nothing says which of them was first; a-1:0 said so first",
+            "the logs do not show which of them was first; a-1:0 logged its error first",
         ),
     ],
 )
@@ -284,7 +284,7 @@ def test_whom_the_others_miss(
 def test_an_own_error_is_doubted_where_the_others_name_another() -> None:
     seen = (ended(1, 1, 10.0), own(1, "[ERROR] no metrics"), *lost(0, 10.5, 3), *lost(2, 10.6, 3))
     assert judged(*seen).unsure == (
-        "rank 3 may have been first: ranks 0,2 name it as the one that is missing"
+        "rank 3 may have failed first: ranks 0,2 report it missing"
     )
 
 
@@ -301,14 +301,14 @@ def test_somebody_ended_one_rank_from_outside() -> None:
 def test_the_verdict_fits_a_screen() -> None:
     seen = (ended(0, 1, 10.0), own(0, "EI0011", 9.9), ended(3, 7, 10.0), ended(1, 143, 11.0))
     remedy = "npu-smi info names what else runs on it; else a smaller batch"
-    followed = "rank 1: ended with the job; rank 2: no end was seen; rank 3: failed later"
+    followed = "rank 1: ended with the job; rank 2: no recorded end; rank 3: failed later"
     assert judged(*seen, uncertainty_s=1.0).lines() == [
         "a-1: rank 0 on device 0 failed first, with exit code 1, at 00:00:09.900 UTC",
         "  it says: EI0011",
         "  it means: the device has too little free memory",
         f"  to do: {remedy}, or a smaller HCCL_BUFFSIZE",
-        "  chosen, as: 0.100 s before a-2:3, the next that failed by itself",
-        "  not certain: a-2:3 may have been first: their times are only known within 1 s",
+        "  reason: 0.100 s before a-2:3, the next rank that failed on its own",
+        "  not certain: a-2:3 may have failed first: times are only accurate to 1 s",
         f"  only followed: {followed}, with exit code 7",
     ]
 
@@ -372,27 +372,27 @@ def test_a_clock_that_is_wrong_everywhere_changes_nobody(
 @pytest.mark.parametrize(
     ("launcher", "more", "ranks", "why", "unsure"),
     [
-        (Named((3,)), [], (3,), "launcher.log names it as the one that is missing", ""),
+        (Named((3,)), [], (3,), "launcher.log reports it missing", ""),
         (
             Named((), ("a-2",)),
             [],
             (2, 3),
-            "launcher.log names their node, and no rank of it",
-            "nothing says which of them the others lost",
+            "launcher.log reports their node missing, but no rank",
+            "the logs do not show which of them was lost",
         ),
         (
             Named((), ("a-2",)),
             [ended(2, 1, 9.0), own(2, "ValueError: loss is nan", 9.0)],
             (2,),
-            "no other rank failed by itself",
+            "no other rank failed on its own",
             "",
         ),
         (
             Named((3,)),
             [ended(2, 1, 9.0)],
             (2,),
-            "no other rank failed by itself",
-            "rank 3 may have been first: launcher.log names it as the one that is missing",
+            "no other rank failed on its own",
+            "rank 3 may have failed first: launcher.log reports it missing",
         ),
     ],
     ids=["rank", "node", "explained", "doubted"],
