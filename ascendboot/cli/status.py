@@ -252,6 +252,6 @@ def standstill(nodes: Iterable[NodeStatus]) -> str:
     still = max(load.cpu_percent for load in loads) <= _STILL_PERCENT
     works = "and none computes" if still else "while ranks use their processors"
     return (
-        f"no rank has put out anything for {span(min(silent))}, {works}; "
+        f"no rank has written output for {span(min(silent))}, {works}; "
         "status --stacks shows where they are"
     )

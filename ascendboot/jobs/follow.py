@@ -268,7 +268,7 @@ class Reconnector:
         folder = str(self.job.job_folder)
         look = Command(
             argv=("test", "-d", folder),
-            purpose="see whether it still answers",
+            purpose="reach the job again",
             effect=Effect.READ,
             timeout_s=10.0,
             expect=frozenset({0, 1}),

@@ -351,7 +351,7 @@ class LogGatherer:
         for name, node in self._asked().items():
             is_over = not node.is_read  # read first: the stream may complete and end meanwhile
             if node.problem:
-                self.errors[name] = NodeError(name, f"could not give its logs: {node.problem}")
+                self.errors[name] = NodeError(name, f"could not read its logs: {node.problem}")
             elif node.ended.is_set():
                 continue
             elif is_over and reconnect is not None:

@@ -194,8 +194,8 @@ def headline(job_id: str, found: Standstill) -> str:
     """Says that the job makes no progress, and since when."""
     if found.is_hang:
         idle = span(found.idle_s)
-        return f"job {job_id} hangs: no rank has put out or computed anything for {idle}"
+        return f"job {job_id} hangs: no rank has written output or computed for {idle}"
     return (
-        f"job {job_id}: no rank has put out anything for {span(found.silent_s)}, while ranks use "
-        "their processors: they compute, or spin in a collective that does not end"
+        f"job {job_id}: no rank has written output for {span(found.silent_s)}, while ranks use "
+        "their processors: they compute, or poll in a collective that does not end"
     )

@@ -195,7 +195,7 @@ def _final_progress(
     lost = {plan.nodes[node_rank] for node_rank in progress.left}
     if progress.is_overdue and all(end.exit_code == 0 for end in ends if end.node not in lost):
         late = "the launcher did not end after them and was ended"
-        late = f"every rank{' that was left' if lost else ''} ended with exit code 0; {late}"
+        late = f"every {'remaining ' if lost else ''}rank ended with exit code 0; {late}"
         progress = replace(progress, launcher_code=0, endings={}, notes=(*progress.notes, late))
     if progress.overdue is not None and not progress.not_started:
         progress = replace(progress, not_started=overdue_message(plan, progress.overdue))
@@ -230,7 +230,7 @@ def _restarts(
     for before, life in zip(progress.starts, progress.starts[1:], strict=False):
         size = "as" if life.world_size == before.world_size else before.world_size
         sizes = f"{life.world_size} of them, {size} before"
-        notes.append((life.at, f"the ranks began again at {when(life.at)}: {sizes}"))
+        notes.append((life.at, f"the ranks restarted at {when(life.at)}: {sizes}"))
     return tuple(words for _, words in sorted(notes))
 
 
@@ -242,7 +242,7 @@ def _outcome(
     outcomes: tuple[tuple[object, tuple[JobState, int, str]], ...] = (
         (progress.interrupted, (JobState.INTERRUPTED, INTERRUPTED, "")),
         (progress.not_started, (JobState.NOT_STARTED, NOT_STARTED, progress.not_started)),
-        (progress.stopped, (JobState.STOPPED, STOPPED, "somebody stopped the job")),
+        (progress.stopped, (JobState.STOPPED, STOPPED, "the job was stopped with stop")),
         (progress.hung, (JobState.HUNG, HUNG, progress.hung)),
         (failed_code, (JobState.FAILED, failed_code or 1, "")),
         (code is None, (JobState.FAILED, 1, "the launcher is gone and its exit code is unknown")),

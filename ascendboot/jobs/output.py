@@ -148,7 +148,7 @@ class RankOutput:
         gone = isinstance(error, BrokenPipeError)
         self.lost = not gone
         why = "its reader is gone" if gone else error.strerror or error
-        self.problem = f"could not show the output any longer: {why}; it is in the logs"
+        self.problem = f"could not show the output any longer: {why}; see the logs"
 
 
 class OutputWriter:
@@ -203,7 +203,7 @@ class OutputWriter:
         if self._hurried_at is None:
             self._hurried_at = now
         if self._error is None and now - max(self._hurried_at, self._moved_at) > _PATIENCE_S:
-            self._fail(TimeoutError("its reader takes nothing"))
+            self._fail(TimeoutError("its reader does not read"))
 
     def _write(self) -> None:
         while (block := self._next()) is not None:

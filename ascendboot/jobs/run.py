@@ -176,7 +176,7 @@ class Following:
                 return True
             self.progress.interrupted = True
         except (NodeError, OSError) as error:
-            kept = f"could not keep the output here: {error}"
+            kept = f"could not store the output: {error}"
             what = kept if isinstance(error, OSError) else error
             self.progress.not_started = f"{what}\n{not_started_anywhere(self.plan.job_id)}"
         return False
@@ -328,7 +328,7 @@ class Following:
             else:
                 progress.unsure += (not_checked(result),)
         progress.notes += tuple(
-            f"{node}: {name} is not whole here: {here} of {there} bytes"
+            f"{node}: {name} is incomplete on the control machine: {here} of {there} bytes"
             for node, files in followers.short_of(sizes, patience_s=self.limits.drain_s).items()
             for name, (here, there) in files.items()
         )

@@ -29,7 +29,7 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
 """By state of the first thread: the verb for one rank, and for several."""
 
 _NO_SPY: Final = "py-spy is neither beside code.python nor on PATH"
-_SPY_REFUSED: Final = "py-spy may not look into it"
+_SPY_REFUSED: Final = "py-spy has no permission"
 _REMEDY: Final[Mapping[str, str]] = {
     _NO_SPY: "install it there to see Python lines",
     _SPY_REFUSED: "it needs root or ptrace_scope 0, in a container the capability SYS_PTRACE",
@@ -97,10 +97,10 @@ class RankView:
             return "" if self.frames else "py-spy found no Python in it"
         if self.spy_code in (124, 137):
             return "py-spy gave no answer in time; the node may be overloaded, try again"
-        said = [line for line in self.spy_lines if line.strip()]
-        if any("Permission denied" in s or "Operation not permitted" in s for s in said):
+        printed = [line.removeprefix("Error: ") for line in self.spy_lines if line.strip()]
+        if any("Permission denied" in s or "Operation not permitted" in s for s in printed):
             return _SPY_REFUSED
-        return f"py-spy said: {said[0].removeprefix('Error: ')}" if said else "py-spy said nothing"
+        return f"py-spy failed: {printed[0] if printed else 'no message'}"
 
     @property
     def place(self) -> str:
@@ -144,7 +144,7 @@ def place_lines(views: Sequence[RankView], problems: Iterable[NodeError]) -> lis
             unknown.setdefault(why, []).append(view.rank)
     for why, ranks in unknown.items():
         remedy = f"; {_REMEDY[why]}" if why in _REMEDY else ""
-        lines.append(f"the Python lines of {ranks_named(ranks)} are not known: {why}{remedy}")
+        lines.append(f"the Python stack of {ranks_named(ranks)} is unknown: {why}{remedy}")
     return [*lines, *map(str, problems)]
 
 

@@ -28,7 +28,7 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     Raises:
         LaunchError: a node cannot take part; nothing of the job is left on any node.
     """
-    purpose = f"make ready for job {plan.job_id}"
+    purpose = f"prepare job {plan.job_id}"
     copied = plan.script.is_relative_to(plan.job_folder)
 
     def reasons_of(node: str) -> list[str]:

@@ -134,15 +134,15 @@ def _state(
     """The state, and a message about it."""
     if isinstance(primary, NodeError):
         alive = any(node.alive for node in nodes)
-        what = "but ranks on other nodes run" if alive else "and no rank was seen elsewhere"
-        words = f"{primary.node}, from which it was started, cannot be asked, {what}"
+        what = "but ranks on other nodes run" if alive else "and no rank runs on other nodes"
+        words = f"{primary.node}, from which it was started, cannot be reached, {what}"
         return JobState.RUNNING if alive else JobState.LOST, words
     if primary.launcher_alive:
         return JobState.RUNNING, ""
     if not primary.has_folder:
         return JobState.LOST, "its folder is not on the primary (any more)"
     if not primary.events:
-        return JobState.NOT_STARTED, "it was made ready and not started"
+        return JobState.NOT_STARTED, "it was prepared and not started"
     failure, cause = report.first_failure, report.cause
     has_ended = progress.launcher_code is not None or progress.stopped
     # Without the launcher's code it failed only if a rank did, and not by a signal after it.

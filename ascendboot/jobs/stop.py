@@ -97,7 +97,7 @@ def terminate_processes(
     tenths = (str(round(10 * linger_s)), str(round(10 * grace_s)))
     command = Command(
         argv=("bash", "-c", script("jobs-sweep.sh"), "sweep", str(folder), *tenths),
-        purpose=f"see what is left of job {folder.name}",
+        purpose=f"find remaining processes of job {folder.name}",
         effect=Effect.WRITE,
         timeout_s=linger_s + grace_s + _KILL_S,
     )

@@ -344,9 +344,11 @@ def test_a_container_that_is_killed_in_the_middle_of_a_job_is_named(operator: Op
     assert process.returncode == report["exit_code"] != 0
     assert report["message"] == "lab-2: was lost in the middle of the job, with ranks 2-3"
     assert report["cause"]["title"] == report["message"]
-    assert report["cause"]["remedy"].startswith("see whether the node, and its container, still ru")
+    assert report["cause"]["remedy"].startswith("check that the node and its container run")
     [note] = report["notes"]
-    assert note.startswith(f"lab-2: could not see what is left of job {report['job_id']} in the")
+    assert note.startswith(
+        f"lab-2: could not find remaining processes of job {report['job_id']} in the"
+    )
     assert "start it: docker start rec-sdk" in note
     assert operator.job_processes() == {}
 

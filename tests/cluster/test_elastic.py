@@ -117,4 +117,4 @@ def test_it_goes_on_without_a_node_that_has_lost_its_power(operator: Operator) -
     assert 80 <= int(begun[1]) < STEPS
     assert re.search(r"lab-1:1 \| rank 1 of 2 on cpu: loss \d", out)
     assert re.search(r"lab-2: lost with ranks 2-3 at [\d:]+ UTC: lost it: ssh ended with 255", err)
-    assert re.search(r"the ranks began again at [\d:]+ UTC: 2 of them, 4 before", err)
+    assert re.search(r"the ranks restarted at [\d:]+ UTC: 2 of them, 4 before", err)

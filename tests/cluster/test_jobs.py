@@ -241,7 +241,7 @@ def test_a_job_that_hangs_is_stopped(operator: Operator) -> None:
     ended = operator.call("train", "waits.py", *words, "--json")
     assert (ended.code, ended.json["state"], ended.json["exit_code"]) == (124, "hung", 124)
     first, places, *_ = ended.json["message"].splitlines()
-    assert " hangs: no rank has put out or computed anything for " in first
+    assert " hangs: no rank has written output or computed for " in first
     assert places.startswith("  ranks 0-3 wait in ")
     assert ended.err.count(places) == 2  # at once, and in the report
 
@@ -341,7 +341,7 @@ def test_a_train_that_follows_is_told_of_a_stop(operator: Operator) -> None:
     process.communicate(timeout=300)
     assert process.returncode == 143
     report = json.loads((folder(operator, job_id) / "job.json").read_text())
-    assert (report["state"], report["message"]) == ("stopped", "somebody stopped the job")
+    assert (report["state"], report["message"]) == ("stopped", "the job was stopped with stop")
 
 
 def test_a_second_job_on_the_same_nodes_is_refused_naming_the_first(operator: Operator) -> None:

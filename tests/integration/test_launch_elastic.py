@@ -73,7 +73,7 @@ def test_a_rank_that_fails_begins_again_with_all_others(
     report = two.run(job(two, python, HEAD + FAILS_ONCE, f"{tmp_path}/mark", min_nodes=2), screen)
     assert (report.state, report.first_failure, report.cause) == (JobState.SUCCEEDED, None, None)
     (note,) = report.notes
-    assert re.fullmatch(r"the ranks began again at [\d:]+ UTC: 4 of them, as before", note)
+    assert re.fullmatch(r"the ranks restarted at [\d:]+ UTC: 4 of them, as before", note)
     assert screen.of(3, "lab-2") == [
         b"rank 3 of 4 on 7",
         b"out of luck",

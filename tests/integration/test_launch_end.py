@@ -251,7 +251,7 @@ def test_a_job_whose_folder_is_gone_is_not_looked_for_without_end(cluster: Local
 
 
 STOPPED = (
-    "could not see whether it still answers in the container rec-sdk: docker exec ended with"
+    "could not reach the job again in the container rec-sdk: docker exec ended with"
     " exit 1: Container 1f is not running; start it: docker start rec-sdk"
 )
 

@@ -81,9 +81,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
     assert (report.first_failure, report.notes) == (None, ())
     (kept,) = folder.glob("hang-*.txt")
     first, *lines = report.message.splitlines()
-    assert first.startswith(
-        f"job {plan.job_id} hangs: no rank has put out or computed anything for "
-    )
+    assert first.startswith(f"job {plan.job_id} hangs: no rank has written output or computed for ")
     wait = lines.pop(2)
     assert lines == [
         f"  rank 1 on lab-1 waits in load (main.py:5): file {data}",
@@ -119,12 +117,12 @@ def test_ranks_that_spin_without_a_word_are_told_and_go_on(
     assert report.state is JobState.INTERRUPTED
     assert list(report.notes) == told
     first, *lines = told[0].splitlines()
-    assert first.endswith(" they compute, or spin in a collective that does not end")
+    assert first.endswith(" they compute, or poll in a collective that does not end")
     assert lines[:-1] == [
         "  rank 0 on lab-1 is busy",
         "  ranks 1-3 wait in hrtimer_nanosleep of the kernel",
         (
-            "  the Python lines of ranks 0-3 are not known: py-spy is neither beside code.python "
+            "  the Python stack of ranks 0-3 is unknown: py-spy is neither beside code.python "
             "nor on PATH; install it there to see Python lines"
         ),
     ]

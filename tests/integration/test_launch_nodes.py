@@ -153,7 +153,7 @@ def test_nothing_starts_when_the_second_node_is_not_ready(two: TwoNodes) -> None
     report = two.run(made, Screenful())
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message == (
-        f"lab-2: could not make ready for job {made.job_id}: no file {two.first.base}/env/node.env;"
+        f"lab-2: could not prepare job {made.job_id}: no file {two.first.base}/env/node.env;"
         f" run setup\njob {made.job_id}: not started on any node"
     )
     for transport in two.transports.values():
@@ -181,7 +181,7 @@ def test_the_second_node_goes_down(two: TwoNodes) -> None:
     assert report.state is JobState.FAILED
     assert report.exit_code != 0
     assert any(
-        note.startswith("lab-2: could not see what is left of job ")
+        note.startswith("lab-2: could not find remaining processes of job ")
         and note.endswith("; could not check for remaining processes")
         for note in report.notes
     )

@@ -47,7 +47,7 @@ def why_not(cluster: LocalCluster, job: LaunchPlan) -> list[str]:
 
 def refused(job: LaunchPlan, other: LaunchPlan) -> str:
     return (
-        f"lab-1: could not make ready for job {job.job_id}: job {other.job_id} is being started "
+        f"lab-1: could not prepare job {job.job_id}: job {other.job_id} is being started "
         f"on this node, too; see what becomes of it: status --job {other.job_id}"
     )
 

@@ -154,7 +154,7 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     assert vars(report.first_failure).items() >= vars(end(1, 137, 9)).items()
     assert report.cause is not None
     assert (report.cause.rank, report.cause.unsure) == (1, "")
-    assert report.cause.meaning.startswith("SIGKILL, from outside")
+    assert report.cause.meaning.startswith("SIGKILL from outside")
     assert screen.of(1) == [b"x"]
     assert not processes_of(plan.job_id)
 
@@ -166,7 +166,7 @@ def test_a_kill_while_the_kernel_was_short_of_memory_is_called_that(cluster: Loc
     report = cluster.run(cluster.job(HEAD + kill + FOR_EVER))
     assert report.cause is not None
     assert report.cause.meaning == (
-        "SIGKILL, while the kernel ended processes of this node for want of memory"
+        "SIGKILL, while the kernel ended processes of this node because memory ran out"
     )
 
 
@@ -311,7 +311,7 @@ def test_nothing_starts_when_a_node_is_not_ready(cluster: LocalCluster) -> None:
     report = cluster.run(plan)
 
     remedy = "install it or state another as code.python in the inventory"
-    could_not = f"lab-1: could not make ready for job {plan.job_id}: "
+    could_not = f"lab-1: could not prepare job {plan.job_id}: "
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message.splitlines() == [
         f"{could_not}no program {cluster.base}/env/rank-exec; run setup",

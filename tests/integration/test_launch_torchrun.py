@@ -266,7 +266,7 @@ def test_a_node_that_goes_down(two: TwoNodes, python: Path) -> None:
 
     assert (report.state, report.exit_code, report.first_failure) == (JobState.FAILED, 1, None)
     assert "ascendboot: ends torchrun on this node: lab-2: lost it" in report.message
-    assert report.notes[0].startswith("lab-2: could not see what is left of job ")
+    assert report.notes[0].startswith("lab-2: could not find remaining processes of job ")
     assert alive(two, "lab-1", made) == ""
 
 

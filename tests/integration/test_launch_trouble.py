@@ -81,7 +81,7 @@ def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) ->
 
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
     assert report.message == (
-        f"could not keep the output here: [Errno 21] Is a directory: '{folder}/rank.1.log'\n"
+        f"could not store the output: [Errno 21] Is a directory: '{folder}/rank.1.log'\n"
         f"job {plan.job_id}: not started on any node"
     )
     assert not Path(plan.job_folder).exists()
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
     assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
     assert report.duration_s < 30
     assert report.notes == (
-        "could not show the output any longer: its reader takes nothing; it is in the logs",
+        "could not show the output any longer: its reader does not read; see the logs",
     )
     for rank in (0, 1):
         name = f"rank.{rank}.log"
@@ -127,10 +127,7 @@ def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
     os.close(write)
 
     assert (report.state, report.exit_code) == (JobState.FAILED, 5)
-    assert (
-        "could not show the output any longer: its reader is gone; it is in the logs"
-        in report.notes
-    )
+    assert "could not show the output any longer: its reader is gone; see the logs" in report.notes
     assert report.first_failure is not None
     log = cluster.runs / f"rank.{report.first_failure.rank}.log"
     assert log.read_bytes() == b"one\ntwo\n"

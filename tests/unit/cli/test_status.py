@@ -85,11 +85,11 @@ def test_a_job_that_is_over_has_its_last_lines_on_request() -> None:
 def test_a_standstill_is_said_when_all_is_known() -> None:
     quiet, works = node(1, range(2), silent_s=1900, cpu=0.0), node(2, range(2, 4), silent_s=1800)
     assert standstill([quiet]) == (
-        "no rank has put out anything for 31 min, and none computes; status --stacks shows where "
+        "no rank has written output for 31 min, and none computes; status --stacks shows where "
         "they are"
     )
     assert standstill([quiet, works]) == (
-        "no rank has put out anything for 30 min, while ranks use their processors; status "
+        "no rank has written output for 30 min, while ranks use their processors; status "
         "--stacks shows where they are"
     )
     assert standstill([quiet, node(2, range(2, 4))]) == ""

@@ -31,14 +31,14 @@ def test_when_all_have_the_sum_there_is_nothing_to_say() -> None:
 
 def test_what_was_not_started_is_told_in_the_words_of_the_launch() -> None:
     message = (
-        "lab-2: could not make ready for job j: no rank table /t; run setup\n"
+        "lab-2: could not prepare job j: no rank table /t; run setup\n"
         "job job.preflight: not started on any node"
     )
     refused = report(125, state=JobState.NOT_STARTED, message=message)
     nothing = dict.fromkeys(range(4), RankNotes())
     assert only(told(nothing, refused)) == (
-        "preflight-not-run lab-[1-2]: the preflight could not be run: lab-2: could not make ready"
-        " for job j: no rank table /t; run setup."
+        "preflight-not-run lab-[1-2]: the preflight could not be run: lab-2: could not prepare job"
+        " j: no rank table /t; run setup."
     )
 
 

@@ -58,7 +58,7 @@ def test_a_disk_that_fails_is_no_reader(tmp_path: Path, monkeypatch: pytest.Monk
 
     file = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     said = problem_of(file, monkeypatch, lambda: monkeypatch.setattr(os, "write", write))
-    assert said == "could not show the output any longer: Input/output error; it is in the logs"
+    assert said == "could not show the output any longer: Input/output error; see the logs"
 
 
 HOSTILE = "".join(

@@ -164,7 +164,7 @@ def test_a_full_disk_of_a_node_that_was_lost_or_of_a_rank_that_says_nothing(tmp_
     lost = report(replace(seen, ended={0: RankEnded(0, 143, T)}), tmp_path).cause
     assert [(cause.meaning, cause.remedy) for cause in (silent, speaks, lost) if cause] == [
         ("the disk of a-2 is full", "free disk space there: df -h"),
-        ("the node is short of memory", "free -m there"),
+        ("the node is short of memory", "check with free -m there"),
         (
             "the launcher lost contact with it; the disk of a-2 is full",
             "free disk space there: df -h",
@@ -196,7 +196,7 @@ def test_a_launcher_whose_words_are_not_known_speaks_for_itself(tmp_path: Path) 
     ("line", "word"),
     [
         ("bash: line 1: orted: command not found", "Open MPI"),
-        ("root@192.0.2.12: Permission denied (publickey).", "let the primary in"),
+        ("root@192.0.2.12: Permission denied (publickey).", "rejects the login"),
         ("Host key verification failed.", "host key"),
         ("There are not enough slots available in the system to satisfy", "slots"),
         ("/usr/bin/python3: No module named torch", "Python lacks"),

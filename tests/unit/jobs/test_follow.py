@@ -129,7 +129,7 @@ def test_a_screen_that_broke_is_not_asked_again() -> None:
         screen.show(block)
     assert asked == [b"a\n"]
     assert screen.problem == (
-        "could not show the output any longer: its reader is gone; it is in the logs"
+        "could not show the output any longer: its reader is gone; see the logs"
     )
 
 

@@ -180,7 +180,7 @@ def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
     gathering = gatherer(job, {"a-1": Cut(), "a-2": Cut()}, tmp_path)
     for node in gathering.nodes.values():
         node.reader()
-    not_understood = NodeError("a-1", "could not give its logs")
+    not_understood = NodeError("a-1", "could not read its logs")
     gathering.errors["a-1"] = not_understood
     gathering.complete()
     gathering.close()

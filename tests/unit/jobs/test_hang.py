@@ -163,9 +163,9 @@ def test_how_often_nodes_say_what_their_ranks_use(
 
 def test_what_the_operator_reads_first() -> None:
     assert headline("j", hang(1900)) == (
-        "job j hangs: no rank has put out or computed anything for 31 min"
+        "job j hangs: no rank has written output or computed for 31 min"
     )
     assert headline("j", Standstill(silent_s=7400, idle_s=0, is_hang=False)) == (
-        "job j: no rank has put out anything for 2 h 3 min, while ranks use their processors: they "
-        "compute, or spin in a collective that does not end"
+        "job j: no rank has written output for 2 h 3 min, while ranks use their processors: they "
+        "compute, or poll in a collective that does not end"
     )

@@ -61,7 +61,7 @@ def test_an_answer_is_read_whole() -> None:
         "rank 2 on a is in state ?",
         "rank 3 on a waits" + third.place,
         (
-            "the Python lines of rank 2 are not known: py-spy may not look into it; it needs root "
+            "the Python stack of rank 2 is unknown: py-spy has no permission; it needs root "
             "or ptrace_scope 0, in a container the capability SYS_PTRACE"
         ),
         "b: could not be asked: why",
@@ -72,7 +72,7 @@ def test_an_answer_is_read_whole() -> None:
         "    _run (other.py:7)",
         "   thread 4816 (python3 (x)) state S, in anon_pipe_read of the kernel, system call 0 0x3",
         "   [<0>] anon_pipe_read+0x366/0x410",
-        "== rank 2 on a, process 4711: \n   py-spy may not look into it",
+        "== rank 2 on a, process 4711: \n   py-spy has no permission",
     ):
         assert words in text
 
@@ -133,7 +133,7 @@ def test_too_many_places_are_counted() -> None:
     assert lines[8:] == [
         "12 more ranks are in 12 other places",
         (
-            "the Python lines of ranks 0-19 are not known: py-spy gave no answer in time; "
+            "the Python stack of ranks 0-19 is unknown: py-spy gave no answer in time; "
             "the node may be overloaded, try again"
         ),
     ]
@@ -143,7 +143,7 @@ def test_why_there_are_no_python_lines() -> None:
     assert view(0).no_stack_reason == "py-spy is neither beside code.python nor on PATH"
     assert view(0, spy_code=0).no_stack_reason == "py-spy found no Python in it"
     odd = view(0, spy_code=1, spy_lines=["Error: Failed to find python", "", "Caused by:"])
-    assert odd.no_stack_reason == "py-spy said: Failed to find python"
+    assert odd.no_stack_reason == "py-spy failed: Failed to find python"
     assert view(0, spy_code=137).no_stack_reason == (
         "py-spy gave no answer in time; the node may be overloaded, try again"
     )

@@ -53,7 +53,7 @@ def test_an_answer_that_is_not_understood() -> None:
     )["a"]
     assert isinstance(found, CommandError)
     assert str(found) == (
-        "a: could not see what is left of job job-1: the sweep: line 2 not understood: "
+        "a: could not find remaining processes of job job-1: the sweep: line 2 not understood: "
         '"hello"; expected ended, left, size or full'
     )
 

@@ -134,7 +134,7 @@ def test_it_went_well_without_a_node(tmp_path: Path) -> None:
     assert [end.exit_code for end in found.ranks] == [0, 0, None, 137]
     assert found.notes == (
         "a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",
-        "the ranks began again at 00:00:59 UTC: 2 of them, 4 before",
+        "the ranks restarted at 00:00:59 UTC: 2 of them, 4 before",
     )
 
 
@@ -147,7 +147,8 @@ def test_a_launcher_that_waits_for_a_lost_node_is_ended_and_the_job_went_well(
     found = report(progress, tmp_path)
     assert (found.state, found.exit_code) == (JobState.SUCCEEDED, 0)
     assert found.notes == (
-        "every rank that was left ended with exit code 0; the launcher did not end after them and was ended",
+        "every remaining rank ended with exit code 0; the launcher did not end after them and was "
+        "ended",
         "a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",
     )
 
