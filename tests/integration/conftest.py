@@ -12,7 +12,7 @@ from ascendboot.transport.login_session import SshTransport
 from tests.integration.launch_cluster import LocalCluster
 from tests.integration.real_sshd import SSHD, Bench, Sshd, keygen
 from tests.integration.two_nodes import TwoNodes, two_nodes
-from tests.needs import missing
+from tests.needs import missing, with_torch
 
 
 @pytest.fixture
@@ -57,5 +57,13 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[TwoNodes]:
     """Two nodes with two ranks each."""
+    if os.geteuid() != 0:
+        missing("namespaces want root")
     with two_nodes(tmp_path) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def python(pytestconfig: pytest.Config) -> Path:
+    """An interpreter that has torch."""
+    return with_torch(pytestconfig)

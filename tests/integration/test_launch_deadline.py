@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from ascendboot.model.job import JobState
-from tests.integration.two_nodes import TwoNodes, alive
+from tests.integration.two_nodes import TwoNodes
 from tests.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
-]
+pytestmark = pytest.mark.integration
 
 
 def test_a_rank_that_never_begins_ends_the_start_and_is_named(
@@ -25,16 +21,14 @@ def test_a_rank_that_never_begins_ends_the_start_and_is_named(
 ) -> None:
     made = two.job("import time\ntime.sleep(600)", begin_within_s=3)
     stuck = "[ x$OMPI_COMM_WORLD_RANK != x3 ] || sleep 600"
-    env = f"{made.request.base}/env/node.env"
-    do = f"echo '{stuck}' >>{env}"
-    subprocess.run([*two.transports["lab-2"].way, "/bin/bash", "-c", do], check=True)
+    two.on("lab-2", f"echo '{stuck}' >>{made.request.base}/env/node.env")
     report = two.left_alone(made, tmp_path)
     assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
     assert report.message == (
         f"lab-2: could not start rank 3 of job {made.job_id} within 3 s: the launcher has not "
         f"begun them; its log is {made.job_folder}/launcher.log"
     )
-    wait_until(lambda: [alive(two, node, made) for node in two.transports] == ["", ""])
+    wait_until(lambda: two.processes_of(made) == "")
 
 
 def answers_on(port: int) -> bool:
@@ -53,7 +47,7 @@ def test_a_node_whose_login_hangs_is_named(two: TwoNodes, tmp_path: Path) -> Non
         f"lab-1: could not start ranks 0-1 of job {made.job_id} within 1 s: the launcher has not "
         "begun them; ssh from lab-1 waits for lab-2; "
     )
-    assert alive(two, "lab-1", made) == ""
+    assert two.processes_of(made, "lab-1") == ""
 
 
 def test_a_job_whose_ranks_have_begun_goes_on(two: TwoNodes, tmp_path: Path) -> None:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from ascendboot.jobs.start import start_detached
-from ascendboot.launch.plan import LaunchPlan
-from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import Screenful
-from tests.integration.real_sshd import free_port
-from tests.integration.two_nodes import TwoNodes, alive
-from tests.needs import LONG, with_torch
+from tests.integration.two_nodes import TwoNodes
+from tests.needs import LONG
 from tests.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
-]
+pytestmark = pytest.mark.integration
 HEAD = """\
 import os, sys, time
 rank, size, place = int(os.environ["RANK"]), os.environ["WORLD_SIZE"], os.environ["DEVICE_ID"]
@@ -48,29 +40,12 @@ print("sum", total.item(), flush=True)
 WAITS_FOR_MORE = "if size == '2': time.sleep(600)\n"
 
 
-@pytest.fixture(scope="module")
-def python(pytestconfig: pytest.Config) -> Path:
-    """An interpreter that has torch."""
-    return with_torch(pytestconfig)
-
-
-def job(two: TwoNodes, python: Path, source: str, *args: str, min_nodes: int) -> LaunchPlan:
-    return two.job(
-        source,
-        python=str(python),
-        script_args=args,
-        launcher=LauncherChoice("torchrun", "the test asks for it"),
-        meeting={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
-        rank_table=None,
-        min_nodes=min_nodes,
-    )
-
-
 def test_a_rank_that_fails_begins_again_with_all_others(
     two: TwoNodes, python: Path, tmp_path: Path
 ) -> None:
     screen = Screenful()
-    report = two.run(job(two, python, HEAD + FAILS_ONCE, f"{tmp_path}/mark", min_nodes=2), screen)
+    made = two.torchrun_job(python, HEAD + FAILS_ONCE, f"{tmp_path}/mark", min_nodes=2)
+    report = two.run(made, screen)
     assert (report.state, report.first_failure, report.cause) == (JobState.SUCCEEDED, None, None)
     (note,) = report.notes
     assert re.fullmatch(r"the ranks restarted at [\d:]+ UTC: 4 of them, as before", note)
@@ -85,7 +60,7 @@ def test_a_rank_that_fails_begins_again_with_all_others(
 def test_restarts_that_are_used_up_end_the_job_and_the_rank_is_named(
     two: TwoNodes, python: Path
 ) -> None:
-    made = job(two, python, HEAD + FAILS, min_nodes=2)
+    made = two.torchrun_job(python, HEAD + FAILS, min_nodes=2)
     screen = Screenful()
     report = two.run(made, screen)
     assert (report.state, report.exit_code) == (JobState.FAILED, 5)
@@ -95,26 +70,26 @@ def test_restarts_that_are_used_up_end_the_job_and_the_rank_is_named(
     assert report.cause is not None
     assert report.cause.title.startswith("lab-2: rank 3 on device 7 failed first, with exit code 5")
     assert len(report.notes) == 3
-    assert [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
+    assert two.processes_of(made) == ""
 
 
 def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
     two: TwoNodes, python: Path
 ) -> None:
-    made = job(two, python, WAITS_FOR_FEWER, min_nodes=1)
+    made = two.torchrun_job(python, WAITS_FOR_FEWER, min_nodes=1)
     start_detached(made, two.transports, forks=4)
     events = f"cat {made.job_folder}/events"
-    wait_until(lambda: on(two, "lab-2", events).count("rank ") == 4)
+    wait_until(lambda: two.on("lab-2", events).count("rank ") == 4)
     assert (
-        on(two, "lab-2", f"pkill -KILL -f 'torc[h].distributed.run .*{made.job_id}' && echo killed")
+        two.on("lab-2", f"pkill -KILL -f 'torc[h].distributed.run .*{made.job_id}' && echo killed")
         == "killed\n"
     )
-    wait_until(lambda: "launcher - exit" in on(two, "lab-1", events))
-    seen = on(two, "lab-1", events)
+    wait_until(lambda: "launcher - exit" in two.on("lab-1", events))
+    seen = two.on("lab-1", events)
     assert re.search(r"^agent 1 left at [\d.]+: torchrun ended with 137$", seen, re.MULTILINE)
     assert seen.count(" of 2 from ") == 2
     assert "launcher - exit 0 at " in seen
-    assert [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
+    assert two.processes_of(made) == ""
 
 
 @LONG
@@ -126,17 +101,11 @@ def test_a_node_that_comes_late_takes_part_all_the_same(
     late = f'[ ! -e {two.first.base}/late ] || [ "$2" != torch.distributed.run ] || sleep 45'
     slow.write_text(f'#!/bin/bash\n{late}\nexec {python} "$@"\n')
     slow.chmod(0o755)
-    on(two, "lab-2", f"touch {two.first.base}/late")
+    two.on("lab-2", f"touch {two.first.base}/late")
     screen = Screenful()
-    report = two.run(job(two, slow, HEAD + GLOO + WAITS_FOR_MORE, min_nodes=1), screen)
+    made = two.torchrun_job(slow, HEAD + GLOO + WAITS_FOR_MORE, min_nodes=1)
+    report = two.run(made, screen)
     assert report.state is JobState.SUCCEEDED
     (note,) = report.notes
     assert note.endswith(": 4 of them, 2 before")
     assert screen.of(3, "lab-2") == [b"rank 3 of 4 on 7", b"sum 4.0"]
-
-
-def on(two: TwoNodes, node: str, script: str) -> str:
-    done = subprocess.run(
-        [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
-    )
-    return done.stdout.decode()

@@ -6,9 +6,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,19 +16,13 @@ from ascendboot.errors import UnreachableError
 from ascendboot.jobs.hang import HangRules
 from ascendboot.jobs.run import run
 from ascendboot.jobs.start import start_detached
-from ascendboot.launch.plan import LaunchPlan
-from ascendboot.model.cluster import LauncherChoice
 from ascendboot.model.job import JobState
 from tests.integration.launch_cluster import LocalTransport, Screenful
-from tests.integration.real_sshd import free_port
-from tests.integration.two_nodes import TwoNodes, alive, two_nodes
-from tests.needs import LONG, with_torch
+from tests.integration.two_nodes import TwoNodes
+from tests.needs import LONG
 from tests.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces want root"),
-]
+pytestmark = pytest.mark.integration
 SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 HEAD = "import os, signal, sys, time\nrank = int(os.environ['RANK'])\n"
 FOR_EVER = "print('up', flush=True)\ntime.sleep(600)\n"
@@ -56,48 +48,11 @@ step(torch.zeros(1))
 """
 
 
-@pytest.fixture(scope="module")
-def python(pytestconfig: pytest.Config) -> Path:
-    """An interpreter that has torch."""
-    return with_torch(pytestconfig)
-
-
-@pytest.fixture
-def two(tmp_path: Path, python: Path) -> Iterator[TwoNodes]:
-    assert python.exists()
-    with two_nodes(tmp_path) as made:
-        yield made
-
-
-def job(two: TwoNodes, python: Path, source: str, *args: str, **changes: object) -> LaunchPlan:
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return two.job(
-        source,
-        python=str(python),
-        script_args=args,
-        launcher=LauncherChoice("torchrun", "the test asks for it"),
-        meeting=meeting,
-        rank_table=None,
-        **changes,
-    )
-
-
-def on(two: TwoNodes, node: str, script: str) -> str:
-    done = subprocess.run(
-        [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=False
-    )
-    return done.stdout.decode()
-
-
-def nothing_lives(two: TwoNodes, made: LaunchPlan) -> bool:
-    return [alive(two, node, made) for node in ("lab-1", "lab-2")] == ["", ""]
-
-
 def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) -> None:
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE RANK_ID RANK_SIZE DEVICE_ID MASTER_ADDR"
     show = "import json\nprint(json.dumps([total.item(), *map(os.environ.get, sys.argv[1:])]))\n"
     odd = ("$HOME $$ ${local_rank}", "-x", ":")
-    made = job(two, python, HEAD + GLOO + show, *names.split(), "RANK_TABLE_FILE", *odd)
+    made = two.torchrun_job(python, HEAD + GLOO + show, *names.split(), "RANK_TABLE_FILE", *odd)
     screen = Screenful()
 
     report = two.run(made, screen)
@@ -111,8 +66,8 @@ def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) ->
         assert json.loads(line) == [6.0, *told, None, None, None, None]
     logs = sorted(p.name for p in (two.first.runs / made.job_id).iterdir())
     assert logs == ["agent.1.log", "launcher.log", *(f"rank.{rank}.log" for rank in range(4))]
-    assert nothing_lives(two, made)
-    agent = on(two, "lab-2", f"cut -d' ' -f1-4 {made.job_folder}/events | grep agent")
+    assert two.processes_of(made) == ""
+    agent = two.on("lab-2", f"cut -d' ' -f1-4 {made.job_folder}/events | grep agent")
     assert [line.split()[:3] for line in agent.splitlines()] == [
         ["agent", "1", "pid"],
         ["agent", "1", "exit"],
@@ -122,14 +77,14 @@ def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) ->
 def test_a_rank_that_never_begins_ends_a_start_that_nobody_follows(
     two: TwoNodes, python: Path, tmp_path: Path
 ) -> None:
-    made = job(two, python, "import time\ntime.sleep(600)", begin_within_s=20)
-    on(two, "lab-2", f"echo '[ x$RANK != x3 ] || sleep 600' >>{made.request.base}/env/node.env")
+    made = two.torchrun_job(python, "import time\ntime.sleep(600)", begin_within_s=20)
+    two.on("lab-2", f"echo '[ x$RANK != x3 ] || sleep 600' >>{made.request.base}/env/node.env")
     report = two.left_alone(made, tmp_path)
     assert (report.state, report.exit_code, report.cause) == (JobState.NOT_STARTED, 125, None)
     assert report.message.startswith(
         f"lab-2: could not start rank 3 of job {made.job_id} within 20 s: the launcher has not "
     )
-    wait_until(lambda: nothing_lives(two, made))
+    wait_until(lambda: two.processes_of(made) == "")
 
 
 @LONG
@@ -140,7 +95,7 @@ def test_who_waits_for_whom_in_a_collective_that_does_not_end(
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(SPY or '').parent}")
     data = tmp_path / "data"
     os.mkfifo(data)
-    made = job(two, python, HEAD + STUCK, str(data))
+    made = two.torchrun_job(python, HEAD + STUCK, str(data))
     rules = HangRules(timeout_s=5, stops=True)
     report = run(
         made, two.transports, folder=tmp_path / "run", sink=Screenful(), hangs=rules, forks=4
@@ -150,7 +105,7 @@ def test_who_waits_for_whom_in_a_collective_that_does_not_end(
     assert odd == f"  rank 1 on lab-1 waits in load (main.py:6): file {data}"
     where = r"all_reduce \(torch/distributed/distributed_c10d\.py:\d+\)"
     assert re.fullmatch(rf"  ranks 0,2-3 wait in {where}, called in step \(main\.py:8\)", others)
-    assert nothing_lives(two, made)
+    assert two.processes_of(made) == ""
 
 
 def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
@@ -158,14 +113,14 @@ def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
 ) -> None:
     stubborn = "if rank == 0:\n    signal.signal(15, signal.SIG_IGN)\n"
     fails = "if rank == 2:\n    print('no'); sys.exit(3)\n"
-    made = job(two, python, HEAD + stubborn + fails + FOR_EVER)
+    made = two.torchrun_job(python, HEAD + stubborn + fails + FOR_EVER)
     report = two.run(made, Screenful())
     assert report.first_failure is not None
     failure = report.first_failure
     assert (report.state, report.exit_code, failure.message) == (JobState.FAILED, 3, "no")
     assert (failure.rank, failure.node, failure.device) == (2, "lab-2", 6)
     assert [end.exit_code for end in report.ranks][1:3] == [143, 3]
-    assert nothing_lives(two, made)
+    assert two.processes_of(made) == ""
 
 
 def test_a_rank_that_only_its_error_file_explains_is_told_from_those_that_lost_it(
@@ -182,7 +137,7 @@ def main():
     dist.all_reduce(total)
 main()
 """
-    made = job(two, python, source)
+    made = two.torchrun_job(python, source)
     report = two.run(made, Screenful())
     cause = report.cause
     assert cause is not None
@@ -190,7 +145,7 @@ main()
     assert (cause.source, cause.device) == ("error file", 6)
     assert report.first_failure is not None
     assert report.first_failure.rank == 2
-    assert nothing_lives(two, made)
+    assert two.processes_of(made) == ""
 
 
 def test_a_job_that_goes_on_while_all_connections_are_lost(
@@ -207,7 +162,7 @@ if rank == 3:
     wait_for("said-0", "said-1", "said-2")
     sys.exit(1)
 """
-    made = job(two, python, source)
+    made = two.torchrun_job(python, source)
     screen, lost = Screenful(), dict(two.transports)
     again: list[str] = []
 
@@ -245,57 +200,28 @@ if rank == 3:
 def test_a_rank_killed_with_what_records_its_end_is_named_by_torchrun(
     two: TwoNodes, python: Path
 ) -> None:
-    made = job(two, python, HEAD + "if rank == 1:\n    os.killpg(0, 9)\n" + FOR_EVER)
+    made = two.torchrun_job(python, HEAD + "if rank == 1:\n    os.killpg(0, 9)\n" + FOR_EVER)
     report = two.run(made, Screenful())
     assert report.first_failure is not None
     assert (report.exit_code, report.first_failure.rank) == (137, 1)
-    assert nothing_lives(two, made)
-
-
-def test_a_node_that_goes_down(two: TwoNodes, python: Path) -> None:
-    made = job(two, python, HEAD + FOR_EVER)
-    screen = Screenful()
-    inside = int(two.transports["lab-2"].way[2])
-
-    def sink(block: bytes) -> None:
-        screen(block)
-        if screen.shown.count(b"up") == 4:
-            os.kill(inside, 9)
-
-    report = two.run(made, sink)
-
-    assert (report.state, report.exit_code, report.first_failure) == (JobState.FAILED, 1, None)
-    assert "ascendboot: ends torchrun on this node: lab-2: lost it" in report.message
-    assert report.notes[0].startswith("lab-2: could not find remaining processes of job ")
-    assert alive(two, "lab-1", made) == ""
+    assert two.processes_of(made) == ""
 
 
 @pytest.mark.parametrize(
-    ("node", "who"),
+    ("node", "pids"),
     [
-        pytest.param("lab-1", "launcher", marks=LONG),
-        pytest.param("lab-2", "torchrun", marks=LONG),
         # All that would end its ranks: they see it themselves.
-        ("lab-1", "launcher|supervisor"),
-        pytest.param("lab-2", "agent|supervisor", marks=LONG),
-        pytest.param("lab-2", "watch", marks=LONG),
+        ("lab-1", "$(grep -E '^(launcher|supervisor) . pid' events | cut -d' ' -f4)"),
+        pytest.param("lab-2", "$(cut -d' ' -f1 watched)", marks=LONG),
     ],
+    ids=["launcher and supervisor", "watch"],
 )
-def test_nobody_looks_on_when_something_is_killed(
-    two: TwoNodes, python: Path, node: str, who: str
+def test_the_job_ends_when_something_beside_its_ranks_is_killed(
+    two: TwoNodes, python: Path, node: str, pids: str
 ) -> None:
-    made = job(two, python, HEAD + FOR_EVER)
+    made = two.torchrun_job(python, HEAD + FOR_EVER)
     start_detached(made, two.transports, forks=4)
     logs = f"cat {made.job_folder}/rank.*.log"
-    wait_until(lambda: all(on(two, name, logs).count("up") == 2 for name in ("lab-1", "lab-2")))
-    on(two, node, f"cd {made.job_folder} && kill -9 {victims(who)}")
-    wait_until(lambda: nothing_lives(two, made))
-
-
-def victims(who: str) -> str:
-    """A shell's words for the pids, in the folder of the job."""
-    if who == "torchrun":
-        return "$(pgrep -f 'torch.distributed.run .*--node_rank=1')"
-    if who == "watch":
-        return "$(cut -d' ' -f1 watched)"
-    return f"$(grep -E '^({who}) . pid' events | cut -d' ' -f4)"
+    wait_until(lambda: all(two.on(name, logs).count("up") == 2 for name in ("lab-1", "lab-2")))
+    two.on(node, f"cd {made.job_folder} && kill -9 {pids}")
+    wait_until(lambda: two.processes_of(made) == "")

@@ -19,7 +19,7 @@ from ascendboot.jobs.start import start_detached
 from ascendboot.jobs.status import status_of
 from ascendboot.launch.plan import PLAN_FILE, LaunchPlan, read_record, record_of
 from ascendboot.launch.planner import plan
-from ascendboot.model.cluster import NodeClocks, Placement, Slot
+from ascendboot.model.cluster import LauncherChoice, NodeClocks, Placement, Slot
 from ascendboot.model.job import JobReport, JobState
 from tests.integration.launch_cluster import LocalCluster, LocalTransport, furnish, node_named
 from tests.integration.real_sshd import SSHD, free_port
@@ -45,6 +45,17 @@ class TwoNodes:
         slots = (Slot(a, 4, None, 0), Slot(a, 5, None, 1), Slot(b, 6, None, 0), Slot(b, 7, None, 1))
         return plan(self.first.request(source, placement=Placement(slots), **changes))
 
+    def torchrun_job(self, python: Path, source: str, *args: str, **changes: object) -> LaunchPlan:
+        return self.job(
+            source,
+            python=str(python),
+            script_args=args,
+            launcher=LauncherChoice("torchrun", "the test asks for it"),
+            meeting={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
+            rank_table=None,
+            **changes,
+        )
+
     def run(
         self,
         made: LaunchPlan,
@@ -53,6 +64,17 @@ class TwoNodes:
     ) -> JobReport:
         folder = self.first.runs / made.job_id
         return run(made, self.transports, folder=folder, sink=sink, connect=connect, forks=4)
+
+    def on(self, node: str, script: str, *, check: bool = False) -> str:
+        """What a script of bash prints on a node."""
+        argv = [*self.transports[node].way, "/bin/bash", "-c", script]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, check=check)
+        return done.stdout.decode()
+
+    def processes_of(self, made: LaunchPlan, *nodes: str) -> str:
+        """What still runs of a job, on these nodes or on both."""
+        script = f"grep -lszxF ASCENDBOOT_JOB_ID={made.job_id} /proc/[0-9]*/environ; :"
+        return "".join(self.on(node, script, check=True) for node in nodes or self.transports)
 
     def left_alone(self, made: LaunchPlan, folder: Path) -> JobReport:
         """What `status` says of a job that nobody followed, once its launcher is gone."""
@@ -143,11 +165,3 @@ def in_namespaces(folder: Path, base: Path, *program: str) -> subprocess.Popen[b
 def way_into(process: subprocess.Popen[bytes]) -> tuple[str, ...]:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return ("/usr/bin/nsenter", "--target", children[0], "--mount", "--pid")
-
-
-def alive(two: TwoNodes, node: str, made: LaunchPlan) -> str:
-    script = f"grep -lszxF ASCENDBOOT_JOB_ID={made.job_id} /proc/[0-9]*/environ; :"
-    done = subprocess.run(
-        [*two.transports[node].way, "/bin/bash", "-c", script], capture_output=True, check=True
-    )
-    return done.stdout.decode()
