@@ -194,7 +194,7 @@ def _final_progress(
     """
     lost = {plan.nodes[node_rank] for node_rank in progress.left}
     if progress.is_overdue and all(end.exit_code == 0 for end in ends if end.node not in lost):
-        late = "the launcher did not end after them and was ended"
+        late = "the launcher did not end then and was ended"
         late = f"every {'remaining ' if lost else ''}rank ended with exit code 0; {late}"
         progress = replace(progress, launcher_code=0, endings={}, notes=(*progress.notes, late))
     if progress.overdue is not None and not progress.not_started:

@@ -166,7 +166,7 @@ def test_a_launcher_that_does_not_end_after_its_ranks_fails_no_job(tmp_path: Pat
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code, found.cause) == (JobState.SUCCEEDED, 0, None)
     assert found.notes == (
-        "every rank ended with exit code 0; the launcher did not end after them and was ended",
+        "every rank ended with exit code 0; the launcher did not end then and was ended",
     )
 
 

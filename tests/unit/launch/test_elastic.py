@@ -147,8 +147,7 @@ def test_a_launcher_that_waits_for_a_lost_node_is_ended_and_the_job_went_well(
     found = report(progress, tmp_path)
     assert (found.state, found.exit_code) == (JobState.SUCCEEDED, 0)
     assert found.notes == (
-        "every remaining rank ended with exit code 0; the launcher did not end after them and was "
-        "ended",
+        "every remaining rank ended with exit code 0; the launcher did not end then and was ended",
         "a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",
     )
 
