@@ -337,7 +337,7 @@ def test_a_second_ctrl_c_cuts_the_final_sweep_short(cluster: LocalCluster) -> No
 
     class Pressing(LocalTransport):
         def _run(self, command: Command) -> Result:
-            if command.purpose.startswith("see what is left") and not interrupts.count:
+            if command.purpose.startswith("find remaining processes") and not interrupts.count:
                 interrupts.press()
                 interrupts.press()
             return super()._run(command)

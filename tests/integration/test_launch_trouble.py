@@ -57,7 +57,7 @@ def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(tmp_path: P
 def test_what_nobody_foresees_at_one_node_is_told_of_it_in_the_report(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transport = Breaks("see what is left")
+    transport = Breaks("find remaining processes")
     cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
     plan = cluster.job(FOR_EVER)
     report = interrupted(cluster, plan)
