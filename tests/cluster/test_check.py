@@ -335,8 +335,8 @@ def test_ranks_that_differ_and_nodes_that_do_not_hear_each_other_are_named_at_on
         on_node(node, f"iptables -A {rule}", f"iptables -D {rule}")
     silent, unheard, *different = preflight(operator)
     first, second = "rank 0 on device 0 of lab-1", "rank 2 on device 0 of lab-2"
-    assert silent == f"lab-[1-2]: {first}: heard nothing from {second} within 10 s"
-    assert unheard == f"lab-[1-2]: {second}: heard nothing from {first} within 10 s"
+    assert silent == f"lab-[1-2]: {first}: received nothing from {second} within 10 s"
+    assert unheard == f"lab-[1-2]: {second}: received nothing from {first} within 10 s"
     table, versions, env = different
     assert re.fullmatch(r"lab-2: ranks 2-3: the rank table is another: sha256 \w+, not \w+", table)
     assert re.fullmatch(r"lab-2: ranks 2-3: numpy is 0\.1, \d\S+ on the other 2", versions)

@@ -108,7 +108,7 @@ def test_row_29_a_rank_that_never_comes_is_named_and_not_those_that_waited(
     found = [r for r in ended.json["results"] if r.get("level") == "error"]
     assert [r["node"] for r in found] == ["lab-2"]
     assert found[0]["detail"].startswith(
-        "lab-2: rank 3 on device 1: never came: nothing was heard of it; ranks 0-2 waited in vain. "
+        "lab-2: rank 3 on device 1: did not start: no note in the log; ranks 0-2 timed out waiting"
     )
     assert operator.job_processes() == {}
 

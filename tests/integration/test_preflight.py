@@ -126,7 +126,7 @@ def test_row_29_a_rank_that_never_comes_is_named_when_time_is_up(
     asked = request(cluster, interpreter(tmp_path, asleep))
     [finding] = altered(asked, cluster, b'"meet": 60.0', b'"meet": 3.0').findings
     assert finding.id == "preflight-failed"
-    assert finding.text.startswith("rank 1 on device 5: never came: nothing was heard of it")
+    assert finding.text.startswith("rank 1 on device 5: did not start: no note in the log")
 
 
 def test_a_sum_that_comes_out_wrong_is_named(cluster: LocalCluster) -> None:

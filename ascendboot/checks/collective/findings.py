@@ -2,29 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 from signal import SIGTERM
 from statistics import median
 from typing import Any, TypeAlias
 
-from ascendboot.checks.collective.progress import DOING, STAGES, RankNotes, nodes_of, ranks_shown
-from ascendboot.checks.collective.rank import COME_S, HEAR_S, is_compared, shown
+from ascendboot.checks.collective.rank import EXCHANGE_S, MARK, MEET_S, is_compared, shown
 from ascendboot.checks.finding import Finding, Findings, Level, error, grouped, warning
+from ascendboot.errors import NotUnderstoodError
 from ascendboot.jobs.start import not_started_anywhere
+from ascendboot.launch.plan import rank_log
 from ascendboot.model.cluster import Slot
 from ascendboot.model.job import CauseKind, JobReport, JobState
+from ascendboot.model.names import ranks_named
+
+DOING = {
+    "start": "before it loaded the library of the collective",
+    "load": "while it loaded the library of the collective",
+    "meet": "while it met the others",
+    "neighbours": "while it talked with the next node",
+    "gather": "in the gather",
+    "sum": "in the allreduce",
+    "done": "at the very end",
+}
+"""What a rank was doing in each stage."""
+_STAGES = ("", *DOING)
+"""The stages in their order; empty: the rank has written no note."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankNotes:
+    """The notes in the log of one rank."""
+
+    at: str = ""
+    """The last stage that it began."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """As `rank.py` writes them; empty: it did not get so far."""
+    digest: str = ""
+    """Of the facts as they were written."""
+    library: str = ""
+    """The library by which it met the others, with its version."""
+    digests: tuple[str, ...] = ()
+    """What all ranks sent to this one, in the order of the collective."""
+    wrong: tuple[float, ...] = ()
+    """Place, value and right value of the first wrong number of the sum."""
+    clock: float | None = None
+    """The time of its node just after the sum."""
+    failed: str = ""
+    """Why it gave up, in the stage `at`."""
+    after_s: float = 0.0
+    """How long it had been in that stage when it gave up."""
+    silent: int | None = None
+    """The rank from which it received nothing."""
+    is_late: bool = False
+    """It exceeded the limit of the stage, and ended itself."""
+    others: tuple[str, ...] = ()
+    """The lines of its log that are no notes."""
+
 
 Notes: TypeAlias = Mapping[int, RankNotes]
 Facts: TypeAlias = Mapping[int, Mapping[str, Any]]
-"""What each rank sees of itself."""
+"""The facts of each rank."""
 Remark: TypeAlias = tuple[tuple[int, ...], str]
 """Ranks, and a remark about them."""
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "at": lambda name: _STAGES[_STAGES.index(name)],
+    "facts": json.loads,
+    "library": str,
+    "digests": lambda values: tuple(values or ()),
+    "wrong": lambda values: tuple(values or ()),
+    "clock": float,
+    "failed": str,
+    "after_s": float,
+    "silent": lambda rank: rank,
+}
+"""What a note may hold, and how it is read."""
+
+
+def read_notes(folder: Path, ranks: Iterable[int]) -> dict[int, RankNotes]:
+    """The notes of each rank from the copies of the logs in a folder; empty without a log.
+
+    Raises:
+        NotUnderstoodError: a note has another form than `rank.py` writes.
+    """
+    paths = {rank: folder / rank_log(rank) for rank in ranks}
+    return {
+        rank: rank_notes(path.read_bytes().decode(errors="replace") if path.exists() else "")
+        for rank, path in paths.items()
+    }
+
+
+def rank_notes(text: str) -> RankNotes:
+    """The notes in the text of a log; an incomplete last line does not count.
+
+    Raises:
+        NotUnderstoodError: as for `read_notes`.
+    """
+    known: dict[str, Any] = {}
+    others = []
+    for number, line in enumerate(text.split("\n")[:-1], 1):
+        # A library may write text without a line end in front of a note.
+        before, mark, rest = line.partition(MARK)
+        if before.strip():
+            others.append(before)
+        if not mark:
+            continue
+        try:
+            note = json.loads(rest)
+            known |= {name: _READERS[name](value) for name, value in note.items()}
+            if "facts" in note:
+                known["digest"] = sha256(note["facts"].encode()).hexdigest()
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            tool, wanted = "the preflight's notes", "a stage and what belongs to it"
+            raise NotUnderstoodError(tool, number, line[:200], wanted) from problem
+    is_late = any(line.startswith("Timeout (") for line in others)
+    return RankNotes(**known, is_late=is_late, others=tuple(others))
+
 
 NEEDED = {
     "mpi": "mpi4py, built with the Open MPI of mpirun",
     "gloo": "torch with gloo",
 }
-"""What the ranks need to meet, by the way in which they do."""
+"""What ranks need for each way to meet."""
 _CONNECT = (
     "Let all ports between the nodes through, and see with check whether they reach each other"
 )
@@ -38,11 +142,11 @@ def collective_findings(
         lines = report.message.splitlines()
         reasons = [line for line in lines if line != not_started_anywhere(report.job_id)]
         text = f"the preflight could not be run: {'; '.join(reasons)}"
-        yield error("preflight-not-run", nodes_of(range(len(slots)), slots), text)
+        yield error("preflight-not-run", _nodes_of(range(len(slots)), slots), text)
         return
     if report.state in (JobState.INTERRUPTED, JobState.STOPPED):
         return
-    waited = _waited_in_vain(notes)
+    waited = _timed_out(notes)
     failed = {rank: own for rank, own in notes.items() if rank not in waited}
     blamed = [
         *_silences(slots, notes),
@@ -54,21 +158,22 @@ def collective_findings(
         given = dict(enumerate(own.digests))
         odd = [rank for rank in given if rank in notes and notes[rank].digest != given[rank]]
         if odd:
-            words = "gave something else to the gather than it wrote into its log"
-            yield _failed(slots, odd, words, "The launcher and the collective number otherwise")
+            words = "sent other data to the gather than it wrote to its log"
+            remedy = "The launcher and the collective number the ranks differently"
+            yield _failed(slots, odd, words, remedy)
     wrong = grouped((own.wrong, rank) for rank, own in notes.items() if own.wrong)
     for (place, value, right), ranks in wrong.items():
         words = f"got a wrong sum: number {place:.0f} is {value:g} and should be {right:g}"
-        text = f"{ranks_shown(ranks, slots)}: {words}"
+        text = f"{_ranks_shown(ranks, slots)}: {words}"
         remedy = "Memory or network of these nodes alter data: take them out and test them"
-        yield error("preflight-sum", nodes_of(ranks, slots), text, remedy)
+        yield error("preflight-sum", _nodes_of(ranks, slots), text, remedy)
 
 
 def _failed(
     slots: Sequence[Slot], ranks: Sequence[int], words: str, remedy: str, level: Level = "error"
 ) -> Finding:
-    text = f"{ranks_shown(ranks, slots)}: {words}"
-    return Finding("preflight-failed", level, nodes_of(ranks, slots), text, remedy)
+    text = f"{_ranks_shown(ranks, slots)}: {words}"
+    return Finding("preflight-failed", level, _nodes_of(ranks, slots), text, remedy)
 
 
 def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
@@ -76,21 +181,21 @@ def _silences(slots: Sequence[Slot], notes: Notes) -> Findings:
         if own.silent is not None:
             nodes = (slots[rank].node.name, slots[own.silent].node.name)
             text = (
-                f"{ranks_shown([rank], slots)} of {nodes[0]}: heard nothing from "
-                f"{ranks_shown([own.silent], slots)} of {nodes[1]} within {HEAR_S:g} s"
+                f"{_ranks_shown([rank], slots)} of {nodes[0]}: received nothing from "
+                f"{_ranks_shown([own.silent], slots)} of {nodes[1]} within {EXCHANGE_S:g} s"
             )
             yield error("preflight-silent", tuple(dict.fromkeys(nodes)), text, _CONNECT)
 
 
-def _waited_in_vain(notes: Notes) -> list[int]:
+def _timed_out(notes: Notes) -> list[int]:
     """The ranks that gave up only because others had not even begun to meet them."""
-    meet = STAGES.index("meet")
-    if all(STAGES.index(own.at) >= meet for own in notes.values()):
+    meet = _STAGES.index("meet")
+    if all(_STAGES.index(own.at) >= meet for own in notes.values()):
         return []
     return [
         rank
         for rank, own in notes.items()
-        if own.at == "meet" and own.failed and own.after_s >= COME_S
+        if own.at == "meet" and own.failed and own.after_s >= MEET_S
     ]
 
 
@@ -114,7 +219,7 @@ def _ended(slots: Sequence[Slot], notes: Notes, report: JobReport) -> Findings:
         return  # the others missed it, and it was ended with them
     how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
     last = f": {own.others[-1]}" if own.others else ""
-    words = f"ended with {how} {DOING.get(own.at, 'before it said anything')}{last}"
+    words = f"ended with {how} {DOING.get(own.at, 'before its first note')}{last}"
     yield _failed(slots, [end.rank], words, f"Read its log: {end.log}")
 
 
@@ -122,25 +227,38 @@ def _hang(
     slots: Sequence[Slot], notes: Notes, report: JobReport, waited: Sequence[int]
 ) -> Findings:
     """The ranks that came least far, if the meeting did not end."""
-    first = min(STAGES.index(own.at) for own in notes.values())
-    if report.exit_code == 0 and STAGES[first] == "done":
+    first = min(_STAGES.index(own.at) for own in notes.values())
+    if report.exit_code == 0 and _STAGES[first] == "done":
         return
-    behind = [rank for rank, own in notes.items() if STAGES.index(own.at) == first]
-    others = f"{ranks_shown(waited, slots)} waited in vain" if waited else "nobody failed"
+    behind = [rank for rank, own in notes.items() if _STAGES.index(own.at) == first]
+    others = f"{_ranks_shown(waited, slots)} timed out waiting" if waited else "no rank failed"
     level: Level = "error"
     if not first:
-        words = "never came: nothing was heard of it" + (f"; {others}" if waited else "")
+        words = "did not start: no note in the log" + (f"; {others}" if waited else "")
         remedy = "See whether the node runs, and read the launcher's log"
-    elif STAGES[first] == "done":
-        words, remedy = "had the sum, and the end took too long", "Read the launcher's log"
+    elif _STAGES[first] == "done":
+        words, remedy = "had the sum, but took too long to end", "Read the launcher's log"
         if all(end.exit_code == 0 for end in report.ranks):
             level = "warning"
     else:
-        words, remedy = f"came no further, {DOING[STAGES[first]]}; {others}", _CONNECT
-        if first < STAGES.index("meet"):
+        words, remedy = f"got no further {DOING[_STAGES[first]]}; {others}", _CONNECT
+        if first < _STAGES.index("meet"):
             remedy = "See what holds it up on its own node; its log is in the run's folder"
     by_launcher = f" ({'; '.join(report.message.splitlines())})" if report.message else ""
     yield _failed(slots, behind, words + by_launcher, remedy, level)
+
+
+def _ranks_shown(ranks: Collection[int], slots: Sequence[Slot]) -> str:
+    """`ranks 8-15`; one rank with its device."""
+    if len(ranks) == 1:
+        [rank] = ranks
+        return f"rank {rank} on device {slots[rank].device_id}"
+    return ranks_named(ranks)
+
+
+def _nodes_of(ranks: Collection[int], slots: Sequence[Slot]) -> tuple[str, ...]:
+    """Names of the nodes of some ranks, in rank order."""
+    return tuple(dict.fromkeys(slots[rank].node.name for rank in sorted(ranks)))
 
 
 _LISTS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
@@ -181,8 +299,8 @@ def compare(slots: Sequence[Slot], notes: Notes, digest: str) -> Findings:
     ):
         level: Level = "warning" if id_ == "preflight-limits" else "error"
         for ranks, remarks in _together(found).items():
-            text = f"{ranks_shown(ranks, slots)}: {remarks}"
-            yield Finding(id_, level, nodes_of(ranks, slots), text, _REMEDIES[id_])
+            text = f"{_ranks_shown(ranks, slots)}: {remarks}"
+            yield Finding(id_, level, _nodes_of(ranks, slots), text, _REMEDIES[id_])
     yield from _clocks(slots, notes)
 
 

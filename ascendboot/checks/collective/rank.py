@@ -38,9 +38,9 @@ STAGES = {
     "done": 30.0,
 }
 """The stages of a rank in their order, each with its limit in seconds."""
-COME_S = STAGES["meet"] / 2
-"""How long gloo waits for ranks that have not come, before it raises an error of its own."""
-HEAR_S = 10.0
+MEET_S = STAGES["meet"] / 2
+"""How long gloo waits for ranks that have not started, before it raises an error."""
+EXCHANGE_S = 10.0
 LINGER_S = 2.0
 NUMBERS = 1 << 15
 """Length of the vector: 256 kB are sent as a large message."""
@@ -86,8 +86,8 @@ def main() -> None:
         group = (Mpi if by == "mpi" else Gloo)(library)
         note(library=group.library)
         began_s = begin("neighbours")
-        refuse_strangers(group, os.environ)
-        group.hear(firsts)
+        check_numbers(group, os.environ)
+        group.exchange(firsts)
         began_s = begin("gather")
         note(digests=group.gather(hashlib.sha256(facts.encode()).hexdigest()))
         began_s = begin("sum")
@@ -118,34 +118,34 @@ def give_up(error: BaseException, after_s: float) -> None:
     silent = error.rank if isinstance(error, SilentError) else None
     why = f"{type(error).__name__}: {error}"[:600]
     note(failed=why, silent=silent, after_s=after_s)
-    # The launcher ends all others at once: they may be about to note the same.
+    # The launcher then ends all others at once: they may be about to note the same.
     time.sleep(LINGER_S)
     os._exit(FAILED)
 
 
-def refuse_strangers(group: Mpi | Gloo, env: Mapping[str, str]) -> None:
+def check_numbers(group: Mpi | Gloo, env: Mapping[str, str]) -> None:
     """Check that the ranks that met are those that the launcher started.
 
     Raises:
-        StrangersError: an mpi4py of another MPI than the launcher's makes every rank the only one.
+        OtherNumbersError: they are not; with an mpi4py of another MPI each rank is alone.
     """
     rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
     if (group.rank, group.size) != (rank, size):
-        raise StrangersError(
+        raise OtherNumbersError(
             f"it is rank {group.rank} of {group.size} to {group.library}, rank {rank} of {size} "
             "to the launcher"
         )
 
 
-class StrangersError(Exception):
-    """The launcher and the library of the collective do not know the same ranks."""
+class OtherNumbersError(Exception):
+    """The launcher and the library of the collective number the ranks differently."""
 
 
 class SilentError(Exception):
     """No message came from the first rank of another node."""
 
     def __init__(self, rank: int) -> None:
-        super().__init__(f"nothing came from rank {rank} within {HEAR_S:g} s")
+        super().__init__(f"nothing came from rank {rank} within {EXCHANGE_S:g} s")
         self.rank = rank
 
 
@@ -157,12 +157,8 @@ def vector(factor: int) -> array.array[float]:
 def first_wrong(found: array.array[float], size: int) -> list[float] | None:
     """Place, value and right value of the first number that is not the sum; None: all are."""
     right = vector(size * (size + 1) // 2)
-    if found == right:
-        return None
-    for place, value in enumerate(right):
-        if place >= len(found) or found[place] != value:
-            return [place, found[place] if place < len(found) else -1.0, value]
-    return [len(right), -1.0, -1.0]
+    wrong = (place for place in range(NUMBERS) if found[place] != right[place])
+    return next(([place, found[place], right[place]] for place in wrong), None)
 
 
 class Mpi:
@@ -177,7 +173,7 @@ class Mpi:
         version = self._mpi.Get_library_version().split(",")[0].strip("\0 \n")
         self.library = f"{version} (mpi4py {mpi4py.__version__})"
 
-    def hear(self, firsts: list[int]) -> None:
+    def exchange(self, firsts: list[int]) -> None:
         """Exchange a message with the next nodes of the ring, if this is a node's first rank.
 
         Raises:
@@ -188,9 +184,9 @@ class Mpi:
         place = firsts.index(self.rank)
         after, before = firsts[(place + 1) % len(firsts)], firsts[place - 1]
         sent = self._comm.isend(self.rank, dest=after, tag=1)
-        heard = self._comm.irecv(source=before, tag=1)
-        until = time.monotonic() + HEAR_S
-        while not heard.test()[0]:
+        received = self._comm.irecv(source=before, tag=1)
+        until = time.monotonic() + EXCHANGE_S
+        while not received.test()[0]:
             if time.monotonic() > until:
                 raise SilentError(before)
             time.sleep(0.002)
@@ -221,12 +217,12 @@ class Gloo:
         address = os.environ.get("ASCENDBOOT_NODE_ADDRESS", "")
         if address and "GLOO_SOCKET_IFNAME" not in os.environ and nic_of(address):
             os.environ["GLOO_SOCKET_IFNAME"] = nic_of(address)
-        distributed.init_process_group("gloo", timeout=timedelta(seconds=COME_S))
+        distributed.init_process_group("gloo", timeout=timedelta(seconds=MEET_S))
         self.rank: int = distributed.get_rank()
         self.size: int = distributed.get_world_size()
         self.library = f"gloo (torch {self._torch.__version__})"
 
-    def hear(self, firsts: list[int]) -> None:
+    def exchange(self, firsts: list[int]) -> None:
         """Do nothing: gloo connects every rank with every other when it meets."""
 
     def gather(self, digest: str) -> list[str] | None:

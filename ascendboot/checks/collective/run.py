@@ -9,8 +9,7 @@ from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare
-from ascendboot.checks.collective.progress import read
+from ascendboot.checks.collective.findings import NEEDED, collective_findings, compare, read_notes
 from ascendboot.checks.finding import Finding, error, in_order
 from ascendboot.errors import NodeError
 from ascendboot.facts.query import read_script
@@ -193,7 +192,7 @@ def preflight_result(
         NotUnderstoodError: as for `meet`.
     """
     slots = request.placement.slots
-    notes = read(folder, range(len(slots)))
+    notes = read_notes(folder, range(len(slots)))
     found = [
         *collective_findings(slots, notes, report, by=by),
         *compare(slots, notes, request.rank_table_sha256),

@@ -1,4 +1,4 @@
-"""Four ranks on two nodes, of which each says what it should."""
+"""Four ranks on two nodes, on which all is well."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from ascendboot.checks.collective.progress import RankNotes
+from ascendboot.checks.collective.findings import RankNotes
 from ascendboot.checks.collective.rank import MARK, SHM
 from ascendboot.model.cluster import Slot
 from ascendboot.model.job import JobReport, JobState, RankEnd
@@ -44,11 +44,11 @@ def facts(rank: int, **changes: Any) -> dict[str, Any]:
 
 def all_well(**changes: dict[int, Any]) -> dict[int, RankNotes]:
     """All ranks at the end; `env={3: {…}}` replaces that fact of rank 3."""
-    said = {}
+    notes = {}
     for rank in range(4):
         mine = {name: by_rank[rank] for name, by_rank in changes.items() if rank in by_rank}
-        said[rank] = RankNotes(at="done", facts=facts(rank, **mine), digest=f"{rank}", clock=1e9)
-    return said
+        notes[rank] = RankNotes(at="done", facts=facts(rank, **mine), digest=f"{rank}", clock=1e9)
+    return notes
 
 
 def log(rank: int, *notes: dict[str, Any]) -> str:

@@ -3,175 +3,204 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ascendboot.checks.collective.findings import collective_findings, compare, differences
-from ascendboot.checks.collective.progress import RankNotes
+from ascendboot.checks.collective.findings import (
+    RankNotes,
+    collective_findings,
+    compare,
+    differences,
+    rank_notes,
+    read_notes,
+)
 from ascendboot.checks.collective.rank import shown
+from ascendboot.checks.finding import Findings
+from ascendboot.errors import NotUnderstoodError
 from ascendboot.model.job import FirstFailure, JobReport, JobState
-from tests.unit.checks.well import only
-from tests.unit.collective.ranks import DIGEST, SLOTS, all_well, end, facts, report
+from ascendboot.model.names import fold
+from tests.unit.collective.ranks import DIGEST, SLOTS, all_well, digest, end, facts, log, report
 
 
-def told(said: Mapping[int, RankNotes], report: JobReport, by: str = "mpi") -> list[str]:
-    return [f"{f.id} {f.message}" for f in collective_findings(SLOTS, said, report, by=by)]
-
-
-def test_when_all_have_the_sum_there_is_nothing_to_say() -> None:
-    well = all_well()
-    well[0] = replace(well[0], digests=("0", "1", "2", "3"))
-    assert told(well, report()) == []
-
-
-def test_what_was_not_started_is_told_in_the_words_of_the_launch() -> None:
-    message = (
-        "lab-2: could not prepare job j: no rank table /t; run setup\n"
-        "job job.preflight: not started on any node"
+def test_the_log_of_a_rank_that_finished() -> None:
+    text = (
+        "a warning of a library\n"
+        + log(0, {"at": "load"}, {"at": "meet"}, {"library": "MPI 3"}, {"at": "neighbours"})
+        + "no line end here "
+        + log(0, {"at": "sum"}, {"digests": ["a", "b"], "wrong": None}).partition("\n")[2]
+        + log(0, {"clock": 5.0}, {"at": "done"}).partition("\n")[2]
     )
-    refused = report(125, state=JobState.NOT_STARTED, message=message)
-    nothing = dict.fromkeys(range(4), RankNotes())
-    assert only(told(nothing, refused)) == (
-        "preflight-not-run lab-[1-2]: the preflight could not be run: lab-2: could not prepare job"
-        " j: no rank table /t; run setup."
+    assert rank_notes(text) == RankNotes(
+        at="done",
+        facts=facts(0),
+        digest=digest(0),
+        library="MPI 3",
+        digests=("a", "b"),
+        clock=5.0,
+        others=("a warning of a library", "no line end here "),
     )
 
 
-@pytest.mark.parametrize("state", [JobState.INTERRUPTED, JobState.STOPPED])
-def test_nobody_is_blamed_for_a_preflight_that_was_interrupted(state: JobState) -> None:
-    begun = {rank: RankNotes(at="meet") for rank in range(4)}
-    assert told(begun, report(130, state=state)) == []
-
-
-def test_who_was_not_heard_is_named_with_both_ends() -> None:
-    stuck = {
-        rank: replace(one, at="neighbours", failed="SilentError: …", silent=2 - rank)
-        if rank in (0, 2)
-        else replace(one, at="gather")
-        for rank, one in all_well().items()
-    }
-    assert [message.partition(". ")[0] for message in told(stuck, report(3))] == [
-        (
-            "preflight-silent lab-[1-2]: rank 0 on device 4 of lab-1: heard nothing from rank 2 "
-            "on device 4 of lab-2 within 10 s"
-        ),
-        (
-            "preflight-silent lab-[1-2]: rank 2 on device 4 of lab-2: heard nothing from rank 0 "
-            "on device 4 of lab-1 within 10 s"
-        ),
-    ]
-
-
-def test_ranks_that_failed_are_blamed_and_not_those_that_were_ended_for_it() -> None:
-    gone = all_well()
-    gone |= {r: replace(gone[r], at="load", failed="ImportError: no libmpi") for r in (1, 3)}
-    gone[2] = RankNotes()
-    assert only(told(gone, report(3))) == (
-        "preflight-failed lab-[1-2]: ranks 1,3: failed while it loaded the library of the "
-        "collective: ImportError: no libmpi. Install mpi4py, built with the Open MPI of mpirun "
-        "there."
-    )
-
-
-def test_a_rank_that_was_killed_is_named_with_what_it_was_at() -> None:
-    killed = {rank: replace(one, at="sum") for rank, one in all_well().items()}
-    killed[3] = replace(killed[3], others=("Bus error",))
-    failure = FirstFailure(**vars(end(3, 137, 9)), message="", log="runs/rank.3.log")
-    assert only(told(killed, report(137, first_failure=failure))) == (
-        "preflight-failed lab-2: rank 3 on device 5: ended with signal 9 in the allreduce: Bus "
-        "error. Read its log: runs/rank.3.log."
-    )
+def test_logs_of_a_failed_a_late_and_a_cut_off_rank() -> None:
+    failed = {"failed": "ImportError: x", "silent": None, "after_s": 1.5}
+    one = rank_notes(log(1, {"at": "load"}, failed))
+    assert (one.at, one.failed, one.after_s, one.is_late) == ("load", "ImportError: x", 1.5, False)
+    late = rank_notes(log(1, {"at": "meet"}) + "Timeout (0:01:00)!\nThread 0x1:\n")
+    assert (late.at, late.is_late) == ("meet", True)
+    assert rank_notes(log(1)[:-20]) == RankNotes()
 
 
 @pytest.mark.parametrize(
-    ("at", "words"),
-    [
-        ("", "lab-2: ranks 2-3: never came: nothing was heard of it (gone)"),
-        (
-            "meet",
-            "lab-2: ranks 2-3: came no further, while it met the others; nobody failed (gone)",
-        ),
-    ],
+    "note", ['{"at": "lunch"}', "[]", '{"hungry": 1}', '{"clock": "late"}', '{"facts": 1}', "x"]
 )
-def test_who_came_least_far_is_named_when_time_was_up(at: str, words: str) -> None:
-    late = {rank: replace(one, at="gather", is_late=True) for rank, one in all_well().items()}
-    late |= {rank: RankNotes(at=at) for rank in (2, 3)}
-    failure = FirstFailure(**vars(end(0, 1)), message="", log="runs/rank.0.log")
-    ended = report(1, first_failure=failure, message="gone")
-    [message] = told(late, ended)
-    assert message.partition(". ")[0] == f"preflight-failed {words}"
+def test_an_unknown_note_is_refused(note: str) -> None:
+    with pytest.raises(NotUnderstoodError):
+        rank_notes(f"ascendboot-preflight {note}\n")
+
+
+def test_a_rank_without_a_log_has_no_notes(tmp_path: Path) -> None:
+    (tmp_path / "rank.1.log").write_text(log(1))
+    assert read_notes(tmp_path, [0, 1]) == {0: RankNotes(), 1: rank_notes(log(1))}
+
+
+def lines(findings: Findings) -> str:
+    """A line per finding: id, level, nodes and text."""
+    return "\n".join(f"{f.id} {f.level} {fold(f.nodes)}: {f.text}" for f in findings)
+
+
+def at(stage: str, ranks: Iterable[int] = range(4), **changes: Any) -> dict[int, RankNotes]:
+    """The notes of ranks whose last stage is this one."""
+    return {rank: replace(all_well()[rank], at=stage, **changes) for rank in ranks}
+
+
+def ended(rank: int, exit_code: int, signal: int | None = None, **changes: Any) -> JobReport:
+    """The report of a preflight that this rank ended first."""
+    failure = FirstFailure(**vars(end(rank, exit_code, signal)), message="", log="rank.log")
+    return report(exit_code, first_failure=failure, **changes)
+
+
+NO_NOTES = RankNotes()
+EXPIRED = "DistStoreError: Timed out after 31 seconds"
+TIMED_OUT = at("meet", failed=EXPIRED, after_s=30.5)
+FAILED = "preflight-failed error"
+LATE = "lab-2: ranks 2-3"
+NOT_STARTED = (
+    "lab-2: could not prepare job j: no rank table /t; run setup\n"
+    "job job.preflight: not started on any node"
+)
 
 
 @pytest.mark.parametrize(
-    ("at", "words"),
+    ("notes", "ended", "expected"),
     [
-        ("", "never came: nothing was heard of it; ranks 0-2 waited in vain"),
-        (
-            "load",
-            (
-                "came no further, while it loaded the library of the collective; ranks 0-2 waited "
-                "in vain"
-            ),
+        pytest.param(
+            at("done") | at("done", [0], digests=("0", "1", "2", "3")), report(), "", id="well"
+        ),
+        pytest.param(
+            dict.fromkeys(range(4), NO_NOTES),
+            report(125, state=JobState.NOT_STARTED, message=NOT_STARTED),
+            "preflight-not-run error lab-[1-2]: the preflight could not be run: lab-2: could "
+            "not prepare job j: no rank table /t; run setup",
+            id="not started",
+        ),
+        pytest.param(at("meet"), report(130, state=JobState.INTERRUPTED), "", id="interrupted"),
+        pytest.param(at("meet"), report(130, state=JobState.STOPPED), "", id="stopped"),
+        pytest.param(
+            at("neighbours", [0], failed="SilentError: …", silent=2) | at("gather", [1, 2, 3]),
+            report(3),
+            "preflight-silent error lab-[1-2]: rank 0 on device 4 of lab-1: received nothing "
+            "from rank 2 on device 4 of lab-2 within 10 s",
+            id="silent",
+        ),
+        pytest.param(
+            at("done", [0]) | at("load", [1, 3], failed="ImportError: no lib") | {2: NO_NOTES},
+            report(3),
+            f"{FAILED} lab-[1-2]: ranks 1,3: failed while it loaded the library of the "
+            "collective: ImportError: no lib",
+            id="failed, and one ended for it",
+        ),
+        pytest.param(
+            at("sum", range(3)) | at("sum", [3], others=("Bus error",)),
+            ended(3, 137, 9),
+            f"{FAILED} lab-2: rank 3 on device 5: ended with signal 9 in the allreduce: Bus error",
+            id="killed",
+        ),
+        pytest.param(
+            at("gather", is_late=True) | dict.fromkeys((2, 3), NO_NOTES),
+            ended(0, 1, message="gone"),
+            f"{FAILED} {LATE}: did not start: no note in the log (gone)",
+            id="late for ranks that did not start",
+        ),
+        pytest.param(
+            at("gather", is_late=True) | at("meet", (2, 3)),
+            ended(0, 1, message="gone"),
+            f"{FAILED} {LATE}: got no further while it met the others; no rank failed (gone)",
+            id="late for ranks that hang",
+        ),
+        pytest.param(
+            TIMED_OUT | {3: NO_NOTES},
+            ended(0, 3),
+            f"{FAILED} lab-2: rank 3 on device 5: did not start: no note in the log; ranks 0-2 "
+            "timed out waiting",
+            id="gloo timed out for a rank that did not start",
+        ),
+        pytest.param(
+            TIMED_OUT | at("load", [3]),
+            ended(0, 3),
+            f"{FAILED} lab-2: rank 3 on device 5: got no further while it loaded the library "
+            "of the collective; ranks 0-2 timed out waiting",
+            id="gloo timed out for a rank that hangs",
+        ),
+        pytest.param(
+            TIMED_OUT,
+            ended(0, 3),
+            f"{FAILED} lab-[1-2]: ranks 0-3: failed while it met the others: {EXPIRED}",
+            id="gloo timed out though all started",
+        ),
+        pytest.param(
+            at("load", [0]) | at("meet", (1, 2, 3), failed="ImportError: no lib", after_s=0.2),
+            report(3),
+            f"{FAILED} lab-[1-2]: ranks 1-3: failed while it met the others: ImportError: no lib",
+            id="failed before others started",
+        ),
+        pytest.param(
+            at("done"),
+            report(143, message="asked to end"),
+            "preflight-failed warning lab-[1-2]: ranks 0-3: had the sum, but took too long to "
+            "end (asked to end)",
+            id="slow end",
+        ),
+        pytest.param(
+            at("done"),
+            report(1, ranks=tuple(end(rank, 1) for rank in range(4))),
+            f"{FAILED} lab-[1-2]: ranks 0-3: had the sum, but took too long to end",
+            id="slow end with a failure",
+        ),
+        pytest.param(
+            at("done", wrong=(7.0, 69.0, 70.0)) | at("done", [2, 3]),
+            report(),
+            "preflight-sum error lab-1: ranks 0-1: got a wrong sum: number 7 is 69 and should "
+            "be 70",
+            id="wrong sum",
+        ),
+        pytest.param(
+            at("done", [0], digests=("0", "1", "3", "2")) | at("done", [1, 2, 3]),
+            report(),
+            f"{FAILED} {LATE}: sent other data to the gather than it wrote to its log",
+            id="numbered differently",
         ),
     ],
 )
-def test_who_waited_in_vain_for_others_is_not_blamed(at: str, words: str) -> None:
-    timed_out = "DistStoreError: Timed out after 31 seconds waiting for clients"
-    waited = {
-        rank: replace(one, at="meet", failed=timed_out, after_s=30.5)
-        for rank, one in all_well().items()
-    }
-    failure = FirstFailure(**vars(end(0, 3)), message="", log="runs/rank.0.log")
-    ended = report(3, first_failure=failure)
-    [message] = told({**waited, 3: RankNotes(at=at)}, ended, by="gloo")
-    assert message.partition(". ")[0] == f"preflight-failed lab-2: rank 3 on device 5: {words}"
-    # All came: then it is the way between them.
-    [message] = told(waited, ended, by="gloo")
-    assert message.startswith(
-        f"preflight-failed lab-[1-2]: ranks 0-3: failed while it met the others: {timed_out}"
-    )
-
-
-def test_a_library_that_fails_at_once_is_blamed_though_others_were_not_there_yet() -> None:
-    broken = {
-        rank: replace(one, at="meet", failed="ImportError: no libmpi", after_s=0.2)
-        for rank, one in all_well().items()
-    }
-    [message] = told({**broken, 0: RankNotes(at="load")}, report(3))
-    assert message.startswith(
-        "preflight-failed lab-[1-2]: ranks 1-3: failed while it met the others: ImportError"
-    )
-
-
-def test_ranks_that_ended_well_are_not_refused_for_a_launcher_that_took_long() -> None:
-    [finding] = collective_findings(
-        SLOTS, all_well(), report(143, message="asked to end"), by="gloo"
-    )
-    assert (finding.level, finding.text) == (
-        "warning",
-        "ranks 0-3: had the sum, and the end took too long (asked to end)",
-    )
-    hung = report(1, ranks=tuple(end(rank, 1) for rank in range(4)))
-    [finding] = collective_findings(SLOTS, all_well(), hung, by="mpi")
-    assert finding.level == "error"
-
-
-def test_a_wrong_sum_and_a_rank_that_the_collective_does_not_know() -> None:
-    odd = all_well()
-    odd[0] = replace(odd[0], digests=("0", "1", "3", "2"))
-    odd |= {rank: replace(odd[rank], wrong=(7.0, 69.0, 70.0)) for rank in (0, 1)}
-    assert [message.partition(". ")[0] for message in told(odd, report())] == [
-        (
-            "preflight-failed lab-2: ranks 2-3: gave something else to the gather than it wrote "
-            "into its log"
-        ),
-        "preflight-sum lab-1: ranks 0-1: got a wrong sum: number 7 is 69 and should be 70",
-    ]
+def test_why_ranks_did_not_meet(
+    notes: Mapping[int, RankNotes], ended: JobReport, expected: str
+) -> None:
+    assert lines(collective_findings(SLOTS, notes, ended, by="gloo")) == expected
 
 
 VALUES = st.one_of(
@@ -186,12 +215,9 @@ VALUES = st.one_of(
 )
 
 
-def compared(said: Mapping[int, RankNotes]) -> list[str]:
-    return [f"{f.id} {f.level} {f.message}" for f in compare(SLOTS, said, DIGEST)]
-
-
-def test_of_equal_ranks_there_is_nothing_to_say() -> None:
-    assert compared(all_well()) == []
+def compared(**changes: dict[int, Any]) -> str:
+    """What is found when some facts of some ranks differ."""
+    return lines(compare(SLOTS, all_well(**changes), DIGEST))
 
 
 @settings(deadline=None, derandomize=True)
@@ -257,116 +283,97 @@ def test_differences_in_words(values: dict[int, Any], words: list[tuple[Any, str
     assert list(differences("T", values, absent="not set")) == words
 
 
-def test_what_differs_is_told_with_ranks_and_nodes_and_once_for_the_same_ranks() -> None:
-    env = {**facts(2)["env"], "HCCL_CONNECT_TIMEOUT": "120", "HCCL_X": "1"}
-    said = all_well(
-        env={2: env, 3: env},
-        versions={1: {"Python": "3.7.5"}},
-        limits={3: {**facts(3)["limits"], "ulimit -l": "64"}},
-    )
-    assert compared(said) == [
-        (
-            "preflight-versions error lab-1: rank 1 on device 5: mpi4py is not there, 4.0.3 on "
-            "the other 3. Install the same version everywhere."
+TABLE = facts(3)["table"]
+ENV = {**facts(2)["env"], "HCCL_CONNECT_TIMEOUT": "120", "HCCL_X": "1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, "", id="equal"),
+        pytest.param(
+            {
+                "env": {2: ENV, 3: ENV},
+                "versions": {1: {"Python": "3.7.5"}},
+                "limits": {3: {**facts(3)["limits"], "ulimit -l": "64"}},
+            },
+            "preflight-versions error lab-1: rank 1 on device 5: mpi4py is not there, 4.0.3 on the "
+            "other 3\n"
+            "preflight-environment error lab-2: ranks 2-3: HCCL_CONNECT_TIMEOUT is 120, 600 on the "
+            "other 2; HCCL_X is 1, not set on the other 2\n"
+            "preflight-limits warning lab-2: rank 3 on device 5: ulimit -l is 64, unlimited on the "
+            "other 3",
+            id="versions, environment and limits",
         ),
-        (
-            "preflight-environment error lab-2: ranks 2-3: HCCL_CONNECT_TIMEOUT is 120, 600 on "
-            "the other 2; HCCL_X is 1, not set on the other 2. Look for it in the container, in "
-            "set_env.sh and in what starts Python on that node, or state it under env in the "
-            "inventory and run setup."
+        pytest.param(
+            # mpirun puts its own folder in front twice
+            {"env": {r: {"PATH": "/usr/bin:/usr/bin" + ":" * (r > 1)} for r in range(4)}},
+            "",
+            id="equal lists of paths",
         ),
-        (
-            "preflight-limits warning lab-2: rank 3 on device 5: ulimit -l is 64, unlimited on "
-            "the other 3. Set it alike: limits.conf or the service's LimitMEMLOCK and "
-            "LimitNOFILE; --ulimit and --shm-size of a container."
-        ),
-    ]
-
-
-def test_what_mpirun_puts_before_a_list_of_paths_twice_is_no_difference() -> None:
-    said = all_well(
-        env={rank: {"LD_LIBRARY_PATH": "/usr/lib:/usr/lib" + ":" * (rank > 1)} for rank in range(4)}
-    )
-    assert compared(said) == []
-
-
-def test_a_rank_that_is_not_where_it_should_be() -> None:
-    said = all_well(
-        device={1: "7"},
-        local_rank={2: "1"},
-        elsewhere={2: {"HCCL_IF_IP": "192.0.2.9"}, 3: {"HCCL_IF_IP": "192.0.2.9"}},
-        container={3: "0123456789ab"},
-    )
-    assert [message.partition(". ")[0] for message in compared(said)] == [
-        'preflight-place error lab-1: rank 1 on device 5: DEVICE_ID is "7" and should be 5',
-        'preflight-place error lab-2: rank 2 on device 4: LOCAL_RANK is "1" and should be 0',
-        (
+        pytest.param(
+            {
+                "device": {1: "7"},
+                "local_rank": {2: "1"},
+                "elsewhere": {r: {"HCCL_IF_IP": "192.0.2.9"} for r in (2, 3)},
+                "container": {3: "0123456789ab"},
+            },
+            'preflight-place error lab-1: rank 1 on device 5: DEVICE_ID is "7" and should be 5\n'
+            'preflight-place error lab-2: rank 2 on device 4: LOCAL_RANK is "1" and should be 0\n'
             "preflight-place error lab-2: ranks 2-3: HCCL_IF_IP is 192.0.2.9, which no interface "
-            "of the node has"
-        ),
-        (
+            "of the node has\n"
             "preflight-place error lab-2: rank 3 on device 5: the container is 0123456789ab, "
-            '"" on the other 1'
+            '"" on the other 1',
+            id="place",
         ),
-    ]
-
-
-def test_among_visible_devices_a_number_is_a_place_in_their_list() -> None:
-    said = all_well(
-        visible=dict.fromkeys(range(4), "4,5"),
-        device={rank: str(SLOTS[rank].local_rank) for rank in range(4)},
-    )
-    assert compared(said) == []
-
-
-def test_another_rank_table_is_told_and_where_it_puts_ranks() -> None:
-    table = facts(3)["table"]
-    said = all_well(
-        table={
-            1: None,
-            2: {**table, "sha256": "", "problem": "no such file"},
-            3: {**table, "sha256": "e" * 64, "device": "7"},
-        }
-    )
-    assert [message.partition(". ")[0] for message in compared(said)] == [
-        "preflight-rank-table error lab-1: rank 1 on device 5: RANK_TABLE_FILE is not set",
-        (
+        pytest.param(
+            {
+                "visible": dict.fromkeys(range(4), "4,5"),
+                "device": {rank: str(slot.local_rank) for rank, slot in enumerate(SLOTS)},
+            },
+            "",
+            id="among visible devices a number is a place in their list",
+        ),
+        pytest.param(
+            {
+                "table": {
+                    0: {**TABLE, "server": "", "device": ""},
+                    1: None,
+                    2: {**TABLE, "sha256": "", "problem": "no such file"},
+                    3: {**TABLE, "sha256": "e" * 64, "device": "7"},
+                }
+            },
+            "preflight-rank-table error lab-1: rank 0 on device 4: has no entry in its rank table\n"
+            "preflight-rank-table error lab-1: rank 1 on device 5: RANK_TABLE_FILE is not set\n"
             "preflight-rank-table error lab-2: rank 2 on device 4: the rank table cannot be read: "
-            "no such file"
-        ),
-        (
+            "no such file\n"
             "preflight-rank-table error lab-2: rank 3 on device 5: the rank table is another: "
-            f"sha256 {'e' * 12}, not {'d' * 12}; runs on device 5 of 198.18.0.2; "
-            "its rank table says device 7 of server 198.18.0.2"
+            f"sha256 {'e' * 12}, not {'d' * 12}; runs on device 5 of 198.18.0.2; its rank table "
+            "says device 7 of server 198.18.0.2",
+            id="rank table",
         ),
-    ]
-
-
-def test_a_rank_without_an_entry_and_one_in_a_table_without_servers() -> None:
-    table = facts(3)["table"]
-    said = all_well(
-        table={2: {**table, "server": "", "device": ""}, 3: {**table, "server": ""}},
-    )
-    assert [message.partition(". ")[0] for message in compared(said)] == [
-        "preflight-rank-table error lab-2: rank 2 on device 4: has no entry in its rank table"
-    ]
+        pytest.param({"table": {3: {**TABLE, "server": ""}}}, "", id="a table without servers"),
+    ],
+)
+def test_ranks_that_differ(changes: dict[str, dict[int, Any]], expected: str) -> None:
+    assert compared(**changes) == expected
 
 
 def test_a_clock_that_is_off_when_all_have_the_sum() -> None:
-    said = all_well()
-    said |= {rank: replace(said[rank], clock=1e9 - 90) for rank in (2, 3)}
-    [early, late] = compared(said)
-    ahead = "preflight-clock warning lab-1: the clock of its ranks is 45 s ahead, when all nodes"
-    assert early.startswith(ahead)
-    assert late.startswith("preflight-clock warning lab-2: ")
+    notes = all_well() | at("done", (2, 3), clock=1e9 - 90)
+    ahead, behind = lines(compare(SLOTS, notes, DIGEST)).split("\n")
+    expected = "preflight-clock warning lab-1: the clock of its ranks is 45 s ahead, when all nodes"
+    assert ahead.startswith(expected)
+    assert behind.startswith("preflight-clock warning lab-2: ")
 
 
-def test_ranks_of_which_nothing_was_heard_have_no_part_in_it() -> None:
-    assert compared({**all_well(), 3: RankNotes()}) == []
-    assert compared(dict.fromkeys(range(4), RankNotes())) == []
+@pytest.mark.parametrize("silent", [(3,), range(4)], ids=["one", "all"])
+def test_ranks_without_notes_are_not_compared(silent: Iterable[int]) -> None:
+    notes = all_well() | dict.fromkeys(silent, NO_NOTES)
+    assert lines(compare(SLOTS, notes, DIGEST)) == ""
 
 
-def test_what_the_inventory_states_for_one_node_is_held_against_that_alone() -> None:
+def test_a_rank_is_compared_with_what_the_inventory_states_for_its_node() -> None:
     own = {"HCCL_CONNECT_TIMEOUT": "1200", "LD_LIBRARY_PATH": "/opt/a:/opt/b", "HCCL_KEY": "k"}
     two = replace(SLOTS[2].node, env={**own, "MINE": "x"})
     slots = [*SLOTS[:2], *(replace(slot, node=two) for slot in SLOTS[2:])]

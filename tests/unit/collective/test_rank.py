@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import hashlib
 import json
 import socket
@@ -16,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ascendboot.checks.collective import rank as rank_module
-from ascendboot.checks.collective.progress import DOING, rank_notes
+from ascendboot.checks.collective.findings import DOING, rank_notes
 from ascendboot.ranktable.formats.servers import RankedDevice, RankTable, Server
 
 DEVICE = RankedDevice(device_id=4, device_ip="198.19.0.1", rank_id=0)
@@ -31,12 +30,6 @@ def test_a_sum_is_right_or_its_first_wrong_number_is_found(size: int, place: int
     right = total[place]
     total[place] += 1
     assert rank_module.first_wrong(total, size) == [place, right + 1, right]
-
-
-def test_a_sum_that_is_too_short_or_too_long_is_wrong() -> None:
-    total = rank_module.vector(3)
-    assert rank_module.first_wrong(total[:-1], 2) == [len(total) - 1, -1.0, total[-1]]
-    assert rank_module.first_wrong(total + array.array("d", [1.0]), 2) == [len(total), -1.0, -1.0]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +122,7 @@ def test_versions_are_told_without_loading_anything_on_old_pythons_too(
 
 
 def test_every_stage_has_words() -> None:
-    assert set(DOING) == {"start", *rank_module.STAGES}
+    assert list(DOING) == ["start", *rank_module.STAGES]
 
 
 def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +141,8 @@ def test_what_a_rank_says_of_itself_can_be_read(capfd: pytest.CaptureFixture[str
 
 def test_ranks_that_another_library_counts_otherwise_are_refused() -> None:
     group = type("Group", (), {"rank": 0, "size": 1, "library": "MPICH"})()
-    rank_module.refuse_strangers(group, {"RANK": "0", "WORLD_SIZE": "1"})
+    rank_module.check_numbers(group, {"RANK": "0", "WORLD_SIZE": "1"})
     with pytest.raises(
-        rank_module.StrangersError, match="it is rank 0 of 1 to MPICH, rank 3 of 4 to"
+        rank_module.OtherNumbersError, match="it is rank 0 of 1 to MPICH, rank 3 of 4 to"
     ):
-        rank_module.refuse_strangers(group, {"RANK": "3", "WORLD_SIZE": "4"})
+        rank_module.check_numbers(group, {"RANK": "3", "WORLD_SIZE": "4"})
