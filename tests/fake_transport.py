@@ -20,6 +20,29 @@ class Answer:
     exit_code: int = 0
     duration_s: float = 0.0
 
+    def to(self, command: Command, node: str = "n1") -> Result:
+        """Return it as the result of `command`."""
+        stdout, stderr = (
+            text.encode() if isinstance(text, str) else text for text in (self.stdout, self.stderr)
+        )
+        return Result(
+            node=node,
+            command=command,
+            exit_code=self.exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            duration_s=self.duration_s,
+        )
+
+
+def framed(sections: Mapping[str, tuple[int, bytes] | str]) -> bytes:
+    """Return the output of a script: by section its exit code and content, or only its text."""
+    parts = {name: (0, it.encode()) if isinstance(it, str) else it for name, it in sections.items()}
+    return b"".join(
+        b"@@ %s %d %d\n%s\n" % (name.encode(), code, len(content), content)
+        for name, (code, content) in {**parts, "end": (0, b"")}.items()
+    )
+
 
 Rule: TypeAlias = "Callable[[Command], Answer | str | None]"
 """Answers a command; None leaves it to the next rule."""
@@ -96,20 +119,7 @@ class FakeTransport:
 
     def _result(self, command: Command) -> Result:
         answer = self._answer(command)
-        if isinstance(answer, str):
-            answer = Answer(answer)
-        stdout, stderr = (
-            text.encode() if isinstance(text, str) else text
-            for text in (answer.stdout, answer.stderr)
-        )
-        return Result(
-            node=self.node,
-            command=command,
-            exit_code=answer.exit_code,
-            stdout=stdout,
-            stderr=stderr,
-            duration_s=answer.duration_s,
-        )
+        return (Answer(answer) if isinstance(answer, str) else answer).to(command, self.node)
 
     def _answer(self, command: Command) -> Answer | str:
         if command.argv in self.answers:

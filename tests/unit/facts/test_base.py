@@ -8,17 +8,10 @@ from hypothesis import strategies as st
 
 from ascendboot.errors import NotUnderstoodError
 from ascendboot.facts.parsers import base
+from tests.fake_transport import framed
 
 NAMES = st.from_regex(r"[a-z0-9_./-]{1,9}", fullmatch=True).filter(lambda name: name != "end")
 SECTIONS = st.dictionaries(NAMES, st.tuples(st.integers(0, 255), st.binary()))
-
-
-def framed(parts: dict[str, tuple[int, bytes]]) -> bytes:
-    frames = [
-        b"@@ %s %d %d\n%s\n" % (name.encode(), code, len(content), content)
-        for name, (code, content) in {**parts, "end": (0, b"")}.items()
-    ]
-    return b"".join(frames)
 
 
 @settings(deadline=None)  # the machine may be busy

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,8 @@ from ascendboot.facts.container import PROGRAMS, container_exec, container_query
 from ascendboot.facts.parsers.system import Container, Engines, parse_inspect, parse_names
 from ascendboot.facts.query import Answered, Unanswered, answer_to
 from ascendboot.model.cluster import ContainerExec, Engine
-from ascendboot.transport.api import Command
-from tests.fake_transport import Answer, FakeTransport
+from tests.fake_transport import Answer, framed
+from tests.here import Here
 from tests.unit.checks.well import node
 
 ID = "0a1b" * 16
@@ -25,32 +23,17 @@ DENIED = (
 )
 
 
-@dataclass
-class Here:
+class Host(Here):
     """This machine, with engines in a folder that is all of its PATH before the usual."""
 
-    folder: Path
-
-    def put(self, engine: str, *, inspect: str, ps: str = "", runs: str = "exit 0") -> str:
+    def engine(self, name: str, *, inspect: str, ps: str = "", runs: str = "exit 0") -> str:
         """An engine whose subcommands are these scripts; its path."""
-        path = self.folder / engine
         cases = f"inspect) {inspect} ;;\nps) {ps} ;;\nexec) {runs} ;;"
-        path.write_text(f"#!/bin/bash\ncase $1 in\n{cases}\nesac\n")
-        path.chmod(0o755)
-        return str(path)
-
-    def __call__(self, command: Command) -> Answer:
-        done = subprocess.run(
-            command.argv,
-            env={"PATH": f"{self.folder}:/usr/bin:/bin"},
-            capture_output=True,
-            check=False,
-        )
-        return Answer(done.stdout, done.stderr, done.returncode)
+        return self.put(name, f"case $1 in\n{cases}\nesac")
 
     def ask(self, engine: Engine = "auto") -> Answered[Engines] | Unanswered:
         fact = container_query(node(1, container="rec-sdk", engine=engine))["container"]
-        return answer_to(fact, FakeTransport(rules=[self]).run(fact.command))
+        return answer_to(fact, self(fact.command).to(fact.command))
 
     def found(self) -> Container:
         answer = self.ask("docker")
@@ -60,8 +43,8 @@ class Here:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    return Here(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
 
 
 def told(status: str, image: str = "") -> str:
@@ -72,48 +55,48 @@ def test_a_node_without_a_container_is_not_asked() -> None:
     assert container_query(node(1)) == {}
 
 
-def test_docker_is_asked_first_and_its_running_container_is_tried(here: Here) -> None:
-    docker = here.put("docker", inspect=told("running", "rec_sdk:7.1"))
-    here.put("podman", inspect=told("running"))
-    answer = here.ask()
+def test_docker_is_asked_first_and_its_running_container_is_tried(host: Host) -> None:
+    docker = host.engine("docker", inspect=told("running", "rec_sdk:7.1"))
+    host.engine("podman", inspect=told("running"))
+    answer = host.ask()
     found = Container(engine=docker, id=ID, status="running", image="rec_sdk:7.1")
     assert answer == Answered(Engines(container=found))
     assert container_exec(node(1, container="rec-sdk"), answer) == ContainerExec(docker, "rec-sdk")
 
 
-def test_podman_is_taken_where_docker_has_no_such_container(here: Here) -> None:
-    here.put("docker", inspect=ABSENT, ps="echo other")
-    podman = here.put("podman", inspect=told("running"))
+def test_podman_is_taken_where_docker_has_no_such_container(host: Host) -> None:
+    host.engine("docker", inspect=ABSENT, ps="echo other")
+    podman = host.engine("podman", inspect=told("running"))
     found = Container(engine=podman, id=ID, status="running")
-    assert here.ask() == Answered(Engines(container=found))
+    assert host.ask() == Answered(Engines(container=found))
 
 
-def test_the_engine_that_is_stated_is_asked_alone(here: Here) -> None:
-    here.put("docker", inspect=told("running"))
-    podman = here.put("podman", inspect=told("exited"))
-    answer = here.ask("podman")
+def test_the_engine_that_is_stated_is_asked_alone(host: Host) -> None:
+    host.engine("docker", inspect=told("running"))
+    podman = host.engine("podman", inspect=told("exited"))
+    answer = host.ask("podman")
     assert answer == Answered(Engines(container=Container(engine=podman, id=ID, status="exited")))
     assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
-def test_what_stops_bash_is_quoted(here: Here) -> None:
+def test_what_stops_bash_is_quoted(host: Host) -> None:
     words = "OCI runtime exec failed: bash: executable file not found in $PATH: unknown"
-    here.put("docker", inspect=told("running"), runs=f"echo '{words}' >&2; exit 126")
-    assert here.found().obstacle == words
-    assert container_exec(node(1, container="rec-sdk"), here.ask("docker")) is None
+    host.engine("docker", inspect=told("running"), runs=f"echo '{words}' >&2; exit 126")
+    assert host.found().obstacle == words
+    assert container_exec(node(1, container="rec-sdk"), host.ask("docker")) is None
 
 
-def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: Here) -> None:
+def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(host: Host) -> None:
     """What would run in the container runs here, with a PATH that has all but two programs."""
-    few = here.folder / "few"
+    few = host.folder / "few"
     few.mkdir()
     for name in {name for names in PROGRAMS.values() for name in names} - {"find", "setsid"}:
         (few / name).symlink_to("/bin/true")
     # exec -e BASH_ENV= NAME bash -c PROGRAM - WORDS; nothing but `few` is on its PATH
     runs = f'PATH={few}; exec /bin/bash -c "${{7/:*sbin/}}" "${{@:8}}"'
-    docker = here.put("docker", inspect=told("running"), runs=runs)
-    assert (here.found().engine, here.found().lacks) == (docker, ("find", "setsid"))
-    assert container_exec(node(1, container="rec-sdk"), here.ask("docker")) is None
+    docker = host.engine("docker", inspect=told("running"), runs=runs)
+    assert (host.found().engine, host.found().lacks) == (docker, ("find", "setsid"))
+    assert container_exec(node(1, container="rec-sdk"), host.ask("docker")) is None
 
 
 @pytest.mark.parametrize(
@@ -127,39 +110,38 @@ def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(here: H
     ],
 )
 def test_hostile_16_an_sshd_of_root_needs_three_capabilities(
-    here: Here, may: str, *, is_lacking: bool
+    host: Host, may: str, *, is_lacking: bool
 ) -> None:
-    here.put("docker", inspect=told("running"), runs=f"echo noise; echo may {may}")
-    assert here.found().lacks_capabilities is is_lacking
+    host.engine("docker", inspect=told("running"), runs=f"echo noise; echo may {may}")
+    assert host.found().lacks_capabilities is is_lacking
 
 
-def test_the_containers_that_there_are_are_named_once(here: Here) -> None:
-    here.put("docker", inspect=ABSENT, ps="printf 'b\\na\\n'")
-    here.put("podman", inspect=ABSENT, ps="echo b")
-    assert here.ask() == Answered(Engines(names=("a", "b")))
+def test_the_containers_that_there_are_are_named_once(host: Host) -> None:
+    host.engine("docker", inspect=ABSENT, ps="printf 'b\\na\\n'")
+    host.engine("podman", inspect=ABSENT, ps="echo b")
+    assert host.ask() == Answered(Engines(names=("a", "b")))
 
 
-def test_an_engine_that_refuses_is_quoted(here: Here) -> None:
-    docker = here.put("docker", inspect=f"echo '{DENIED}' >&2; exit 1")
-    answer = here.ask("docker")
+def test_an_engine_that_refuses_is_quoted(host: Host) -> None:
+    docker = host.engine("docker", inspect=f"echo '{DENIED}' >&2; exit 1")
+    answer = host.ask("docker")
     assert answer == Answered(Engines(refused={docker: DENIED}))
     assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
 def test_no_engine_is_said_by_name() -> None:
     fact = container_query(node(1, container="rec-sdk"))["container"]
-    absent = [f"@@ {name} 127 2\nno\n" for name in ("docker", "podman")]
-    said = FakeTransport(answers={fact.command.argv: "".join((*absent, "@@ end 0 0\n\n"))})
-    assert answer_to(fact, said.run(fact.command)) == Unanswered(
+    answer = Answer(framed({"docker": (127, b"no"), "podman": (127, b"no")}))
+    assert answer_to(fact, answer.to(fact.command)) == Unanswered(
         "missing",
         "could not look for the container rec-sdk: there is no docker and no podman on the host "
         "side",
     )
 
 
-def test_a_form_that_nobody_knows_is_refused(here: Here) -> None:
-    here.put("docker", inspect="echo '[]'")
-    answer = here.ask("docker")
+def test_a_form_that_nobody_knows_is_refused(host: Host) -> None:
+    host.engine("docker", inspect="echo '[]'")
+    answer = host.ask("docker")
     assert isinstance(answer, Unanswered)
     assert answer.kind == "not-understood"
     with pytest.raises(NotUnderstoodError):

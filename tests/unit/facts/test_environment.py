@@ -21,25 +21,28 @@ from ascendboot.facts.node_facts import (
     environment_query,
     granted_devices,
 )
-from ascendboot.facts.query import Answered, Fact, Unanswered, answer_to
-from ascendboot.transport.api import Result
+from ascendboot.facts.query import Answered, Fact, Unanswered, answer_to, read_script
+from tests.fake_transport import Answer, framed
+from tests.here import Here
 from tests.unit.checks import well
 
 NODE = well.node(1, container="rec-sdk")
 REFUSED = "print('refused Operation not permitted')"
-SEARCHED = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def understood(stdout: bytes, *, host: bool = False) -> Any:
+def understood(answer: Answer, *, host: bool = False) -> Any:
     facts: Mapping[str, Fact[Any]] = environment_query(NODE)
     (fact,) = (confinement_query(NODE) if host else facts).values()
-    result = {"exit_code": 0, "stdout": stdout, "stderr": b"", "duration_s": 0.1}
-    return answer_to(fact, Result(node="lab-1", command=fact.command, **result))  # type: ignore[arg-type]
+    return answer_to(fact, answer.to(fact.command))
 
 
-def run(script: str, *words: str, path: str = SEARCHED) -> bytes:
-    argv = ("bash", "-c", script, "ascendboot", *words)
-    return subprocess.run(argv, check=True, capture_output=True, env={"PATH": path}).stdout
+def run(here: Here, script: str, *words: str) -> Answer:
+    return here(read_script(script, *words, purpose="try", timeout_s=30.0))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
 
 
 def with_filter(script: str) -> str:
@@ -47,8 +50,8 @@ def with_filter(script: str) -> str:
     return script.replace("</proc/self/status", "< <(echo 'Seccomp: 2')")
 
 
-def test_a_machine_without_a_filter_answers() -> None:
-    answer = understood(run(SURROUNDINGS, sys.executable, SINGLE_COPY))
+def test_a_machine_without_a_filter_answers(here: Here) -> None:
+    answer = understood(run(here, SURROUNDINGS, sys.executable, SINGLE_COPY))
     assert isinstance(answer, Answered)
     assert answer.value.memlock_kib is None or answer.value.memlock_kib > 0
 
@@ -73,18 +76,16 @@ def test_the_program_says_what_the_kernel_says() -> None:
     ],
 )
 def test_single_copy_is_tried_where_a_filter_is(
-    words: tuple[str, str], mark: str, why: str
+    here: Here, words: tuple[str, str], mark: str, why: str
 ) -> None:
-    answer = understood(run(with_filter(SURROUNDINGS).replace("/.dockerenv", mark), *words))
+    answer = understood(run(here, with_filter(SURROUNDINGS).replace("/.dockerenv", mark), *words))
     assert isinstance(answer, Answered)
     assert answer.value.single_copy == why
 
 
-def sections(**texts: str) -> bytes:
+def sections(**texts: str) -> Answer:
     plain = {"single_copy": "allowed", "device_nodes": "", "visible": "", "memlock": "64"}
-    both = {**plain, "label": "", **texts, "end": ""}
-    frames = (f"@@ {name} 0 {len(text)}\n{text}\n" for name, text in both.items())
-    return "".join(frames).encode()
+    return Answer(framed({**plain, "label": "", **texts}))
 
 
 def test_all_of_it_is_read() -> None:
@@ -112,20 +113,16 @@ def test_a_limit_that_is_no_number_is_refused(memlock: str) -> None:
     assert isinstance(understood(sections(memlock=memlock)), Unanswered)
 
 
-def test_denials_are_those_of_the_kernels_log(tmp_path: Path) -> None:
+def test_denials_are_those_of_the_kernels_log(here: Here) -> None:
     line = '[ 9.1] audit: type=1400 apparmor="DENIED" operation="mount" profile="docker-default"'
-    (tmp_path / "dmesg").write_text(f"#!/bin/bash\necho other\necho '{line}'\n")
-    (tmp_path / "dmesg").chmod(0o755)
-    enforce = tmp_path / "enforce"
-    enforce.write_text("1")
+    enforce = here.folder / "enforce"
     script = CONFINEMENT.replace("/sys/fs/selinux/enforce", str(enforce))
-    answer = understood(run(script, path=f"{tmp_path}:{SEARCHED}"), host=True)
+    here.put("dmesg", "echo 'read kernel buffer failed' >&2; exit 1")
+    assert understood(run(here, script), host=True) == Answered(Confinement())
+    here.put("dmesg", f"echo other\necho '{line}'")
+    enforce.write_text("1")
+    answer = understood(run(here, script), host=True)
     assert answer == Answered(Confinement(enforcing=True, denials=(line,)))
-    (tmp_path / "dmesg").write_text("#!/bin/bash\necho 'read kernel buffer failed' >&2; exit 1\n")
-    enforce.unlink()
-    assert understood(run(script, path=f"{tmp_path}:{SEARCHED}"), host=True) == Answered(
-        Confinement()
-    )
 
 
 # ascend-docker-runtime (mind-cluster@22bb3d98, runtime/process/process.go)

@@ -15,22 +15,20 @@ from ascendboot.facts.installed import (
     parse_installed,
 )
 from ascendboot.templates import script
-from ascendboot.transport.api import Result
+from tests.fake_transport import Answer
 
 QUESTION = installed_query("lab", with_public_keys=False, with_certificates=False)
 
 
-def answer(stdout: bytes) -> Result:
-    return Result(
-        node="lab-1", command=QUESTION, exit_code=0, stdout=stdout, stderr=b"", duration_s=0.0
-    )
+def seen(stdout: bytes) -> Installed:
+    return parse_installed(Answer(stdout).to(QUESTION))
 
 
 def seen_in(folder: Path) -> Installed:
     """The script for real, with another folder for that of the cluster."""
     script = QUESTION.argv[2].replace(base_script("lab"), f"b={folder}\n")
     done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
-    return parse_installed(answer(done.stdout))
+    return seen(done.stdout)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,7 @@ def test_where_nothing_is_nothing_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["mode 9 ./x", "port http", "stray me", "sshd x sha -", "word"])
 def test_a_line_of_another_form_is_named(line: str) -> None:
     with pytest.raises(NotUnderstoodError, match=rf'own files: line 2 not understood: "{line}"'):
-        parse_installed(answer(f"base /b\n{line}\nend\n".encode()))
+        seen(f"base /b\n{line}\nend\n".encode())
 
 
 @pytest.mark.parametrize("name", ["a\rb", "a\x0bb", "a\x0cb", "a\u2028b", "a\x85b"])

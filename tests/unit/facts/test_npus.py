@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,11 @@ import pytest
 from ascendboot.facts.npus import COMMAND, DeviceNetwork, RootInfo, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
-from ascendboot.facts.query import Answer, Answered, Unanswered, answer_to
-from ascendboot.transport.api import HANGS, Effect, Result
+from ascendboot.facts.query import Answer as FactAnswer
+from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
+from ascendboot.transport.api import HANGS
+from tests.fake_transport import Answer, framed
+from tests.here import Here
 
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
@@ -33,30 +33,16 @@ esac
 """
 
 
-class Stage:
+class Stage(Here):
     """A PATH with nothing on it but stand-ins and what the script needs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in NEEDED:
-            found = shutil.which(name)
-            assert found is not None
-            (folder / name).symlink_to(found)
-
-    def put(self, name: str, script: str) -> None:
-        path = self.folder / name
-        path.unlink(missing_ok=True)  # it may be a link to this machine's own program
-        path.write_text(f"#!/bin/bash\n{script}")
-        path.chmod(0o755)
-
-    def npu_smi(self, mapping: str = TWO, listed: str = LIST) -> None:
-        (self.folder / "mapping").write_text(mapping)
-        (self.folder / "list").write_text(listed)
-        (self.folder / "table").write_text(TABLE)
+    def npu_smi(self, mapping: str = TWO) -> None:
+        for name, text in (("mapping", mapping), ("list", LIST), ("table", TABLE)):
+            (self.folder / name).write_text(text)
         which = "case $2 in -m) echo mapping ;; -l) echo list ;; *) echo table ;; esac"
-        self.put("npu-smi", f"cat {self.folder}/$({which})\n")
+        self.put("npu-smi", f"cat {self.folder}/$({which})")
 
-    def result(
+    def answers(
         self,
         *,
         patience: str = "3",
@@ -64,7 +50,7 @@ class Stage:
         enough: str = "150",
         root_info: str = "/nonexistent",
         seconds: str = "0",
-    ) -> Result:
+    ) -> dict[str, FactAnswer[Any]]:
         script = f"SECONDS={seconds}\n{COMMAND.argv[2]}"
         for usual, here in (
             ("left=100 ", f"left={patience} "),
@@ -74,32 +60,16 @@ class Stage:
         ):
             assert usual in script
             script = script.replace(usual, here)
-        began = time.monotonic()
-        done = subprocess.run(
-            ["bash", "-c", script],  # noqa: S607  found on the PATH that is the point of the test
-            env={"PATH": str(self.folder), "HOME": "/nonexistent"},
-            executable=self.folder / "bash",
-            capture_output=True,
-            check=False,
-        )
-        return Result(
-            node="n1",
-            command=replace(COMMAND, argv=("bash", "-c", script)),
-            exit_code=done.returncode,
-            stdout=done.stdout,
-            stderr=done.stderr,
-            duration_s=time.monotonic() - began,
-        )
-
-    def answers(self, **changes: str) -> dict[str, Answer[Any]]:
-        result = self.result(**changes)
+        command = replace(COMMAND, argv=("bash", "-c", script))
+        result = self(command).to(command)
         assert result.stderr == b""
         return {name: answer_to(fact, result) for name, fact in npu_queries().items()}
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    stage = Stage(tmp_path)
+    stage = Stage(tmp_path, path="")
+    stage.link(*NEEDED)
     stage.npu_smi()
     stage.put("hccn_tool", FINE)
     return stage
@@ -117,11 +87,6 @@ def network(device_id: int, **changes: Any) -> DeviceNetwork:
     )
 
 
-def test_it_only_reads_and_has_an_end() -> None:
-    assert COMMAND.effect is Effect.READ
-    assert COMMAND.timeout_s == 200.0
-
-
 def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     answers = stage.answers()
     assert answers["device_networks"] == Answered((network(0), network(1)))
@@ -130,6 +95,7 @@ def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     npus = answers["npus"]
     assert isinstance(npus, Answered)
     assert [(n.device_id, n.device_id_assumed) for n in npus.value.npus] == [(0, True), (1, True)]
+    assert answers["super_pods"] == Answered({})
 
 
 def test_npus_that_do_not_count_from_0_are_known_by_the_mapping(stage: Stage) -> None:
@@ -202,10 +168,6 @@ def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: St
     ]
 
 
-def test_elsewhere_no_super_pod_is_asked_for(stage: Stage) -> None:
-    assert stage.answers()["super_pods"] == Answered({})
-
-
 def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
     put_a3(stage, "echo 'This device does not support querying spod-info.'; exit 1")
     assert stage.answers()["super_pods"] == Answered({8: Answered(None), 9: Answered(None)})
@@ -269,38 +231,22 @@ def test_two_ports_and_no_ip(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instead", "device_id", "answer"),
+    ("device_id", "instead", "kind", "why"),
     [
         (
-            *('[ "$2$3" != 1-link ] || { echo "link status: ASLEEP"; exit; }', 1),
-            Unanswered(
-                "not-understood",
-                "could not read the link of device 1: hccn_tool -i 1 -link -g: line 1 not "
-                'understood: "link status: ASLEEP"; expected link status: UP or DOWN',
-            ),
+            *(1, "echo 'link status: ASLEEP'; exit", "not-understood"),
+            ': line 1 not understood: "link status: ASLEEP"; expected link status: UP or DOWN',
         ),
-        (
-            *('[ "$2$3" != 0-link ] || exec sleep 60', 0),
-            Unanswered(
-                "failed",
-                "could not read the link of device 0: hccn_tool -i 0 -link -g: no answer within "
-                f"10 s; {HANGS}",
-            ),
-        ),
-        (
-            *('[ "$2$3" != 0-link ] || exit 5', 0),
-            Unanswered(
-                "failed",
-                "could not read the link of device 0: hccn_tool -i 0 -link -g exited 5 and "
-                "printed nothing",
-            ),
-        ),
+        (0, "exec sleep 60", "failed", f": no answer within 10 s; {HANGS}"),
+        (0, "exit 5", "failed", " exited 5 and printed nothing"),
     ],
 )
 def test_a_query_without_an_answer_leaves_the_others(
-    stage: Stage, instead: str, device_id: int, answer: Unanswered
+    stage: Stage, device_id: int, instead: str, kind: Lack, why: str
 ) -> None:
-    stage.put("hccn_tool", f"{instead}\n{FINE}")
+    stage.put("hccn_tool", f'[ "$2$3" != {device_id}-link ] || {{ {instead}; }}\n{FINE}')
+    call = f"hccn_tool -i {device_id} -link -g"
+    answer = Unanswered(kind, f"could not read the link of device {device_id}: {call}{why}")
     networks = [network(n, **({"link_up": answer} if n == device_id else {})) for n in (0, 1)]
     assert stage.answers(call_s="2")["device_networks"] == Answered(tuple(networks))
 
@@ -335,17 +281,21 @@ def test_a_tool_that_stays_busy_is_given_up_in_bounded_time(stage: Stage) -> Non
     assert count.read_text().count("x") == 2 + 2 * 3
 
 
-def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
-    late = "not queried: the devices before took 0 s"
-    assert stage.answers(enough="0") == {
-        "npus": Unanswered("failed", f"could not list the NPUs: {late}"),
-        "npu_list": Unanswered("failed", f"could not count the NPUs: {late}"),
-        "health": Unanswered("failed", f"could not read the health of the NPUs: {late}"),
+def without_npus(kind: Lack, why: str) -> dict[str, FactAnswer[Any]]:
+    return {
+        "npus": Unanswered(kind, f"could not list the NPUs: {why}"),
+        "npu_list": Unanswered(kind, f"could not count the NPUs: {why}"),
+        "health": Unanswered(kind, f"could not read the health of the NPUs: {why}"),
         "super_pods": Answered({}),
         "unknown_lines": Answered(()),
         "root_info": Answered(None),
         "device_networks": Answered(()),
     }
+
+
+def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
+    late = "not queried: the devices before took 0 s"
+    assert stage.answers(enough="0") == without_npus("failed", late)
 
 
 def test_time_that_passed_counts_and_a_clock_that_was_set_does_not(stage: Stage) -> None:
@@ -368,7 +318,7 @@ def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
 
 
 def test_a_table_that_stays_busy_takes_no_patience_from_what_decides(stage: Stage) -> None:
-    busy = "echo 'dcmi model initialized failed, because the device is used. ret is -8020'"
+    busy = f"echo '{BUSY}'"
     once = f"mkdir {stage.folder}/was-busy 2>/dev/null"
     calls = calls_of_npu_smi(
         stage,
@@ -396,53 +346,24 @@ def test_no_hccn_tool(stage: Stage) -> None:
 def test_no_npu_smi(stage: Stage) -> None:
     (stage.folder / "npu-smi").unlink()
     nowhere = "npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin"
-    assert stage.answers() == {
-        "npus": Unanswered("missing", f"could not list the NPUs: {nowhere}"),
-        "npu_list": Unanswered("missing", f"could not count the NPUs: {nowhere}"),
-        "health": Unanswered("missing", f"could not read the health of the NPUs: {nowhere}"),
-        "super_pods": Answered({}),
-        "unknown_lines": Answered(()),
-        "root_info": Answered(None),
-        "device_networks": Answered(()),
-    }
+    assert stage.answers() == without_npus("missing", nowhere)
+
+
+BROKEN = "dcmi module initialize failed. ret is -8005"
+BUSY = "dcmi model initialized failed, because the device is used. ret is -8020"
 
 
 @pytest.mark.parametrize(
-    ("script", "answer"),
+    ("script", "kind", "why"),
     [
-        (
-            "echo 'dcmi module initialize failed. ret is -8005'; exit 187\n",
-            Unanswered(
-                "failed",
-                "could not list the NPUs: npu-smi info -m: "
-                "dcmi module initialize failed. ret is -8005",
-            ),
-        ),
-        (
-            "echo 'something new' >&2; exit 9\n",
-            Unanswered("failed", "could not list the NPUs: something new"),
-        ),
-        (
-            "echo 'something new'\n",
-            Unanswered(
-                "not-understood",
-                'could not list the NPUs: npu-smi info -m: line 1 not understood: "something new"; '
-                "expected a header of NPU ID, Chip ID, Chip Logic ID or Chip Phy-ID, Chip Name",
-            ),
-        ),
-        (
-            "echo 'dcmi model initialized failed, because the device is used. ret is -8020'\n",
-            Unanswered(
-                "busy",
-                "could not list the NPUs: npu-smi info -m: "
-                "dcmi model initialized failed, because the device is used. ret is -8020",
-            ),
-        ),
+        (f"echo '{BROKEN}'; exit 187", "failed", f"npu-smi info -m: {BROKEN}"),
+        (f"echo '{BUSY}'", "busy", f"npu-smi info -m: {BUSY}"),
+        ("echo 'something new' >&2; exit 9", "failed", "something new"),
     ],
 )
-def test_an_npu_smi_that_cannot(stage: Stage, script: str, answer: Unanswered) -> None:
+def test_an_npu_smi_that_cannot(stage: Stage, script: str, kind: Lack, why: str) -> None:
     stage.put("npu-smi", script)
-    assert stage.answers()["npus"] == answer
+    assert stage.answers()["npus"] == Unanswered(kind, f"could not list the NPUs: {why}")
 
 
 def test_warnings_on_stderr_do_not_spoil_the_table(stage: Stage) -> None:
@@ -452,11 +373,8 @@ def test_warnings_on_stderr_do_not_spoil_the_table(stage: Stage) -> None:
 
 
 def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
-    stdout = b"@@ hccn_tool 0 1\nx\n@@ ids 0 1\n3\n@@ end 0 0\n\n"
-    result = Result(
-        node="n1", command=COMMAND, exit_code=0, stdout=stdout, stderr=b"", duration_s=0.1
-    )
-    networks = answer_to(npu_queries()["device_networks"], result)
+    stdout = framed({"hccn_tool": "x", "ids": "3"})
+    networks = answer_to(npu_queries()["device_networks"], Answer(stdout).to(COMMAND))
     assert isinstance(networks, Answered)
     assert networks.value[0].link_up == Unanswered(
         "not-understood",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from ascendboot.facts.query import (
     Answered,
     Clock,
     Fact,
+    Lack,
     Sections,
     Unanswered,
     output_of,
@@ -21,14 +21,9 @@ from ascendboot.facts.query import (
     value_of,
 )
 from ascendboot.transport.api import HANGS, Command, Effect, Result
-from tests.fake_transport import Answer, FakeTransport
+from tests.fake_transport import Answer, FakeTransport, framed
 
 WHO = Command(argv=("whoami",), purpose="find out who we are", effect=Effect.READ)
-
-
-def result(**changes: Any) -> Result:
-    parts = {"exit_code": 0, "stdout": b"", "stderr": b"", "duration_s": 0.0, **changes}
-    return Result(node="n1", command=WHO, **parts)
 
 
 def answering(who: str | Answer) -> FakeTransport:
@@ -96,23 +91,18 @@ def raising(error: Exception) -> Callable[[Result], str]:
 
 
 @pytest.mark.parametrize(
-    ("error", "answer"),
+    ("error", "kind"),
     [
-        (ToolMissingError("no x"), Unanswered("missing", "could not find out who we are: no x")),
-        (ToolBusyError("busy"), Unanswered("busy", "could not find out who we are: busy")),
-        (ToolError("broken"), Unanswered("failed", "could not find out who we are: broken")),
-        (
-            NotUnderstoodError("x", 3, "?", "!"),
-            Unanswered(
-                "not-understood",
-                'could not find out who we are: x: line 3 not understood: "?"; expected !',
-            ),
-        ),
+        (ToolMissingError("no x"), "missing"),
+        (ToolBusyError("busy"), "busy"),
+        (ToolError("broken"), "failed"),
+        (NotUnderstoodError("x", 3, "?", "!"), "not-understood"),
     ],
 )
-def test_each_known_error_is_an_answer_of_its_kind(error: Exception, answer: Unanswered) -> None:
+def test_each_known_error_is_an_answer_of_its_kind(error: Exception, kind: Lack) -> None:
     transport = answering("root\n")
     said = query(transport, {"a": Fact(WHO, output_of), "b": Fact(WHO, raising(error))})
+    answer = Unanswered(kind, f"could not find out who we are: {error}")
     assert (said["a"], said["b"]) == (Answered("root\n"), answer)
     assert value_of(answer) is None
     assert answer.why == str(error)
@@ -132,14 +122,9 @@ def test_a_fact_may_complete_the_sentence_itself() -> None:
     )
 
 
-def test_output_of_a_command_that_failed() -> None:
-    with pytest.raises(ToolError, match=r"^whoami exited 1: denied$"):
-        output_of(result(exit_code=1, stderr=b"denied\n"))
-
-
 def test_sections_of_a_script_that_did_not_come_to_its_end() -> None:
     with pytest.raises(ToolError, match=r"^whoami exited 1: killed$"):
-        Sections(result(exit_code=1, stdout=b"@@ end 0 0\n\n", stderr=b"killed"), "script")
+        Sections(Answer(framed({}), "killed", exit_code=1).to(WHO), "script")
 
 
 PARTS = {
@@ -148,21 +133,9 @@ PARTS = {
     "late": (124, b""),
     "mute": (3, b""),
     "bad": (1, b"first\nlast words\n"),
-    "end": (0, b""),
 }
-SECTIONS = Sections(
-    result(
-        stdout=b"".join(
-            b"@@ %s %d %d\n%s\n" % (name.encode(), code, len(text), text)
-            for name, (code, text) in PARTS.items()
-        )
-    ),
-    "script",
-)
-
-
-def test_the_text_of_a_part() -> None:
-    assert SECTIONS.text("fine") == "words"
+NO_SECTION = 'script: line 5 not understood: "lost"; expected a section lost'
+SECTIONS = Sections(Answer(framed(PARTS)).to(WHO), "script")
 
 
 @pytest.mark.parametrize(
@@ -172,14 +145,11 @@ def test_the_text_of_a_part() -> None:
         ("late", ToolError, f"it gave no answer in time; {HANGS}"),
         ("mute", ToolError, "exited 3 and printed nothing"),
         ("bad", ToolError, "last words"),
-        (
-            "lost",
-            NotUnderstoodError,
-            'script: line 5 not understood: "lost"; expected a section lost',
-        ),
+        ("lost", NotUnderstoodError, NO_SECTION),
     ],
 )
 def test_a_part_without_a_text(name: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind) as raised:
         SECTIONS.text(name)
+    assert SECTIONS.text("fine") == "words"
     assert (type(raised.value), str(raised.value)) == (kind, message)
