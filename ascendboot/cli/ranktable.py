@@ -40,7 +40,7 @@ from ascendboot.ranktable.text import from_text, read, text_of
 from ascendboot.ranktable.validate import validate_table
 from ascendboot.setup.survey import cluster_findings
 from ascendboot.state import write_text
-from ascendboot.transport.pool import for_each
+from ascendboot.transport.pool import on_each
 
 PRODUCT_HELP = f"The product that reads the table: {', '.join(PRODUCTS)}; a5 is 950"
 ANSWER_HELP = "Print the result as JSON on standard output"
@@ -447,7 +447,7 @@ def _query_npus(session: Session, nodes: Sequence[Node]) -> Mapping[str, NodeFac
         npu_queries = {name: known[name] for name in _NPU_QUERIES if name in known}
         return NodeFacts.from_answers(node.name, query(hosts[node.name], npu_queries))
 
-    answers = {} if lost else for_each(nodes, of_node, forks=session.forks)
+    answers = {} if lost else on_each(nodes, of_node, forks=session.forks)
     found = {name: facts for name, facts in answers.items() if isinstance(facts, NodeFacts)}
     errors = [*lost.values(), *(a for a in answers.values() if not isinstance(a, NodeFacts))]
     if errors:

@@ -29,7 +29,7 @@ from ascendboot.transport.api import HostSide, Result, Transport
 from ascendboot.transport.guard import Fence, Guarded, ReadOnly
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.login_session import REPORT_AFTER_S, Waits
-from ascendboot.transport.pool import connect_all, for_each
+from ascendboot.transport.pool import connect_all, on_each
 from ascendboot.transport.ssh import SshOpener
 
 Hosts = tuple[Mapping[str, HostSide], Mapping[str, NodeError]]
@@ -108,7 +108,7 @@ class Session:
             over.set()
             # In parallel, because closing a lost connection takes long.
             opened = [node for node in cluster.nodes if node.name in session.hosts]
-            for_each(opened, lambda node: session.hosts[node.name].close(), forks=forks)
+            on_each(opened, lambda node: session.hosts[node.name].close(), forks=forks)
             logging.getLogger("ascendboot").removeHandler(handler)
             with suppress(OSError):
                 handler.close()

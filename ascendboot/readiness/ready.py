@@ -28,7 +28,7 @@ from ascendboot.setup.cluster_plan import chief_settings, meeting_settings, rank
 from ascendboot.setup.record import NodeRecord, SetupRecord
 from ascendboot.setup.sync import CodeSender
 from ascendboot.transport.api import Command, Effect, HostSide, Result, Sides, Transport
-from ascendboot.transport.pool import for_each
+from ascendboot.transport.pool import on_each
 from ascendboot.transport.script import HostAndContainer
 
 OF_THE_IMAGE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -108,7 +108,7 @@ def check_readiness(
         left = record.nodes[node.name]
         return _query_node(node, sides, cluster, left, job=job, sending=sending)
 
-    answers = for_each(cluster.nodes, ask, forks=forks)
+    answers = on_each(cluster.nodes, ask, forks=forks)
     replies = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     failures = grouped((a.message, name) for name, a in answers.items() if isinstance(a, NodeError))
     is_copied = not any(reply.has_script for reply in replies.values()) and Path(script).is_file()

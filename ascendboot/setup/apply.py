@@ -26,7 +26,7 @@ from ascendboot.setup.sync import CodeSender
 from ascendboot.setup.verify import Expectation, run_verification, verify_cluster
 from ascendboot.templates import script
 from ascendboot.transport.api import Command, Effect, Sides, Transport, write_files
-from ascendboot.transport.pool import for_each
+from ascendboot.transport.pool import on_each
 
 _SENDERS = 8
 """Code is sent to so many nodes at once: each has some megabytes of it in memory."""
@@ -286,7 +286,7 @@ def _send_code(
         return sender.sync(sides[node.name].work, trees[node.name], context.plan.base, primary)
 
     progress.begin(CODE)
-    sent = for_each(context.cluster.nodes, send, forks=min(progress.forks, _SENDERS))
+    sent = on_each(context.cluster.nodes, send, forks=min(progress.forks, _SENDERS))
     results = (failed("code", "files", r) if isinstance(r, NodeError) else r for r in sent.values())
     progress.end(CODE, list(results))
     progress.stop_if_bad()

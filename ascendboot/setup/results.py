@@ -11,7 +11,7 @@ from ascendboot.errors import NodeError, UnreachableError
 from ascendboot.model.cluster import Cluster, Node
 from ascendboot.model.report import Finding, Outcome, Report, StepResult
 from ascendboot.model.secrets import masked
-from ascendboot.transport.pool import FORKS, for_each
+from ascendboot.transport.pool import FORKS, on_each
 
 T = TypeVar("T")
 _BAD = {Outcome.FAILED, Outcome.BLOCKED, Outcome.UNREACHABLE}
@@ -106,7 +106,7 @@ class Progress:
         The primary begins first: other nodes are queried while or after it gets the lock.
         """
         nodes = [node for node in self.cluster.rank_order if node.name in names]
-        done = for_each(nodes, work, forks=self.forks)
+        done = on_each(nodes, work, forks=self.forks)
         return {node.name: done[node.name] for node in self.cluster.nodes if node.name in done}
 
     def stop_if_bad(self) -> None:

@@ -154,11 +154,10 @@ class Connection:
             self._fabric.transport.packetizer.set_keepalive(
                 self.keepalive.every_s, self._send_keepalive
             )
-        except ERRORS as error:
+        except BaseException as error:  # also a refusal of `check` or `Login`, and Ctrl-C
             self.close()
-            raise self._not_greeted(error, time.monotonic() - began) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, ERRORS):
+                raise self._not_greeted(error, time.monotonic() - began) from error
             raise
 
     def _not_greeted(self, error: Exception, seconds: float) -> UnreachableError:

@@ -181,7 +181,7 @@ def _append(file: Path, line: str) -> int:
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(b"\n".join([*lines, line.encode(), b""]))
             Path(beside).replace(file)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: no file stays beside
             Path(beside).unlink(missing_ok=True)
             raise
         return len(lines) + 1

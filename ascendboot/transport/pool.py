@@ -20,45 +20,36 @@ _INTERRUPT_POLL_S = 0.2
 """A Ctrl-C that arrives just before Python starts to wait does not end the wait."""
 
 R = TypeVar("R")
+N = TypeVar("N", str, Node)
 
 
 def connect_all(
     nodes: Sequence[Node], opener: Callable[[Node], R], *, forks: int
 ) -> tuple[Mapping[str, R], Mapping[str, NodeError]]:
     """Return the connections, and the errors of the other nodes, in the order of `nodes`."""
-    answers = for_each(nodes, opener, forks=forks)
+    answers = on_each(nodes, opener, forks=forks)
     errors = {name: a for name, a in answers.items() if isinstance(a, NodeError)}
     opened = {name: a for name, a in answers.items() if not isinstance(a, NodeError)}
     return opened, errors
 
 
-def for_each(
-    nodes: Sequence[Node], work: Callable[[Node], R], *, forks: int
-) -> Mapping[str, R | NodeError]:
-    """As `on_each`, with nodes of the inventory."""
-    by_name = {node.name: node for node in nodes}
-    return on_each(by_name, lambda name: work(by_name[name]), forks=forks)
-
-
-def on_each(
-    names: Iterable[str], work: Callable[[str], R], *, forks: int
-) -> dict[str, R | NodeError]:
-    """Return the result or the error of `work` for each node, in the order of `names`.
+def on_each(nodes: Iterable[N], work: Callable[[N], R], *, forks: int) -> dict[str, R | NodeError]:
+    """Return the result or the error of `work` for each node, by name, in the order of `nodes`.
 
     At most `forks` run in parallel. A KeyboardInterrupt is raised at once: waiting nodes are not
     started, and nothing waits for the running ones, not even the end of the program.
     """
-    answers: dict[str, Future[R | NodeError]] = {name: Future() for name in names}
-    waiting = deque(answers.items())
+    waiting = deque((node, Future[R | NodeError]()) for node in nodes)
+    answers = {_name(node): answer for node, answer in waiting}
 
     def run_worker() -> None:
         while waiting:
             try:
-                name, answer = waiting.popleft()
+                node, answer = waiting.popleft()
             except IndexError:  # another worker took the last one
                 return
             try:
-                answer.set_result(_guarded(name, work))
+                answer.set_result(_guarded(node, work))
             except BaseException as error:  # noqa: BLE001  # the main thread raises it
                 waiting.clear()
                 answer.set_exception(error)
@@ -76,17 +67,21 @@ def on_each(
     return {name: answer.result() for name, answer in answers.items()}
 
 
-def _guarded(name: str, work: Callable[[str], R]) -> R | NodeError:
+def _name(node: str | Node) -> str:
+    return node if isinstance(node, str) else node.name
+
+
+def _guarded(node: N, work: Callable[[N], R]) -> R | NodeError:
     try:
-        return work(name)
+        return work(node)
     except NodeError as error:
         return error
     except AscendbootError as error:
-        return NodeError(name, str(error))
-    except Exception as error:  # noqa: BLE001  # a bug on one node may not cost the others' results
-        _LOG.exception("%s: unexpected", name)
+        return NodeError(_name(node), str(error))
+    except Exception as error:  # noqa: BLE001  # a bug on one node must not cost the others' results
+        _LOG.exception("%s: unexpected", _name(node))
         return NodeError(
-            name,
+            _name(node),
             f"unexpected {type(error).__name__}: {error}; this is a bug in ascendboot, "
             "the run's log has the traceback",
         )

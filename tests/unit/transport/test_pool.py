@@ -10,7 +10,7 @@ import pytest
 
 from ascendboot.errors import NodeError, NotUnderstoodError, UnreachableError
 from ascendboot.model.cluster import Node
-from ascendboot.transport.pool import connect_all, for_each, on_each
+from ascendboot.transport.pool import connect_all, on_each
 from tests.fake_transport import FakeTransport
 from tests.unit.transport.builders import node
 
@@ -27,7 +27,7 @@ def test_results_come_in_the_order_of_the_nodes_whatever_ends_first() -> None:
             later.set()
         return one.name.upper()
 
-    answers = for_each(NODES, work, forks=4)
+    answers = on_each(NODES, work, forks=4)
     assert list(answers.items()) == [(n.name, n.name.upper()) for n in NODES]
 
 
@@ -44,7 +44,7 @@ def test_no_more_than_the_bound_run_at_once() -> None:
         with lock:
             running -= 1
 
-    for_each(NODES[:6], work, forks=3)
+    on_each(NODES[:6], work, forks=3)
     assert most == 3
 
 
@@ -62,7 +62,7 @@ def test_every_kind_of_failure_stays_with_its_node(caplog: pytest.LogCaptureFixt
         return "done"
 
     with caplog.at_level(logging.ERROR):
-        answers = for_each(NODES[:5], work, forks=4)
+        answers = on_each(NODES[:5], work, forks=4)
     assert list(answers) == ["n0", "n1", "n2", "n3", "n4"]
     assert (answers["n0"], answers["n1"], answers["n4"]) == ("done", unreachable, "done")
     errors = [answers["n2"], answers["n3"]]
@@ -93,7 +93,7 @@ def test_an_interrupt_begins_nothing_more_and_waits_for_nothing() -> None:
 
     threading.Thread(target=press).start()
     with pytest.raises(KeyboardInterrupt):
-        for_each(NODES, work, forks=1)
+        on_each(NODES, work, forks=1)
     [worker] = [thread for thread in threading.enumerate() if thread.name.startswith("node")]
     assert worker.daemon, "the program would wait for it when it ends"
     may_end.set()
@@ -109,13 +109,13 @@ def test_an_interrupt_of_a_worker_is_the_end_of_all() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        for_each(NODES, work, forks=1)
+        on_each(NODES, work, forks=1)
     assert begun == ["n0"]
 
 
 def test_nodes_may_be_known_by_name_alone() -> None:
     assert on_each(("b", "a"), str.upper, forks=4) == {"b": "B", "a": "A"}
-    assert on_each((), str, forks=4) == {}
+    assert on_each((), str.upper, forks=4) == {}
 
 
 def test_connecting_tells_who_was_reached_and_who_was_not() -> None:
