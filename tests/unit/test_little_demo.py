@@ -51,34 +51,8 @@ def a_table(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def write_table(folder: Path, table: dict[str, Any]) -> Path:
-    path = folder.resolve() / "hccl_json_4p_2_host.json"
-    path.write_text(json.dumps(table))
-    path.chmod(0o644)
-    return path
-
-
-def launcher_says(path: Path | str, **changes: str | None) -> dict[str, str]:
-    """The environment of rank 3 of 4: the second on its server, on device 6."""
-    environ: dict[str, str | None] = {
-        "RANK_TABLE_FILE": str(path),
-        "OMPI_COMM_WORLD_RANK": "3",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-        "RANK_ID": "3",
-        "RANK_SIZE": "4",
-        "DEVICE_ID": "6",
-    }
-    return {name: value for name, value in (environ | changes).items() if value is not None}
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.2"])
-def test_a_table_that_fits_gives_no_problem(tmp_path: Path, version: str) -> None:
-    path = write_table(tmp_path, a_table(version=version))
-    assert demo.resource_problems(launcher_says(path), 3, 4) == []
-
-
-def test_a_table_of_950_that_fits_gives_no_problem(tmp_path: Path) -> None:
+def levelled_table() -> dict[str, Any]:
+    """The same in the form of 950."""
     ranks = [
         {
             "rank_id": rank,
@@ -87,20 +61,55 @@ def test_a_table_of_950_that_fits_gives_no_problem(tmp_path: Path) -> None:
         }
         for rank in range(4)
     ]
-    table = {"status": "completed", "version": "2.0", "rank_count": 4, "rank_list": ranks}
-    path = write_table(tmp_path, table)
-    assert demo.resource_problems(launcher_says(path), 3, 4) == []
-    assert demo.resource_problems(launcher_says(path, DEVICE_ID="4"), 3, 4) == [
-        "DEVICE_ID is 4; expected 6"
-    ]
+    return {"status": "completed", "version": "2.0", "rank_count": 4, "rank_list": ranks}
+
+
+def one_server(**device: object) -> dict[str, Any]:
+    """A table of one device."""
+    servers = [{"server_id": "a", "device": [a_device(0, 4) | device]}]
+    return a_table(server_list=servers, server_count="1")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the rank table is; it fits unless a test writes another."""
+    path = tmp_path.resolve() / "hccl_json_4p_2_host.json"
+    path.write_text(json.dumps(a_table()))
+    path.chmod(0o644)
+    return path
+
+
+def problems(path: Path, rank: int = 3, size: int = 4, **changes: Any) -> list[str]:
+    """The problems of rank 3 of 4: the second on its server, on device 6."""
+    environ = {
+        "RANK_TABLE_FILE": str(path),
+        "OMPI_COMM_WORLD_RANK": "3",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "RANK_ID": "3",
+        "RANK_SIZE": "4",
+        "DEVICE_ID": "6",
+    } | changes
+    is_set = {name: value for name, value in environ.items() if value is not None}
+    found: list[str] = demo.resource_problems(is_set, rank, size)
+    return found
+
+
+@pytest.mark.parametrize("table", [a_table(), a_table(version="1.2"), levelled_table()])
+def test_a_table_that_fits_gives_no_problem(path: Path, table: dict[str, Any]) -> None:
+    path.write_text(json.dumps(table))
+    assert problems(path) == []
+    assert problems(path, DEVICE_ID="4") == ["DEVICE_ID is 4; expected 6"]
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"DEVICE_ID": "4"}, ["DEVICE_ID is 4; expected 6"]),
         ({"DEVICE_ID": None}, ["DEVICE_ID is not set; expected 6"]),
-        ({"RANK_ID": "2"}, ["RANK_ID is 2; expected 3"]),
+        (
+            {"DEVICE_ID": "0", "RANK_ID": "0"},
+            ["RANK_ID is 0; expected 3", "DEVICE_ID is 0; expected 6"],
+        ),
         ({"RANK_SIZE": "8"}, ["RANK_SIZE is 8; expected 4"]),
         ({"OMPI_COMM_WORLD_RANK": None}, ["OMPI_COMM_WORLD_RANK is not set; expected 3"]),
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "3"}, ["OMPI_COMM_WORLD_LOCAL_RANK is 3; expected 1"]),
@@ -120,10 +129,9 @@ def test_a_table_of_950_that_fits_gives_no_problem(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_launcher_says_must_fit_the_table(
-    tmp_path: Path, changes: dict[str, str | None], expected: list[str]
+    path: Path, changes: dict[str, str | None], expected: list[str]
 ) -> None:
-    path = write_table(tmp_path, a_table())
-    assert demo.resource_problems(launcher_says(path, **changes), 3, 4) == expected
+    assert problems(path, **changes) == expected
 
 
 CHIEF = {
@@ -133,6 +141,7 @@ CHIEF = {
     "CM_WORKER_IP": "127.0.0.1",
     "CM_WORKER_SIZE": "4",
 }
+BOTH = "RANK_SIZE is set together with CM_ variables, which it disables; expected it to be unset"
 
 
 @pytest.mark.parametrize(
@@ -140,15 +149,7 @@ CHIEF = {
     [
         ({}, []),
         ({"CM_WORKER_SIZE": "2"}, ["CM_WORKER_SIZE is 2; expected 4, all ranks of the job"]),
-        (
-            {"RANK_SIZE": "4"},
-            [
-                (
-                    "RANK_SIZE is set together with CM_ variables, which it disables; "
-                    "expected it to be unset"
-                )
-            ],
-        ),
+        ({"RANK_SIZE": "4"}, [BOTH]),
         (
             {"CM_CHIEF_PORT": "", "CM_WORKER_IP": ""},
             [f"CM_CHIEF_PORT, CM_WORKER_IP is not set; expected all of {', '.join(CHIEF)}"],
@@ -165,54 +166,19 @@ def test_without_a_table_the_variables_must_fit_the_launcher(
     assert demo.resource_problems(CHIEF | changes, 3, 4) == expected
 
 
-@pytest.mark.parametrize(
-    ("rank", "size", "changes", "expected"),
-    [
-        (
-            3,
-            4,
-            {"DEVICE_ID": "0", "RANK_ID": "0"},
-            ["RANK_ID is 0; expected 3", "DEVICE_ID is 0; expected 6"],
-        ),
-        (
-            4,
-            5,
-            {"OMPI_COMM_WORLD_RANK": "4", "RANK_ID": "4", "RANK_SIZE": "5"},
-            [
-                "5 ranks were started; expected 4 by the table",
-                "rank 4 was started; expected one of those in the table",
-            ],
-        ),
-        (
-            2,
-            3,
-            {"OMPI_COMM_WORLD_RANK": "2", "RANK_ID": "2", "RANK_SIZE": "3"}
-            | {"DEVICE_ID": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
-            ["3 ranks were started; expected 4 by the table"],
-        ),
-    ],
-    ids=["every difference at once", "more ranks", "fewer ranks"],
-)
-def test_other_ranks_than_those_of_the_table(
-    tmp_path: Path, rank: int, size: int, changes: dict[str, str], expected: list[str]
-) -> None:
-    path = write_table(tmp_path, a_table())
-    assert demo.resource_problems(launcher_says(path, **changes), rank, size) == expected
-
-
-def test_a_rank_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    first = {"server_id": "node_0", "device": [a_device(0, 4), a_device(3, 6)]}
-    table = a_table(server_list=[first, a_table()["server_list"][1]])
-    path = write_table(tmp_path, table)
-    assert demo.resource_problems(launcher_says(path), 3, 4) == [
-        "rank_id 3 stands twice in the table; expected once"
+def test_more_or_fewer_ranks_than_in_the_table(path: Path) -> None:
+    added = {"OMPI_COMM_WORLD_RANK": "4", "RANK_ID": "4", "RANK_SIZE": "5"}
+    assert problems(path, 4, 5, **added) == [
+        "5 ranks were started; expected 4 by the table",
+        "rank 4 was started; expected one of those in the table",
     ]
+    assert problems(path, 3, 3, RANK_SIZE="3") == ["3 ranks were started; expected 4 by the table"]
 
 
-def one_server(**device: object) -> dict[str, Any]:
-    """A table of one device."""
-    servers = [{"server_id": "a", "device": [a_device(0, 4) | device]}]
-    return a_table(server_list=servers, server_count="1")
+def test_a_rank_that_stands_twice_is_refused(path: Path) -> None:
+    first = {"server_id": "node_0", "device": [a_device(0, 4), a_device(3, 6)]}
+    path.write_text(json.dumps(a_table(server_list=[first, a_table()["server_list"][1]])))
+    assert problems(path) == ["rank_id 3 stands twice in the table; expected once"]
 
 
 @pytest.mark.parametrize(
@@ -222,41 +188,31 @@ def one_server(**device: object) -> dict[str, Any]:
         (a_table(version="1.1"), "version is '1.1'; expected one of ('1.0', '1.2', '2.0')"),
         (a_table(version="2.0"), "the key 'rank_list' is missing; expected a rank table"),
         (a_table(server_count="3"), "server_count is '3'; expected '2', as many as listed"),
-        ({"version": "1.0"}, "the key 'status' is missing; expected a rank table"),
         ([], "not a rank table: list indices must be integers or slices, not str"),
         (one_server(rank_id=0), "0 stands for a rank_id or device_id; expected digits in quotes"),
         (one_server(rank_id="²"), "'²' stands for a rank_id or device_id; expected digits in q"),
         ('{"status":', "not JSON: Expecting value: line 1 column 11 (char 10)"),
-        (None, "no such file; expected the rank table there on every node"),
     ],
 )
 def test_a_table_that_hccl_would_not_read_is_refused(
-    tmp_path: Path, table: object, expected: str
+    path: Path, table: object, expected: str
 ) -> None:
-    path = tmp_path.resolve() / "table.json"
-    if table is not None:
-        path.write_text(table if isinstance(table, str) else json.dumps(table))
-        path.chmod(0o644)
-    [problem] = demo.resource_problems(launcher_says(path), 3, 4)
+    path.write_text(table if isinstance(table, str) else json.dumps(table))
+    [problem] = problems(path)
     assert problem.startswith(f"RANK_TABLE_FILE {path}: {expected}")
 
 
-def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
-    path = write_table(tmp_path, a_table())
+def test_a_file_that_mx_rec_would_not_read_is_refused(path: Path) -> None:
     link = path.with_name("link.json")
+    words = f"RANK_TABLE_FILE {link}: no such file; expected the rank table there on every node"
+    assert problems(link) == [words]
     link.symlink_to(path)
-    assert demo.resource_problems(launcher_says(link), 3, 4) == [
-        f"RANK_TABLE_FILE {link}: leads to {path}; expected no symbolic link and no '..' in it"
-    ]
-
-
-@pytest.mark.parametrize("mode", [0o664, 0o646])
-def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
-    path = write_table(tmp_path, a_table())
-    path.chmod(mode)
-    assert demo.resource_problems(launcher_says(path), 3, 4) == [
-        f"RANK_TABLE_FILE {path}: has mode {mode:04o}; expected that only its owner may write it"
-    ]
+    words = f"RANK_TABLE_FILE {link}: leads to {path}; expected no symbolic link and no '..' in it"
+    assert problems(link) == [words]
+    for mode in (0o664, 0o646):
+        path.chmod(mode)
+        words = f"{path}: has mode {mode:04o}; expected that only its owner may write it"
+        assert problems(path) == [f"RANK_TABLE_FILE {words}"]
 
 
 class OneOfTwo:
@@ -276,16 +232,16 @@ class OneOfTwo:
 
 
 @pytest.mark.parametrize(
-    ("other", "problems", "words"),
+    ("other", "mine", "words"),
     [
         (True, [], "not started: refused by rank 1"),
         (False, ["seen; expected"], "could not start: seen; expected"),
     ],
 )
 def test_a_problem_of_one_rank_stops_all(
-    capsys: pytest.CaptureFixture[str], problems: list[str], words: str, *, other: bool
+    capsys: pytest.CaptureFixture[str], mine: list[str], words: str, *, other: bool
 ) -> None:
-    assert demo.all_agree(OneOfTwo(other=other), problems) is False
+    assert demo.all_agree(OneOfTwo(other=other), mine) is False
     assert capsys.readouterr().err == f"{os.uname().nodename} rank 0: {words}\n"
 
 
