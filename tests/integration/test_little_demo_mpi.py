@@ -113,7 +113,7 @@ def test_a_wrong_table_is_refused_by_every_rank(table_file: Path) -> None:
     table_file.chmod(0o664)
     done = mpirun(table=table_file)
     assert (done.returncode, done.stdout) == (2, "")
-    problem = f"RANK_TABLE_FILE {table_file}: has mode 0664; expected that only its owner may write"
+    problem = f"{table_file}: has mode 0664; expected that only its owner may write it"
     assert refusals(done) == {
-        f"rank {rank}: could not start: {problem} it" for rank in range(RANKS)
+        f"rank {rank}: could not start: RANK_TABLE_FILE {problem}" for rank in range(RANKS)
     }
