@@ -19,22 +19,6 @@ from ascendboot.console.screen import Screen
 from ascendboot.console.streams import legible_lines
 from ascendboot.jobs.output import RankOutput
 
-_WORDS = (
-    'from ascendboot.console.screen import Screen\nscreen = Screen()\nscreen.{words}("a \\u2713")\n'
-)
-_ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-
-@pytest.mark.parametrize("words", ["say", "text", "error"])
-def test_a_character_that_the_encoding_lacks_is_shown_by_its_number(words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WORDS.format(words=words)],
-        env={**os.environ, **_ASCII},
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, b"a \\u2713\n")
-
 
 def problem_of(stream: int, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[], None]) -> str:
     """What becomes of a job's lines where standard output breaks once it was seen what it is."""

@@ -10,7 +10,6 @@ import select
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -24,16 +23,6 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
 
-def shown_at_a_terminal() -> str:
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w") as stream:
-        writer = Writer(stream)
-        writer.line("plain ", ("red", "red"))
-        text = os.read(ours, 1000).decode()
-    os.close(ours)
-    return text
-
-
 def test_a_file_gets_plain_lines() -> None:
     stream = io.StringIO()
     writer = Writer(stream)
@@ -44,27 +33,28 @@ def test_a_file_gets_plain_lines() -> None:
     assert not writer.shows_colours
 
 
-def test_a_terminal_gets_colours() -> None:
-    assert shown_at_a_terminal() == "plain \x1b[31mred\x1b[0m\r\n"
-
-
-def test_no_color_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert shown_at_a_terminal() == "plain red\r\n"
-
-
-def test_a_terminal_that_has_no_colours_is_not_said_to_show_them(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "value", "red"),
+    [
+        ("TERM", "xterm", "\x1b[31mred\x1b[0m"),
+        ("NO_COLOR", "1", "red"),
+        ("TERM", "dumb", "red"),
+    ],
+)
+def test_a_terminal_gets_colours_unless_the_environment_forbids_them(
+    name: str, value: str, red: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(name, value)
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
-        assert Writer(stream).shows_colours
-        monkeypatch.setenv("TERM", "dumb")
-        assert not Writer(stream).shows_colours
+        writer = Writer(stream)
+        writer.line("plain ", ("red", "red"))
+        assert os.read(ours, 1000).decode() == f"plain {red}\r\n"
+        assert writer.shows_colours == (red != "red")
     os.close(ours)
 
 
-def test_colours_can_be_asked_for_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_force_color_turns_colours_on_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     stream = io.StringIO()
     Writer(stream).line(("red", "red"))
@@ -81,31 +71,8 @@ assert not any(name.partition('.')[0] == 'rich' for name in sys.modules)"""
     assert done.stdout == b"words\n"
 
 
-def test_a_reader_that_has_gone_ends_nothing(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    program = f"""{SCREEN}screen.say('one')
-sys.stdin.readline()
-for _ in range(3):
-    screen.say('more')
-open({str(kept)!r}, 'w').write('went on')"""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        assert process.stdout.readline() == b"one\n"
-        process.stdout.close()
-        process.stdin.write(b"\n")
-        process.stdin.close()
-        assert process.stderr.read() == b""
-        assert process.wait(30) == 0
-    assert kept.read_text() == "went on"
-
-
 @pytest.mark.parametrize("colours", ["", "1"])
-def test_a_stream_that_does_not_wait_gets_all(colours: str) -> None:
+def test_a_non_blocking_stream_gets_everything(colours: str) -> None:
     """A terminal may be in that mode by another program that shares it."""
     program = f"""{SCREEN}for number in range(200):
     screen.say(str(number) + ' ' + 'x' * 1000)
@@ -131,20 +98,22 @@ screen.text('y' * 300000)"""
 
 
 @pytest.mark.parametrize("colours", ["", "1"])
-def test_what_a_terminal_cannot_show_ends_nothing(colours: str) -> None:
+def test_characters_that_the_encoding_lacks_are_escaped(colours: str) -> None:
     program = f"""{SCREEN}words = '\\u2713 caf\\u00e9 \\udcff'
-screen.say(words), screen.json(dict(words=words))"""
+screen.say(words), screen.text(words), screen.json(dict(words=words)), screen.error(words)"""
     shown = {}
-    for encoding in ("latin-1", "ascii", "utf-8"):
-        wishes = {"PYTHONIOENCODING": encoding, "FORCE_COLOR": colours}
+    for encoding, errors in (("latin-1", ""), ("ascii", ":surrogateescape"), ("utf-8", "")):
+        wishes = {"PYTHONIOENCODING": f"{encoding}{errors}", "FORCE_COLOR": colours}
         done = subprocess.run(
             [sys.executable, "-c", program],
             capture_output=True,
             check=True,
             env={**os.environ, **wishes},
         )
-        line, _, document = done.stdout.decode(encoding).partition("\n")
+        line, text, document = done.stdout.decode(encoding).split("\n", 2)
         shown[encoding] = line
+        assert text == line
+        assert line in done.stderr.decode(encoding)
         assert json.loads(document) == {"words": "\u2713 caf\u00e9 \udcff"}
     assert shown == {
         "latin-1": "\\u2713 caf\u00e9 \\udcff",
