@@ -1,4 +1,4 @@
-"""The CA keys and the certificates: made whole, kept closed, renewed in time."""
+"""The CA keys and the certificates: made completely, protected, renewed in time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import pytest
 
@@ -25,7 +26,7 @@ from ascendboot.transport.api import Command, Effect, FileWrite
 from tests.engine.simulated import authority, public_key
 from tests.fake_transport import FakeTransport
 
-SSH_KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
+KEYGEN = f"{shutil.which('ssh-keygen')} -q"
 
 
 @pytest.fixture
@@ -35,13 +36,16 @@ def keys(tmp_path: Path) -> CaKeys:
 
 def made_key(folder: Path) -> str:
     path = folder / "key"
-    subprocess.run([SSH_KEYGEN, "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    subprocess.run([*KEYGEN.split(), "-t", "ed25519", "-N", "", "-f", path], check=True)
     return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 
-def test_a_look_makes_nothing(keys: CaKeys) -> None:
+def test_look_makes_no_keys_and_cannot_sign(keys: CaKeys) -> None:
     assert keys.look() is None
     assert not keys.folder.parent.exists()
+    made, looked = keys.ensure(), keys.look()
+    assert looked is not None
+    assert (looked.user, looked.host, looked.sign) == (made.user, made.host, None)
 
 
 def test_keys_are_made_once_and_closed_to_others(keys: CaKeys) -> None:
@@ -56,13 +60,7 @@ def test_keys_are_made_once_and_closed_to_others(keys: CaKeys) -> None:
     assert [path.name for path in keys.folder.parent.iterdir()] == ["ca"]
 
 
-def test_a_look_tells_the_same_keys_and_cannot_sign(keys: CaKeys) -> None:
-    made, looked = keys.ensure(), keys.look()
-    assert looked is not None
-    assert (looked.user, looked.host, looked.sign) == (made.user, made.host, None)
-
-
-def test_what_a_killed_setup_left_is_swept_away(keys: CaKeys) -> None:
+def test_half_made_keys_of_a_killed_setup_are_removed(keys: CaKeys) -> None:
     left = keys.folder.parent / ".ca.abc123"
     left.mkdir(parents=True)
     (left / "user_ca").write_text("half")
@@ -70,32 +68,33 @@ def test_what_a_killed_setup_left_is_swept_away(keys: CaKeys) -> None:
     assert not left.exists()
 
 
-@pytest.mark.parametrize("kind", ["user", "host"])
-def test_a_signature_says_what_was_asked_for_and_lasts_400_days(
-    keys: CaKeys, tmp_path: Path, kind: str
+@pytest.mark.parametrize(
+    ("kind", "principals", "options"),
+    [
+        ("host", ("2001:db8::1", "lab-1"), ()),
+        ("user", ("mpi-lab",), ("source-address 2001:db8::1/128",)),
+    ],
+)
+def test_a_certificate_has_the_wanted_claims_and_lasts_400_days(
+    keys: CaKeys,
+    tmp_path: Path,
+    kind: Literal["user", "host"],
+    principals: tuple[str, ...],
+    options: tuple[str, ...],
 ) -> None:
     authority, key = keys.ensure(), made_key(tmp_path)
-    claims = {
-        "host": Claims(
-            kind="host",
-            key=fingerprint(key),
-            ca=fingerprint(authority.host),
-            key_id="lab-1 of lab",
-            principals=("2001:db8::1", "lab-1"),
-        ),
-        "user": Claims(
-            kind="user",
-            key=fingerprint(key),
-            ca=fingerprint(authority.user),
-            key_id="lab-1 of lab",
-            principals=("mpi-lab",),
-            options=("source-address 2001:db8::1/128",),
-        ),
-    }[kind]
+    claims = Claims(
+        kind=kind,
+        key=fingerprint(key),
+        ca=fingerprint(authority.host if kind == "host" else authority.user),
+        key_id="lab-1 of lab",
+        principals=principals,
+        options=options,
+    )
     assert authority.sign is not None
     signed = authority.sign(claims, key)
     (tmp_path / "c").write_text(signed)
-    read = [SSH_KEYGEN, "-L", "-f", str(tmp_path / "c")]
+    read = [*KEYGEN.split(), "-L", "-f", str(tmp_path / "c")]
     printed = subprocess.run(read, check=True, capture_output=True, text=True).stdout
     assert all(words in printed for words in (claims.key, claims.ca, *claims.principals))
     certificate = _certificate(signed)
@@ -106,56 +105,29 @@ def test_a_signature_says_what_was_asked_for_and_lasts_400_days(
     assert certificate.valid_to == pytest.approx(time.time() + 400 * DAY_S, abs=20)
 
 
-def test_a_key_that_others_may_read_is_refused(keys: CaKeys) -> None:
-    keys.ensure()
-    (keys.folder / "host_ca").chmod(0o640)
-    with pytest.raises(AscendbootError) as refused:
-        keys.ensure()
-    assert str(refused.value) == (
-        f"{keys.folder}/host_ca: could not use the CA key: others may read it (mode 0640); "
-        f"chmod 600 if nobody has, else remove {keys.folder} and run `setup --take-over`"
-    )
-
-
-def test_half_of_the_keys_is_refused_not_completed(keys: CaKeys) -> None:
-    keys.ensure()
-    (keys.folder / "host_ca").unlink()
-    with pytest.raises(AscendbootError) as refused:
-        keys.look()
-    assert str(refused.value) == (
-        f"{keys.folder}/host_ca: could not read the CA key: No such file or directory; put the "
-        f"right one back, or remove {keys.folder} and have `setup --take-over` make new keys and "
-        "sign everything again"
-    )
-
-
 @pytest.mark.parametrize(
-    ("spoilt", "why"),
+    ("spoil", "why"),
     [
-        ("damaged", "Not OpenSSH private key format"),
-        ("with a passphrase", "Key is password-protected"),
-        ("of another type", "it is not an ed25519 key; put the right one back"),
+        ("chmod 640 host_ca", "host_ca: could not use the CA key: others may read it (mode 0640);"),
+        ("rm host_ca", "host_ca: could not read the CA key: No such file or directory; put the"),
+        ("echo junk >user_ca", "user_ca: could not read the CA key: Not OpenSSH private key"),
+        (f"{KEYGEN} -p -P '' -N x -f user_ca", "user_ca: could not read the CA key: Key is passw"),
+        (f"rm user_ca; {KEYGEN} -t ecdsa -N '' -f user_ca", "user_ca: could not read the CA key: "),
     ],
+    ids=["open to others", "missing", "damaged", "with a passphrase", "of another type"],
 )
-def test_a_key_that_cannot_be_used_is_refused_not_replaced(
-    keys: CaKeys, spoilt: str, why: str
+def test_a_key_that_cannot_be_used_is_refused_and_not_replaced(
+    keys: CaKeys, spoil: str, why: str
 ) -> None:
     keys.ensure()
-    path = keys.folder / "user_ca"
-    if spoilt == "damaged":
-        path.write_text("junk\n")
-    elif spoilt == "of another type":
-        path.unlink()
-        subprocess.run(
-            [SSH_KEYGEN, "-q", "-t", "ecdsa", "-N", "", "-f", str(path)], input=b"y", check=True
-        )
-    else:
-        argv = [SSH_KEYGEN, "-q", "-p", "-P", "", "-N", "secret", "-f", str(path)]
-        subprocess.run(argv, check=True, capture_output=True)
-    kept = path.read_bytes()
-    with pytest.raises(AscendbootError, match=f"user_ca: could not read the CA key: {why}"):
-        keys.ensure()
-    assert path.read_bytes() == kept
+    subprocess.run(["/bin/bash", "-c", spoil], cwd=keys.folder, check=True)
+    kept = {path: path.read_bytes() for path in keys.folder.iterdir()}
+    for use in (keys.look, keys.ensure):
+        with pytest.raises(AscendbootError) as refused:
+            use()
+        assert str(refused.value).startswith(f"{keys.folder}/{why}")
+        assert f"remove {keys.folder} and " in str(refused.value)
+    assert {path: path.read_bytes() for path in keys.folder.iterdir()} == kept
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -175,7 +147,7 @@ CLAIMS = Claims(
     kind="host", key="SHA256:k", ca="SHA256:c", key_id="lab-1 of lab", principals=("a", "lab-1")
 )
 LOAD = Command(argv=("true",), purpose="start the cluster's sshd", effect=Effect.WRITE)
-WISH = CertificateFile(
+WANTED = CertificateFile(
     name=PATH,
     claims=CLAIMS,
     now=NOW,
@@ -197,8 +169,10 @@ def there(certificate: Certificate | None, *, mode: int = 0o644, shown: str = "s
 GOOD = Certificate(claims=CLAIMS, valid_from=NOW - 300, valid_to=NOW + 300 * DAY_S)
 
 
-def test_a_certificate_that_fits_is_kept() -> None:
-    assert WISH.check(there(GOOD)) == Satisfied("expires in 299 days")
+@pytest.mark.parametrize("valid_from", [NOW - 300, None], ids=["usual", "without a beginning"])
+def test_a_certificate_that_fits_is_kept(valid_from: float | None) -> None:
+    own = there(replace(GOOD, valid_from=valid_from))
+    assert WANTED.check(own) == Satisfied("expires in 299 days")
 
 
 @pytest.mark.parametrize(
@@ -218,41 +192,37 @@ def test_a_certificate_that_fits_is_kept() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_signed_again_and_taken_up(own: Installed, why: str) -> None:
-    assert WISH.check(own) == Change(
+def test_a_certificate_that_does_not_fit_is_renewed_and_loaded(own: Installed, why: str) -> None:
+    assert WANTED.check(own) == Change(
         summary=f"{PATH} {why}",
         files=(FileWrite(BASE / PATH, b"signed\n", 0o644),),
         commands=(LOAD,),
     )
 
 
-def test_a_plan_announces_and_signs_nothing() -> None:
-    change = replace(WISH, sign=None).check(Installed(base=BASE))
+def test_a_plan_announces_a_certificate_and_signs_nothing() -> None:
+    change = replace(WANTED, sign=None).check(Installed(base=BASE))
     assert change == Change(summary=f"{PATH} is missing")
 
 
-def test_a_certificate_without_a_beginning_counts() -> None:
-    assert isinstance(WISH.check(there(replace(GOOD, valid_from=None))), Satisfied)
-
-
 @pytest.mark.parametrize("shown", ["other", None])
-def test_what_the_running_sshd_does_not_show_is_taken_up_without_a_signature(
+def test_a_certificate_that_the_running_sshd_does_not_show_is_only_loaded(
     shown: str | None,
 ) -> None:
     own = replace(there(GOOD), daemon=Daemon(7, "identity", shown))
-    assert WISH.check(own) == Change(
+    assert WANTED.check(own) == Change(
         summary=f"{PATH} is not what the running sshd shows", commands=(LOAD,)
     )
 
 
-def test_an_sshd_that_does_not_run_counts_as_not_showing_it_once_nothing_is_planned() -> None:
+def test_a_stopped_sshd_loads_the_certificate_except_in_a_plan() -> None:
     own = replace(there(GOOD), daemon=None)
-    assert isinstance(WISH.check(own), Change)
-    assert isinstance(replace(WISH, sign=None).check(own), Satisfied)
+    assert isinstance(WANTED.check(own), Change)
+    assert isinstance(replace(WANTED, sign=None).check(own), Satisfied)
 
 
 def test_a_node_far_behind_blocks_a_new_certificate_but_not_a_good_old_one() -> None:
-    wish = replace(WISH, times={"lab-1": NOW, "lab-2": NOW - 301})
+    wish = replace(WANTED, times={"lab-1": NOW, "lab-2": NOW - 301})
     assert wish.check(Installed(base=BASE)) == Blocked(
         f"could not renew {PATH}: a certificate made now is not valid yet on lab-2, "
         "whose clock is 301 s behind this side's",
@@ -273,7 +243,7 @@ def test_a_node_far_behind_blocks_a_new_certificate_but_not_a_good_old_one() -> 
         ({}, None),
     ],
 )
-def test_a_difference_is_told_in_words(changed: dict[str, str], words: str | None) -> None:
+def test_differences_between_claims(changed: dict[str, str], words: str | None) -> None:
     assert difference(replace(CLAIMS, **changed), CLAIMS) == words  # type: ignore[arg-type]
 
 
@@ -283,7 +253,7 @@ def read(text: str) -> Installed:
     )
 
 
-def test_the_answer_about_our_files_carries_certificates_and_what_sshd_shows() -> None:
+def test_the_answer_has_valid_certificates_and_the_one_that_sshd_shows() -> None:
     ca, key = authority(), public_key("host key")
     claims = replace(CLAIMS, key=fingerprint(key), ca=fingerprint(ca.host))
     assert ca.sign is not None
@@ -304,5 +274,5 @@ def test_the_answer_about_our_files_carries_certificates_and_what_sshd_shows() -
         ]
 
 
-def test_an_sshd_that_shows_no_certificate_is_known_as_such() -> None:
+def test_the_answer_of_an_sshd_that_shows_no_certificate() -> None:
     assert read(f"base {BASE}\nsshd 7 id -\nend\n").daemon == Daemon(7, "id", None)
