@@ -1,11 +1,11 @@
-"""Nodes without a machine that setup can be walked over: they keep files, keys and an sshd."""
+"""Simulated nodes for setup: they keep files, keys and the state of an sshd."""
 
 from __future__ import annotations
 
 import base64
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -55,7 +55,7 @@ def authority(name: str = "first", *, signs: bool = True) -> Authority:
 
 @dataclass
 class SimulatedNode:
-    """One server: what ascendboot has left on it outlives the connections."""
+    """One server; files, keys and sshd outlive its connections."""
 
     number: int
     transport: FakeTransport = field(init=False)
@@ -64,13 +64,13 @@ class SimulatedNode:
     broken: dict[str, Answer] = field(default_factory=dict)
     """Answers of commands that fail, by a part of their purpose."""
     rule: Rule = field(default_factory=lambda: network)
-    """How attempts to reach other nodes end."""
+    """The results of its attempts to reach other nodes."""
     inside: SimulatedNode | None = None
     """Its container, if it has one."""
     wiped: int = 0
     has_one_session: bool = False
     jobs: str = "end\n"
-    """What is said of jobs."""
+    """The answer about its jobs."""
 
     def __post_init__(self) -> None:
         self.reconnect()
@@ -81,11 +81,11 @@ class SimulatedNode:
         return self.inside or self
 
     def text(self, path: str) -> str:
-        """The text of a file of ours."""
+        """The text of a file that setup wrote."""
         return self.transport.files[f"{BASE}/{path}"].content.decode()
 
     def wipe(self) -> None:
-        """Take everything of ascendboot away, as a new container does."""
+        """Remove everything of ascendboot, as a new container does."""
         self.transport.files.clear()
         self.keys.clear()
         self.daemon = ""
@@ -96,7 +96,7 @@ class SimulatedNode:
         kept = self.transport.files if hasattr(self, "transport") else {}
         self.transport = FakeTransport(
             f"lab-{self.number}",
-            rules=(self._answer, self._look, self.rule, _noted),
+            rules=(self._answer, self.rule),
             files=kept,
             has_one_session=self.has_one_session,
         )
@@ -105,16 +105,20 @@ class SimulatedNode:
         return self.transport
 
     def _answer(self, command: Command) -> Answer | str | None:
+        """The answer to a command by its purpose."""
         for part, answer in self.broken.items():
             if part in command.purpose:
                 return answer
         match command.purpose:
             case "look at what ascendboot has set up":
                 return self._own()
+            case "look for jobs":
+                return self.jobs
+            case "note what is made here":
+                pass
             case "make sshd/host_key" | "make trust/cluster_key":
                 path = command.purpose.removeprefix("make ")
                 self.keys[path] = public_key(f"{path} of {self.number}" + "again" * self.wiped)
-                return Answer()
             case "start the cluster's sshd":
                 config = self.transport.files[f"{BASE}/sshd/sshd_config"].content
                 host_key = self.keys["sshd/host_key"].encode()
@@ -122,25 +126,20 @@ class SimulatedNode:
                 digest = sha256(certificate.content).hexdigest() if certificate else "-"
                 identity = sha256(config + host_key + b"\n").hexdigest()
                 self.daemon = f"{identity} {digest}"
-                return Answer()
             case purpose if purpose.startswith("remove "):
                 path = purpose.removeprefix("remove ")
                 self.keys.pop(path, None)
                 self.transport.files.pop(f"{BASE}/{path}", None)
-                return Answer()
             case _:
                 return None
-
-    def _look(self, command: Command) -> str | None:
-        return self.jobs if command.purpose == "look for jobs" else None
+        return Answer()
 
     def _own(self) -> str:
         lines = [f"base {BASE}"]
         for path, file in self.transport.files.items():
-            lines.append(f"mode {file.mode:o} {path.removeprefix(BASE + '/')}")
-            digest = sha256(file.content).hexdigest()
             own = path.removeprefix(f"{BASE}/")
-            lines.append(f"{digest}  {own}")
+            lines.append(f"mode {file.mode:o} {own}")
+            lines.append(f"{sha256(file.content).hexdigest()}  {own}")
             if own.endswith("-cert.pub"):
                 lines.append(f"certificate {own} {file.content.decode()}".rstrip())
         for path, key in self.keys.items():
@@ -154,13 +153,9 @@ class SimulatedNode:
         return "\n".join([*lines, "end\n"])
 
 
-def _noted(command: Command) -> Answer | None:
-    return Answer() if command.purpose == "note what is made here" else None
-
-
 @dataclass
 class Simulation:
-    """A cluster of simulated nodes, and runs over it."""
+    """A cluster of simulated nodes, on which setup and check run."""
 
     nodes: list[SimulatedNode]
     cluster: Cluster
@@ -175,7 +170,7 @@ class Simulation:
 
     @classmethod
     def of(cls, count: int, **stated: Any) -> Simulation:
-        """So many nodes on which all is well and nothing is set up; `stated` of the cluster."""
+        """A number of nodes without problems and without setup; `stated` of the cluster."""
         numbers = range(1, count + 1)
         return cls(
             [SimulatedNode(n) for n in numbers],
@@ -196,43 +191,40 @@ class Simulation:
         return plain
 
     def change(self, node: str, **facts: Any) -> None:
-        """Other answers from one node."""
+        """Change the facts of one node."""
         self.facts[node] = replace(self.facts[node], **facts)
 
     def working(self, title: str) -> None:
-        """Show a walk."""
+        """A phase begins."""
 
     def phase(self, title: str, results: Sequence[StepResult]) -> None:
-        """Show a walk."""
+        """A phase has ended."""
         self.shown.append(title)
 
     def walk(self, *, planning: bool = False) -> Report:
-        """`setup`, or `setup --plan`."""
-        survey = self._begun()
-        with suppress(Stopped):
-            if planning:
-                plan_setup(survey, self._connect_to_look)
-            else:
-                apply_setup(survey, self._connect)
-        return survey.progress.report("run")
+        """Run `setup`, or `setup --plan`."""
+        if planning:
+            return self._run(lambda survey: plan_setup(survey, self._connect_to_look))
+        return self._run(lambda survey: apply_setup(survey, self._connect))
 
     def check(self, coverage: Coverage = "ring") -> Report:
-        """`check`."""
-        survey = self._begun()
-        with suppress(Stopped):
-            check_cluster(survey, self._connect_to_look, coverage)
-        return survey.progress.report("run")
+        """Run `check`."""
+        return self._run(lambda survey: check_cluster(survey, self._connect_to_look, coverage))
 
-    def _begun(self) -> Survey:
+    def _run(self, walk: Callable[[Survey], object]) -> Report:
         self.shown.clear()
-        return Survey(
-            progress=Progress(self.cluster, self, self.interrupted),
+        progress = Progress(self.cluster, self, self.interrupted)
+        survey = Survey(
+            progress=progress,
             asker=self._ask,
             authority=self.authority,
             former=self.former,
             control=self.control,
             take_over=self.take_over,
         )
+        with suppress(Stopped):
+            walk(survey)
+        return progress.report("run")
 
     def _ask(self, transport: Transport, asked: Mapping[str, Any]) -> dict[str, Any]:
         facts = self.facts[transport.node]
@@ -283,13 +275,13 @@ class Simulation:
 
 
 def running(**changes: Any) -> Answered[Engines]:
-    """A container in which all is well, unless told otherwise."""
+    """A running container, with `changes`."""
     container = Container(engine="/usr/bin/docker", id="a" * 64, status="running")
     return Answered(Engines(container=replace(container, **changes)))
 
 
 def network(command: Command, *, ping: str = WELL, knock: str = "0 ") -> str | None:
-    """What the script says that tries the network, where every attempt ends alike."""
+    """The output of the network script if all attempts have the same result."""
     if command.purpose != "try the network":
         return None
     wanted = [line.split()[:2] for line in command.stdin.decode().splitlines()]

@@ -1,16 +1,20 @@
-"""The walk over the phases: order, barriers, failures, interrupts; on simulated nodes."""
+"""The phases of setup on simulated nodes: order, barriers, failures, interrupts."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+
+import pytest
 
 from ascendboot.facts.parsers.software import Horovod, Program
 from ascendboot.facts.parsers.system import Listener
 from ascendboot.facts.query import Answered, Unanswered
+from ascendboot.model.cluster import ResourceMode
 from ascendboot.model.report import Outcome
 from ascendboot.setup.phases import SETUP
 from ascendboot.transport.api import Effect
-from tests.engine.simulated import Simulation
+from tests.engine.simulated import BASE, Simulation
 from tests.fake_transport import Answer
 from tests.unit.checks import well
 
@@ -24,7 +28,7 @@ TITLES = [
 ]
 
 
-def test_setup_walks_all_phases_in_order_and_settles() -> None:
+def test_setup_runs_all_phases_in_order_and_converges() -> None:
     cluster = Simulation.of(3)
     report = cluster.walk()
     assert report.exit_code == 0
@@ -33,7 +37,7 @@ def test_setup_walks_all_phases_in_order_and_settles() -> None:
 
 
 OF_ALL = ("launcher", "rank-table")
-"""What is told of the cluster as a whole, as results of its primary."""
+"""Results about the whole cluster, which its primary has."""
 
 
 def test_results_stand_in_the_inventory_s_order_whatever_the_timing() -> None:
@@ -43,11 +47,11 @@ def test_results_stand_in_the_inventory_s_order_whatever_the_timing() -> None:
         assert [r.node for r in found] == [f"lab-{n}" for n in range(1, 13)]
 
 
-def test_setup_says_what_starts_jobs_and_why() -> None:
+def test_setup_reports_the_launcher_and_why() -> None:
     cluster = Simulation.of(2)
     horovod = Answered(Horovod("/opt/py/bin/horovodrun", "0.28.1", has_mpi=True))
     missing = Unanswered("missing", "could not find Horovod: there is no horovodrun beside python3")
-    shim = "/var/lib/ascendboot/lab/env/bin/ssh"
+    shim = f"{BASE}/env/bin/ssh"
     for both, words, has_shim in (
         (missing, "mpirun starts jobs: lab-1: there is no horovodrun beside python3", False),
         (horovod, "horovodrun starts jobs: Horovod 0.28.1 beside python3 works on lab-1", True),
@@ -61,19 +65,18 @@ def test_setup_says_what_starts_jobs_and_why() -> None:
         assert [shim in node.transport.files for node in cluster.nodes] == [has_shim, False]
 
 
-def test_setup_says_which_generation_of_rank_table_it_writes() -> None:
-    cluster = Simulation.of(2)
-    without = replace(cluster.cluster, resource_mode="no-rank-table")
-    for wish, told in (
-        (cluster.cluster, [("lab-1", "rank table: version 1.0, for A2")]),
-        (without, []),
-    ):
-        cluster.cluster = wish
-        report = cluster.walk()
-        assert [(r.node, r.detail) for r in report.results if r.step == "rank-table"] == told
+@pytest.mark.parametrize(
+    ("mode", "reported"),
+    [("rank-table", [("lab-1", "rank table: version 1.0, for A2")]), ("no-rank-table", [])],
+)
+def test_setup_reports_the_generation_of_the_rank_table(
+    mode: ResourceMode, reported: list[tuple[str, str]]
+) -> None:
+    report = Simulation.of(2, resource_mode=mode).walk()
+    assert [(r.node, r.detail) for r in report.results if r.step == "rank-table"] == reported
 
 
-def test_a_plan_writes_nothing_and_names_what_is_not_known_yet() -> None:
+def test_a_plan_writes_nothing_and_announces_what_is_not_known_yet() -> None:
     cluster = Simulation.of(2)
     report = cluster.walk(planning=True)
     commands = [c for n in cluster.nodes for c in n.transport.commands]
@@ -90,7 +93,7 @@ def test_a_plan_writes_nothing_and_names_what_is_not_known_yet() -> None:
 def test_a_plan_of_one_changed_byte_shows_that_byte() -> None:
     cluster = Simulation.of(2)
     cluster.walk()
-    hostfile = cluster.nodes[1].transport.files["/var/lib/ascendboot/lab/resources/hostfile"]
+    hostfile = cluster.nodes[1].transport.files[f"{BASE}/resources/hostfile"]
     hostfile.content = hostfile.content.replace(b"slots=8", b"slots=9", 1)
     report = cluster.walk(planning=True)
     [change] = [r for r in report.results if r.outcome is Outcome.WOULD_CHANGE]
@@ -127,7 +130,7 @@ def test_an_unreachable_node_stops_the_run_before_anything_is_written() -> None:
     assert [n.transport.files for n in cluster.nodes] == [{}, {}, {}]
 
 
-def test_a_finding_blocks_every_node_and_other_findings_are_still_told() -> None:
+def test_a_finding_blocks_every_node_and_other_findings_are_reported() -> None:
     cluster = Simulation.of(3)
     cluster.unreachable.add("lab-3")
     cluster.change("lab-2", **well.npus(*range(7)))
@@ -139,7 +142,7 @@ def test_a_finding_blocks_every_node_and_other_findings_are_still_told() -> None
     assert [n.transport.files for n in cluster.nodes] == [{}, {}, {}]
 
 
-def test_a_step_that_does_not_settle_is_a_failure_in_the_node_s_own_words() -> None:
+def test_a_step_that_does_not_converge_fails_with_the_output_of_the_node() -> None:
     cluster = Simulation.of(2)
     cluster.nodes[1].broken["start the cluster's sshd"] = Answer(
         stderr="Bind to port 12345 on 198.18.0.2 failed: Address already in use.", exit_code=1
@@ -159,7 +162,7 @@ def test_a_step_that_does_not_settle_is_a_failure_in_the_node_s_own_words() -> N
     assert cluster.walk().count(Outcome.CHANGED) == 0
 
 
-def test_a_node_lost_on_the_way_does_not_cost_the_others_their_results() -> None:
+def test_a_failing_node_does_not_lose_the_results_of_the_others() -> None:
     cluster = Simulation.of(3)
     cluster.nodes[2].broken["write sshd_config"] = Answer(exit_code=1, stderr="disk full")
     report = cluster.walk()
@@ -168,7 +171,7 @@ def test_a_node_lost_on_the_way_does_not_cost_the_others_their_results() -> None
     assert ({"lab-1", "lab-2"} <= changed, failed) == (True, {"lab-3"})
 
 
-def test_an_interrupt_ends_the_walk_before_the_next_phase() -> None:
+def test_an_interrupt_ends_setup_before_the_next_phase() -> None:
     cluster = Simulation.of(2)
     cluster.interrupted.set()
     report = cluster.walk()
@@ -180,7 +183,7 @@ def test_a_stated_port_that_is_taken_is_refused_and_auto_takes_the_next() -> Non
     taken = Answered((Listener(address="0.0.0.0", port=12345, pid=9, program="nginx"),))  # noqa: S104
     cluster.change("lab-2", listeners=taken)
     cluster.walk()
-    assert b"Port 12346" in _config(cluster)
+    assert "Port 12346" in cluster.nodes[0].text("sshd/sshd_config")
     free = cluster.cluster
     cluster.cluster = well.cluster(well.node(1), well.node(2), ssh_port=12345)
     report = cluster.walk()
@@ -190,23 +193,16 @@ def test_a_stated_port_that_is_taken_is_refused_and_auto_takes_the_next() -> Non
         "State another ssh.port, or `auto`."
     )
     cluster.cluster = free
-    # the one that our sshd listens on stays when another becomes free
+    # The port of the cluster's sshd stays when another becomes free.
     ours = Answered((Listener(address="198.18.0.1", port=12346, pid=77, program="sshd"),))
     for name in ("lab-1", "lab-2"):
         cluster.change(name, listeners=ours)
     assert cluster.walk().count(Outcome.CHANGED) == 0
 
 
-def _config(cluster: Simulation) -> bytes:
-    return cluster.nodes[0].transport.files["/var/lib/ascendboot/lab/sshd/sshd_config"].content
-
-
 def test_the_cluster_s_sshd_listens_at_the_cluster_address_alone() -> None:
     cluster = Simulation.of(2)
     cluster.walk()
-    path = "/var/lib/ascendboot/lab/sshd/sshd_config"
-    texts = [node.transport.files[path].content.decode() for node in cluster.nodes]
-    addresses = [
-        [line for line in text.splitlines() if line.startswith("ListenAddress")] for text in texts
-    ]
+    configs = [node.text("sshd/sshd_config") for node in cluster.nodes]
+    addresses = [re.findall("^ListenAddress .*", text, re.MULTILINE) for text in configs]
     assert addresses == [["ListenAddress 198.18.0.1"], ["ListenAddress 198.18.0.2"]]
