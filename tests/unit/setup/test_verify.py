@@ -1,10 +1,8 @@
-"""The live proof: what a good answer is, and what is said about every other."""
+"""Logins from the primary: a good answer, and the problem that every other one shows."""
 
 from __future__ import annotations
 
 import base64
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 
 from ascendboot.errors import NotUnderstoodError
-from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.setup.verify import (
     Evidence,
     Expectation,
@@ -22,20 +19,10 @@ from ascendboot.setup.verify import (
     verification_command,
 )
 from ascendboot.transport.api import Effect, Result
+from tests.unit.checks import well
+from tests.unit.setup.here import node_here
 
-
-def node(name: str, address: str) -> Node:
-    ssh = SshAccess(user="root")
-    return Node(name=name, address=address, cluster_address=address, server_id=address, ssh=ssh)
-
-
-CLUSTER = Cluster(
-    name="lab",
-    nodes=(node("lab-1", "198.18.0.1"), node("lab-2", "198.18.0.2")),
-    primary_name="lab-1",
-    source="lab.yaml",
-    env={"HCCL_CONNECT_TIMEOUT": "1200"},
-)
+CLUSTER = replace(well.TWO, env={"HCCL_CONNECT_TIMEOUT": "1200"})
 BASE = PurePosixPath("/var/lib/ascendboot/lab")
 EXPECTED = Expectation(
     cluster=CLUSTER,
@@ -48,7 +35,8 @@ LATE = (
     "could not log in from lab-1: no answer within 20 s; is the way there slow "
     f"(ping 198.18.0.2 on lab-1), or the node overloaded? Else {READ}"
 )
-GOOD = "\n".join(EXPECTED.wanted_answer(CLUSTER.primary))
+GOOD_LINES = EXPECTED.wanted_answer(CLUSTER.primary)
+GOOD = "\n".join(GOOD_LINES)
 
 
 def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
@@ -65,8 +53,8 @@ def answer(*lines: tuple[str, int, str, str], code: int = 0) -> Result:
     )
 
 
-def said(result: Result, expected: Expectation = EXPECTED, **found: Evidence) -> dict[str, Any]:
-    """What is said of each node; `found` is evidence by names with `_` for `-`."""
+def problems(result: Result, expected: Expectation = EXPECTED, **found: Evidence) -> dict[str, Any]:
+    """The problems of each node; `found` is evidence by names with `_` for `-`."""
     evidence = {name.replace("_", "-"): each for name, each in found.items()}
     logins = read_verification(expected, result)
     nodes = expected.cluster.nodes
@@ -77,13 +65,10 @@ def _b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_the_proof_only_looks() -> None:
+def test_logins_that_find_what_was_written_have_no_problem() -> None:
     assert verification_command(EXPECTED).effect is Effect.READ
-
-
-def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", 0, GOOD, ""))
-    assert said(result) == {"lab-1": (), "lab-2": ()}
+    assert problems(result) == {"lab-1": (), "lab-2": ()}
 
 
 @pytest.mark.parametrize(
@@ -125,21 +110,21 @@ def test_nothing_is_wrong_where_every_login_finds_what_was_written() -> None:
         ),
         (
             0,
-            GOOD.replace(EXPECTED.wanted_answer(CLUSTER.primary)[0], f"{'0' * 64}  -"),
+            GOOD.replace(GOOD_LINES[0], f"{'0' * 64}  -"),
             "",
             "the inventory's environment does not arrive as it was written",
         ),
         (
             0,
-            GOOD.replace(EXPECTED.wanted_answer(CLUSTER.primary)[1], f"{'0' * 64}  -"),
+            GOOD.replace(GOOD_LINES[1], f"{'0' * 64}  -"),
             "",
             "resources/hostfile does not arrive as it was written",
         ),
     ],
 )
-def test_what_is_wrong_is_named(code: int, out: str, err: str, problem: str) -> None:
+def test_the_problem_of_a_login_is_named(code: int, out: str, err: str, problem: str) -> None:
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, out, err))
-    assert said(result) == {"lab-1": (), "lab-2": (problem,)}
+    assert problems(result) == {"lab-1": (), "lab-2": (problem,)}
 
 
 LINE = "does not run the line by which mpirun starts its daemon"
@@ -202,7 +187,7 @@ NO_CHROOT = 'chroot("/run/sshd"): Operation not permitted [preauth]'
         ),
     ],
 )
-def test_hostile_16_why_a_login_broke_off_is_told_by_the_node_itself(
+def test_hostile_16_evidence_of_the_node_says_why_a_login_broke_off(
     shells: tuple[str, str], code: int, err: str, log: tuple[str, ...], problem: str
 ) -> None:
     one, two = (
@@ -212,12 +197,11 @@ def test_hostile_16_why_a_login_broke_off_is_told_by_the_node_itself(
         for s in shells
     )
     result = answer(("lab-1", 0, GOOD, ""), ("lab-2", code, "", err))
-    found = said(result, EXPECTED, lab_1=one, lab_2=two)
-    assert found == {"lab-1": (), "lab-2": (problem,)}
+    assert problems(result, EXPECTED, lab_1=one, lab_2=two) == {"lab-1": (), "lab-2": (problem,)}
 
 
-def test_a_node_without_an_answer_is_not_taken_for_well() -> None:
-    assert said(answer(("lab-1", 0, GOOD, ""))) == {
+def test_a_node_without_an_answer_has_a_problem() -> None:
+    assert problems(answer(("lab-1", 0, GOOD, ""))) == {
         "lab-1": (),
         "lab-2": (f"could not log in from lab-1: it gave no answer; {READ}",),
     }
@@ -232,8 +216,8 @@ def test_a_line_of_another_form_is_named(line: bytes) -> None:
         read_verification(EXPECTED, replace(answer(), stdout=line + b"\n"))
 
 
-def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
-    """The probe for real, by an `ssh` that runs here: the environment counts as it was written."""
+def test_no_name_of_a_variable_disturbs_the_verification(tmp_path: Path) -> None:
+    """The real probe, with an `ssh` that runs it on this machine."""
     env = {"n": "5", "f": "6", "name": "7"}
     own = {"f": "of lab-2", "ascendboot": "8", "z": ""}
     (tmp_path / "env").mkdir()
@@ -252,17 +236,7 @@ def test_no_name_of_a_variable_disturbs_the_proof(tmp_path: Path) -> None:
         mpirun=str(tmp_path / "mpirun"),
         has_wrapper=False,
     )
-    command = verification_command(expected)
-
-    done = subprocess.run(
-        command.argv,
-        input=command.stdin,
-        capture_output=True,
-        check=True,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-    )
-
-    result = replace(answer(), command=command, stdout=done.stdout)
-    # Both logins come to the second node, which has a variable otherwise than the first.
+    result = node_here("lab-1", str(tmp_path)).run(verification_command(expected)).checked()
+    # Both logins reach the second node, where a variable differs from that of the first.
     differs = "the inventory's environment does not arrive as it was written"
-    assert said(result, expected) == {"lab-1": (differs,), "lab-2": ()}
+    assert problems(result, expected) == {"lab-1": (differs,), "lab-2": ()}
