@@ -1,4 +1,4 @@
-"""What lies below the code's path, as bash on a node tells it, and how trees differ."""
+"""The tree below the code's path, as bash on a node reports it, and differences of trees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ascendboot.model.files import (
 from tests.unit.setup.here import node_here
 
 
-def asked(question: Fact[CodeTree]) -> CodeTree:
+def tree_of(question: Fact[CodeTree]) -> CodeTree:
     return question.parse(node_here().run(question.command))
 
 
@@ -51,9 +51,9 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
+def test_a_tree_is_reported_with_every_name(tree: Path) -> None:
     os.mkfifo(tree / "fifo")
-    found = asked(tree_query("all", str(tree), ()))
+    found = tree_of(tree_query("all", str(tree), ()))
     names = ("-dash", "main.py", "pkg/a b.py", "pkg/deep/x.log", "we\nird\\.py")
     wanted = {name: entry(name, 0o755 if name == "main.py" else 0o644) for name in names}
     wanted["link"] = Entry(target="pkg/a b.py")
@@ -63,27 +63,27 @@ def test_a_tree_is_told_whole_with_every_name(tree: Path) -> None:
 
 
 def test_a_file_a_missing_tree_and_one_with_nothing(tree: Path) -> None:
-    assert asked(tree_query("all", str(tree / "main.py"), ())) == CodeTree(
+    assert tree_of(tree_query("all", str(tree / "main.py"), ())) == CodeTree(
         entries={"main.py": entry("main.py", 0o755)}
     )
-    assert asked(tree_query("all", str(tree / "none"), ())) == CodeTree(exists=False)
+    assert tree_of(tree_query("all", str(tree / "none"), ())) == CodeTree(exists=False)
     (tree / "none").mkdir()
-    assert asked(tree_query("all", str(tree / "none"), ())) == CodeTree()
+    assert tree_of(tree_query("all", str(tree / "none"), ())) == CodeTree()
 
 
-def test_only_wished_files_are_read_and_others_named_on_demand(tree: Path) -> None:
-    wished = ("main.py", "link", "not/there", "-dash")
-    alone = asked(tree_query("listed", str(tree), (), wished))
+def test_only_listed_files_are_read_and_others_named_on_demand(tree: Path) -> None:
+    listed = ("main.py", "link", "not/there", "-dash")
+    alone = tree_of(tree_query("listed", str(tree), (), listed))
     entries = {"-dash": entry("-dash"), "link": Entry(target="pkg/a b.py")}
     entries["main.py"] = entry("main.py", 0o755)
     assert alone == CodeTree(entries=entries)
-    beside = asked(tree_query("names", str(tree), ("*.log",), wished))
+    beside = tree_of(tree_query("names", str(tree), ("*.log",), listed))
     assert beside == CodeTree(entries=entries, others=("pkg/a b.py", "we\nird\\.py"))
-    assert asked(tree_query("listed", str(tree), (), ())) == CodeTree()
+    assert tree_of(tree_query("listed", str(tree), (), ())) == CodeTree()
 
 
 @pytest.mark.parametrize("limit", [MOST_FILES, MOST_BYTES])
-def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
+def test_a_tree_that_is_too_large_is_not_read(tree: Path, limit: int) -> None:
     question = tree_query("all", str(tree), ())
     argv = tuple(re.sub(rf"={limit}\b", "=3", word) for word in question.command.argv)
     assert argv != question.command.argv
@@ -93,7 +93,7 @@ def test_a_tree_that_is_too_much_is_not_read(tree: Path, limit: int) -> None:
     assert max(found.excess) > 3
 
 
-def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> None:
+def test_large_data_is_reported_by_its_size_alone_and_does_not_count(tree: Path) -> None:
     question = tree_query("light", str(tree), ())
     small = tuple(
         word.replace(f"large_bytes={LARGE_BYTES} ", "large_bytes=6 ")
@@ -109,7 +109,7 @@ def test_large_data_is_told_by_its_size_alone_and_does_not_count(tree: Path) -> 
     assert found.entries["pkg/deep/x.log"] == Entry("14 bytes", 0o644)
 
 
-def test_an_answer_without_its_end_is_not_taken(tree: Path) -> None:
+def test_a_truncated_answer_is_refused(tree: Path) -> None:
     question = tree_query("all", str(tree), ())
     result = node_here().run(question.command)
     for cut in (result.stdout[:-4], result.stdout[:40], b""):
@@ -121,13 +121,13 @@ PATTERNS = ("*.log", "pkg", "pkg/*.py", "pkg/d*/x*", "[a-m]*.py", "?dash", "x.lo
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_patterns_mean_the_same_on_both_sides(tree: Path, pattern: str) -> None:
-    whole = asked(tree_query("all", str(tree), ()))
-    found = asked(tree_query("all", str(tree), (pattern,)))
+def test_patterns_have_the_same_meaning_on_both_sides(tree: Path, pattern: str) -> None:
+    whole = tree_of(tree_query("all", str(tree), ()))
+    found = tree_of(tree_query("all", str(tree), (pattern,)))
     assert set(found.entries) == {n for n in whole.entries if not is_left_out(n, (pattern,))}
 
 
-def test_what_differs_is_told_with_the_first_names() -> None:
+def test_differences_are_described_with_the_first_names() -> None:
     lab_1 = CodeTree(
         entries={name: entry("1") for name in ("main.py", "model.py", "ckpt", "a.py")}
         | {"link": Entry(target="x"), "secret.py": entry("s"), "run": entry("1")}
