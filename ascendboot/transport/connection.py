@@ -57,7 +57,7 @@ def lost(node: str, purpose: str, seen: str) -> UnreachableError:
     return UnreachableError(
         node,
         f"could not {purpose}: the connection was lost: {seen}; "
-        "is the node up? Run again: what is done stays done",
+        "is the node up? Run again; completed steps are kept",
     )
 
 
@@ -180,7 +180,7 @@ class Connection:
             kind = DroppedError
             why = (
                 f"{place} closed the connection before the login; too many logins at once "
-                "(MaxStartups), a rule that shuts this machine out, or no SSH server?"
+                "(MaxStartups), a firewall rule against this machine, or no SSH server?"
             )
         return kind(self.node.name, f"unreachable: {why}")
 

@@ -191,7 +191,7 @@ def chosen(keys: Sequence[PKey], file: str) -> PKey:
     private = file.removesuffix(".pub")
     if not os.environ.get("SSH_AUTH_SOCK"):
         raise IdentityError(
-            f"{file}: a public key, and there is no ssh-agent to hold its other half "
+            f"{file}: a public key, and no ssh-agent holds its private key "
             f"(SSH_AUTH_SOCK is not set); start one, or state `identity: {private}`"
         )
     raise IdentityError(
@@ -308,26 +308,23 @@ class Login:
             "`identity`"
         )
         if self._not_enough:
-            wanted = methods or "something"
-            seen = f"the server took {self._not_enough} and wants {wanted} as well"
+            wanted = methods or "more"
+            seen = f"the server accepted {self._not_enough} and also requires {wanted}"
             remedy = (
-                "ascendboot logs in by a key alone: in its sshd_config allow that for "
+                "ascendboot logs in with a key only: in its sshd_config, allow that for "
                 f"{user} from here (Match User {user} Address …, then AuthenticationMethods "
                 "publickey)"
             )
         elif allowed and "publickey" not in allowed:
-            seen = f"the server takes no keys, only {methods}"
+            seen = f"the server accepts no keys, only {methods}"
             remedy = (
-                "ascendboot logs in by a key alone: in its sshd_config state PubkeyAuthentication "
-                f"yes, and AuthenticationMethods publickey where that is stated for {user}"
+                "ascendboot logs in with a key only: in its sshd_config, set PubkeyAuthentication "
+                f"yes, and AuthenticationMethods publickey if it is set for {user}"
             )
         elif ended and len(self._tried) > 1:
             number = len(self._tried)
             seen = f"the server ended the connection after {number} keys (MaxAuthTries): {keys}"
-            remedy = (
-                "state as `identity` the key that it knows; of one that ssh-agent holds name the "
-                ".pub"
-            )
+            remedy = "state as `identity` the key it accepts, or its .pub if ssh-agent holds it"
         elif self._tried:
             answer = "ended the connection when offered" if ended else "refused"
             seen = f"the server {answer} {keys}" + (f" and allows {methods}" if methods else "")

@@ -234,7 +234,7 @@ class Reply:
         if shell:
             return self._error(
                 f"{shell} runs the commands of the login, not bash: {start_up} replaces the shell "
-                "(exec); make it do so in interactive shells alone: [[ $- != *i* ]] || exec …"
+                "(exec); make it do so only in interactive shells: [[ $- != *i* ]] || exec …"
             )
         if self.left_running:
             return self._error(
@@ -248,13 +248,13 @@ class Reply:
             )
         elif "This service allows sftp connections only" in output:
             remedy = (
-                f"the server gives {user} sftp alone (ForceCommand internal-sftp): except {user} "
-                "from that in its sshd_config, or state another `user`"
+                f"the server allows {user} only sftp (ForceCommand internal-sftp): exempt {user} "
+                "in its sshd_config, or state another `user`"
             )
         else:
             remedy = (
                 f"one of these: {start_up} exits (make it return for non-interactive shells); a "
-                "command is forced (take away ForceCommand in its sshd_config, or command= before "
+                "command is forced (remove ForceCommand from its sshd_config, or command= before "
                 "the key in authorized_keys); or the shell of the account runs nothing "
                 f"(usermod -s /bin/bash {user})"
             )

@@ -24,8 +24,6 @@ from tests.waiting import wait_until
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 USER = getpass.getuser()
 WHO = Command(argv=("id", "-un"), purpose="ask who I am", effect=Effect.READ)
-ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
-"""Arguments that a shell could change."""
 KEYGEN = shutil.which("ssh-keygen") or "ssh-keygen"
 needs_bash = pytest.mark.skipif(
     not pwd.getpwuid(os.getuid()).pw_shell.endswith("/bash"),

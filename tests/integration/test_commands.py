@@ -16,17 +16,11 @@ from ascendboot.setup import steps
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS, Result
 from ascendboot.transport.login_session import SshTransport
-from tests.integration.real_sshd import ODD, SSHD, USER, Bench, Sshd, bash, keygen, needs_bash, read
+from tests.integration.real_sshd import SSHD, USER, Bench, Sshd, bash, keygen, needs_bash, read
 from tests.needs import missing
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-
-def test_arguments_arrive_as_they_are(transport: SshTransport) -> None:
-    result = transport.run(read("printf", "%s\\0", *ODD))
-    assert result.stdout == "".join(f"{odd}\0" for odd in ODD).encode()
-    assert (result.exit_code, result.stderr) == (0, b"")
 
 
 def test_both_streams_are_kept_apart_and_whole(transport: SshTransport) -> None:
@@ -128,11 +122,10 @@ def test_a_start_up_file_that_exits_is_named(transport: SshTransport, server: Ss
     (server.home / ".bashrc").write_text("echo Welcome to node 1\nexit 0\n")
     with pytest.raises(CommandError) as caught:
         transport.run(read("echo", "x", stdin=bytes(3_000_000)))
-    assert str(caught.value).startswith(
-        'n1: could not try it: the login ended before the script did: exit 0 after "Welcome to '
-        f'node 1"; one of these: ~/.bashrc or another start-up file of {USER} exits (make it '
-        "return for non-interactive shells); a command is forced"
+    early = (
+        'the login ended before the script did: exit 0 after "Welcome to node 1"; one of these: '
     )
+    assert early in str(caught.value)
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh", "dash"])
@@ -148,28 +141,15 @@ def test_hostile_16_a_start_up_file_that_becomes_another_shell_is_named(
     program = "fish" if shell == "fish" else str(Path(found).resolve())
     assert str(caught.value) == (
         f"n1: could not try it: {program} runs the commands of the login, not bash: ~/.bashrc or "
-        f"another start-up file of {USER} replaces the shell (exec); make it do so in interactive "
-        "shells alone: [[ $- != *i* ]] || exec …"
+        f"another start-up file of {USER} replaces the shell (exec); make it do so only in "
+        "interactive shells: [[ $- != *i* ]] || exec …"
     )
-
-
-def test_a_forced_command_that_says_nothing_is_no_answer(bench: Bench) -> None:
-    transport = bench.open(bench.node(bench.server("ForceCommand /bin/false")))
-    with pytest.raises(CommandError, match="before the script did: exit 1 without output"):
-        transport.run(read("echo", "x"))
 
 
 def test_a_killed_session_is_a_lost_connection(transport: SshTransport, server: Sshd) -> None:
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
         transport.run(bash(f"{server.kill_sessions()}; sleep 60"))
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
-        transport.run(read("true"))
-
-
-def test_what_is_asked_after_the_close_is_refused(transport: SshTransport) -> None:
-    transport.close()
-    transport.close()
-    with pytest.raises(UnreachableError, match="the connection was lost: it was closed"):
         transport.run(read("true"))
 
 

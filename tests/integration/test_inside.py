@@ -14,10 +14,13 @@ from ascendboot.model.cluster import ContainerExec
 from ascendboot.transport import script
 from ascendboot.transport.api import HANGS
 from ascendboot.transport.login_session import SshTransport
-from tests.integration.real_sshd import ODD, Sshd, bash, read
+from tests.integration.real_sshd import Sshd, bash, read
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
+
+ODD = ["", " ", "a b", "$HOME", "`id`", "$(id)", "it's", '"', "\\", "\n", "*", "~", "!x", "ü", "-n"]
+"""Arguments that a shell could change."""
 
 # Words and exit codes as docker 20.10 and podman 4.3 have them.
 ENGINE = """\

@@ -82,13 +82,11 @@ def test_a_changed_key_is_refused_once_with_both_fingerprints(bench: Bench) -> N
     assert connections_seen(server) == before + 1
 
 
-@pytest.mark.parametrize("hashed", [False, True])
-def test_the_operators_own_known_hosts_are_honoured(bench: Bench, *, hashed: bool) -> None:
+def test_hashed_names_of_the_operators_known_hosts_are_honoured(bench: Bench) -> None:
     server = bench.server()
     know(bench.user_known_hosts, server)
-    if hashed:
-        subprocess.run([KEYGEN, "-q", "-H", "-f", str(bench.user_known_hosts)], check=True)
-        assert "127.0.0.1" not in bench.user_known_hosts.read_text()
+    subprocess.run([KEYGEN, "-q", "-H", "-f", str(bench.user_known_hosts)], check=True)
+    assert "127.0.0.1" not in bench.user_known_hosts.read_text()
     assert works(bench.open(bench.node(server, fingerprint=None)))
 
 
@@ -125,10 +123,7 @@ def test_a_wrong_fingerprint_is_refused_whatever_known_hosts_say(bench: Bench) -
     shown = [fingerprint(server.folder / f"host_{kind}.pub") for kind in ("ed25519", "rsa")]
     error = refusal(bench, bench.node(server, fingerprint="SHA256:other"))
     assert isinstance(error, HostKeyChangedError)
-    assert (
-        f"it shows ED25519 {shown[0]} and RSA {shown[1]}, the inventory states SHA256:oth"
-        in str(error)
-    )
+    assert f"shows ED25519 {shown[0]} and RSA {shown[1]}, the inventory states SHA" in str(error)
 
 
 # Keys
@@ -148,31 +143,23 @@ def test_a_wrong_key_is_named_with_what_the_server_allows_and_tried_once(bench: 
     assert connections_seen(server) == before + 1
 
 
-ONE_KEY = (
-    "ascendboot logs in by a key alone: in its sshd_config state PubkeyAuthentication yes, and "
-    f"AuthenticationMethods publickey where that is stated for {USER}"
-)
-
-
 @pytest.mark.parametrize("method", ["keyboard-interactive", "password"])
 def test_18_a_server_that_takes_no_keys_is_explained(bench: Bench, method: str) -> None:
     on = {"password": "PasswordAuthentication yes"}.get(method, "KbdInteractiveAuthentication yes")
     error = refusal(bench, bench.node(bench.server("PubkeyAuthentication no", on)))
     assert str(error) == (
-        f"n1: could not log in as {USER}: the server takes no keys, only {method}; {ONE_KEY}"
+        f"n1: could not log in as {USER}: the server accepts no keys, only {method}; ascendboot "
+        "logs in with a key only: in its sshd_config, set PubkeyAuthentication yes, and "
+        f"AuthenticationMethods publickey if it is set for {USER}"
     )
 
 
 def test_18_a_server_with_a_second_factor_is_explained(bench: Bench) -> None:
     server = bench.server("AuthenticationMethods publickey,password", "PasswordAuthentication yes")
-    error = refusal(bench, bench.node(server))
-    print_ = fingerprint(bench.identity.with_suffix(".pub"))
-    assert str(error) == (
-        f"n1: could not log in as {USER}: the server took {bench.identity} (ssh-ed25519 {print_}) "
-        "and wants password as well; ascendboot logs in by a key alone: in its sshd_config allow "
-        f"that for {USER} from here (Match User {USER} Address …, then AuthenticationMethods "
-        "publickey)"
-    )
+    error = str(refusal(bench, bench.node(server)))
+    key = f"{bench.identity} (ssh-ed25519 {fingerprint(bench.identity.with_suffix('.pub'))})"
+    assert f"the server accepted {key} and also requires password; ascendboot logs in with" in error
+    assert error.endswith(f"(Match User {USER} Address …, then AuthenticationMethods publickey)")
 
 
 @pytest.mark.parametrize(
@@ -190,14 +177,9 @@ def test_18_where_algorithms_do_not_meet_both_lists_are_shown(
     server = bench.server(f"{keyword} {has}", keys=("ed25519", "rsa"))
     error = refusal(bench, bench.node(server))
     assert isinstance(error, ProtocolError)
-    assert (
-        f"shares no SSH algorithm with ascendboot: no {what} in common: the server has {has}; "
-        "ascendboot has "
-    ) in str(error)
+    assert f"no {what} in common: the server has {has}; ascendboot has " in str(error)
     assert ours in str(error)
-    assert str(error).endswith(
-        f"({keyword} in its sshd_config); update its sshd, or allow one of these there"
-    )
+    assert f"({keyword} in its sshd_config); update its sshd" in str(error)
 
 
 NOT_AVAILABLE = "exec /usr/sbin/nologin"
@@ -209,9 +191,9 @@ UBUNTU = 'echo "Please login as the user ubuntu"'
     ("command", "remedy"),
     [
         (NOT_AVAILABLE, "may not log in (its shell is nologin): give it a shell, usermod -s"),
-        (SFTP, f"gives {USER} sftp alone (ForceCommand internal-sftp): except {USER} from that"),
+        (SFTP, f"allows {USER} only sftp (ForceCommand internal-sftp): exempt {USER}"),
         (UBUNTU, '"Please login as the user ubuntu"; one of these: ~/.bashrc or another'),
-        (UBUNTU, "a command is forced (take away ForceCommand in its sshd_config, or command="),
+        (UBUNTU, "a command is forced (remove ForceCommand from its sshd_config, or command="),
     ],
 )
 def test_18_a_login_that_runs_nothing_has_its_own_remedy(
@@ -365,11 +347,8 @@ def test_without_an_identity_the_keys_that_ssh_uses_are_tried(bench: Bench) -> N
     shutil.copy(keygen(folder / "id_rsa", "-t", "rsa"), bench.folder)
     node = bench.node(server, identity=None)
     error = refusal(bench, node)
-    assert [kind in str(error) for kind in ("id_ed25519", "id_ecdsa", "id_rsa")] == [
-        True,
-        False,
-        True,
-    ]
+    tried = [kind for kind in ("id_ed25519", "id_ecdsa", "id_rsa") if kind in str(error)]
+    assert tried == ["id_ed25519", "id_rsa"]
     server.authorize(folder / "id_rsa.pub")
     assert works(bench.open(node))
 
@@ -397,12 +376,6 @@ def ssh_agent(bench: Bench, monkeypatch: pytest.MonkeyPatch, *keys: Path) -> Ite
             process.terminate()
 
 
-def test_the_agents_keys_are_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = bench.server()
-    with ssh_agent(bench, monkeypatch, bench.identity):
-        assert works(bench.open(bench.node(server, identity=None)))
-
-
 def test_18_one_of_many_keys_of_the_agent_can_be_chosen(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,7 +385,7 @@ def test_18_one_of_many_keys_of_the_agent_can_be_chosen(
         error = refusal(bench, bench.node(server, identity=None))
         assert "the server ended the connection after 2 keys (MaxAuthTries): a key of" in str(error)
         assert str(error).endswith(
-            "; state as `identity` the key that it knows; of one that ssh-agent holds name the .pub"
+            "; state as `identity` the key it accepts, or its .pub if ssh-agent holds it"
         )
         assert works(bench.open(bench.node(server, identity=f"{bench.identity}.pub")))
 
@@ -423,8 +396,8 @@ def test_18_a_public_key_that_no_agent_holds_is_named(
     server, other = bench.server(), keygen(bench.folder / "other")
     node = bench.node(server, identity=f"{other}.pub")
     assert str(refusal(bench, node)) == (
-        f"n1: could not log in: {other}.pub: a public key, and there is no ssh-agent to hold its "
-        f"other half (SSH_AUTH_SOCK is not set); start one, or state `identity: {other}`"
+        f"n1: could not log in: {other}.pub: a public key, and no ssh-agent holds its private "
+        f"key (SSH_AUTH_SOCK is not set); start one, or state `identity: {other}`"
     )
     with ssh_agent(bench, monkeypatch, bench.identity):
         assert str(refusal(bench, node)) == (
@@ -479,12 +452,11 @@ def test_many_at_once_all_get_in_although_the_server_drops_some(bench: Bench) ->
     server = bench.server("MaxStartups 2:50:6")
     nodes = [bench.node(server, f"n{number}") for number in range(40)]
     opened, errors = connect_all(nodes, bench.opener(), forks=40)
-    tries = 0
     for transport in opened.values():
-        tries += getattr(transport, "connections", 0)
         transport.close()
     assert errors == {}
     assert list(opened) == [node.name for node in nodes]
+    tries = sum(transport.connections for transport in opened.values())
     assert tries > len(nodes), "the server dropped nobody: the test shows nothing"
 
 

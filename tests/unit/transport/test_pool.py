@@ -20,15 +20,16 @@ NODES = [node(f"n{number}") for number in range(8)]
 def test_results_come_in_the_order_of_the_nodes_whatever_ends_first() -> None:
     later = threading.Event()
 
-    def work(one: Node) -> str:
-        if one.name == "n0":
+    def work(name: str) -> str:
+        if name == "n0":
             assert later.wait(10)
-        if one.name == "n7":
+        if name == "n7":
             later.set()
-        return one.name.upper()
+        return name.upper()
 
-    answers = on_each(NODES, work, forks=4)
-    assert list(answers.items()) == [(n.name, n.name.upper()) for n in NODES]
+    names = [node.name for node in NODES]
+    assert list(on_each(names, work, forks=4).items()) == [(name, name.upper()) for name in names]
+    assert on_each([], work, forks=4) == {}
 
 
 def test_no_more_than_the_bound_run_at_once() -> None:
@@ -111,11 +112,6 @@ def test_an_interrupt_of_a_worker_is_the_end_of_all() -> None:
     with pytest.raises(KeyboardInterrupt):
         on_each(NODES, work, forks=1)
     assert begun == ["n0"]
-
-
-def test_nodes_may_be_known_by_name_alone() -> None:
-    assert on_each(("b", "a"), str.upper, forks=4) == {"b": "B", "a": "A"}
-    assert on_each((), str.upper, forks=4) == {}
 
 
 def test_connecting_tells_who_was_reached_and_who_was_not() -> None:
