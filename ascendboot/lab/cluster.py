@@ -60,10 +60,6 @@ def known_hosts_text(shape: Shape, host_keys: Mapping[str, Sequence[str]]) -> st
     return "".join(lines)
 
 
-_UNDONE_FIRST = {"node-down": -2, "disk-full": -1}
-"""Faults that `heal` ends before others, the least number first."""
-
-
 class Lab:
     """A practice cluster that was brought up."""
 
@@ -209,13 +205,6 @@ class Lab:
             elif marks.present() != before:
                 faults.apply(self._record, target, fault, begins=False)
         return fault
-
-    def heal(self) -> None:
-        """End every fault of every node."""
-        for node in self.nodes:
-            present = self.faults(node.name)
-            for fault in sorted(present, key=lambda f: _UNDONE_FIRST.get(f.kind, 0)):
-                self.undo(node.name, fault.kind, device=fault.device)
 
     def _keep_others(self, marks: Marks, fault: Fault) -> None:
         """Split a fault of all devices if it ends on one of them."""

@@ -16,6 +16,7 @@ from ascendboot.lab.host import LabError, ProcessId, RangeInUseError
 from ascendboot.lab.node import need_containers
 from ascendboot.lab.records import recorded
 from ascendboot.lab.shape import Shape
+from tests.cluster.operating import heal
 from tests.needs import missing
 
 _KEEPER = "keeper"
@@ -64,7 +65,7 @@ def fault(practice_cluster: Lab) -> Iterator[Callable[..., Fault]]:
     try:
         yield practice_cluster.fault
     finally:
-        practice_cluster.heal()
+        heal(practice_cluster)
 
 
 @pytest.fixture

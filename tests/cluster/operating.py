@@ -156,6 +156,13 @@ class Operator:
         return {name: text for name, text in found.items() if text}
 
 
+def heal(lab: Lab) -> None:
+    """End every fault of every node."""
+    for node in lab.nodes:
+        for fault in lab.faults(node.name):
+            lab.undo(node.name, fault.kind, device=fault.device)
+
+
 def set_up(lab: Lab, **scripts: str) -> Operator:
     """An operator of a cluster that is set up, with `NAME=TEXT` as NAME.py in the directory."""
     operator = Operator(lab)

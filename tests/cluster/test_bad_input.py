@@ -14,7 +14,7 @@ import yaml
 
 from ascendboot.facts.parsers import software
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, CUT, Operator, measured, set_up
+from tests.cluster.operating import BASE, CUT, Operator, heal, measured, set_up
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -80,7 +80,7 @@ def operator(cluster: Operator) -> Iterator[Operator]:
     for node in cluster.lab.nodes:
         cluster.sh(node.name, f"rm -f {BASE}/go")
     yield cluster
-    cluster.lab.heal()
+    heal(cluster.lab)
     assert cluster.job_processes() == {}
 
 
@@ -414,6 +414,6 @@ def test_a_job_wants_links_and_equal_tls_switches(operator: Operator) -> None:
     levels = {r["id"]: r["level"] for r in checked.json["results"] if r.get("id")}
     assert (levels["link-down"], levels["tls-differs"]) == ("error", "error")
     assert operator.call("train", "ends.py", "--skip-checks=links,tls").code == 0
-    operator.lab.heal()
+    heal(operator.lab)
     well = operator.call("train", "ends.py")
     assert (well.code, "link" in well.err) == (0, False)

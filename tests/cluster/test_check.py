@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, CUT, Ended, Operator
+from tests.cluster.operating import BASE, CUT, Ended, Operator, heal
 from tests.needs import missing
 from tests.waiting import wait_until
 
@@ -31,7 +31,7 @@ def lab(bring_up_once: Callable[..., Lab]) -> Lab:
 def operator(lab: Lab) -> Iterator[Operator]:
     """What a test breaks is mended afterwards."""
     yield Operator(lab)
-    lab.heal()
+    heal(lab)
 
 
 @pytest.fixture

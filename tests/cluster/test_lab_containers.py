@@ -15,7 +15,7 @@ from ascendboot.lab.cluster import Lab, down, status_of, up
 from ascendboot.lab.host import LabError
 from ascendboot.lab.records import of_id
 from ascendboot.lab.shape import Shape
-from tests.cluster.operating import PROGRAM, ascendboot
+from tests.cluster.operating import PROGRAM, ascendboot, heal
 
 BringUp = Callable[..., Lab]
 
@@ -142,7 +142,7 @@ def test_its_faults_are_real_and_outlast_a_reboot(bring_up: BringUp) -> None:
     assert state() == "absent"
     lab.undo("lab-1", "container-gone")
     assert inside(lab, "lab-1", sshd).split() == ["/usr/sbin/sshd.away"]
-    lab.heal()
+    heal(lab)
     assert (state(), lab.faults("lab-1")) == ("running", [])
     assert inside(lab, "lab-1", sshd).split() == ["/usr/sbin/sshd"]
 
@@ -167,7 +167,7 @@ def test_a_shell_leads_into_it(container_cluster: Lab, practice_cluster: Lab) ->
     assert shell(practice_cluster) == (1, "", none)
     container_cluster.fault("lab-2", "container-stopped")
     refused = shell(container_cluster)
-    container_cluster.heal()
+    heal(container_cluster)
     exited = "rec-sdk is exited; run /usr/local/Ascend/lab/start-container in invoke lab.shell"
     assert refused == (1, "", f"{could_not}{exited} lab-2\n")
 

@@ -19,6 +19,7 @@ from ascendboot.lab.faults import Fault
 from ascendboot.lab.host import LabError, ProcessId
 from ascendboot.lab.node import ssh_answers
 from ascendboot.lab.records import of_id
+from tests.cluster.operating import heal
 from tests.needs import missing
 
 Break = Callable[..., Fault]
@@ -131,7 +132,7 @@ def test_a_full_disk_is_no_trouble_for_other_faults(practice_cluster: Lab, fault
         fault("lab-1", kind)
     assert set(addresses(lab, "lab-1")).isdisjoint(right(lab, "lab-1"))
     assert "No space left" in wrote(lab, "lab-1", "/var/lib/more")
-    lab.heal()
+    heal(lab)
     assert (addresses(lab, "lab-1"), lab.faults("lab-1")) == (right(lab, "lab-1"), [])
     assert wrote(lab, "lab-1", "/var/lib/more") == ""
 

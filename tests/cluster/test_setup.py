@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ascendboot.lab.cluster import Lab
-from tests.cluster.operating import BASE, Operator
+from tests.cluster.operating import BASE, Operator, heal
 from tests.needs import LONG, missing
 
 pytestmark = pytest.mark.cluster
@@ -31,7 +31,7 @@ def operator(practice_cluster: Lab) -> Iterator[Operator]:
     operator = Operator(practice_cluster)
     operator.wipe()
     yield operator
-    practice_cluster.heal()
+    heal(practice_cluster)
 
 
 @pytest.fixture
@@ -431,7 +431,7 @@ def test_a_broken_node_is_named_and_nothing_is_written(
     assert ended.code == code
     details = ended.details("unreachable" if code == 4 else "blocked")
     assert any(re.match(says, detail, re.IGNORECASE) for detail in details), details
-    operator.lab.heal()
+    heal(operator.lab)
     assert written(operator) == {}
 
 
