@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,9 @@ def test_the_rank_that_says_why_though_another_ended_first(tmp_path: Path) -> No
     assert found.first_failure.message.splitlines()[-1] == "ValueError: loss is nan"
     # The job ends with the code of the rank that ended it.
     assert (found.state, found.exit_code) == (JobState.FAILED, 1)
-    assert JobReport.from_json(found.to_json()) == found
+    document: Any = found.to_json()
+    assert JobReport.from_json(document) == found
+    assert (document["cause"]["rank"], document["cause"]["node"]) == (2, "a-2")
 
 
 def test_times_in_the_lines_by_the_zone_and_the_clock_of_their_node(tmp_path: Path) -> None:
@@ -151,6 +154,7 @@ def test_a_node_that_was_lost(tmp_path: Path) -> None:
     )
     assert found.cause.title == "a-2: was lost in the middle of the job, with ranks 2-3"
     assert found.cause.followed == (Followed((0, 1), "ended with the job"),)
+    assert (found.message, found.exit_code) == (found.cause.title, 205)
     assert found.first_failure is None
 
 
@@ -216,11 +220,6 @@ def test_a_rank_that_left_is_the_cause_and_not_the_failure(tmp_path: Path) -> No
     assert (found.cause.kind, found.cause.ranks, found.exit_code) == (CauseKind.LEFT, (3,), 1)
     assert found.first_failure is not None
     assert found.first_failure.rank == 0
-
-
-def test_ranks_that_went_with_their_launcher_are_no_cause(tmp_path: Path) -> None:
-    found = report(progress(RankEnded(0, 143, T), launcher=None), tmp_path)
-    assert found.cause is None
 
 
 def test_a_job_that_succeeds_has_none(tmp_path: Path) -> None:

@@ -117,13 +117,6 @@ therefore will terminate the job.
 """  # Open MPI 4.1.4, where the container of the second node was killed
 
 
-def test_a_node_that_was_lost_is_named_and_no_rank_that_was_ended_for_it(tmp_path: Path) -> None:
-    (tmp_path / "launcher.log").write_text(LOST)
-    found = report(progress((0, 143, 11.0), (1, 1, 10.0), launcher=205), tmp_path)
-    assert (found.state, found.exit_code, found.first_failure) == (JobState.FAILED, 205, None)
-    assert found.message == "a-2: was lost in the middle of the job, with ranks 2-3"
-
-
 def test_two_nodes_that_were_lost_are_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,9 +148,14 @@ def test_the_launcher_failed_before_any_rank(tmp_path: Path) -> None:
 
 
 def test_the_launcher_is_gone(tmp_path: Path) -> None:
-    found = report(progress((0, 0, 1.0), launcher=None), tmp_path)
+    seen = progress((0, 143, 1.0), (1, 0, 0.5), launcher=None)
+    found = report(seen, tmp_path)
+    assert (found.state, found.exit_code, found.cause) == (JobState.FAILED, 143, None)
+    found = report(replace(seen, ended={}), tmp_path)
     assert (found.state, found.exit_code) == (JobState.FAILED, 1)
     assert found.message == "the launcher is gone and its exit code is unknown"
+    found = report(replace(seen, interrupted=True), tmp_path)
+    assert (found.state, found.exit_code, found.first_failure) == (JobState.INTERRUPTED, 130, None)
 
 
 def test_a_launcher_that_does_not_end_after_its_ranks_fails_no_job(tmp_path: Path) -> None:
@@ -177,14 +175,6 @@ def test_a_launcher_that_was_overdue_after_a_rank_had_failed_changes_nothing(
     seen.is_overdue = True
     found = report(seen, tmp_path)
     assert (found.state, found.exit_code, failing_rank(found)) == (JobState.FAILED, 3, 1)
-
-
-def test_interrupted(tmp_path: Path) -> None:
-    seen = progress((0, 143, 1.0), (1, 7, 0.5))
-    seen.interrupted = True
-    found = report(seen, tmp_path)
-    assert (found.state, found.exit_code) == (JobState.INTERRUPTED, 130)
-    assert found.first_failure is None
 
 
 def test_ranks_that_were_ended_on_purpose_are_no_cause(tmp_path: Path) -> None:
@@ -231,8 +221,10 @@ def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) ->
     words = [f"line {n}" for n in range(9)]
     lines = [*words, "", "ssh: \x1b[31mConnection timed out", "x" * 5000]
     (tmp_path / "launcher.log").write_text("\n".join(lines))
-    found = report(Progress(not_started="a-2: could not start ranks 2-3"), tmp_path)
-    assert found.state is JobState.NOT_STARTED
+    seen = Progress(not_started="a-2: could not start ranks 2-3")
+    assert report(seen, tmp_path / "empty").message == seen.not_started
+    found = report(seen, tmp_path)
+    assert (found.state, found.exit_code) == (JobState.NOT_STARTED, 125)
     assert found.message.splitlines() == [
         "a-2: could not start ranks 2-3",
         "last output of what was started:",
@@ -242,12 +234,6 @@ def test_what_was_started_is_quoted_where_a_job_did_not_start(tmp_path: Path) ->
         "  a-1 | ssh: ?[31mConnection timed out",
         f"  a-1 | {'x' * 199}…",
     ]
-
-
-def test_not_started(tmp_path: Path) -> None:
-    found = report(Progress(not_started="a-2: not ready"), tmp_path)
-    assert (found.state, found.exit_code) == (JobState.NOT_STARTED, 125)
-    assert found.message == "a-2: not ready"
 
 
 def test_success_is_not_claimed_when_a_node_could_not_be_asked(tmp_path: Path) -> None:

@@ -144,13 +144,15 @@ ENDED = [RankEnded(rank, 0, BEGAN + 30) for rank in range(4)]
         (told(*BEGINS, StopAsked(BEGAN)), ("stopped", 143, 60.0)),
         (told(*BEGINS), ("lost", 1, 60.0)),
         (told(*BEGINS, LauncherEnded(None)), ("lost", 1, 60.0)),
-        (told(*BEGINS, RankEnded(1, 3, BEGAN)), ("failed", 3, 60.0)),
+        # Without the end of the launcher, unless a rank failed before it was gone.
+        *((told(*BEGINS, RankEnded(1, n, BEGAN)), ("failed", n, 60.0)) for n in (3, 139)),
+        *((told(*BEGINS, RankEnded(1, n, BEGAN)), ("lost", n, 60.0)) for n in (129, 137, 141, 143)),
         (told(), ("not_started", 1, 60.0)),
         (JobProbe(), ("lost", 1, 60.0)),
         (UnreachableError("a-1", "off"), ("lost", 1, 60.0)),
     ],
 )
-def test_how_a_job_stands(
+def test_the_state_of_a_job(
     job: JobRecord,
     tmp_path: Path,
     look: JobProbe | NodeError,
@@ -205,33 +207,3 @@ def test_the_report_of_the_end_stands_and_leftovers_are_named(
     assert found.report.state is JobState.INTERRUPTED
     assert found.report.notes == ("a-2: 2 processes of the job are left; stop ends them",)
     assert not found.is_over
-
-
-GONE = "job job-1\nevent supervisor - pid 10 start 1\nevent launcher - pid 11 start 1\n"
-
-
-def look(*events: str) -> str:
-    return GONE + "".join(f"event {event}\n" for event in events) + "end\n"
-
-
-def state(job: JobRecord, folder: Path, text: str) -> tuple[JobState, int | None]:
-    """The state, and the rank that failed first."""
-    first, second = parse_probe(text)["job-1"], parse_probe("job job-1\nend\n")["job-1"]
-    found = judged(job, folder, first, second).report
-    return found.state, found.first_failure.rank if found.first_failure else None
-
-
-@pytest.mark.parametrize("code", [129, 137, 141, 143])
-def test_ranks_that_went_with_their_launcher_are_no_cause(
-    job: JobRecord, tmp_path: Path, code: int
-) -> None:
-    assert state(job, tmp_path, look(f"rank 1 exit {code} at 12.5"))[0] is JobState.LOST
-
-
-@pytest.mark.parametrize("code", [3, 139])
-def test_a_rank_that_failed_by_itself_is(job: JobRecord, tmp_path: Path, code: int) -> None:
-    assert state(job, tmp_path, look(f"rank 1 exit {code} at 12.5")) == (JobState.FAILED, 1)
-
-
-def test_nothing_else_is_known(job: JobRecord, tmp_path: Path) -> None:
-    assert state(job, tmp_path, look()) == (JobState.LOST, None)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
 
 from ascendboot.errors import CommandError, UnreachableError
 from ascendboot.jobs.probe import probe_jobs
@@ -26,25 +30,19 @@ def answering(node: str, text: str, exit_code: int = 0) -> FakeTransport:
 
 
 def test_what_was_ended_what_is_left_and_the_sizes() -> None:
-    said = "ended 5 sleep 600 \nended 6 \nleft 6 [stuck]\nsize 12 rank.0.log\nsize 0 events\n"
+    # A command line may hold what Python takes for ends of lines.
+    odd = "python a\rb\x0bc\x0cd\x1ce\x85f\u2028g"
+    said = f"ended 5 {odd} \nended 6 \nleft 6 [stuck]\nsize 12 rank.0.log\nsize 0 events\n"
     said += "full 4096 /base/jobs/job-1\n"
     found = terminate_processes({"a": answering("a", said)}, FOLDER, grace_s=1, forks=4)
     assert found == {
         "a": Terminated(
-            ended=(Survivor(5, "sleep 600"),),
+            ended=(Survivor(5, odd),),
             left=(Survivor(6, "[stuck]"),),
             sizes={"rank.0.log": 12, "events": 0},
             full="/base/jobs/job-1",
         )
     }
-
-
-def test_a_command_line_may_hold_what_other_programs_take_for_ends_of_lines() -> None:
-    odd = "python a\rb\x0bc\x0cd\x1ce\x85f\u2028g"
-    found = terminate_processes(
-        {"a": answering("a", f"ended 5 {odd}\nleft 6 x\n")}, FOLDER, grace_s=1, forks=4
-    )
-    assert found == {"a": Terminated(ended=(Survivor(5, odd),), left=(Survivor(6, "x"),))}
 
 
 def test_an_answer_that_is_not_understood() -> None:
@@ -92,8 +90,7 @@ PLAN = plan(replace(TORCHRUN, placement=Placement(SLOTS)))
 class Busy:
     """Answers commands, and counts how many are under way at once."""
 
-    def __init__(self, said: str = "") -> None:
-        self._said = said
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running = 0
         self.most = 0
@@ -106,28 +103,20 @@ class Busy:
         time.sleep(0.02)
         with self._lock:
             self._running -= 1
-        return Answer(self._said)
+        return Answer("")
 
 
-def test_the_start() -> None:
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda nodes: start_detached(PLAN, nodes, forks=3),
+        lambda nodes: probe_jobs(nodes, PLAN.job_folder.parent, ["job-1"], forks=3),
+        lambda nodes: end_ranks(nodes, PLAN.job_folder, forks=3),
+        lambda nodes: stop_job(nodes, PLAN.job_folder, primary="a-1", grace_s=1.0, forks=3),
+    ],
+    ids=["start", "probe", "end-ranks", "stop"],
+)
+def test_no_more_nodes_than_forks_work_at_once(work: Callable[[Any], object]) -> None:
     busy = Busy()
-    start_detached(PLAN, busy.transports, forks=2)
-    assert busy.most == 2
-
-
-def test_a_look() -> None:
-    busy = Busy("job job-1\nend\n")
-    found = probe_jobs(busy.transports, PLAN.job_folder.parent, ["job-1"], forks=3)
-    assert (list(found), busy.most) == (list(NODES), 3)
-
-
-def test_an_end_in_a_hurry() -> None:
-    busy = Busy()
-    end_ranks(busy.transports, PLAN.job_folder, forks=2)
-    assert busy.most == 2
-
-
-def test_the_end() -> None:
-    busy = Busy()
-    stop_job(busy.transports, PLAN.job_folder, primary="a-1", grace_s=1.0, forks=2)
-    assert busy.most == 2
+    work(busy.transports)
+    assert busy.most == 3
