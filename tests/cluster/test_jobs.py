@@ -1,4 +1,4 @@
-"""Jobs that nobody watches: status, logs and stop on the practice cluster."""
+"""Detached jobs: status, logs and stop on the practice cluster."""
 
 from __future__ import annotations
 
@@ -162,6 +162,11 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
         (n["node"], n["ranks"], n["ranks_alive"], n["launcher_alive"]) for n in running["nodes"]
     ] == [("lab-1", [0, 1], [0, 1], True), ("lab-2", [2, 3], [2, 3], None)]
 
+    text = operator.call("status", "--lines").out
+    row = r"    lab-[12]:(\d) +\d+ s ago +\d+ % +\d+ MiB \| ready\n"
+    assert re.findall(row, text) == ["0", "1", "2", "3"], text
+    assert "  lab-1  ranks 0-1 alive, launcher alive\n" in text
+
     stopped = operator.call("stop", "--json", "--grace", "0.5")
     assert stopped.code == 0
     assert [
@@ -179,15 +184,6 @@ def test_a_detached_job_is_shown_and_stopped(operator: Operator) -> None:
     assert (kept["state"], kept["ranks"]) == ("stopped", after["ranks"])
     assert kept["duration_s"] == after["duration_s"] > 0
     assert operator.call("stop", "--grace", "0.5").code == 0
-
-
-def test_lines_are_shown_on_request(operator: Operator) -> None:
-    job_id = ready_job(operator, "waits.py")
-    text = operator.call("status", "--lines").out
-    row = r"    lab-[12]:(\d) +\d+ s ago +\d+ % +\d+ MiB \| ready\n"
-    assert re.findall(row, text) == ["0", "1", "2", "3"], text
-    assert "  lab-1  ranks 0-1 alive, launcher alive\n" in text
-    assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
 
 
 def test_a_stop_that_cannot_give_the_grace_it_is_asked_for_says_so(operator: Operator) -> None:
@@ -236,16 +232,6 @@ def test_where_the_ranks_of_a_job_are(operator: Operator) -> None:
     assert operator.call("stop", "--grace", "0.5", "--job", job_id).code == 0
 
 
-def test_a_job_that_hangs_is_stopped(operator: Operator) -> None:
-    words = ("--hang-timeout", "2s", "--on-hang", "stop", "--grace", "0.5")
-    ended = operator.call("train", "waits.py", *words, "--json")
-    assert (ended.code, ended.json["state"], ended.json["exit_code"]) == (124, "hung", 124)
-    first, places, *_ = ended.json["message"].splitlines()
-    assert " hangs: no rank has written output or computed for " in first
-    assert places.startswith("  ranks 0-3 wait in ")
-    assert ended.err.count(places) == 2  # at once, and in the report
-
-
 def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operator) -> None:
     process, job_id = followed(operator, "ends.py", "--", "2")
     process.kill()
@@ -269,23 +255,6 @@ def test_a_job_outlives_its_operator_and_its_logs_are_completed(operator: Operat
     assert (report["state"], report["exit_code"]) == ("failed", 3)
     assert report["first_failure"]["rank"] == 2
     assert status(operator)["state"] == "failed"
-
-
-def test_status_and_logs_give_one_verdict_on_a_job_that_nobody_followed(
-    operator: Operator,
-) -> None:
-    job_id = detached(operator, "ends.py", "--", "2")
-    go(operator)
-    wait_until(lambda: status(operator)["state"] == "failed")
-    seen = status(operator)["cause"]
-    assert (seen["kind"], seen["rank"], seen["node"], seen["source"]) == (
-        *("rank", 2, "lab-2", "events"),
-    )
-    told = operator.call("status")
-    assert f"  {seen['title']}\n" in told.out + told.err
-    assert not (folder(operator, job_id) / "job.json").exists()
-    assert operator.call("logs").code == 0
-    assert json.loads((folder(operator, job_id) / "job.json").read_text())["cause"] == seen
 
 
 def test_logs_go_on_where_the_copy_ends(operator: Operator) -> None:
@@ -399,8 +368,8 @@ def test_a_job_that_vanished_is_lost(operator: Operator) -> None:
     assert operator.call("stop", "--grace", "0.5").code == 0
 
 
-def test_who_failed_first_is_told_by_the_clocks_of_the_nodes(operator: Operator) -> None:
-    """Nobody watched: their order is known from what they say alone."""
+def test_status_and_logs_find_the_cause_of_a_job_that_nobody_followed(operator: Operator) -> None:
+    """By the times in the logs and the measured clocks of the nodes."""
     operator.lab.fault("lab-2", "clock", seconds=60)
     try:
         job_id = detached(operator, "timed.py")
@@ -408,8 +377,13 @@ def test_who_failed_first_is_told_by_the_clocks_of_the_nodes(operator: Operator)
     finally:
         operator.lab.undo("lab-2", "clock")
     cause = status(operator, "--job", job_id)["cause"]
-    assert (cause["rank"], cause["node"]) == (2, "lab-2")
+    assert (cause["kind"], cause["rank"], cause["node"]) == ("rank", 2, "lab-2")
     assert cause["words"].endswith("ERROR: no more data")
+    shown = operator.call("status")
+    assert f"  {cause['title']}\n" in shown.out + shown.err
+    assert not (folder(operator, job_id) / "job.json").exists()
+    assert operator.call("logs").code == 0
+    assert json.loads((folder(operator, job_id) / "job.json").read_text())["cause"] == cause
 
 
 # --------------------------------------------------------------------------------------- bad input
@@ -481,7 +455,6 @@ def test_a_primary_without_power_is_waited_for_and_the_job_is_lost(operator: Ope
         (("status", "--job", "none"), 'lab: no job "none" was started from here; the last were 20'),
         (("stop", "--job", "../runs"), 'lab: no job "../runs" was started from here; the last'),
         (("stop", "--grace", "soon"), 'stop: --grace: "soon" is not a number of seconds'),
-        (("logs", "--rank", "0,2-9"), '"2-9" is not within the ranks of the job, 0 to 3'),
         (("logs", "--node", "lab-9"), 'logs: --node: "lab-9" has no rank of job'),
     ],
 )

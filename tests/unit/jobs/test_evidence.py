@@ -1,4 +1,4 @@
-"""What logs say of a failure, and when."""
+"""Errors in logs: which counts, when it came, and which peer it names."""
 
 from __future__ import annotations
 
@@ -55,49 +55,40 @@ def test_recorded_logs(path: Path) -> None:
     } == json.loads(path.with_suffix(".json").read_text())["value"]
 
 
-def words(log: bytes) -> str | None:
-    said = error_in(log)
-    return None if said is None else said.words
-
-
 def test_the_first_of_several_errors_counts_with_its_place() -> None:
-    said = error_in(b"step 1\n" + OWN + PEER, begins_at=100)
-    assert said is not None
-    assert (said.words, said.of_a_peer, said.offset) == ("ValueError: loss is nan", False, 107)
+    found = error_in(b"step 1\n" + OWN + PEER, begins_at=100)
+    assert found is not None
+    assert (found.words, found.of_a_peer, found.offset) == ("ValueError: loss is nan", False, 107)
 
 
-def test_what_came_of_an_exception_is_not_its_cause() -> None:
-    chain = b"\nDuring handling of the above exception, another exception occurred:\n\n"
-    assert words(OWN + chain + b"Traceback (most recent call last):\n  y\n" + PEER) == (
-        "ValueError: loss is nan"
-    )
-
-
-def test_an_error_that_was_overcome_is_none() -> None:
-    went_on = b"".join(b"step %d\n" % n for n in range(201))
-    assert words(OWN + went_on) is None
-    assert words(OWN + went_on[:100]) == "ValueError: loss is nan"
-
-
-def test_of_two_troubles_the_last_one_counts() -> None:
-    calm = b"".join(b"step %d\n" % n for n in range(30))
-    optional = (
-        b"Traceback (most recent call last):\n  x\nModuleNotFoundError: No module named 'apex'\n"
-    )
-    assert words(optional + calm + OWN) == "ValueError: loss is nan"
-
-
-def test_a_line_that_is_sure_counts_before_one_that_is_not() -> None:
-    weak = b"2026-01-02 03:04:05.6: E tensorflow/core/x.cc:1] failed call to cuInit\n"
-    assert words(weak + OWN) == "ValueError: loss is nan"
-    assert words(weak) == weak.decode().strip()
+WEAK = b"2026-01-02 03:04:05.6: E tensorflow/core/x.cc:1] failed call to cuInit\n"
+OPTIONAL = b"Traceback (most recent call last):\n  x\nModuleNotFoundError: No module named 'apex'\n"
+CHAINED = b"\nDuring handling of the above exception, another exception occurred:\n\n"
 
 
 @pytest.mark.parametrize(
-    "line", [b"KeyboardInterrupt", b"torch.distributed.elastic.SignalException: got signal: 15"]
+    ("log", "words"),
+    [
+        (OWN + CHAINED + b"Traceback (most recent call last):\n  y\n" + PEER, OWN),
+        (OWN + b"step\n" * 201, None),
+        (OWN + b"step\n" * 100, OWN),
+        (OPTIONAL + b"step\n" * 30 + OWN, OWN),
+        (WEAK + OWN, OWN),
+        (WEAK, WEAK),
+        (OWN.replace(b"ValueError: loss is nan", b"KeyboardInterrupt"), None),
+        (OWN.replace(b"ValueError: loss is nan", b"torch.x.SignalException: got signal: 15"), None),
+        (b"epoch 3 error: 0.35 loss 2\nvalidation errors 17\n\n", None),
+        (b"", None),
+    ],
+    ids=[
+        *("chained", "overcome", "not-overcome", "last-of-two", "certain-before-weak", "weak"),
+        *("interrupted", "terminated", "no-error", "empty"),
+    ],
 )
-def test_what_a_rank_says_when_it_is_ended_is_no_error(line: bytes) -> None:
-    assert words(b"Traceback (most recent call last):\n  x\n" + line + b"\n") is None
+def test_which_error_of_a_log_counts(log: bytes, words: bytes | None) -> None:
+    found = error_in(log)
+    expected = None if words is None else words.splitlines()[-1].decode()
+    assert (found and found.words) == expected
 
 
 TORCH_NPU = """\
@@ -128,17 +119,6 @@ def test_an_exception_of_torch_npu_is_judged_by_the_words_of_cann(
     assert (said.words, said.of_a_peer) == (f"{first} … {cann}", of_a_peer)
     assert time_in(said.line, zone_s=0, until=None) == 1767323045.0
     assert known_words(said.words) is known_words(cann) is not None
-
-
-def test_a_line_that_comes_after_an_exception_is_none_of_its_words() -> None:
-    said = error_in(OWN + PEER)
-    assert said is not None
-    assert (said.words, said.of_a_peer) == ("ValueError: loss is nan", False)
-
-
-def test_progress_is_no_error() -> None:
-    assert words(b"epoch 3 error: 0.35 loss 2\nvalidation errors 17\n\n") is None
-    assert words(b"") is None
 
 
 def test_numbers_do_not_make_a_difference() -> None:
@@ -180,7 +160,7 @@ def test_the_time_of_a_line(line: str, zone_s: int | None, at: float | None) -> 
     assert time_in(line, zone_s=zone_s, until=UNTIL) == pytest.approx(at)
 
 
-def test_a_time_without_a_year_needs_to_know_about_when() -> None:
+def test_a_time_without_a_year_needs_the_end_of_the_rank() -> None:
     assert time_in("E0102 03:04:05.678 1 x.cc:1] no", zone_s=0, until=None) is None
 
 

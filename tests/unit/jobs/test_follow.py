@@ -1,22 +1,19 @@
-"""Streams, copies and the screen while a job is followed; slow and lost nodes."""
+"""Followed jobs: streams, copies, output, and nodes that are slow or lost."""
 
 from __future__ import annotations
 
-import logging
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ascendboot.errors import UnreachableError
-from ascendboot.jobs.follow import Followers, NodeEvent, Reconnector
+from ascendboot.jobs.follow import Followers, NodeEvent, Reconnected, Reconnector
 from ascendboot.jobs.gather import NodeLogs
 from ascendboot.jobs.output import LogCopy, RankOutput
-from ascendboot.launch.events import Event, NodeSample, RankStarted, RankUse
+from ascendboot.launch.events import NodeSample, RankStarted, RankUse
 from ascendboot.launch.plan import LaunchPlan
 from ascendboot.launch.planner import plan
 from ascendboot.transport.api import Command, Result
@@ -47,19 +44,21 @@ class Streaming:
 
 
 def followed(
-    folder: Path, shown: list[bytes], seen: list[NodeEvent]
-) -> tuple[Followers, Streaming]:
-    followers = Followers(PLAN, folder, RankOutput(shown.append), seen.append, forks=4)
-    transports = {node: Streaming(node) for node in PLAN.nodes}
-    followers.open(transports)  # type: ignore[arg-type]  # see Streaming
-    return followers, transports["a-1"]
+    folder: Path, stream: Stream | SlowStream | None = None, **more: Any
+) -> tuple[Followers, Callable[[bytes], None]]:
+    """Followers of two nodes, and what takes the bytes of the first."""
+    more = {"output": RankOutput(lambda _: None), "on_event": lambda _: None, **more}
+    followers = Followers(PLAN, folder, forks=4, **more)
+    transports: Any = {node: Streaming(node, stream) for node in PLAN.nodes}
+    followers.open(transports)
+    return followers, transports["a-1"].on_bytes
 
 
 def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path: Path) -> None:
     shown: list[bytes] = []
     seen: list[NodeEvent] = []
-    followers, node = followed(tmp_path, shown, seen)
-    feed = node.on_bytes
+    output = RankOutput(shown.append)
+    followers, feed = followed(tmp_path, output=output, on_event=seen.append)
     feed(says("events", b"rank 1 pid 7 start 8\n"))
     feed(says("rank.1.log", b"one\ntwo\n")[:-2])
     feed(b"o\n")
@@ -69,52 +68,21 @@ def test_bytes_go_to_their_files_lines_to_the_screen_events_to_the_run(tmp_path:
     feed(b"")
     followers.close()
 
-    event: Event = RankStarted(1)
-    assert seen == [NodeEvent("a-1", event), NodeEvent("a-1", None)]
+    assert seen == [NodeEvent("a-1", RankStarted(1)), NodeEvent("a-1", None)]
     assert b"".join(shown) == b"a-1:1 | one\na-1:1 | two\na-1:1 | end\n"
-    assert (tmp_path / "rank.1.log").read_bytes() == b"one\ntwo\nend"
-    assert (tmp_path / "rank.0.log").read_bytes() == b""
-    assert (tmp_path / "launcher.log").read_bytes() == b"hm\n"
+    logs = {log.name: log.read_bytes() for log in tmp_path.iterdir() if log.stat().st_size}
+    assert logs == {"rank.1.log": b"one\ntwo\nend", "launcher.log": b"hm\n"}
 
 
 def test_what_is_short_of_its_size(tmp_path: Path) -> None:
-    followers, node = followed(tmp_path, [], [])
+    followers, feed = followed(tmp_path)
     follower = followers.nodes["a-1"]
-    node.on_bytes(says("rank.0.log", b"12345\n"))
+    feed(says("rank.0.log", b"12345\n"))
     whole = {"rank.0.log": 6, "rank.1.log": 0, "events": 0, "of somebody else.log": 9}
     assert follower.short_of(whole, patience_s=0.0) == {}
     longer = {**whole, "rank.0.log": 7, "events": 3}
     assert follower.short_of(longer, patience_s=0.0) == {"rank.0.log": (6, 7), "events": (0, 3)}
     followers.close()
-
-
-def test_an_event_that_is_not_understood_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[NodeEvent] = []
-    followers, node = followed(tmp_path, [], seen)
-    with caplog.at_level(logging.WARNING):
-        node.on_bytes(says("events", b"what?\nrank 1 pid 7 start 8\n"))
-    followers.close()
-    assert seen == [NodeEvent("a-1", RankStarted(1))]
-    assert [record.getMessage() for record in caplog.records] == [
-        (
-            'a-1: the job\'s events: line 1 not understood: "what?"; expected a start or an end '
-            "of a rank or the launcher"
-        )
-    ]
-
-
-def test_a_copy_that_cannot_be_written_does_not_stop_the_screen(tmp_path: Path) -> None:
-    (tmp_path / "rank.0.log").symlink_to("/dev/full")
-    shown: list[bytes] = []
-    followers, node = followed(tmp_path, shown, [])
-    node.on_bytes(says("rank.0.log", b"a\n"))
-    followers.close()
-    assert shown == [b"a-1:0 | a\n"]
-    assert followers.nodes["a-1"].problems == (
-        "rank.0.log: could not keep the whole output: No space left on device",
-    )
 
 
 def test_a_screen_that_broke_is_not_asked_again() -> None:
@@ -135,19 +103,9 @@ def test_a_screen_that_broke_is_not_asked_again() -> None:
 
 def test_a_sign_of_life_says_what_ranks_use_and_whether_they_wrote(tmp_path: Path) -> None:
     told: list[tuple[str, NodeSample]] = []
-    followers = Followers(
-        PLAN,
-        tmp_path,
-        RankOutput(lambda _: None),
-        on_event=lambda _: None,
-        on_sample=lambda node, sample: told.append((node, sample)),
-        sample_s=60,
-        forks=4,
+    followers, feed = followed(
+        tmp_path, on_sample=lambda node, sample: told.append((node, sample)), sample_s=60
     )
-    transports = {node: Streaming(node) for node in PLAN.nodes}
-    followers.open(transports)  # type: ignore[arg-type]  # see Streaming
-    node = transports["a-1"]
-    feed = node.on_bytes
     feed(says("rank.1.log", b"one\n"))
     feed(b"beat\nsam")
     assert told == []
@@ -174,22 +132,8 @@ class SlowStream:
         self.all_end.wait(timeout=300)
 
 
-def slow_followers(folder: Path) -> Followers:
-    all_end = threading.Barrier(len(PLAN.nodes))
-    followers = Followers(PLAN, folder, RankOutput(lambda _: None), lambda _: None, forks=4)
-    transports = {node: Streaming(node, SlowStream(all_end)) for node in PLAN.nodes}
-    followers.open(transports)  # type: ignore[arg-type]  # see Streaming
-    return followers
-
-
-def test_all_streams_end_at_once(tmp_path: Path) -> None:
-    followers = slow_followers(tmp_path)
-    followers.close()
-    assert len(PLAN.nodes) == 2
-
-
-def test_all_nodes_are_waited_for_at_once(tmp_path: Path) -> None:
-    followers = slow_followers(tmp_path)
+def test_all_nodes_are_waited_for_and_closed_at_once(tmp_path: Path) -> None:
+    followers, _ = followed(tmp_path, SlowStream(threading.Barrier(len(PLAN.nodes))))
     began = time.monotonic()
 
     short = followers.short_of({"a-1": {"rank.0.log": 3}, "a-2": {"rank.2.log": 4}}, patience_s=1.0)
@@ -199,55 +143,40 @@ def test_all_nodes_are_waited_for_at_once(tmp_path: Path) -> None:
     followers.close()
 
 
-def follower_of(folder: Path, *names: str) -> NodeLogs:
-    screen = RankOutput(lambda _: None)
-    files = {name: LogCopy(folder / name, None, screen) for name in names}
-    return NodeLogs("a-1", files, on_event=lambda _: None)
-
-
-def feeding(follower: NodeLogs, *blocks: bytes, until: threading.Event) -> threading.Thread:
-    """Says `blocks` every 50 ms, from the first to the last and the last again, until told."""
-
-    feed = follower.reader()
+@contextmanager
+def fed(folder: Path, *blocks: bytes) -> Iterator[NodeLogs]:
+    """Logs of a node that sends a block every 50 ms, and the last one again and again."""
+    copy = LogCopy(folder / "rank.0.log", None, RankOutput(lambda _: None))
+    logs = NodeLogs("a-1", {"rank.0.log": copy}, on_event=lambda _: None)
+    over, feed, rest = threading.Event(), logs.reader(), list(blocks)
 
     def work() -> None:
-        rest = list(blocks)
-        while not until.wait(0.05):
+        while not over.wait(0.05):
             feed(rest.pop(0) if len(rest) > 1 else rest[0])
 
     thread = threading.Thread(target=work)
     thread.start()
-    return thread
+    limit = threading.Timer(5.0, over.set)  # a wait that would never end fails instead
+    limit.start()
+    try:
+        yield logs
+    finally:
+        limit.cancel()
+        over.set()
+        thread.join()
+        logs.close()
 
 
 def test_signs_of_life_do_not_make_a_lost_log_come(tmp_path: Path) -> None:
-    follower, over = follower_of(tmp_path, "rank.0.log"), threading.Event()
-    thread = feeding(follower, b"beat\n", until=over)
     began = time.monotonic()
-    # Ends the beats if the wait does not end by itself.
-    timer = threading.Timer(5.0, over.set)
-    timer.start()
-
-    short = follower.short_of({"rank.0.log": 7}, patience_s=0.4)
-
-    assert short == {"rank.0.log": (0, 7)}
-    timer.cancel()
+    with fed(tmp_path, b"beat\n") as logs:
+        assert logs.short_of({"rank.0.log": 7}, patience_s=0.4) == {"rank.0.log": (0, 7)}
     assert 0.4 <= time.monotonic() - began < 2
-    over.set()
-    thread.join()
-    follower.close()
 
 
 def test_a_log_that_comes_slowly_is_waited_for(tmp_path: Path) -> None:
-    follower, over = follower_of(tmp_path, "rank.0.log"), threading.Event()
-    blocks = [*[says("rank.0.log", b"x")] * 20, b"beat\n"]
-    thread = feeding(follower, *blocks, until=over)
-
-    assert follower.short_of({"rank.0.log": 20}, patience_s=0.5) == {}
-
-    over.set()
-    thread.join()
-    follower.close()
+    with fed(tmp_path, *[says("rank.0.log", b"x")] * 20, b"beat\n") as logs:
+        assert logs.short_of({"rank.0.log": 20}, patience_s=0.5) == {}
 
 
 class Lost:
@@ -259,28 +188,27 @@ class Lost:
         raise UnreachableError(self.node, "could not open a session")
 
 
-def test_a_node_is_not_waited_for_any_more_once_it_is_told_what_became_of_it() -> None:
-    """Else whoever takes that word might wait without an end for another one."""
+def test_a_node_counts_as_lost_before_its_reader_gets_the_message() -> None:
+    """Otherwise the reader could wait for another message that never comes."""
     seen = []
+    ended = threading.Event()
+    unused: Any = None
+    nodes: Any = {"a-1": Lost()}
 
-    class Inbox(queue.SimpleQueue):  # type: ignore[type-arg]
-        def put(self, item: Any, *_: Any) -> None:
-            seen.append((item.node, reconnector.is_reconnecting("a-1")))
-            super().put(item)
+    def on_end(back: Reconnected) -> None:
+        seen.append((type(back.error), reconnector.is_reconnecting(back.node)))
+        ended.set()
 
-    nothing: Any = None
-    inbox: Any = Inbox()
-    lost: Any = {"a-1": Lost()}
     reconnector = Reconnector(
-        plan(REQUEST),
-        lost,
-        nothing,
-        follow=nothing,
-        on_end=inbox.put,
+        PLAN,
+        nodes,
+        unused,
+        follow=unused,
+        on_end=on_end,
         connect=None,
         tell=print,
         within_s=1,
     )
     reconnector.reconnect("a-1")
-    assert isinstance(inbox.get(timeout=10).error, UnreachableError)
-    assert seen == [("a-1", False)]
+    assert ended.wait(10)
+    assert seen == [(UnreachableError, False)]

