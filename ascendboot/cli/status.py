@@ -63,12 +63,12 @@ def status(
 
     Exit codes: 0 done, 2 no such job, 4 a node of the job is unreachable.
     """
-    screen, cluster, places = call.screen, call.cluster(), None
+    screen, cluster, stacks_read = call.screen, call.cluster(), None
     with call.session("status", cluster, reads=True) as session:
         found = find_job(session, job, details=True)
         status_now = status_with_cause(found)
         if stacks and any(node.alive for node in found.status.nodes):
-            places = read_stacks(
+            stacks_read = read_stacks(
                 found.transports,
                 found.job.record.job_folder,
                 cluster.python,
@@ -78,13 +78,13 @@ def status(
             )
     _show(screen, status_now, every=lines)
     document = status_now.to_json()
-    if places is not None:
-        for line in places.lines:
+    if stacks_read is not None:
+        places, file = stacks_read
+        for line in places:
             screen.say(f"  {line}")
-        if places.file is not None:
-            screen.say(f"  all of it is in {os.path.relpath(places.file)}")
-        file = None if places.file is None else str(places.file)
-        document["stacks"] = {"lines": list(places.lines), "file": file}
+        if file is not None:
+            screen.say(f"  details: {os.path.relpath(file)}")
+        document["stacks"] = {"lines": places, "file": None if file is None else str(file)}
     for error in found.errors.values():
         screen.error(str(error))
     code = UnreachableError.exit_code if found.errors else 0
@@ -176,9 +176,8 @@ def _ranks(nodes: Iterable[NodeStatus], *, every: bool) -> list[_Rank]:
     """The running ranks; with `every` all ranks with a log."""
     found = []
     for node in nodes:
-        lines = dict(node.last_lines)
-        for rank in lines if every else node.alive:
-            line = _COLOURS.sub("", lines.get(rank, "")).replace("\t", " ")
+        for rank in node.last_lines if every else node.alive:
+            line = _COLOURS.sub("", node.last_lines.get(rank, "")).replace("\t", " ")
             legible = "".join(c if c.isprintable() else "?" for c in line)
             silent_s, load = node.silent_s.get(rank), node.loads.get(rank)
             found.append(_Rank(rank, node.node, legible, silent_s, load))

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from signal import SIGKILL
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CODE: Final = re.compile(r"\bEI00(?:0[1-9]|1\d|20)\b")
 """The code of an HCCL error."""
 
@@ -25,7 +24,7 @@ _PARTS: Final = {
     "<RANKS>": r"(?P<ranks>\d[\d, ]{0,4000})",
     "<DEVICE>": r"(?P<device>\d{1,5})",
 }
-"""What the words in angle brackets of `error_codes.yaml` stand for."""
+"""The expressions for the words in angle brackets of `error_codes.yaml`."""
 
 
 def _expanded(form: str) -> str:
@@ -47,11 +46,11 @@ class Known(_Model):
     meaning: str
     remedy: str
     of_a_peer: bool = False
-    """Another rank is probably gone or slow: look there first."""
+    """The cause is probably another rank that is gone or slow."""
 
 
 class _Words(Known):
-    """An error that is known by expressions in its text."""
+    """An error that is recognized by its text."""
 
     find: Annotated[re.Pattern[str], BeforeValidator("|".join)]
 
@@ -65,18 +64,18 @@ class _Table(_Model):
     peers: tuple[_Form, ...]
     """Messages about a missing peer."""
     places: tuple[_Form, ...]
-    """Names of the other end of a connection."""
+    """Messages that name the other end of a connection."""
 
 
 @cache
 def known_errors() -> _Table:
     """The content of `error_codes.yaml`."""
     text = (files("ascendboot.jobs") / "error_codes.yaml").read_bytes()
-    return _Table.model_validate(yaml.load(text, _LOADER))  # noqa: S506 - it is a safe one
+    return _Table.model_validate(yaml.safe_load(text))
 
 
 def known_words(text: str) -> Known | None:
-    """What a text means; None when it is not known."""
+    """Return the meaning of an error text; None when it is unknown."""
     if code := _CODE.search(text):
         return known_errors().codes[code[0]]
     return next((w for w in known_errors().words if w.find.search(text)), None)
@@ -88,14 +87,14 @@ def names_a_peer(text: str) -> bool:
 
 
 def known_end(exit_code: int | None, *, out_of_memory: bool) -> Known | None:
-    """What this end of a rank means."""
+    """Return the meaning of an exit code of a rank; None when it is unknown."""
     if out_of_memory and exit_code == 128 + SIGKILL:
         return known_errors().out_of_memory
     return None if exit_code is None else known_errors().ends.get(exit_code)
 
 
 def known_of_launcher(lines: Sequence[str]) -> tuple[str, Known] | None:
-    """The line that explains why a launcher failed, and its meaning; None where none is known."""
+    """Return the line that explains why a launcher failed, and its meaning; None if none does."""
     for words in known_errors().of_launcher:
         for line in lines:
             if words.find.search(line):

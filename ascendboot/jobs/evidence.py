@@ -1,4 +1,4 @@
-"""Evidence of a failure: from events, logs and error files of the ranks."""
+"""Collects the evidence of a failure from events, logs and error files of the ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Named(NamedTuple):
 
     ranks: tuple[int, ...] = ()
     nodes: tuple[str, ...] = ()
-    """Where only an address is named: some rank there."""
+    """Nodes that are named without a rank."""
 
 
 NOBODY: Final = Named()
@@ -38,20 +38,20 @@ class ErrorKind(Enum):
     OWN = "own"
     """An error of its own."""
     LATE = "late"
-    """An error when it was already being ended: no cause, but maybe the same error."""
+    """An error after the rank was ended on purpose: not a cause, maybe the same error."""
     PEER = "peer"
     """Another rank is gone or does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankError:
-    """The first error that a rank logged. Times are seconds since 1970 by the operator's clock."""
+    """The first error that a rank logged; Unix times by the control machine's clock."""
 
     kind: ErrorKind
     at: float | None = None
     """None where the time is not known."""
     precision_s: float = 0.0
-    """It may have happened so much earlier."""
+    """The error may have happened up to this much earlier."""
     words: str = ""
     source: str = ""
     missing: Named = NOBODY
@@ -59,7 +59,7 @@ class RankError:
 
 @dataclass(frozen=True, kw_only=True)
 class RankEvidence:
-    """What is known of the failure of one rank."""
+    """The evidence about one rank."""
 
     rank: int
     node: str
@@ -68,11 +68,11 @@ class RankEvidence:
     """As a shell reports it; None: its end was not recorded."""
     ended_at: float | None = None
     is_ended_by_us: bool = False
-    """Whether the ranks of its node were being ended on purpose when it ended."""
+    """Whether it was ended on purpose."""
     is_killed_unseen: bool = False
     """Whether only the launcher recorded its end."""
     out_of_memory: bool = False
-    """The kernel ended processes for want of memory on its node while it ran."""
+    """Whether the kernel ended processes on its node, out of memory, while it ran."""
     error: RankError | None = None
 
     @property
@@ -118,14 +118,14 @@ class RankEvidence:
 
     @property
     def first_error(self) -> RankError:
-        """Its error; one without text, which names where its end is recorded, if it has none."""
+        """Its error; if it has none, one without text that names where its end is recorded."""
         ended_in = "" if self.exit_code is None else "events"
         source = "launcher.log" if self.is_killed_unseen else ended_in
         return self.own or self.peer or RankError(kind=ErrorKind.LATE, source=source)
 
 
 _LOOKED_AT: Final = 120
-"""A time stands at the beginning of a line; later ones are part of the text."""
+"""Only a time at the beginning of a line counts; later ones are part of the text."""
 _SLACK_S: Final = 5.0
 _OLDEST_S: Final = 400 * 86400.0
 
@@ -144,11 +144,11 @@ _FORMS: Final = (
 
 
 def time_in(line: str, *, zone_s: int | None, until: float | None) -> float | None:
-    """The time on a line: seconds since 1970 by the clock of its node; None where there is none.
+    """Return the time on a line as Unix time by the clock of its node; None if there is none.
 
-    `zone_s` is how far the local time there is ahead of UTC; None: not known, then a time without
-    a zone is none. `until` is when the rank ended, by the same clock: what claims to be later, or
-    older than a year, is no time of this job.
+    `zone_s` is the offset of local time from UTC there; if it is None, a time without a zone does
+    not count. `until` is when the rank ended, by the same clock: times after it, or more than a
+    year before it, do not count.
     """
     for form in _FORMS:
         if match := form.search(line, 0, _LOOKED_AT):
@@ -180,7 +180,7 @@ _OWN: Final = re.compile(
     r"|\|\s{0,40}[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,40})?\((\d{1,7})\)\s{0,40}\|"
     r"\s{0,40}(?:\d{1,20}\s{0,40}\|)?\s{0,40}(?:server|client)"
 )
-"""The number of the rank that writes."""
+"""The number of the rank that wrote the line."""
 _SIZE: Final = re.compile(r"(?:rankSize|rankNum|rankNum is|rank num) ?\[(\d{1,7})\]")
 _GROUP: Final = re.compile(r"\bgroup_name_\d")
 _CONNECTED: Final = re.compile(r"connected rankinfo\[LINE \d{1,5}\]: ([\[\]\d, ]{1,8000})")
@@ -203,10 +203,10 @@ class Peers:
         }
 
     def named_in(self, text: str, rank: PlannedRank | None) -> Named:
-        """The ranks and nodes that the output of `rank`, or of the launcher, names as missing.
+        """Return the ranks and nodes that the output of `rank`, or of the launcher, names missing.
 
-        An address of a device decides before a number: numbers are those of one communicator.
-        They count only where nothing shows that it is another than that of all ranks.
+        The address of a device counts before a rank number. Rank numbers belong to a communicator:
+        they count only if nothing shows that it is smaller than the job.
         """
         writers = {int(a or b) for a, b in _OWN.findall(text)}
         sizes = {int(size) for size in _SIZE.findall(text)}
@@ -218,7 +218,7 @@ class Peers:
         for match in (found for form in forms for found in form.finditer(text)):
             parts = match.groupdict()
             place = self._at(parts)
-            # Horovod marks those for which it ends the job (`3!:`) among all that stall.
+            # Horovod marks the stalled ranks for which it ends the job: `3!:`.
             stalled = _STALLED.findall(parts.get("stalled") or "")
             listed = (parts.get("ranks") or "").split(",")
             listed += [rank for rank, mark in stalled if mark] or [rank for rank, _ in stalled]
@@ -236,7 +236,7 @@ class Peers:
         return Named(tuple(sorted(ranks)), tuple(sorted(nodes)))
 
     def _at(self, parts: dict[str, str | None]) -> int | None:
-        """The rank of a device's address, or of a server's address and a device id."""
+        """Return the rank of a device address, or of a server address and a device id."""
         ip = (parts.get("ip") or "").lower()
         of_ip = self._by_ip.get(ip, set())
         if len(of_ip) == 1:
@@ -247,9 +247,9 @@ class Peers:
 
 
 _CALM: Final = 20
-"""So many ordinary lines between two errors: the first was overcome before the second came."""
+"""With more ordinary lines between two errors the first one did not stop the rank."""
 _OVERCOME: Final = 200
-"""So many ordinary lines after an error: the rank went on, it is no cause."""
+"""With more ordinary lines after an error the rank continued: the error is not a cause."""
 _LONGEST: Final = 300
 _MESSAGE_LINES: Final = 6
 _TRACEBACK_LINES: Final = 400
@@ -259,7 +259,7 @@ _TRACEBACK: Final = re.compile(r"\s*Traceback \(most recent call last\):")
 _CHAINED: Final = ("During handling of the above exception", "The above exception was the direct")
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)")
 _GOES_ON: Final = re.compile(r"\s|\[ERROR\] .* ERR\d{5} |\[Error\]|E[A-Z]\d{4}: ")
-"""Lines by which torch_npu's exceptions go on: its own code, then CANN's with its solution."""
+"""Continuation lines of torch_npu's exceptions: its own code, then CANN's message."""
 _TIME: Final = re.compile(r"\d\d:\d\d:\d\d")
 _STRONG: Final = re.compile(
     r"Fatal Python error|Segmentation fault|Bus error|terminate called|core dumped"
@@ -271,7 +271,7 @@ _WEAK: Final = re.compile(
     r"|\[ERROR\]|\bERROR\b|\bCRITICAL\b|\bFATAL\b|(?<![A-Za-z0-9])[EF]\d{4} \d\d:\d\d:|: [EF] \S+/"
 )
 _ENDED: Final = re.compile(r"KeyboardInterrupt|SignalException|\bSIGTERM\b|got signal: 15")
-"""What ranks log when they are ended."""
+"""Errors that ranks log when they are ended."""
 
 
 @dataclass(frozen=True)
@@ -280,12 +280,12 @@ class ErrorInLog:
 
     words: str
     line: str
-    """The line of it on which a time stands, if one does."""
+    """The line that contains the time, if one does."""
     offset: int
-    """Of its first byte in the log."""
+    """The offset of its first byte in the log."""
     of_a_peer: bool
     trouble: str = ""
-    """Everything around it that belongs to this trouble: whom it names may stand in any line."""
+    """All lines of this failure; each of them may name a peer."""
 
 
 class _Found(NamedTuple):
@@ -301,10 +301,10 @@ class _Found(NamedTuple):
 
 
 def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
-    """The first error of the last trouble in the end of a log; None where there is none.
+    """Return the first error of the last failure in the end of a log; None if there is none.
 
-    `begins_at` is where in the log `tail` begins. What came before twenty ordinary lines is another
-    trouble; what is followed by two hundred is none.
+    `begins_at` is the offset of `tail` in the log. More than twenty ordinary lines separate two
+    failures; a failure with more than two hundred ordinary lines after it does not count.
     """
     raw_lines = tail.split(b"\n")
     lines = [raw.decode(errors="replace").rstrip("\r") for raw in raw_lines]
@@ -324,7 +324,7 @@ def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
         words=words[:_LONGEST],
         line=next((one for one in (line, *message) if _TIME.search(one)), line),
         offset=begins_at + sum(len(raw) + 1 for raw in raw_lines[: first.number]),
-        # Lines that are only marked as errors say less than one that names a peer.
+        # A line that is only marked as an error counts less than one that names a peer.
         of_a_peer=(known is not None and known.of_a_peer)
         or names_a_peer(first.text if first.is_strong else around),
         trouble=around,
@@ -332,12 +332,12 @@ def error_in(tail: bytes, *, begins_at: int = 0) -> ErrorInLog | None:
 
 
 def without_numbers(words: str) -> str:
-    """`words` without what differs between ranks that fail alike: numbers and addresses."""
+    """Return `words` without what differs between ranks: numbers and addresses."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", words)
 
 
 def _last_trouble(lines: list[str]) -> list[_Found]:
-    """The errors of the last trouble; empty where it was overcome."""
+    """Return the errors of the last failure; empty if the rank continued after it."""
     trouble: list[_Found] = []
     number, calm, is_chained = 0, 0, False
     while number < len(lines):
@@ -358,7 +358,7 @@ def _last_trouble(lines: list[str]) -> list[_Found]:
 
 
 def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:
-    """Where the error ends that begins on this line, its text, and whether it is certain."""
+    """Return the line after the error that begins at `at`, its text, and whether it is certain."""
     first = lines[at]
     if _TRACEBACK.match(first):
         last = min(at + _TRACEBACK_LINES, len(lines))
@@ -381,7 +381,7 @@ def _error_at(lines: list[str], at: int) -> tuple[int, str, bool]:
 
 
 TAIL_BYTES: Final = 65_536
-"""Only so much of the end of each log is read, so that every diagnosis sees the same."""
+"""How much of the end of each log is read; the same in every diagnosis."""
 _SECOND: Final = 1.0
 
 
@@ -400,14 +400,14 @@ class Collector:
         self._zones = {node: end.zone_s for node, end in ends if end and end.zone_s is not None}
 
     def evidence(self, ends: Sequence[RankEnd]) -> list[RankEvidence]:
-        """The evidence of each rank; `ends` also has what only the launcher saw."""
+        """Return the evidence of each rank; `ends` includes what only the launcher reported."""
         return [
             self._of_rank(rank, end, self.progress.ended.get(rank.rank))
             for rank, end in zip(self.plan.ranks, ends, strict=True)
         ]
 
     def named_by_launcher(self) -> Named:
-        """The ranks and nodes that Open MPI names as missing, where only mpirun prints it."""
+        """Return the ranks and nodes that the launcher's log names as missing."""
         tail, _ = tail_of(self.folder / LAUNCHER_LOG)
         return self._peers.named_in(tail.decode(errors="replace").replace("\r", ""), None)
 
@@ -429,7 +429,7 @@ class Collector:
     def _error(
         self, rank: PlannedRank, seen: RankEnded | None, ended_at: float | None
     ) -> RankError | None:
-        """What the log of a rank tells, or else its error file."""
+        """Return the error in the log of a rank, or else in its error file."""
         filed = self._filed(rank, ended_at)
         path = self.folder / rank_log(rank.rank)
         tail, begins_at = tail_of(path, since=self.progress.log_begins.get(rank.rank, 0))
@@ -442,7 +442,7 @@ class Collector:
             arrivals = self.progress.arrivals.get(rank_log(rank.rank))
             at = None if arrivals is None else arrivals.of(logged.offset)
             precision_s = 0.0 if at is None else PRECISION_S
-        else:  # without a fraction it was within that second
+        else:  # a time without a fraction means any moment of that second
             precision_s = _SECOND if written.is_integer() else 0.0
             at = self.clocks.here(rank.node, written + precision_s)
         at = _earliest(at, ended_at)
@@ -462,7 +462,7 @@ class Collector:
         )
 
     def _filed(self, rank: PlannedRank, ended_at: float | None) -> RankError | None:
-        """What torchelastic's `@record` wrote; its time is a whole second."""
+        """Return the error that torchelastic's `@record` wrote; its time is a whole second."""
         try:
             message = json.loads(self.progress.error_files[rank.rank])["message"]
             at = float(message["extraInfo"]["timestamp"]) + _SECOND
@@ -482,9 +482,9 @@ class Collector:
 
 
 def tail_of(path: Path, *, since: int = 0) -> tuple[bytes, int]:
-    """The end of a log from the beginning of a line on, and where it begins.
+    """Return the last lines of a log, and their offset; empty if there is no such file.
 
-    `since` is where the rank began for the last time: what stands before is not read.
+    `since` is the offset at which the rank started for the last time: nothing before it is read.
     """
     try:
         with path.open("rb") as file:

@@ -16,9 +16,9 @@ from ascendboot.model.names import span
 from ascendboot.transport.api import Transport
 
 IDLE: Final = 0.05
-"""Of one processor: a rank that uses less only waits and polls."""
+"""Share of one processor; a rank that uses less only waits or polls."""
 _SAMPLES: Final = 10
-"""Samples within the timeout."""
+"""Number of samples within the timeout."""
 _MOST_SELDOM_S: Final = 60
 
 
@@ -67,8 +67,8 @@ class _NodeView:
 class Detector:
     """Detects from the samples of all nodes, each node's in order, that a job makes no progress.
 
-    Time is counted by the clocks of the nodes, from sample to sample, and checked when all nodes
-    have sent a new one: a lost connection, or a stopped control machine, is no hang.
+    Time is counted by the clocks of the nodes, and checked when all nodes have sent a new sample: a
+    lost connection or a stopped control machine is not a hang.
     """
 
     def __init__(self, nodes: Iterable[str], timeout_s: float) -> None:
@@ -86,10 +86,10 @@ class Detector:
         self._views.pop(node, None)
 
     def take(self, node: str, sample: NodeSample) -> Standstill | None:
-        """What to report now, if anything.
+        """Return what to report now, if anything.
 
-        A hang is reported once until a rank does something again; silence alone once per job, since
-        a program may work without output.
+        A hang is reported once until a rank does something again. Silence alone is reported once
+        per job: a program may work without output.
         """
         if node not in self._nodes:
             return None
@@ -176,7 +176,7 @@ class HangWatch:
 
     def _look(self, found: Standstill) -> None:
         plan = self.plan
-        seen = read_stacks(
+        lines, file = read_stacks(
             self.transports,
             plan.job_folder,
             plan.request.python,
@@ -184,14 +184,14 @@ class HangWatch:
             why="hang",
             forks=self.forks,
         )
-        words = [headline(plan.job_id, found), *(f"  {line}" for line in seen.lines)]
-        if seen.file is not None:
-            words.append(f"  All of it is in {seen.file}")
+        words = [_headline(plan.job_id, found), *(f"  {line}" for line in lines)]
+        if file is not None:
+            words.append(f"  Details: {file}")
         self.on_found(HungJob("\n".join(map(one_line, words)), found.is_hang))
 
 
-def headline(job_id: str, found: Standstill) -> str:
-    """Says that the job makes no progress, and since when."""
+def _headline(job_id: str, found: Standstill) -> str:
+    """Return the message that the job makes no progress, and for how long."""
     if found.is_hang:
         idle = span(found.idle_s)
         return f"job {job_id} hangs: no rank has written output or computed for {idle}"

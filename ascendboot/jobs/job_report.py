@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ascendboot.errors import excerpt
 from ascendboot.jobs.diagnosis import diagnose, first_failure
+from ascendboot.jobs.evidence import tail_of
 from ascendboot.jobs.progress import SIGNALLED, Progress, signal_of
 from ascendboot.launch.events import ENDING, overdue_message
 from ascendboot.launch.plan import JobRecord, LaunchPlan, rank_log, start_log
@@ -24,14 +25,13 @@ HUNG = 124
 
 _LAST_LINES = 5
 _MOST_QUOTED = 20
-_TAIL_BYTES = 16_384
 _LOST = "has lost communication with a remote daemon"
-"""What Open MPI 4.1 prints of a node that it lost."""
+"""Open MPI 4.1 prints this about a node that it lost."""
 _KILLED = (
     re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)"),
     re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: -(\d+) \(pid: \d+\)"),
 )
-"""How mpirun (4.1) and torchrun (2.13) name a rank that a signal ended, lines joined."""
+"""Messages of mpirun (4.1) and torchrun (2.13) about a rank that a signal ended."""
 
 
 def report_on(
@@ -100,21 +100,15 @@ def not_started_report(plan: LaunchPlan, now: str, folder: str, why: str) -> Job
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    """The lines at the end of a log that are not empty; none when there is no such file."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
-            tail = file.read()
-    except FileNotFoundError:
-        return ()
+    """Return the last lines of a log without empty ones; none when there is no such file."""
+    tail, _ = tail_of(path)
     return tuple(line for line in tail.decode(errors="replace").splitlines() if line.strip())
 
 
 def _ends(
     plan: LaunchPlan | JobRecord, progress: Progress, output: Mapping[str, tuple[str, ...]]
 ) -> tuple[RankEnd, ...]:
-    """The end of every rank, in rank order, by its event, or else by the launcher's output."""
+    """Return the end of every rank, from its event or else from the launcher's output."""
     texts = [" ".join(lines) for lines in output.values()]
     codes = {
         int(rank): SIGNALLED + int(signal)
@@ -141,8 +135,8 @@ def _first_words(
     output: Mapping[str, tuple[str, ...]],
     clocks: NodeClocks,
 ) -> tuple[str, ...]:
-    """The output of the launcher, or of the agent that was the first to end the job."""
-    # An elastic job goes on without lost nodes.
+    """Return the output of the launcher, or of the agent that first ended the job."""
+    # An elastic job continues without lost nodes.
     endings = {plan.nodes[n]: at for n, at in progress.endings.items() if n not in progress.left}
     node = min(endings, key=lambda node: clocks.here(node, endings[node]), default=plan.primary)
     words = output.get(node, ())
@@ -150,9 +144,9 @@ def _first_words(
 
 
 def _lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> tuple[str, ...]:
-    """The nodes that mpirun lost: the end of none of their ranks was recorded.
+    """Return the nodes that mpirun lost: those of which no rank recorded an end.
 
-    The ranks of other nodes were ended because of that, or failed as they lost a peer.
+    The ranks of other nodes were ended because of that, or failed because they lost a peer.
     """
     if not any(_LOST in line for line in launcher_words):
         return ()
@@ -161,7 +155,7 @@ def _lost_nodes(ends: tuple[RankEnd, ...], launcher_words: tuple[str, ...]) -> t
 
 
 def _launcher_summary(words: tuple[str, ...]) -> str:
-    """The first and last lines of a launcher's output: the message of ssh comes first."""
+    """Return the first and last lines of a launcher's output; an error of ssh comes first."""
     lines = [line for line in words if line.strip("-*")]
     decided = next((number for number, line in enumerate(lines, 1) if ENDING in line), None)
     lines = lines[:decided]
@@ -171,7 +165,7 @@ def _launcher_summary(words: tuple[str, ...]) -> str:
 
 
 def _quoted(output: Mapping[str, tuple[str, ...]]) -> str:
-    """The last lines by node for a message, without control characters."""
+    """Return the last lines of each node for a message, without control characters."""
     lines = [
         f"  {node} | {excerpt(''.join(c if c.isprintable() else '?' for c in line))}"
         for node, words in output.items()
@@ -187,10 +181,10 @@ def _final_progress(
     ends: tuple[RankEnd, ...],
     clocks: NodeClocks,
 ) -> Progress:
-    """The progress without failures that the job has survived, with notes about them.
+    """Return the progress without failures that the job has survived, with notes about them.
 
-    Of an elastic job these are the ends on nodes that it gave up and, while it goes on, of ranks
-    that start again. Of a failed job everything counts: its failure may have begun there.
+    An elastic job survives failures on nodes that it gave up and, while it runs, of ranks that
+    restart. If the job failed, all failures count: one of them may be the cause.
     """
     lost = {plan.nodes[node_rank] for node_rank in progress.left}
     if progress.is_overdue and all(end.exit_code == 0 for end in ends if end.node not in lost):
@@ -217,7 +211,7 @@ def _final_progress(
 def _restarts(
     plan: LaunchPlan | JobRecord, progress: Progress, clocks: NodeClocks
 ) -> tuple[str, ...]:
-    """Notes about lost nodes and restarts of ranks, by time."""
+    """Return notes about lost nodes and restarts of ranks, by time."""
 
     def when(at: float) -> str:
         return f"{datetime.fromtimestamp(clocks.here(plan.primary, at), timezone.utc):%H:%M:%S} UTC"
@@ -237,7 +231,7 @@ def _restarts(
 def _outcome(
     progress: Progress, failed_code: int | None, launcher_summary: str
 ) -> tuple[JobState, int, str]:
-    """The state, the exit code and the message: of the first line that applies."""
+    """Return state, exit code and message: the first row that applies."""
     code = progress.launcher_code
     outcomes: tuple[tuple[object, tuple[JobState, int, str]], ...] = (
         (progress.interrupted, (JobState.INTERRUPTED, INTERRUPTED, "")),

@@ -16,17 +16,17 @@ from typing import BinaryIO, Final
 
 MAX_LINE: Final = 1 << 20
 MAX_BAR: Final = 1 << 12
-"""So much of a line that goes back to its start again and again: half a hundred times, mostly."""
+"""The length at which an unfinished progress bar is shown: about fifty updates."""
 ROOM: Final = 1 << 20
-"""How many bytes may wait for the reader before writers wait."""
+"""How many bytes may wait for the reader until writers block."""
 _PATIENCE_S: Final = 1.0
 _LOOK_S: Final = 0.25
 _MIB: Final = 1 << 20
 
 _COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-"""Codes of terminals (ECMA-48), none of red: errors and what `--grep` finds are red."""
+"""Terminal colours (ECMA-48) without red, which marks errors and matches of `--grep`."""
 _GOES_BACK: Final = re.compile(rb"\r(?![\r\n]|\Z)")
-"""Where more of the line follows: not in the line ends of Windows."""
+"""A return to the start of the line; not the line end of Windows."""
 _MARK: Final = re.compile(rb"^(\d+\.\d+) (\d+) (\d+) (\d+)$", re.MULTILINE)
 _NOTHING: Final = re.compile(rb"(\0{4096,})")
 
@@ -37,9 +37,9 @@ def plain(node: str, rank: int) -> bytes:
 
 
 def by_node(nodes: Sequence[str]) -> Callable[[str, int], bytes]:
-    """The prefix in a colour for each node of a job.
+    """Return a function for prefixes with one colour per node.
 
-    A colour that a line of another rank left on ends there, and the rank's own words begin plain.
+    The prefix resets a colour that another line left on; the text after it is plain.
     """
     places = {node: place for place, node in enumerate(nodes)}
 
@@ -51,10 +51,9 @@ def by_node(nodes: Sequence[str]) -> Callable[[str, int], bytes]:
 
 
 class Lines:
-    """Bytes of one file as whole lines, each behind `prefix`; no byte of them is changed.
+    """Splits the bytes of one file into whole lines and puts `prefix` before each.
 
-    A progress bar, which goes back to the start of its line again and again, is shown now and then
-    while it lasts.
+    A progress bar, which returns to the start of its line many times, is shown from time to time.
     """
 
     def __init__(self, prefix: bytes) -> None:
@@ -63,7 +62,7 @@ class Lines:
         self._missing = 0
 
     def feed(self, data: bytes) -> bytes:
-        """All lines that are complete with `data`, in one piece; empty when there is none."""
+        """Return all lines that `data` completes, in one piece; empty when there is none."""
         gap = self._gap_line() if data else b""
         block, newline, rest = data.rpartition(b"\n")
         if not newline:
@@ -81,20 +80,20 @@ class Lines:
         return gap + self.shown(block) + self._split_pending()
 
     def skip(self, count: int) -> bytes:
-        """The line begun; what follows comes behind a line that says how much is missing."""
+        """Return the unfinished line; the next output begins with a line about the gap."""
         self._missing += count
         return self._flush()
 
     def finish(self) -> bytes:
-        """The last line when it has no newline."""
+        """Return the last line if it has no newline."""
         return self._gap_line() + self._flush()
 
     def shown(self, block: bytes) -> bytes:
-        """What is shown of some whole lines, without the last newline; to be overridden."""
+        """Return the output for whole lines; subclasses may select some of them."""
         return self.behind_prefix(block)
 
     def behind_prefix(self, block: bytes) -> bytes:
-        """Each line behind the prefix; again where it goes back over it, to its start."""
+        """Put the prefix before each line, and again where the line returns to its start."""
         if b"\r" in block:
             block = _GOES_BACK.sub(lambda _: b"\r" + self._prefix, block)
         return self._prefix + block.replace(b"\n", b"\n" + self._prefix) + b"\n"
@@ -111,7 +110,7 @@ class Lines:
     def _split_pending(self) -> bytes:
         shown = b""
         if len(self._pending) > MAX_BAR:
-            # A newline may follow the last byte: what goes back there may be a line's end.
+            # A newline may follow: a final return may be the line end of Windows.
             bar, goes_back, begun = self._pending[:-1].rpartition(b"\r")
             if goes_back:
                 shown, self._pending = self.shown(bar), begun + self._pending[-1:]
@@ -122,14 +121,14 @@ class Lines:
 
 
 class RankOutput:
-    """Passes blocks of whole lines to a sink, one block at a time; outlives a sink that broke."""
+    """Passes blocks of whole lines to a sink, one at a time; stops quietly when the sink fails."""
 
     def __init__(self, sink: Callable[[bytes], None]) -> None:
         self._sink = sink
         self._lock = threading.Lock()
         self.problem: str = ""
         self.lost = False
-        """Whether lines are missing although the reader has not closed the pipe."""
+        """Whether lines were lost and the reader did not close the pipe."""
 
     def show(self, block: bytes) -> None:
         """Write some whole lines."""
@@ -152,10 +151,10 @@ class RankOutput:
 
 
 class OutputWriter:
-    """Passes blocks to a sink from a thread of its own, in order.
+    """Passes blocks to a sink in order, from a separate thread.
 
-    Writers wait for a slow reader. When `is_hurried`, a reader that takes nothing for a second is
-    given up.
+    Writers wait for a slow reader. When `is_hurried`, a reader that does not read for a second is
+    abandoned.
     """
 
     def __init__(self, sink: Callable[[bytes], None], *, is_hurried: Callable[[], bool]) -> None:
@@ -233,21 +232,21 @@ class OutputWriter:
         self._changed.notify_all()
 
 
-# A log that outgrew its limit has a hole, which takes no place on the disk. Every byte stays where
-# it was: the size of a copy tells what comes next, whatever was dropped meanwhile.
+# A log that outgrew its limit has a hole, which uses no disk space. All other bytes keep their
+# offsets, so the size of a copy is always the offset of the next byte.
 
 
 def dropped_range(size: int, limit: int) -> tuple[int, int]:
-    """From where to where a log of this size is dropped once it takes more than `limit`.
+    """Return the range that is dropped from a log of this size once it uses more than `limit`.
 
-    A quarter of the limit stays at the beginning, half of it at the end. The edges are those of
-    whole blocks, which are all that a file system can free.
+    A quarter of the limit stays at the beginning, half of it at the end. File systems only free
+    whole blocks, so the range is aligned to MiB.
     """
     return limit // 4 // _MIB * _MIB, (size - limit // 2) // _MIB * _MIB
 
 
 def drop(path: Path, start: int, end: int) -> bool:
-    """Free the place of these bytes; False where the system, or the file system, cannot."""
+    """Free the disk space of these bytes; False if the file system cannot."""
     offset = ("--offset", str(start), "--length", str(end - start))
     command = ("fallocate", "--punch-hole", *offset, "--", str(path))
     try:
@@ -257,9 +256,9 @@ def drop(path: Path, start: int, end: int) -> bool:
 
 
 def split_at_gaps(data: bytes) -> Iterator[bytes | int]:
-    """`data`, with the number of bytes in place of a long row of zero bytes.
+    """Split `data` at long runs of zero bytes; yields their lengths in place of them.
 
-    So reads what was dropped before it could be read.
+    A range that the node dropped reads as zero bytes.
     """
     for number, piece in enumerate(_NOTHING.split(data)):
         if piece:
@@ -267,10 +266,10 @@ def split_at_gaps(data: bytes) -> Iterator[bytes | int]:
 
 
 class LogCopy:
-    """One file of a node: its copy on the control machine and its lines.
+    """Copies one file of a node to the control machine, and shows its lines.
 
-    The copy always is the beginning of the file on the node: it can be completed later. What the
-    node has dropped of it is a hole here as well, and so is what would take more than `limit`.
+    The copy is always a beginning of the node's file, so it can be completed later. Ranges that the
+    node dropped are holes in the copy; so is what exceeds `limit`.
     """
 
     def __init__(
@@ -283,9 +282,10 @@ class LogCopy:
         shown_from: int = 0,
         limit: int = 0,
     ) -> None:
-        """Begin a new copy, or with `resumes` show what is here already and go on after it.
+        """Start a new copy, or with `resumes` show the existing one and continue it.
 
-        Without `lines` nothing is shown. `shown_from`: what lies before it is not shown again.
+        Without `lines` nothing is shown. `shown_from` is the offset from which an existing copy is
+        shown.
         """
         self._lines = lines
         self._output = output
@@ -311,7 +311,7 @@ class LogCopy:
                 self._output.show(self._lines.feed(piece))
 
     def skip(self, count: int) -> None:
-        """The node has dropped the next bytes of the file."""
+        """Skip bytes that the node has dropped."""
         self.size += count
         if not self.problem:
             try:
@@ -323,7 +323,7 @@ class LogCopy:
             self._output.show(self._lines.skip(count))
 
     def close(self) -> None:
-        """The file is complete."""
+        """Show the unfinished line and close the copy."""
         if self._lines is not None:
             self._output.show(self._lines.finish())
         with suppress(OSError):
@@ -368,17 +368,17 @@ def _show(path: Path, lines: Lines, output: RankOutput, at: int) -> None:
 
 
 def _next_data(file: BinaryIO, at: int) -> int:
-    """Go to `at`, or behind the hole in which it lies; returns where that is."""
+    """Seek to `at`, or to the end of the hole around it; returns the new offset."""
     try:
         return file.seek(at, os.SEEK_DATA)
     except OSError as error:
-        # ENXIO: nothing but a hole up to the end, or beyond it.
+        # ENXIO: `at` is in a hole at the end of the file, or after the end.
         end = file.seek(0, os.SEEK_END) if error.errno == errno.ENXIO else at
         return file.seek(max(at, end))
 
 
 def start_of_last_lines(path: Path, count: int) -> int:
-    """Where the last `count` lines of a log begin; those before a hole are not looked for."""
+    """Return the offset of the last `count` lines of a log; at most back to a hole."""
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)
         missing = count
@@ -401,7 +401,7 @@ def start_of_last_lines(path: Path, count: int) -> int:
 
 
 def start_of_line(path: Path, at: int) -> int:
-    """Where the line begins of which the byte at `at` is a part."""
+    """Return the offset of the line that contains the byte at `at`."""
     with path.open("rb") as file:
         begin = max(0, at - MAX_LINE)
         file.seek(begin)
@@ -410,10 +410,9 @@ def start_of_line(path: Path, at: int) -> int:
 
 
 def size_at(marks: bytes, moment: float) -> int | None:
-    """How long a log was at a moment, or a little before: seconds since 1970, its node's clock.
+    """Return the size of a log at a Unix time by its node's clock; None if it is unknown.
 
-    `marks` is what the node noted: lines of time, size, and from where to where it was dropped.
-    None: nothing was noted.
+    `marks` has the node's records: lines of time, size, and the dropped range.
     """
     noted = [(float(mark[1]), int(mark[2])) for mark in _MARK.finditer(marks)]
     before = [size for at, size in noted if at <= moment]

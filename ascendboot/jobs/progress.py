@@ -1,4 +1,4 @@
-"""The progress of a job by its events, and what it means for its state."""
+"""The progress of a job according to its events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ascendboot.launch.plan import LaunchPlan
 _APART_S = 0.2
 _MOST_MARKS = 600
 PRECISION_S = 0.5
-"""Nodes look for new output five times a second and send it in blocks."""
+"""Nodes poll for new output five times a second and send it in blocks."""
 
 
 class Arrivals:
@@ -36,14 +36,14 @@ class Arrivals:
             del self._sizes[: _MOST_MARKS // 2 : 2], self._times[: _MOST_MARKS // 2 : 2]
 
     def of(self, offset: int) -> float | None:
-        """The latest time at which the byte at `offset` arrived; None: it did not."""
+        """Return the latest time at which the byte at `offset` arrived; None: it did not."""
         index = bisect_right(self._sizes, offset)
         return self._times[index] if index < len(self._times) else None
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """What the events of a job say so far."""
+    """The state of a job after its events so far."""
 
     started: set[int] = field(default_factory=set)
     ended: dict[int, events.RankEnded] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Progress:
     rank_endings: dict[int, float] = field(default_factory=dict)
     """By rank: since when, by its node's clock, it was ended on purpose."""
     left: dict[int, events.NodeLeft] = field(default_factory=dict)
-    """The nodes that an elastic job gave up, by node rank."""
+    """The nodes without which an elastic job continued, by node rank."""
     starts: list[events.RankNumbered] = field(default_factory=list)
     """Each start of the ranks of an elastic job, as an event of rank 0."""
     log_begins: dict[int, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Progress:
     full_disks: dict[str, str] = field(default_factory=dict)
     """The job's folder by node whose disk is almost full."""
     unsure: tuple[str, ...] = ()
-    """Why processes of the job may be left."""
+    """Why processes of the job may still run."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -134,7 +134,7 @@ class Progress:
                 pass  # starts of launchers, and agents, change nothing here
 
     def _restart(self, numbered: events.RankNumbered) -> None:
-        """Drop what is known of the rank before this start."""
+        """Forget the previous start of the rank."""
         rank = numbered.rank
         for known in (self.ended, self.error_files, self.rank_endings):
             known.pop(rank, None)
@@ -144,22 +144,22 @@ class Progress:
 
 
 SIGNALLED = 128
-"""What a shell adds to the number of the signal that ended a process."""
+"""A shell adds this to the number of the signal that ended a process."""
 _HIGHEST_SIGNAL = 64
 BY_LAUNCHER = frozenset({SIGTERM, SIGKILL})
-"""Signals by which launchers end ranks."""
+"""Signals with which launchers end ranks."""
 OF_A_LOST_LAUNCHER = BY_LAUNCHER | {SIGHUP, SIGPIPE}
 """Signals that end ranks whose launcher is gone."""
 
 
 def signal_of(exit_code: int) -> int | None:
-    """The signal that a shell's exit code stands for; None when it stands for none."""
+    """Return the signal for a shell's exit code; None if no signal ended the process."""
     number = exit_code - SIGNALLED
     return number if 0 < number <= _HIGHEST_SIGNAL else None
 
 
 def has_started(plan: LaunchPlan, progress: Progress) -> bool:
-    """Whether all ranks have started; of an elastic job the first, which waits for the others."""
+    """Whether all ranks have started; in an elastic job rank 0, which waits for the others."""
     if plan.request.min_nodes is None:
         return len(progress.started) == len(plan.ranks)
     return 0 in progress.started
@@ -168,8 +168,8 @@ def has_started(plan: LaunchPlan, progress: Progress) -> bool:
 def will_end(plan: LaunchPlan, event: events.Event, progress: Progress) -> bool:
     """Whether the launcher ends soon after `event`.
 
-    It does once the job is being ended, once a rank failed, and once all ranks have ended. An
-    elastic job goes on without ranks that failed and nodes that were lost.
+    It does once the job is being ended, a rank failed, or all ranks have ended. An elastic job
+    continues after failed ranks and lost nodes.
     """
     match event:
         case events.StopAsked() | events.EndingBegan(node_rank=0):

@@ -36,7 +36,7 @@ _REMEDY: Final[Mapping[str, str]] = {
 }
 
 _WITHOUT_FILE: Final = re.compile(r"sleep|select|poll|futex|do_wait|suspend|pause")
-"""Kernel functions of calls whose first argument may look like an open file, but is none."""
+"""Kernel functions of calls whose first argument is not a file descriptor."""
 _RANK: Final = re.compile(r"rank (\d+) (\d+) (\S) (\S+)")
 _FRAME: Final = re.compile(r" {4}(.+) \((.+?)(?::(\d+))?\)")
 _THREAD: Final = re.compile(r'Thread (\d+)(?:/\S+)? \([^()]*\)(?:: ".*")?')
@@ -57,7 +57,7 @@ class Frame:
 
 @dataclass(kw_only=True)
 class RankView:
-    """Where one rank is."""
+    """The state and stacks of one rank."""
 
     rank: int
     node: str
@@ -73,7 +73,7 @@ class RankView:
     """The exit code of py-spy; None: there is no py-spy."""
     spy_lines: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
-    """Its threads and its kernel stack, line by line."""
+    """Lines about its threads and its kernel stack."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -165,7 +165,7 @@ def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
         NotUnderstoodError: a line has an unknown form, or the end is missing.
     """
     views: list[RankView] = []
-    # Not splitlines: a path or command may hold what only Python takes for an end of line.
+    # Not splitlines: a path or command may contain other line separators of Python.
     *lines, last = text.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, 1):
         kind, _, rest = line.partition(" ")
@@ -192,16 +192,6 @@ def parse_stacks(node: str, text: str) -> tuple[RankView, ...]:
     return tuple(sorted(views, key=lambda view: view.rank))
 
 
-@dataclass(frozen=True)
-class RankStacks:
-    """Where the ranks of a job are."""
-
-    lines: tuple[str, ...]
-    """A line for each place, rare ones first, and what is unknown."""
-    file: Path | None
-    """The file with all details; None when it could not be written."""
-
-
 def read_stacks(
     transports: Mapping[str, Transport],
     job_folder: PurePosixPath,
@@ -210,8 +200,11 @@ def read_stacks(
     folder: Path,
     why: str,
     forks: int,
-) -> RankStacks:
-    """Read where the ranks are; details go to `WHY-TIME.txt` in `folder`, that of the run."""
+) -> tuple[list[str], Path | None]:
+    """Read where the ranks are; details go to `WHY-TIME.txt` in `folder`, that of the run.
+
+    Returns the lines for the screen, and the file; None when it could not be written.
+    """
     words = (str(job_folder), python, f"{_SPY_S:g}")
     command = Command(
         argv=("bash", "-c", script("jobs-stacks.sh"), "stacks", *words),
@@ -238,5 +231,5 @@ def read_stacks(
     try:
         file.write_bytes(text.encode(errors="backslashreplace"))
     except OSError as error:
-        return RankStacks((*lines, f"{file}: could not be kept: {error.strerror or error}"), None)
-    return RankStacks(tuple(lines), file)
+        return [*lines, f"{file}: could not be written: {error.strerror or error}"], None
+    return lines, file

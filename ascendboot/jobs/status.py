@@ -29,7 +29,7 @@ class NodeStatus:
     processes: int = 0
     launcher_alive: bool | None = None
     """On other nodes than the primary: the launcher's agent; None on nodes without one."""
-    last_lines: tuple[tuple[int, str], ...] = ()
+    last_lines: Mapping[int, str] = field(default_factory=dict)
     silent_s: Mapping[int, float] = field(default_factory=dict)
     """By rank: for how long it has written no output."""
     loads: Mapping[int, RankLoad] = field(default_factory=dict)
@@ -43,7 +43,6 @@ class NodeStatus:
             **TypeAdapter(NodeStatus).dump_python(self, mode="json", exclude={"alive"}),
             "ranks_alive": None if self.problem else list(self.alive),
             "processes": None if self.problem else self.processes,
-            "last_lines": {str(rank): line for rank, line in self.last_lines},
         }
 
 
@@ -63,11 +62,11 @@ class JobStatus:
 
     def without(self, secrets: Sequence[str]) -> JobStatus:
         """A copy with these secrets masked."""
-        nodes = []
-        for node in self.nodes:
-            lines = tuple((rank, masked(line, secrets)) for rank, line in node.last_lines)
-            nodes.append(replace(node, last_lines=lines))
-        return JobStatus(report=self.report.without(secrets), nodes=tuple(nodes))
+        nodes = tuple(
+            replace(node, last_lines={n: masked(t, secrets) for n, t in node.last_lines.items()})
+            for node in self.nodes
+        )
+        return JobStatus(report=self.report.without(secrets), nodes=nodes)
 
     def to_json(self) -> dict[str, object]:
         """As documented in the reference of `status --json`: a JobReport with `nodes`."""
@@ -163,7 +162,7 @@ def _node_status(job: JobRecord, node: str, probe: JobProbe | NodeError) -> Node
         alive=tuple(rank for rank in ranks if rank in probe.ranks_alive),
         processes=len(probe.pids),
         launcher_alive=probe.launcher_alive if node in job.started_on else None,
-        last_lines=tuple(sorted(probe.last_lines.items())),
+        last_lines=dict(sorted(probe.last_lines.items())),
         silent_s=dict(sorted(probe.silent_s.items())),
         loads=dict(sorted(probe.loads.items())),
     )

@@ -86,7 +86,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
     assert lines == [
         f"  rank 1 on lab-1 waits in load (main.py:5): file {data}",
         "  rank 2 on lab-1 is stopped by a signal (state T) in <module> (main.py:12)",
-        f"  All of it is in {kept}",
+        f"  Details: {kept}",
     ]
     inner = r"(Condition\.)?wait \(threading\.py:\d+\)"  # the class since Python 3.11
     assert re.fullmatch(rf"  ranks 0,3 wait in {inner}, called in allreduce \(main\.py:7\)", wait)

@@ -27,7 +27,7 @@ def node(
         node=f"atlas-{number}",
         ranks=tuple(ranks),
         alive=tuple(ranks),
-        last_lines=tuple((rank, line.format(300, rank)) for rank in ranks),
+        last_lines={rank: line.format(300, rank) for rank in ranks},
         silent_s=dict.fromkeys(ranks, silent_s),
         loads={rank: RankLoad(state, cpu + rank % 3, GIB + rank * (GIB >> 3)) for rank in ranks},
     )
@@ -50,7 +50,7 @@ def test_of_a_thousand_ranks_those_that_do_alike_are_one_row() -> None:
         node=late.node,
         ranks=late.ranks,
         alive=late.alive,
-        last_lines=(*late.last_lines[:-1], *odd.last_lines),
+        last_lines={**late.last_lines, **odd.last_lines},
         silent_s=late.silent_s,
         loads={**late.loads, **odd.loads},
     )
@@ -77,7 +77,7 @@ def test_too_many_groups_are_counted_and_long_lines_cut() -> None:
 
 
 def test_a_job_that_is_over_has_its_last_lines_on_request() -> None:
-    over = NodeStatus(node="a", ranks=(0, 1), last_lines=((0, "bye"), (1, "")))
+    over = NodeStatus(node="a", ranks=(0, 1), last_lines={0: "bye", 1: ""})
     assert rank_rows([over], every=False) == []
     assert rank_rows([over], every=True) == ["a:0 | bye", "a:1 |"]
 
