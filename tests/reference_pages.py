@@ -91,7 +91,7 @@ def variable_rows() -> str:
 
 def profile_rows() -> str:
     """The rows of the table in `docs/reference/rec-sdk-tf.md`."""
-    limits = {name: f"{least} to {most}" for name, (least, most) in LIMITS.items()}
+    limits = {name: f"{limit.least} to {limit.most}" for name, limit in LIMITS.items()}
     limits |= {name: variable.kind.words for name, variable in variables().items()}
     return "".join(
         f"| `{v.name}` | `{v.default}` | {limits.get(v.name, '')} | {v.meaning} |\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from ascendboot.hccl.variables import Whole
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -46,13 +48,12 @@ REC_SDK_TF: tuple[Variable, ...] = (
     Variable("PRECISION_CHECK", "0", "1 overrides several of these"),
 )
 
-LIMITS: dict[str, tuple[int, int]] = {
-    "GLOG_stderrthreshold": (-2, 2),
-    "MULTI_LOOKUP_TIMES": (1, 127),
-    "KEY_PROCESS_THREAD_NUM": (1, 10),
+LIMITS = {
+    "GLOG_stderrthreshold": Whole(least=-2, most=2),
+    "MULTI_LOOKUP_TIMES": Whole(least=1, most=127),
+    "KEY_PROCESS_THREAD_NUM": Whole(least=1, most=10),
 }
-"""Smallest and largest value of variables that Rec SDK checks itself; those of HCCL are in
-`ascendboot.hccl`."""
+"""Variables that Rec SDK checks itself; those of HCCL are in `variables.yaml`."""
 
 
 def profile_env(profile: str) -> dict[str, str]:
@@ -80,10 +81,4 @@ def profile_paths(profile: str, packages: str) -> dict[str, str]:
 
 def why_not_value(name: str, value: str) -> str | None:
     """Why the software would refuse this value of a variable; None where nothing is known."""
-    if name not in LIMITS:
-        return None
-    least, most = LIMITS[name]
-    digits = value.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and least <= int(value) <= most:
-        return None
-    return f'"{value}" is not a whole number from {least} to {most}'
+    return LIMITS[name].why_not(value) if name in LIMITS else None

@@ -48,7 +48,7 @@ class _Kind(_Data, ABC):
     def takes(self, value: str) -> bool:
         """Whether the value is of this kind, on some product."""
 
-    def why_not(self, value: str, _product: str) -> str | None:
+    def why_not(self, value: str, product: str = "auto") -> str | None:
         """Why the value is none of this kind; None when it is."""
         shown = json.dumps(value, ensure_ascii=False)
         return None if self.takes(value) else f"{shown} is not {self.words}"
@@ -87,7 +87,7 @@ class Whole(_Kind):
             and int(value) % self.multiple_of == 0
         )
 
-    def why_not(self, value: str, product: str) -> str | None:
+    def why_not(self, value: str, product: str = "auto") -> str | None:
         """The limits; where bytes stand in place of MB, also the number of MB."""
         reason = super().why_not(value, product)
         is_bytes = self.unit == "MB" and value.isdecimal() and int(value) % 1024**2 == 0
@@ -122,7 +122,7 @@ class ByProduct(_Kind):
         """By any of the ranges."""
         return any(kind.takes(value) for kind in self.kinds.values())
 
-    def why_not(self, value: str, product: str) -> str | None:
+    def why_not(self, value: str, product: str = "auto") -> str | None:
         """By the range of the product, where it is known."""
         if product not in self.kinds:
             return super().why_not(value, product)
@@ -203,17 +203,17 @@ class Ports(_Kind):
         """By the form and the numbers."""
         return value == "auto" or _port_ranges(value) is not None
 
-    def why_not(self, value: str, product: str) -> str | None:
-        """Also names a port that stands twice."""
+    def why_not(self, value: str, product: str = "auto") -> str | None:
+        """Also names a port that is listed twice."""
         ranges = sorted(_port_ranges(value) or (), key=lambda ports: ports.start)
         for one, other in itertools.pairwise(ranges):
             if other.start < one.stop:
-                return f"{json.dumps(value)}: port {other.start} stands twice"
+                return f"{json.dumps(value)}: port {other.start} is listed twice"
         return super().why_not(value, product)
 
 
 def _port_ranges(value: str) -> list[range] | None:
-    """The ranges that the text names; None where it is no list of ports."""
+    """Parse a list of ports; None if it is none."""
     found = []
     for part in value.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
@@ -278,7 +278,7 @@ INTRA_ROCE = "HCCL_INTRA_ROCE_ENABLE"
 _MODE = "HCCL_OP_EXPANSION_MODE"
 _PORTS_OF_BASE = 32
 _LONGEST_S = {"AIV": 1091, "CCU_SCHED": 65535, "CCU_MS": 65535}
-"""How long HCCL waits in a step at most, by where that is worked out (HCCL's manual, CANN 9)."""
+"""How long HCCL waits in a step at most, by where a step is computed (HCCL's manual, CANN 9)."""
 
 
 @dataclass(frozen=True)
@@ -291,23 +291,23 @@ class Conflict:
 
 
 def conflicts(env: Mapping[str, str]) -> Iterator[Conflict]:
-    """What contradicts what in the whole environment of a job; single wrong values are left out."""
+    """Find contradictions in the whole environment of a job; ignore values that are wrong alone."""
     sound = {name: value for name, value in env.items() if why_not(name, value) is None}
     yield from _timeouts(sound)
     switch, addresses = "HCCL_WHITELIST_DISABLE", "HCCL_WHITELIST_FILE"
     if sound.get(switch) == "0" and addresses not in sound:
-        words = f"0 turns the list of allowed addresses on, and {addresses} does not say which"
-        yield Conflict((switch,), f"{words}; state it, or write 1")
-    # inside a server: both 0 is PCIe, one of them alone is refused (hcomm)
+        words = f"0 enables the list of allowed addresses, and {addresses} is not set"
+        yield Conflict((switch,), f"{words}; set it, or write 1")
+    # Inside a server both 0 means PCIe; hcomm refuses one of them alone.
     roce, pcie = INTRA_ROCE, "HCCL_INTRA_PCIE_ENABLE"
     if sound.get(roce) == sound.get(pcie) == "1":
         yield Conflict((roce, pcie), f"{pcie} is 1 as well; set one of the two to 0")
     for name, other in ((roce, pcie), (pcie, roce)):
         if sound.get(name) == "0" and other not in sound:
-            yield Conflict((name,), f"0 alone leaves no way between NPUs of a server; set {other}")
+            yield Conflict((name,), f"0 alone leaves no link between NPUs of a server; set {other}")
     ports, base = "HCCL_HOST_SOCKET_PORT_RANGE", "HCCL_IF_BASE_PORT"
     if ports in sound and base in sound:
-        yield Conflict((base, ports), f"{ports} counts before {base}; keep one of the two")
+        yield Conflict((base, ports), f"{ports} overrides {base}; keep one of the two")
 
 
 def hccl_ports(env: Mapping[str, str]) -> list[range]:
@@ -333,7 +333,7 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Conflict]:
             f"{step} s is more than the {most} s that {_MODE} {mode} allows; write less, or "
             "another mode",
         )
-    # there 0 is not for ever, and counts as the most
+    # In AIV 0 means the most, not no limit.
     in_aiv = mode == "AIV" and (step == 0 or step >= _LONGEST_S[mode])
     if in_aiv:
         step = _LONGEST_S[mode]
@@ -341,7 +341,7 @@ def _timeouts(env: Mapping[str, str]) -> Iterator[Conflict]:
         why = f", the most in {_MODE} {mode}" if in_aiv else ""
         yield Conflict(
             (connect, execute, _MODE) if in_aiv else (execute, connect),
-            f"{connect} ({wait} s) must be less than {execute} ({step} s{why}): else ranks give up "
-            "a step while others are still being waited for at the start; "
+            f"{connect} ({wait} s) must be less than {execute} ({step} s{why}): otherwise ranks "
+            "abort a step while others still wait at the start; "
             f"{'lower the first' if in_aiv else 'raise the second or lower the first'}",
         )

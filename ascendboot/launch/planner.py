@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import PurePosixPath
 from typing import Final
@@ -15,7 +14,6 @@ from ascendboot.model.cluster import LAUNCHER_NAMES, LauncherChoice, NodeClocks
 from ascendboot.templates import script as shell_script
 from ascendboot.transport.api import FileWrite
 
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -162,18 +160,11 @@ def _refuse_impossible(request: LaunchRequest) -> None:
     Raises:
         LaunchError: gives the reason.
     """
-    job, placement, table = f"job {request.job_id}", request.placement, request.rank_table
-    if not _JOB_ID.fullmatch(request.job_id):
-        raise LaunchError(
-            f'job: could not use "{request.job_id}" as its id: an id is 1 to 64 letters, digits, '
-            '".", "_" or "-" and begins with a letter or digit'
-        )
-    if (least := request.min_nodes) is not None:
-        nodes, with_table = len(placement.nodes), table is not None
-        if why_not := why_not_elastic(least, nodes, request.launcher, with_table=with_table):
-            raise LaunchError(f"{job}: could not be elastic: {why_not}")
+    placement = request.placement
     ranks = [rank for node in placement.nodes for rank in placement.ranks_on(node)]
-    by_meeting = traits_of(request.launcher).sets_meeting or not (table or request.chief)
+    by_meeting = traits_of(request.launcher).sets_meeting or not (
+        request.rank_table or request.chief
+    )
     if len(str(request.base).split()) != 1:
         why = (
             f'the folder "{request.base}" has white space in its path, and Open MPI takes no such '
@@ -188,7 +179,7 @@ def _refuse_impossible(request: LaunchRequest) -> None:
         why = "MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
     else:
         return
-    raise LaunchError(f"{job}: could not be planned: {why}")
+    raise LaunchError(f"job {request.job_id}: could not be planned: {why}")
 
 
 def why_not_elastic(

@@ -108,7 +108,7 @@ def test_the_reason_says_what_is_documented(
 
 
 def test_ports_stand_once_and_ids_ascend() -> None:
-    assert why_not("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7") == '"5-7,7": port 7 stands twice'
+    assert why_not("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7") == '"5-7,7": port 7 is listed twice'
     assert why_not("ASCEND_RT_VISIBLE_DEVICES", "1,0") == '"1,0" is not in ascending order'
 
 

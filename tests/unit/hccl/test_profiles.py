@@ -32,7 +32,7 @@ def test_defaults_lie_within_the_limits() -> None:
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_limits_hold_at_both_ends(name: str) -> None:
-    least, most = LIMITS[name]
+    least, most = LIMITS[name].least, LIMITS[name].most
     values = [str(n) for n in (least - 1, least, most, most + 1)]
     assert [why_not_value(name, value) is None for value in values] == [False, True, True, False]
     assert why_not_value(name, "x") is not None

@@ -89,7 +89,7 @@ ONE = "cluster: c\nnodes:\n  n1: {address: 192.0.2.1, env: {%s}}\n"
         (
             "HCCL_IF_BASE_PORT: 50000",
             "HCCL_HOST_SOCKET_PORT_RANGE: 50000-50100",
-            "HCCL_HOST_SOCKET_PORT_RANGE: HCCL_HOST_SOCKET_PORT_RANGE counts before HCCL_IF_BASE",
+            "HCCL_HOST_SOCKET_PORT_RANGE: HCCL_HOST_SOCKET_PORT_RANGE overrides HCCL_IF_BASE",
         ),
     ],
 )

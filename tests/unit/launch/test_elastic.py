@@ -1,4 +1,4 @@
-"""Elastic jobs: what is started on each node, what their events mean, what their report says."""
+"""Elastic jobs: their commands, their events and their reports."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from ascendboot.launch.events import (
     RankTold,
     StopAsked,
 )
-from ascendboot.launch.plan import LaunchRequest
-from ascendboot.launch.planner import plan, refuse_clocks_apart
-from ascendboot.model.cluster import NodeClocks
+from ascendboot.launch.planner import plan, refuse_clocks_apart, why_not_elastic
+from ascendboot.model.cluster import MPIRUN, LauncherChoice, NodeClocks
 from ascendboot.model.job import JobReport, JobState
-from tests.unit.launch.request import BASE, REQUEST, TORCHRUN
+from tests.unit.launch.request import BASE, TORCHRUN
 
 ELASTIC = replace(TORCHRUN, min_nodes=1)
 PLAN = plan(ELASTIC)
@@ -66,7 +65,7 @@ def report(progress: Progress, folder: Path) -> JobReport:
     )
 
 
-def test_they_meet_at_the_primary_which_stays_the_first() -> None:
+def test_nodes_meet_at_the_primary_and_keep_their_order() -> None:
     for number, (name, is_host) in enumerate((("192.0.2.11", "true"), ("node-00001", "false"))):
         start = PLAN.starts[number]
         assert start.command[3:13] == (
@@ -84,30 +83,43 @@ def test_they_meet_at_the_primary_which_stays_the_first() -> None:
     assert sorted(names) == names
 
 
-def test_the_plan_shows_it() -> None:
+def test_the_plan_shows_the_least_number_of_nodes() -> None:
     assert "\nelastic: continues while 1 of its nodes are left\n" in PLAN.describe()
     assert PLAN.to_json()["min_nodes"] == 1
 
 
-def test_its_preflight_wants_all_nodes() -> None:
-    shown = preflight_plan(ELASTIC, "gloo").describe()
-    assert ("static" in shown, "c10d" in shown) == (True, False)
+def test_its_preflight_needs_all_nodes() -> None:
+    assert "--nnodes=2 " in preflight_plan(ELASTIC, "gloo").describe()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "why"),
+    ("least", "launcher", "with_table", "why"),
     [
-        (replace(ELASTIC, min_nodes=3), "--elastic 3 is more than its nodes, which are 2"),
-        (replace(REQUEST, min_nodes=1), "and mpirun starts jobs: the default"),
-        (replace(ELASTIC, rank_table=REQUEST.rank_table), "a rank table fixes how many ranks"),
+        (
+            3,
+            TORCHRUN.launcher,
+            False,
+            "--elastic 3 is more than its nodes, which are 2; state fewer",
+        ),
+        (
+            1,
+            MPIRUN,
+            False,
+            "only torchrun can continue without a node, and mpirun starts jobs: the ",
+        ),
+        (1, TORCHRUN.launcher, True, "a rank table fixes how many ranks there are; state `resour"),
     ],
 )
-def test_what_cannot_be_elastic(wanted: LaunchRequest, why: str) -> None:
-    with pytest.raises(LaunchError, match=f"^job job-1: could not be elastic: .*{why}"):
-        plan(wanted)
+def test_a_job_that_cannot_be_elastic(
+    least: int,
+    launcher: LauncherChoice,
+    with_table: bool,
+    why: str,
+) -> None:
+    assert str(why_not_elastic(least, 2, launcher, with_table=with_table)).startswith(why)
 
 
-def test_clocks() -> None:
+def test_clocks_that_differ_too_much_are_refused() -> None:
     refuse_clocks_apart(NodeClocks({"a": -2.0, "b": 3.0}))
     refuse_clocks_apart(NodeClocks({}))
     with pytest.raises(LaunchError) as refused:
@@ -119,7 +131,7 @@ def test_clocks() -> None:
     )
 
 
-def test_a_rank_that_begins_again_has_not_ended() -> None:
+def test_a_restarted_rank_has_not_ended() -> None:
     progress = seen(*SECOND_GONE, RankTold(1, b"{}"))
     assert sorted(progress.ended) == [0, 1, 3]
     for event in (*begun(0, 2, 61.0, 400), *begun(1, 2, 61.0, 500)):
@@ -128,7 +140,7 @@ def test_a_rank_that_begins_again_has_not_ended() -> None:
     assert progress.log_begins == {0: 400, 1: 500, 2: 0, 3: 0}
 
 
-def test_it_went_well_without_a_node(tmp_path: Path) -> None:
+def test_a_job_that_succeeds_without_a_node(tmp_path: Path) -> None:
     found = report(seen(*THROUGH), tmp_path)
     assert (found.state, found.exit_code, found.cause) == (JobState.SUCCEEDED, 0, None)
     assert [end.exit_code for end in found.ranks] == [0, 0, None, 137]
@@ -138,9 +150,7 @@ def test_it_went_well_without_a_node(tmp_path: Path) -> None:
     )
 
 
-def test_a_launcher_that_waits_for_a_lost_node_is_ended_and_the_job_went_well(
-    tmp_path: Path,
-) -> None:
+def test_a_job_succeeds_though_its_launcher_waits_for_a_lost_node(tmp_path: Path) -> None:
     through = (*ALL, RankEnded(0, 0, 15.0), RankEnded(1, 0, 15.0))
     progress = seen(*through, LOST, EndingBegan(0, 30.0), LauncherEnded(143, 31.0))
     progress.is_overdue = True
@@ -152,7 +162,7 @@ def test_a_launcher_that_waits_for_a_lost_node_is_ended_and_the_job_went_well(
     )
 
 
-def test_while_it_goes_on_nobody_is_blamed(tmp_path: Path) -> None:
+def test_a_job_that_continues_has_no_failure(tmp_path: Path) -> None:
     for events in (SECOND_GONE, WENT_ON):
         found = report(seen(*events), tmp_path)
         assert (found.first_failure, found.cause) == (None, None)
@@ -166,7 +176,9 @@ def test_while_it_goes_on_nobody_is_blamed(tmp_path: Path) -> None:
         ("torchrun ended with 137", "signal 9 ended the launcher's agent there"),
     ],
 )
-def test_with_too_few_nodes_it_failed_and_says_so(tmp_path: Path, how: str, meaning: str) -> None:
+def test_a_job_with_too_few_nodes_names_the_lost_node(
+    tmp_path: Path, how: str, meaning: str
+) -> None:
     why = f"a-2: {how}; nodes left: 1, needed: 2"
     (tmp_path / "launcher.log").write_text(f"{ENDING}{why}\nmore\n")
     (tmp_path / "agent.1.log").write_text("of that node\n")
@@ -182,7 +194,7 @@ def test_with_too_few_nodes_it_failed_and_says_so(tmp_path: Path, how: str, mean
     assert found.notes == ("a-2: lost with ranks 2-3 at 00:00:18 UTC: torchrun ended with 137",)
 
 
-def test_what_a_rank_said_before_it_began_again_is_no_cause(tmp_path: Path) -> None:
+def test_output_before_a_restart_is_not_the_cause(tmp_path: Path) -> None:
     old, new = b"ValueError: overcome\n", b"KeyError: the cause\n"
     (tmp_path / "rank.1.log").write_bytes(old + new)
     events = (*ALL, *begun(1, 4, 30.0, len(old)), RankEnded(1, 1, 40.0), LauncherEnded(1, 41.0))
@@ -191,7 +203,7 @@ def test_what_a_rank_said_before_it_began_again_is_no_cause(tmp_path: Path) -> N
     assert found.cause.words == "KeyError: the cause"
 
 
-def test_when_it_has_begun_and_when_it_will_end() -> None:
+def test_when_an_elastic_job_has_started_and_will_end() -> None:
     assert not has_started(PLAN, seen(*begun(2, 4, 1.0)))
     assert has_started(PLAN, seen(*begun(0, 4, 1.0)))
     for number, event in enumerate(THROUGH[:-1]):
@@ -203,7 +215,7 @@ def test_when_it_has_begun_and_when_it_will_end() -> None:
     assert will_end(PLAN, LOST, first_two_through)
 
 
-def test_a_job_that_needs_all_ends_with_any() -> None:
+def test_a_job_that_needs_all_nodes_ends_with_any_rank() -> None:
     whole = plan(TORCHRUN)
     assert not has_started(whole, seen(*ALL[:-1]))
     assert has_started(whole, seen(*ALL))

@@ -1,4 +1,4 @@
-"""Lines of a job's events, and events from bytes in pieces."""
+"""The lines of a job's events, and events from bytes in pieces."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_events(line: str, event: Event) -> None:
         "rank 1 error e y",
     ],
 )
-def test_what_is_not_an_event_is_refused(line: str) -> None:
+def test_a_line_that_is_not_an_event_is_refused(line: str) -> None:
     with pytest.raises(NotUnderstoodError) as refused:
         parse_event(line, 4)
     assert str(refused.value) == (
@@ -105,9 +105,7 @@ def test_pieces_of_any_size(size: int) -> None:
     assert (seen, reader.size) == (EVENTS, len(LINES))
 
 
-def test_what_is_not_understood_is_told_with_its_node_and_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_line_not_understood_is_logged_with_its_node(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Event] = []
     reader = EventReader("a-2", seen.append)
     reader.feed(b"rank 1 pid 7 start 8\nwhat?\nrank 2 pid 9 start 8\n")

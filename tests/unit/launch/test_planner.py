@@ -47,12 +47,6 @@ def test_the_command() -> None:
     )
 
 
-def test_no_mca_parameter_is_given_twice() -> None:
-    command = command_of(REQUEST)
-    names = [command[i + 1] for i, word in enumerate(command) if word == "--mca"]
-    assert len(names) == len(set(names))
-
-
 def test_another_user_and_no_networks() -> None:
     login = Login(user="train", uid=1000, home=PurePosixPath("/home/train"))
     made = plan(replace(REQUEST, login=login, networks=()))
@@ -91,7 +85,7 @@ def test_the_files() -> None:
     assert f"run() {{ {run}; }}\n".encode() in launch.content
 
 
-def test_a_script_of_the_operator_is_copied_to_every_node() -> None:
+def test_a_script_of_the_control_machine_is_copied_to_every_node() -> None:
     script = PurePosixPath("/home/me/demo/main.py")
     source = "/home/me/demo/main.py"
     made = plan(replace(REQUEST, script=script, script_content=b"print()", script_source=source))
@@ -192,18 +186,11 @@ def test_to_json() -> None:
         ),
     ],
 )
-def test_what_cannot_be_planned(changes: dict[str, object], problem: str) -> None:
+def test_a_request_that_cannot_be_planned(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(LaunchError) as refused:
         plan(replace(REQUEST, **changes))  # type: ignore[arg-type]  # any of its fields
     assert str(refused.value).startswith(f"job job-1: could not be planned: {problem}")
     assert refused.value.exit_code == 125
-
-
-def test_an_id_that_is_a_path_is_refused() -> None:
-    with pytest.raises(
-        LaunchError, match=r'^job: could not use "\.\./x" as its id: an id is 1 to '
-    ):
-        plan(replace(REQUEST, job_id="../x"))
 
 
 @pytest.mark.parametrize(

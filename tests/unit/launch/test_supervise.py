@@ -1,4 +1,4 @@
-"""Shell that runs beside a job: what minds a torchrun, and what keeps a log."""
+"""Shell scripts that run beside a job: the supervisor of torchrun, and the writer of a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(script: str, folder: Path) -> None:
     subprocess.run(words, cwd=folder, check=True, timeout=300)
 
 
-def test_a_node_that_is_lost_is_sent_no_more_beats(tmp_path: Path) -> None:
+def test_a_lost_node_gets_no_more_heartbeats(tmp_path: Path) -> None:
     ssh = tmp_path / "ssh"
     ssh.write_text("#!/bin/bash\nexit 255\n")
     ssh.chmod(0o755)
@@ -42,17 +42,17 @@ launcher
     (tmp_path / "lost").touch()
     run(script, tmp_path)
     assert sorted((tmp_path / "lost").read_text().split()) == ["0", "1"]
-    # All that it reads from comes through one.
+    # All its input comes through one pipe.
     assert (tmp_path / "pipes").read_text() == "1\n"
 
 
-# What a clock that is set does to the SECONDS of a bash that runs.
+# Does to SECONDS of a running bash what setting the clock does.
 CLOCK_SET = "trap 'SECONDS=$((SECONDS + step))' USR1\n"
 
 
 @contextmanager
 def running(script: str, *words: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A script that ends with its stdin."""
+    """A running script, which ends with its stdin."""
     argv = ("bash", "-c", script, "script", *words)
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(argv, cwd=folder, stdin=pipe, stdout=nowhere) as process:
@@ -62,7 +62,7 @@ def running(script: str, *words: str, folder: Path) -> Iterator[subprocess.Popen
         process.wait(30)
 
 
-def test_a_clock_that_is_set_ends_no_torchrun(tmp_path: Path) -> None:
+def test_setting_the_clock_does_not_end_torchrun(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/sleep", "60"]) as agent:
         fields = Path(f"/proc/{agent.pid}/stat").read_text().rpartition(")")[2].split()
         (tmp_path / "events").write_text(f"agent 1 pid {agent.pid} start {fields[19]}\n")
@@ -79,7 +79,7 @@ def test_a_clock_that_is_set_ends_no_torchrun(tmp_path: Path) -> None:
     assert agent.returncode == -signal.SIGTERM
 
 
-def test_a_clock_that_is_set_back_puts_off_no_sample(tmp_path: Path) -> None:
+def test_setting_the_clock_back_does_not_delay_samples(tmp_path: Path) -> None:
     (tmp_path / "events").touch()
     beat = tmp_path / "beat"
 
@@ -95,7 +95,7 @@ def test_a_clock_that_is_set_back_puts_off_no_sample(tmp_path: Path) -> None:
         wait_until(lambda: samples() >= before + 2)
 
 
-def test_what_keeps_a_log_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
+def test_a_restarted_log_writer_continues_the_marks(tmp_path: Path) -> None:
     log, marks = tmp_path / "rank.0.log", tmp_path / "rank.0.marks"
     log.write_bytes(bytes(6 << 20))
     before = "100.0 6291456 1048576 4194304\n"
@@ -111,7 +111,7 @@ keep {log} {4 << 20} </dev/null
     assert [line.split(" ")[1:] for line in lines] == [["6291469", "1048576", "4194304"]]
 
 
-def test_a_line_that_a_full_disk_has_torn_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_line_torn_by_a_full_disk_is_not_continued(tmp_path: Path) -> None:
     log, marks = tmp_path / "rank.0.log", tmp_path / "rank.0.marks"
     log.write_bytes(bytes(6 << 20))
     torn = "100.0 6291456 1048576 4194304\n100.5 6291456 1048576 52"

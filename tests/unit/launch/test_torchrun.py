@@ -1,8 +1,9 @@
-"""What is started on each node for torchrun."""
+"""The commands, environment and files of torchrun on each node."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import PurePosixPath
 from string import Template
 
 import pytest
@@ -50,7 +51,7 @@ def test_one_command_for_each_node() -> None:
         }
 
 
-def test_a_library_path_of_a_node_is_its_torchrun_s_as_well() -> None:
+def test_torchrun_gets_the_library_path_of_its_node() -> None:
     env = {"LD_LIBRARY_PATH": "/mnt/lib", "OMPI_MCA_btl": "tcp", "OTHER": "x"}
     _, second = TORCHRUN.placement.nodes
     slots = [
@@ -69,7 +70,7 @@ def test_nodes_with_another_number_of_ranks() -> None:
         assert f"--nproc_per_node={count}" in start.command
 
 
-def test_the_files_and_what_must_be_there() -> None:
+def test_the_files_and_logs() -> None:
     made = plan(TORCHRUN)
     assert [(node, file.path.name, file.mode) for node, file in made.files] == [
         ("a-1", "ranks", 0o644),
@@ -90,23 +91,20 @@ def test_the_plan_shows_every_command() -> None:
         assert f"command, on {start.node}:\n  {start.command_line}" in shown
 
 
-def test_a_rank_table_for_those_who_ask_for_it() -> None:
+def test_ranks_get_a_rank_table_if_there_is_one() -> None:
     table = BASE / "resources/hccl_json_4p_2_host.json"
     made = plan(replace(TORCHRUN, rank_table=table))
     assert f"RANK_TABLE_FILE={table}" in made.starts[1].command
 
 
-def test_under_mpirun_the_ranks_are_told_where_they_meet() -> None:
-    made = plan(replace(REQUEST, rank_table=None, meeting=TORCHRUN.meeting))
-    words = made.starts[0].command
-    assert "MASTER_ADDR=192.0.2.11" in words
-    assert "MASTER_PORT=61000" in words
-    with_table = plan(replace(REQUEST, meeting=TORCHRUN.meeting))
-    assert "MASTER_PORT=61000" in with_table.starts[0].command
+@pytest.mark.parametrize("rank_table", [None, REQUEST.rank_table])
+def test_mpirun_gives_ranks_the_address_where_they_meet(rank_table: PurePosixPath | None) -> None:
+    made = plan(replace(REQUEST, rank_table=rank_table, meeting=TORCHRUN.meeting))
+    assert {"MASTER_ADDR=192.0.2.11", "MASTER_PORT=61000"} <= set(made.starts[0].command)
 
 
 @pytest.mark.parametrize("wanted", [TORCHRUN, replace(REQUEST, rank_table=None)])
-def test_without_a_place_to_meet_nothing_is_planned(wanted: LaunchRequest) -> None:
+def test_a_job_without_an_address_where_ranks_meet_is_refused(wanted: LaunchRequest) -> None:
     with pytest.raises(
         LaunchError, match="MASTER_ADDR and MASTER_PORT, where the ranks meet, are not set"
     ):
@@ -114,11 +112,11 @@ def test_without_a_place_to_meet_nothing_is_planned(wanted: LaunchRequest) -> No
 
 
 @pytest.mark.parametrize("word", ["$HOME", "$$", "${local_rank}", "a$", "$ {", "plain"])
-def test_torchrun_passes_a_word_on_as_it_is(word: str) -> None:
+def test_torchrun_passes_words_unchanged(word: str) -> None:
     assert Template(literal(word)).safe_substitute(local_rank="7") == word
 
 
-def test_arguments_that_are_no_text_get_there_as_they_are() -> None:
+def test_arguments_that_are_not_valid_text_are_passed_unchanged() -> None:
     made = plan(replace(TORCHRUN, script_args=("\udce4", "\u2713")))
     scripts = [file.content for _, file in made.files if file.path.name == "launch.sh"]
     assert len(scripts) == 2
