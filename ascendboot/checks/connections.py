@@ -93,9 +93,9 @@ def _failure(ping: PingProbe, answer: Answer[Ping]) -> str:
 
 
 _DEVICE_CAUSES = (
-    ("mesh-device-cut-off", "reaches nobody and is reached by nobody", ("source", "target")),
-    ("mesh-device-unreached", "is reached by nobody", ("target",)),
-    ("mesh-device-reaches-nobody", "reaches nobody", ("source",)),
+    ("mesh-device-cut-off", "reaches no other device and is reached by none", ("source", "target")),
+    ("mesh-device-unreached", "is reached by no other device", ("target",)),
+    ("mesh-device-reaches-nobody", "reaches no other device", ("source",)),
 )
 """Ways in which one device explains several failed pings: id, text, and its ends of the pings."""
 
@@ -172,13 +172,10 @@ def _explained(
 def _pairs(failed: Mapping[PingProbe, str]) -> Findings:
     """What is left: each failure with both ends, or the first of many between two nodes."""
     for nodes, pings in grouped((_nodes(ping), ping) for ping in failed).items():
-        more, shown = "", pings
+        more = ""
         if len(pings) > _MOST_SINGLY:
-            more, shown = (
-                f"; {len(pings) - 1} more pings from {nodes[0]} to {nodes[1]} failed",
-                pings[:1],
-            )
-        for ping in shown:
+            more = f"; {len(pings) - 1} more pings from {nodes[0]} to {nodes[1]} failed"
+        for ping in pings[:1] if more else pings:
             text = f"{ping.source} cannot reach {ping.target}: {failed[ping]}{more}"
             remedy = f"{_LOOK.format(ping.source.device_id)} at both ends"
             yield error("mesh-ping-failed", nodes, text, remedy)

@@ -29,10 +29,10 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
         if found and found.lacks_capabilities and not cluster.serves_from_host(node):
             text = (
                 f"root in the container {node.container} lacks one of the capabilities SETUID, "
-                "SETGID and SYS_CHROOT: the cluster's sshd would let nobody in"
+                "SETGID and SYS_CHROOT: the cluster's sshd would refuse every login"
             )
             remedy = (
-                "Start it anew with --cap-add SETUID,SETGID,SYS_CHROOT, or state "
+                "Re-create it with --cap-add SETUID,SETGID,SYS_CHROOT, or state "
                 "`ssh: {via: engine}`"
             )
             yield error("container-capabilities", (node.name,), text, remedy)
@@ -44,7 +44,7 @@ def container_rules(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> Finding
                 f"the container {node.container} has a network of its own: the other nodes do "
                 "not reach its ranks at the cluster address"
             )
-            remedy = "Start it anew with --network host"
+            remedy = "Re-create it with --network host"
             yield error("container-network", (node.name,), text, remedy)
         # Ranks get the image's variables from the first process of the container.
         answer, id_ = node_facts.first_process, "container-environment"

@@ -148,7 +148,7 @@ def device_node_findings(
             granted = granted_devices(given.visible)
         except NotUnderstoodError:
             text = f'{variable} of {place} is "{visible}", which its runtime cannot read'
-            remedy = "State ids and ranges, as 0-3,6, and create the container again"
+            remedy = "State ids and ranges, as 0-3,6, and re-create the container"
             yield finding.warning("device-not-granted", (node,), text, remedy)
     refused = [device_id for device_id in lacks if granted is not None and device_id not in granted]
     if refused:
@@ -158,7 +158,7 @@ def device_node_findings(
             f"grants {grants}"
         )
         remedy = (
-            f"Create it again with {variable}={finding.numbers(sorted(used))}, or state "
+            f"Re-create it with {variable}={finding.numbers(sorted(used))}, or state "
             "the granted ones under `devices`"
         )
         yield finding.error("device-not-granted", (node,), text, remedy)
@@ -168,10 +168,10 @@ def device_node_findings(
         absent += sorted(needed - given.device_nodes)
     if absent:
         paths = [f"/dev/{name}" for name in absent]
-        remedy = f"Create it again with {' '.join(f'--device={path}' for path in paths)}"
+        remedy = f"Re-create it with {' '.join(f'--device={path}' for path in paths)}"
         if granted:
             remedy = (
-                "Create it again with --runtime=ascend, which adds what "
+                "Re-create it with --runtime=ascend, which adds what "
                 f"{variable}={given.visible} grants"
             )
         text = f"{place} has no {', '.join(paths)}"
@@ -184,7 +184,7 @@ def _memlock(node: Node, given: NodeEnvironment) -> finding.Findings:
     place = f" in the container {node.container}" if node.container else ""
     remedy = "Set memlock to unlimited in /etc/security/limits.conf or LimitMEMLOCK of the service"
     if node.container:
-        remedy = "Create the container again with --ulimit memlock=-1:-1"
+        remedy = "Re-create the container with --ulimit memlock=-1:-1"
     text = (
         f"ranks may lock {given.memlock_kib} KiB of memory{place} (ulimit -l), too little for "
         "RDMA and pinned buffers"
@@ -214,7 +214,7 @@ def _confined(node: Node, given: NodeEnvironment, host: Confinement | None) -> f
             f"{node.container} has{refused}"
         )
         remedy = (
-            "If ranks need it, create the container again with --security-opt "
+            "If ranks need it, re-create the container with --security-opt "
             "apparmor=unconfined, or permit it in the profile"
         )
         yield finding.warning("apparmor-denies", (node.name,), text, remedy)
@@ -281,7 +281,7 @@ def _sshd(cluster: Cluster, node: Node, node_facts: NodeFacts) -> finding.Findin
         remedy += ", in the image; or state `ssh: {via: engine}`"
     text = (
         f"the account {user}{place} is locked (its password in /etc/shadow begins with !): "
-        "the cluster's sshd would let nobody in"
+        "the cluster's sshd would refuse every login"
     )
     yield finding.error("account-locked", (node.name,), text, remedy)
 

@@ -281,7 +281,7 @@ def _addresses(job: JobRequirements, node: str, seen: DeviceIps) -> finding.Find
             level, remedy = "error", "run setup"
         else:
             text += f", as the device has it, and /etc/hccn.conf has {at_boot}"
-            remedy = "correct the file before the server starts anew"
+            remedy = "correct the file before the server restarts"
         yield finding.Finding("device-ips", level, (node,), text, remedy)
 
 

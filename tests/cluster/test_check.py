@@ -172,7 +172,7 @@ def test_an_npu_whose_address_leads_nowhere_is_named_by_setup_too(
     ended = check(operator, "--all-pairs")
     assert findings(ended) == {"mesh-device-unreached": ["lab-2"]}
     assert detail(ended, "mesh-device-unreached").startswith(
-        "lab-2: device 1 (198.19.255.77) is reached by nobody: 2 pings failed, "
+        "lab-2: device 1 (198.19.255.77) is reached by no other device: 2 pings failed, "
         "3 packets transmitted, 0 received"
     )
     operator.put("lab-2", HCCN, '#!/bin/bash\nexec "$0.real" "$@"\n')

@@ -102,7 +102,7 @@ chmod 755 /usr/local/bin/python3
 """
 ALONE = (
     "the container rec-sdk has a network of its own: the other nodes do not reach its ranks at the"
-    " cluster address. Start it anew with --network host."
+    " cluster address. Re-create it with --network host."
 )
 NO_SSHD = (
     "could not find the OpenSSH server in the container rec-sdk: sshd is neither on PATH nor in"
@@ -137,8 +137,8 @@ NO_PROGRAMS = (
 )
 NO_CAPABILITIES = (
     "root in the container rec-sdk lacks one of the capabilities SETUID, SETGID and SYS_CHROOT: the"
-    " cluster's sshd would let nobody in. Start it anew with --cap-add SETUID,SETGID,SYS_CHROOT, or"
-    " state `ssh: {via: engine}`."
+    " cluster's sshd would refuse every login. Re-create it with --cap-add"
+    " SETUID,SETGID,SYS_CHROOT, or state `ssh: {via: engine}`."
 )
 NAMELESS = "s|--network host|& --user 4321:4321 --passwd=false|"
 NO_NAME = (
@@ -277,7 +277,7 @@ def test_ranks_get_the_devices_and_limits_of_their_container(servers: Operator, 
     [why] = {detail.partition(": ")[2] for detail in refused(operator)}
     assert why.startswith(
         "device 0 is not granted to the container rec-sdk: its ASCEND_VISIBLE_DEVICES=1 grants "
-        "device 1. Create it again with ASCEND_VISIBLE_DEVICES=0-1, or state"
+        "device 1. Re-create it with ASCEND_VISIBLE_DEVICES=0-1, or state"
     )
     one = ("  devices: 2\n", "  devices: [1]\n")
     via_ = ("code:\n", f"ssh: {{via: {via}}}\ncode:\n")

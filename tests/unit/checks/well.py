@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
 from ascendboot.facts.query import Answered, Clock
 from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.model.names import fold
 from ascendboot.setup.survey import cluster_findings
 
 FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)
@@ -74,13 +76,8 @@ def networks(number: int, *changed: DeviceNetwork) -> dict[str, Any]:
 
 
 def system(number: int, **changes: Any) -> System:
-    plain = System(
-        hostname=f"lab-{number}",
-        arch="aarch64",
-        user="root",
-        uid=0,
-        home="/root",
-    )
+    name = f"lab-{number}"
+    plain = System(hostname=name, arch="aarch64", user="root", uid=0, home="/root")
     return replace(plain, **changes)
 
 
@@ -146,7 +143,7 @@ def a3(number: int, pod: int | None = 0, count: int = 4, **changes: Any) -> Node
 
 
 def root_info(number: int, count: int = 2) -> dict[str, Any]:
-    """What HCCL is told of the devices of a server of 950 (hcomm `rank_info_types.c`)."""
+    """The root info of a server of 950 (hcomm `rank_info_types.c`)."""
     return {
         "version": "2.0",
         "topo_file_path": "/usr/local/Ascend/driver/topo/950/atlas_850_1.json",
@@ -188,20 +185,29 @@ def a5(number: int, count: int = 2, **changes: Any) -> NodeFacts:
     )
 
 
-def judged(wish: Cluster, *seen: NodeFacts) -> list[str]:
+def messages(cluster: Cluster, *facts: NodeFacts) -> list[str]:
     """Id, level and message of each finding."""
-    return [
-        f"{finding.id} {finding.level} {finding.message}"
-        for finding in cluster_findings(wish, {found.node: found for found in seen})
-    ]
+    findings = cluster_findings(cluster, {each.node: each for each in facts})
+    return [f"{finding.id} {finding.level} {finding.message}" for finding in findings]
 
 
-def second(**changes: Any) -> list[str]:
+def found(cluster: Cluster, *facts: NodeFacts) -> str:
+    """A line per finding: id, level, nodes and text, without the remedy."""
+    findings = cluster_findings(cluster, {each.node: each for each in facts})
+    return "\n".join(f"{f.id} {f.level} {fold(f.nodes)}: {f.text}" for f in findings)
+
+
+def second(**changes: Any) -> str:
     """What is found when the second of two nodes differs."""
-    return judged(TWO, facts(1), facts(2, **changes))
+    return found(TWO, facts(1), facts(2, **changes))
 
 
-def only(found: list[str]) -> str:
-    """The message of the only finding."""
-    (message,) = found
+def alike(found: str, pattern: str) -> bool:
+    """Whether a text is like a pattern, in which `…` stands for any text in a line."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("…"))), found) is not None
+
+
+def only(messages: list[str]) -> str:
+    """The only message."""
+    (message,) = messages
     return message

@@ -8,7 +8,7 @@ from ascendboot.facts.derive import devices_of
 from ascendboot.facts.node_facts import with_stated
 from ascendboot.facts.query import NOT_ASKED, Answered, Unanswered
 from ascendboot.model.cluster import Device
-from tests.unit.checks.well import cluster, facts, judged, network, node
+from tests.unit.checks.well import cluster, facts, messages, network, node
 
 DEVICES = (Device(0, "192.0.2.20"), Device(1, "192.0.2.21"))
 NODE = node(2, devices=DEVICES)
@@ -25,7 +25,7 @@ def test_hostile_15_what_is_stated_stands_in_for_what_no_tool_tells() -> None:
     assert [n.link_up for n in seen.device_networks.value] == [NOT_ASKED, NOT_ASKED]  # type: ignore[union-attr]
     assert seen.stated == (UNREAD.message, NO_TOOL.message)
     told = [
-        message for message in judged(STATED, seen) if "error" in message or "stated" in message
+        message for message in messages(STATED, seen) if "error" in message or "stated" in message
     ]
     assert " ".join(told) == (
         "facts-stated warning lab-2: devices 0-1 and their addresses are what the inventory states "
@@ -53,7 +53,7 @@ def test_hostile_15_what_a_tool_tells_counts_and_nothing_stands_in_unasked() -> 
 def test_hostile_15_lines_around_an_answer_are_a_warning_that_quotes_them() -> None:
     lines = tuple(f'npu-smi info -m: "warning {n}"' for n in range(6))
     [told] = [
-        m for m in judged(cluster(NODE), facts(2, unknown_lines=Answered(lines))) if "tool-" in m
+        m for m in messages(cluster(NODE), facts(2, unknown_lines=Answered(lines))) if "tool-" in m
     ]
     assert told == (
         f"tool-lines-unknown warning lab-2: vendor tools print more than their answers: "

@@ -77,7 +77,7 @@ def test_devices_must_be_the_same_in_the_same_order() -> None:
     nodes = (well.node(1, device_count=8), well.node(2, device_count=4))
     facts = well.facts(1), well.facts(2, **well.npus(*range(4)))
     level = {
-        profile: well.judged(well.cluster(*nodes, profile=profile), *facts)[0].split(" ")[:2]
+        profile: well.messages(well.cluster(*nodes, profile=profile), *facts)[0].split(" ")[:2]
         for profile in ("none", "rec-sdk-tf")
     }
     assert level == {

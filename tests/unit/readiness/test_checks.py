@@ -216,7 +216,7 @@ def test_a_table_that_the_devices_contradict() -> None:
         (
             "device-ips warning lab-2: the rank table has 198.19.2.2 for device 2, as the device "
             "has it, and /etc/hccn.conf has 198.19.9.2; correct the file before the server "
-            "starts anew"
+            "restarts"
         ),
         (
             "device-ips warning lab-2: the rank table has 198.19.2.3 for device 3, "
