@@ -18,6 +18,8 @@ from typing import Any
 
 from ascendboot.errors import NodeError
 from ascendboot.jobs.run import run
+from ascendboot.jobs.start import prepare, start
+from ascendboot.jobs.stop import Terminated, stop_job
 from ascendboot.launch.plan import LaunchPlan, LaunchRequest, Login
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import Node, Placement, Slot, SshAccess
@@ -183,6 +185,10 @@ class LocalCluster:
         self.table.write_text("{}")
 
     @property
+    def transports(self) -> dict[str, LocalTransport]:
+        return {"lab-1": self.transport}
+
+    @property
     def table(self) -> Path:
         return self.base / "resources" / f"hccl_json_{self.ranks}p.json"
 
@@ -191,7 +197,20 @@ class LocalCluster:
     ) -> JobReport:
         """Run a job; its lines go to `sink`."""
         options = {"folder": self.runs / made.job_id, "forks": 4, **options}
-        return run(made, {"lab-1": self.transport}, sink=sink or Screenful(), **options)
+        return run(made, self.transports, sink=sink or Screenful(), **options)
+
+    def start(self, made: LaunchPlan) -> None:
+        """Start a job that nobody follows."""
+        prepare(made, self.transports, forks=4)
+        start(made, self.transports, forks=4)
+
+    def stop(self, made: LaunchPlan) -> Terminated:
+        """Stop a job, and return what was ended."""
+        folder, grace_s = made.job_folder, made.grace_s
+        found = stop_job(self.transports, folder, primary="lab-1", grace_s=grace_s, forks=4)
+        terminated = found["lab-1"]
+        assert isinstance(terminated, Terminated)
+        return terminated
 
     def job(self, source: str | bytes, /, *args: str, **changes: object) -> LaunchPlan:
         return plan(self.request(source, *args, **changes))

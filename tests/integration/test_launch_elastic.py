@@ -40,7 +40,7 @@ print("sum", total.item(), flush=True)
 WAITS_FOR_MORE = "if size == '2': time.sleep(600)\n"
 
 
-def test_a_rank_that_fails_begins_again_with_all_others(
+def test_a_failed_rank_restarts_with_all_others(
     two: TwoNodes, python: Path, tmp_path: Path
 ) -> None:
     screen = Screenful()
@@ -57,9 +57,7 @@ def test_a_rank_that_fails_begins_again_with_all_others(
     ]
 
 
-def test_restarts_that_are_used_up_end_the_job_and_the_rank_is_named(
-    two: TwoNodes, python: Path
-) -> None:
+def test_used_up_restarts_end_the_job_and_name_the_rank(two: TwoNodes, python: Path) -> None:
     made = two.torchrun_job(python, HEAD + FAILS, min_nodes=2)
     screen = Screenful()
     report = two.run(made, screen)
@@ -73,9 +71,7 @@ def test_restarts_that_are_used_up_end_the_job_and_the_rank_is_named(
     assert two.processes_of(made) == ""
 
 
-def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
-    two: TwoNodes, python: Path
-) -> None:
+def test_a_detached_job_continues_without_a_killed_torchrun(two: TwoNodes, python: Path) -> None:
     made = two.torchrun_job(python, WAITS_FOR_FEWER, min_nodes=1)
     start_detached(made, two.transports, forks=4)
     events = f"cat {made.job_folder}/events"
@@ -93,9 +89,7 @@ def test_without_a_torchrun_that_was_killed_it_goes_on_and_detached(
 
 
 @LONG
-def test_a_node_that_comes_late_takes_part_all_the_same(
-    two: TwoNodes, python: Path, tmp_path: Path
-) -> None:
+def test_a_late_node_joins(two: TwoNodes, python: Path, tmp_path: Path) -> None:
     slow = tmp_path / "python"
     # Later than those wait for others who are enough.
     late = f'[ ! -e {two.first.base}/late ] || [ "$2" != torch.distributed.run ] || sleep 45'

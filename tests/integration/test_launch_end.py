@@ -1,4 +1,4 @@
-"""How followers end, and how what a job leaves on a node is found and ended."""
+"""How followers end, and how the processes that a job leaves on a node are found and ended."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import pytest
 
 from ascendboot.errors import CommandError, NodeError, UnreachableError
 from ascendboot.jobs.follow import Timeouts
-from ascendboot.jobs.start import discard, prepare, start
+from ascendboot.jobs.start import discard, prepare
 from ascendboot.jobs.stop import (
     Survivor,
     Terminated,
-    stop_job,
     terminate_launcher,
     terminate_processes,
 )
@@ -31,7 +30,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-# Says that it is ready, so that what comes after finds it as it will stay.
+# Prints that it is ready: from then on its handlers stay as they are.
 WAITS = "import signal, sys\n{ignore}print('ready', flush=True)\nsignal.pause()"
 IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
@@ -77,7 +76,7 @@ def command_of(pid: int) -> str:
     return words.replace(b"\n", b" ").decode().strip()
 
 
-def swept(folder: PurePosixPath, *, grace_s: float = 5.0) -> Terminated:
+def cleaned(folder: PurePosixPath, *, grace_s: float = 5.0) -> Terminated:
     found = terminate_processes(
         {"n": LocalTransport("n")}, folder, linger_s=0, grace_s=grace_s, forks=4
     )["n"]
@@ -103,12 +102,12 @@ def test_a_follower_ends_with_its_stdin_and_leaves_nothing(folder: PurePosixPath
 
 def test_nothing_is_left(folder: PurePosixPath) -> None:
     Path(folder, "rank.0.log").write_bytes(b"12345")
-    assert swept(folder) == Terminated(sizes={"rank.0.log": 5, "events": 0})
+    assert cleaned(folder) == Terminated(sizes={"rank.0.log": 5, "events": 0})
     assert not Path(folder, "open").exists()
 
 
 def test_a_job_without_a_folder(tmp_path: Path) -> None:
-    assert swept(PurePosixPath(tmp_path / "jobs" / "none")) == Terminated()
+    assert cleaned(PurePosixPath(tmp_path / "jobs" / "none")) == Terminated()
 
 
 def test_by_job_id(folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]) -> None:
@@ -118,7 +117,7 @@ def test_by_job_id(folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
         waits(waiting, {"NOT_ASCENDBOOT_JOB_ID": folder.name}),
     ]
     command = command_of(mine.pid)
-    assert swept(folder).ended == (Survivor(mine.pid, command),)
+    assert cleaned(folder).ended == (Survivor(mine.pid, command),)
     assert mine.wait(10) == -signal.SIGTERM
     assert [other.poll() for other in others] == [None, None]
 
@@ -134,7 +133,7 @@ def test_by_pid_and_start_time(
         f"rank 0 pid {mine.pid} start {start_of(mine.pid)}\n"
         f"rank 1 pid {other.pid} start {int(start_of(other.pid)) - 1}\n"
     )
-    assert swept(folder).ended == (Survivor(mine.pid, command),)
+    assert cleaned(folder).ended == (Survivor(mine.pid, command),)
     assert mine.wait(10) == -signal.SIGTERM
     assert other.poll() is None
 
@@ -143,13 +142,13 @@ def test_what_ignores_sigterm_is_killed(
     folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
 ) -> None:
     mine = waits(waiting, {"ASCENDBOOT_JOB_ID": folder.name}, ignores=True)
-    found = swept(folder, grace_s=0.3)
+    found = cleaned(folder, grace_s=0.3)
     assert [leftover.pid for leftover in found.ended] == [mine.pid]
     assert found.left == ()
     assert mine.wait(10) == -signal.SIGKILL
 
 
-def test_the_launcher_is_asked_by_pid_and_start_time(
+def test_the_launcher_is_ended_by_pid_and_start_time(
     folder: PurePosixPath, waiting: list[subprocess.Popen[bytes]]
 ) -> None:
     mine, other = waits(waiting, {}), waits(waiting, {})
@@ -163,34 +162,19 @@ def test_the_launcher_is_asked_by_pid_and_start_time(
     assert other.poll() is None
 
 
-def started(cluster: LocalCluster, script: str) -> LaunchPlan:
-    plan = cluster.job(script)
-    transports = {"lab-1": cluster.transport}
-    prepare(plan, transports, forks=4)
-    start(plan, transports, forks=4)
-    return plan
-
-
 def test_a_detached_job_is_stopped(cluster: LocalCluster) -> None:
     ready = cluster.base / "ready"
     os.mkfifo(ready)
     script = f"import time\nopen({str(ready)!r}, 'w').close()\ntime.sleep(600)"
-    plan = started(cluster, script)
+    plan = cluster.job(script)
+    cluster.start(plan)
     with ready.open():
         pass  # a rank has opened it
 
-    found = stop_job(
-        {"lab-1": cluster.transport},
-        plan.job_folder,
-        primary="lab-1",
-        grace_s=plan.grace_s,
-        forks=4,
-    )
+    found = cluster.stop(plan)
 
-    swept_here = found["lab-1"]
-    assert isinstance(swept_here, Terminated)
-    assert swept_here.left == ()
-    assert set(swept_here.sizes) == {"events", "launcher.log", rank_log(0), rank_log(1)}
+    assert found.left == ()
+    assert set(found.sizes) == {"events", "launcher.log", rank_log(0), rank_log(1)}
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
 
@@ -199,9 +183,8 @@ def wait_for_line(events: Path, beginning: str) -> None:
     wait_until(lambda: f"\n{beginning}" in events.read_text())
 
 
-def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
+def test_a_job_continues_when_the_primary_is_lost(cluster: LocalCluster) -> None:
     plan = cluster.job("import time; time.sleep(600)")
-    transports = {"lab-1": cluster.transport}
     with pytest.raises(UnreachableError) as lost:
         cluster.run(plan, limits=Timeouts(beat_s=60, silence_s=1.0))
     assert re.fullmatch(
@@ -210,8 +193,7 @@ def test_a_job_goes_on_when_the_primary_is_lost(cluster: LocalCluster) -> None:
         str(lost.value),
     )
     assert "exit" not in Path(plan.job_folder, "events").read_text()
-    found = stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
-    assert isinstance(found["lab-1"], Terminated)
+    cluster.stop(plan)
     wait_for_line(Path(plan.job_folder, "events"), "launcher - exit ")
 
 
@@ -234,7 +216,7 @@ def run_until_ready(
 
 
 def test_a_job_whose_folder_is_gone_is_not_looked_for_without_end(cluster: LocalCluster) -> None:
-    """As of a container that was made anew while its job ran."""
+    """As in a container that was re-created while its job ran."""
     plan = cluster.job("import time; print('ready'); time.sleep(600)")
     folder, elsewhere = Path(plan.job_folder), cluster.runs / "elsewhere"
 
@@ -246,8 +228,7 @@ def test_a_job_whose_folder_is_gone_is_not_looked_for_without_end(cluster: Local
         run_until_ready(cluster, plan, cut)
     elsewhere.rename(folder)
     assert f"any longer: its folder {folder} is gone; " in str(lost.value)
-    transports = {"lab-1": cluster.transport}
-    stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
+    cluster.stop(plan)
 
 
 STOPPED = (
@@ -270,7 +251,7 @@ STOPPED = (
     ],
     ids=["the-connection", "the-container"],
 )
-def test_a_job_goes_on_when_what_follows_it_ends(
+def test_a_job_continues_when_its_follower_ends(
     cluster: LocalCluster, error: NodeError, says: str
 ) -> None:
     plan = cluster.job("import time; print('ready'); time.sleep(600)")
@@ -285,12 +266,11 @@ def test_a_job_goes_on_when_what_follows_it_ends(
     cluster.transport.gone = None
     assert str(lost.value) == f"lab-1: could not follow job {plan.job_id} any longer: {says}"
     assert "exit" not in Path(plan.job_folder, "events").read_text()
-    transports = {"lab-1": cluster.transport}
-    stop_job(transports, plan.job_folder, primary="lab-1", grace_s=plan.grace_s, forks=4)
+    cluster.stop(plan)
     assert "\nlauncher - exit " in Path(plan.job_folder, "events").read_text()
 
 
-def test_a_job_is_followed_on_where_the_stream_alone_has_ended(cluster: LocalCluster) -> None:
+def test_following_resumes_after_its_stream_ended(cluster: LocalCluster) -> None:
     go = cluster.base / "go"
     plan = cluster.job(
         "import os, time\nprint('ready', flush=True)\n"
@@ -309,9 +289,8 @@ def test_a_job_is_followed_on_where_the_stream_alone_has_ended(cluster: LocalClu
 
 def test_a_discarded_job_leaves_no_folder(cluster: LocalCluster) -> None:
     plan = cluster.job("print()")
-    transports = {"lab-1": cluster.transport}
-    prepare(plan, transports, forks=4)
+    prepare(plan, cluster.transports, forks=4)
     assert Path(plan.job_folder).is_dir()
     assert Path(plan.job_folder).stat().st_mode & 0o777 == 0o700
-    discard(plan, transports, forks=4)
+    discard(plan, cluster.transports, forks=4)
     assert not Path(plan.job_folder).exists()

@@ -94,9 +94,7 @@ def test_a_job_that_hangs_is_stopped_and_its_odd_ranks_are_named(
     assert kept.read_text().count("<module> (main.py:13)") == 2
 
 
-def test_ranks_that_spin_without_a_word_are_told_and_go_on(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_silent_busy_ranks_are_reported_and_continue(cluster: LocalCluster, tmp_path: Path) -> None:
     python = tmp_path / "bin" / "python3"  # nobody has a py-spy there
     python.parent.mkdir()
     python.symlink_to(Path(sys.executable).resolve())
@@ -138,7 +136,7 @@ def test_a_job_that_ends_because_a_rank_failed_does_not_hang(cluster: LocalClust
     assert told == []
 
 
-def test_signs_of_life_hold_samples(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_heartbeats_carry_samples(cluster: LocalCluster, tmp_path: Path) -> None:
     stat = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()
     (tmp_path / "events").write_text(
         f"rank 3 pid {os.getpid()} start {stat[19]}\nrank 4 pid {os.getpid()} start 1\n"

@@ -33,13 +33,13 @@ def test_ranks_on_both_nodes(two: TwoNodes) -> None:
     assert logs == ["launcher.log", *(f"rank.{rank}.log" for rank in range(4))]
 
 
-def test_each_node_is_asked_three_times_at_most(two: TwoNodes) -> None:
+def test_each_node_gets_at_most_three_requests(two: TwoNodes) -> None:
     two.run(two.job("print()"), Screenful())
     assert {name: len(t.ran) for name, t in two.transports.items()} == {"lab-1": 3, "lab-2": 2}
     assert {name: len(t.streams) for name, t in two.transports.items()} == {"lab-1": 1, "lab-2": 1}
 
 
-def test_ranks_that_save_have_their_whole_grace(two: TwoNodes) -> None:
+def test_ranks_have_their_whole_grace_period(two: TwoNodes) -> None:
     """Open MPI cuts its waits short for every rank that ends; here three do at once."""
     saves = """\
 if rank == 3:
@@ -60,9 +60,7 @@ RANK = "awk '/^rank 2 pid/ { print $4 }' events"
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_no_node_waits_until_the_ranks_of_another_have_ended(
-    two: TwoNodes, tmp_path: Path, rank: int
-) -> None:
+def test_all_nodes_end_their_ranks_at_once(two: TwoNodes, tmp_path: Path, rank: int) -> None:
     """Open MPI would: ranks that do not heed SIGTERM took one grace after the other."""
     stubborn = f"""\
 signal.signal(15, signal.SIG_IGN)
@@ -92,7 +90,7 @@ time.sleep(600)
     ],
     ids=["a rank", "its wrapper", "orted", "mpirun"],
 )
-def test_nobody_looks_on_when_something_is_killed(two: TwoNodes, node: str, pids: str) -> None:
+def test_a_detached_job_ends_when_a_process_is_killed(two: TwoNodes, node: str, pids: str) -> None:
     made = two.job(HEAD + "print('up')\ntime.sleep(600)")
     start_detached(made, two.transports, forks=4)
     logs = f"cat {made.job_folder}/rank.*.log"
@@ -104,7 +102,7 @@ def test_nobody_looks_on_when_something_is_killed(two: TwoNodes, node: str, pids
     assert two.on("lab-1", told) == "told\n"
 
 
-def test_what_is_left_behind_on_the_second_node(two: TwoNodes) -> None:
+def test_a_process_left_on_the_second_node_is_ended(two: TwoNodes) -> None:
     made = two.job(HEAD + "if rank == 3:\n    subprocess.Popen(['setsid', 'sleep', '600'])")
     report = two.run(made, Screenful())
     assert report.exit_code == 0

@@ -39,7 +39,7 @@ def cluster(tmp_path: Path) -> LocalCluster:
 def why_not(cluster: LocalCluster, job: LaunchPlan) -> list[str]:
     """Why a job could not be made ready; nothing where it was."""
     try:
-        prepare(job, {"lab-1": cluster.transport}, forks=4)
+        prepare(job, cluster.transports, forks=4)
     except LaunchError as error:
         return str(error).splitlines()
     return []
@@ -52,7 +52,7 @@ def refused(job: LaunchPlan, other: LaunchPlan) -> str:
     )
 
 
-def test_a_job_that_is_ready_stands_in_the_way_of_another(cluster: LocalCluster) -> None:
+def test_a_prepared_job_blocks_another(cluster: LocalCluster) -> None:
     first, second = (cluster.job("", alone=True) for _ in range(2))
     assert why_not(cluster, first) == []
     assert why_not(cluster, second)[0] == refused(second, first)
@@ -62,9 +62,7 @@ def test_a_job_that_is_ready_stands_in_the_way_of_another(cluster: LocalCluster)
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_of_jobs_that_are_made_ready_at_once_one_goes_on(
-    cluster: LocalCluster, number: int
-) -> None:
+def test_of_jobs_prepared_at_once_at_most_one_continues(cluster: LocalCluster, number: int) -> None:
     jobs = [cluster.job("", alone=True, job_id=f"{number}-{i}") for i in range(AT_ONCE)]
     together = Barrier(AT_ONCE)
 

@@ -74,7 +74,7 @@ def test_a_variable_may_have_any_name_that_the_inventory_allows(cluster: LocalCl
     assert screen.of(0) + screen.of(1) == [b"0 []", b"1 []"]
 
 
-def test_a_rank_that_was_put_elsewhere_does_not_start(cluster: LocalCluster) -> None:
+def test_a_rank_on_the_wrong_node_does_not_start(cluster: LocalCluster) -> None:
     with (cluster.base / "env" / "node.env").open("a") as environment:
         environment.write("ascendboot_local_rank=9\n")
     plan = cluster.job("print('started')")
@@ -88,7 +88,7 @@ def test_a_rank_that_was_put_elsewhere_does_not_start(cluster: LocalCluster) -> 
     assert said in (cluster.runs / plan.job_id / "rank.0.log").read_text()
 
 
-def test_a_rank_needs_no_program_that_may_be_ended_to_know_its_place(cluster: LocalCluster) -> None:
+def test_a_rank_finds_its_place_without_running_a_program(cluster: LocalCluster) -> None:
     with (cluster.base / "env" / "node.env").open("a") as environment:
         environment.write("grep() { return 143; }\n")
     screen = Screenful()
@@ -96,7 +96,7 @@ def test_a_rank_needs_no_program_that_may_be_ended_to_know_its_place(cluster: Lo
     assert screen.of(0) + screen.of(1) == [b"started", b"started"]
 
 
-def test_arguments_arrive_as_they_are(cluster: LocalCluster) -> None:
+def test_arguments_arrive_unchanged(cluster: LocalCluster) -> None:
     odd: tuple[str, ...]
     odd = ("a b", "", "'", '"', "$HOME `id` $(id)", "two\nlines", "\\", "*", "--", "-np", "9")
     odd = (*odd, ":", "%:", "%%:", "%", "a:b", "é", "-x", "--mca", "~", "#", "!", "RANK=7")
@@ -165,7 +165,7 @@ def test_a_rank_killed_by_signal_9(cluster: LocalCluster, call: str) -> None:
     assert not processes_of(plan.job_id)
 
 
-def test_a_kill_while_the_kernel_was_short_of_memory_is_called_that(cluster: LocalCluster) -> None:
+def test_a_kill_while_memory_ran_out_is_named(cluster: LocalCluster) -> None:
     """As if it had ended fewer processes when the job was made ready."""
     fewer = "open(os.path.dirname(os.getcwd()) + '/memory', 'w').write('oom_kill -1\\n')"
     kill = f"if rank == 1:\n    {fewer}\n    os.kill(os.getpid(), 9)\n"
@@ -223,9 +223,8 @@ class LosesTheAnswer(LocalTransport):
         return results
 
 
-def test_a_start_without_an_answer_is_taken_back(tmp_path: Path) -> None:
-    transport = LosesTheAnswer("lab-1")
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+def test_a_start_without_an_answer_is_undone(cluster: LocalCluster) -> None:
+    cluster.transport = LosesTheAnswer("lab-1")
     plan = cluster.job(FOR_EVER)
     report = cluster.run(plan)
     assert (report.state, report.exit_code) == (JobState.NOT_STARTED, 125)
@@ -285,7 +284,7 @@ def test_a_job_id_is_used_once(cluster: LocalCluster) -> None:
     assert Path(plan.job_folder, "events").exists()
 
 
-def test_a_launcher_that_says_nothing(cluster: LocalCluster) -> None:
+def test_a_launcher_that_starts_no_rank(cluster: LocalCluster) -> None:
     folder = cluster.base / "bin"
     folder.mkdir()
     for name, text in (("mpirun", "exec sleep 600"), ("orted", "")):
@@ -324,7 +323,7 @@ def test_no_follower_is_left_when_a_run_is_over(cluster: LocalCluster) -> None:
     assert left == [*names.split(), "rank.1.log", "rank.1.marks", "ranks"]
 
 
-def test_a_second_ctrl_c_cuts_the_final_sweep_short(cluster: LocalCluster) -> None:
+def test_a_second_ctrl_c_ends_the_cleanup_at_once(cluster: LocalCluster) -> None:
     stubborn = "trap '' TERM; echo >$0; sleep 600 & wait; wait"
     ready = cluster.base / "ready"
     plan = cluster.job(

@@ -48,7 +48,7 @@ step(torch.zeros(1))
 """
 
 
-def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) -> None:
+def test_an_allreduce_and_the_variables_of_each_rank(two: TwoNodes, python: Path) -> None:
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE RANK_ID RANK_SIZE DEVICE_ID MASTER_ADDR"
     show = "import json\nprint(json.dumps([total.item(), *map(os.environ.get, sys.argv[1:])]))\n"
     odd = ("$HOME $$ ${local_rank}", "-x", ":")
@@ -74,7 +74,7 @@ def test_an_allreduce_and_what_each_rank_is_told(two: TwoNodes, python: Path) ->
     ]
 
 
-def test_a_rank_that_never_begins_ends_a_start_that_nobody_follows(
+def test_a_rank_that_never_begins_ends_a_detached_start(
     two: TwoNodes, python: Path, tmp_path: Path
 ) -> None:
     made = two.torchrun_job(python, "import time\ntime.sleep(600)", begin_within_s=20)
@@ -89,7 +89,7 @@ def test_a_rank_that_never_begins_ends_a_start_that_nobody_follows(
 
 @LONG
 @pytest.mark.skipif(SPY is None, reason="py-spy is not installed")
-def test_who_waits_for_whom_in_a_collective_that_does_not_end(
+def test_a_hanging_collective_names_the_missing_rank(
     two: TwoNodes, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(SPY or '').parent}")
@@ -123,9 +123,7 @@ def test_a_rank_that_fails_ends_all_others_and_is_the_one_named(
     assert two.processes_of(made) == ""
 
 
-def test_a_rank_that_only_its_error_file_explains_is_told_from_those_that_lost_it(
-    two: TwoNodes, python: Path
-) -> None:
+def test_a_cause_that_only_the_error_file_has(two: TwoNodes, python: Path) -> None:
     source = f"""{HEAD}
 from torch.distributed.elastic.multiprocessing.errors import record
 {GLOO.replace("dist.destroy_process_group()", "")}
@@ -197,9 +195,7 @@ if rank == 3:
     assert len(backs) == 2
 
 
-def test_a_rank_killed_with_what_records_its_end_is_named_by_torchrun(
-    two: TwoNodes, python: Path
-) -> None:
+def test_a_rank_killed_with_its_wrapper_is_named_by_torchrun(two: TwoNodes, python: Path) -> None:
     made = two.torchrun_job(python, HEAD + "if rank == 1:\n    os.killpg(0, 9)\n" + FOR_EVER)
     report = two.run(made, Screenful())
     assert report.first_failure is not None

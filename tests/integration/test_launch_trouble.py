@@ -43,9 +43,9 @@ def interrupted(cluster: LocalCluster, plan: LaunchPlan) -> JobReport:
     return cluster.run(plan, Screenful().and_then(interrupts.press), interrupts=interrupts)
 
 
-def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(tmp_path: Path) -> None:
+def test_an_unexpected_error_after_the_start_stops_the_job(cluster: LocalCluster) -> None:
     transport = Breaks("end the launcher")
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+    cluster.transport = transport
     plan = cluster.job(FOR_EVER)
     with pytest.raises(OSError, match="Too many open files"):
         interrupted(cluster, plan)
@@ -54,11 +54,11 @@ def test_whatever_is_raised_after_the_start_the_job_is_stopped_first(tmp_path: P
     assert not Path(plan.job_folder, "open").exists()
 
 
-def test_what_nobody_foresees_at_one_node_is_told_of_it_in_the_report(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_an_unexpected_error_of_one_node_is_in_the_report(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = Breaks("find remaining processes")
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs", transport=transport)
+    cluster.transport = transport
     plan = cluster.job(FOR_EVER)
     report = interrupted(cluster, plan)
     assert (report.state, report.exit_code) == (JobState.INTERRUPTED, 130)
@@ -71,8 +71,7 @@ def test_what_nobody_foresees_at_one_node_is_told_of_it_in_the_report(
     assert not processes_of(plan.job_id)
 
 
-def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs")
+def test_logs_that_cannot_be_opened_undo_the_preparation(cluster: LocalCluster) -> None:
     plan = cluster.job(FOR_EVER)
     folder = cluster.runs / plan.job_id
     (folder / "rank.1.log").mkdir(parents=True)
@@ -87,9 +86,8 @@ def test_logs_that_cannot_be_opened_take_the_preparation_back(tmp_path: Path) ->
     assert not Path(plan.job_folder).exists()
 
 
-def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_job_whose_reader_does_not_read(cluster: LocalCluster) -> None:
     """More lines than any pipe holds: followers wait for the reader, and the end for them."""
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs")
     plan = cluster.job(MUCH)
     folder, interrupts, goes_on = cluster.runs / plan.job_id, Interrupts(), threading.Event()
 
@@ -114,8 +112,7 @@ def test_ctrl_c_ends_a_job_whose_reader_does_not_read(tmp_path: Path) -> None:
     assert not processes_of(plan.job_id)
 
 
-def test_a_reader_who_went_away_ends_nothing(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "base", tmp_path / "runs")
+def test_a_closed_reader_does_not_end_the_job(cluster: LocalCluster) -> None:
     plan = cluster.job("import sys\nprint('one')\nprint('two')\nsys.exit(5)")
     read, write = os.pipe()
     os.close(read)

@@ -47,7 +47,7 @@ def preflight(cluster: LocalCluster, python: Path | str = sys.executable) -> Pre
 
     return meet(
         request(cluster, python),
-        {"lab-1": cluster.transport},
+        cluster.transports,
         folder=cluster.runs,
         interrupts=Interrupts(),
         known=known,
@@ -72,9 +72,7 @@ def test_ranks_that_agree_meet_and_leave_nothing(cluster: LocalCluster) -> None:
     assert list((cluster.base / "jobs").iterdir()) == []
 
 
-def test_a_rank_that_says_something_else_than_it_does_is_named(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_a_rank_with_other_settings_is_named(cluster: LocalCluster, tmp_path: Path) -> None:
     odd = 'if [ "$RANK" = 1 ]; then export HCCL_BUFFSIZE=100 DEVICE_ID=7; ulimit -n 200; fi'
     ended = preflight(cluster, interpreter(tmp_path, odd))
     where = "lab-1: rank 1 on device 5"
@@ -85,7 +83,7 @@ def test_a_rank_that_says_something_else_than_it_does_is_named(
     assert (place.level, env.level, limits.level) == ("error", "error", "warning")
 
 
-def test_where_there_is_no_mpi4py_and_no_torch_it_says_what_to_install(
+def test_a_python_without_mpi4py_and_torch_gets_a_remedy(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     python = interpreter(tmp_path, "", "-S")
@@ -97,7 +95,7 @@ def test_where_there_is_no_mpi4py_and_no_torch_it_says_what_to_install(
     assert not (cluster.base / "jobs").exists()
 
 
-def test_where_there_is_no_python_it_is_the_python_that_is_missing(cluster: LocalCluster) -> None:
+def test_a_missing_python_is_named(cluster: LocalCluster) -> None:
     [finding] = preflight(cluster, "no-such-python").findings
     assert "no program no-such-python; install it or state another" in finding.text
 
@@ -111,7 +109,7 @@ def altered(asked: LaunchRequest, cluster: LocalCluster, old: bytes, new: bytes)
     files = tuple((node, other if file is program else file) for node, file in planned.files)
     report = run(
         replace(planned, files=files),
-        {"lab-1": cluster.transport},
+        cluster.transports,
         folder=cluster.runs,
         sink=lambda _: None,
         forks=4,
@@ -129,7 +127,7 @@ def test_row_29_a_rank_that_never_comes_is_named_when_time_is_up(
     assert finding.text.startswith("rank 1 on device 5: did not start: no note in the log")
 
 
-def test_a_sum_that_comes_out_wrong_is_named(cluster: LocalCluster) -> None:
+def test_a_wrong_sum_is_named(cluster: LocalCluster) -> None:
     part, other = b"vector(group.rank + 1)", b"vector(2 * group.rank + 1)"
     [finding] = altered(request(cluster), cluster, part, other).findings
     assert (finding.id, finding.text) == (
