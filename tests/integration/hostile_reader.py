@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from ascendboot.errors import NodeError
 from ascendboot.facts.npus import npu_queries
 from ascendboot.facts.query import Unanswered, query
-from ascendboot.model.cluster import Node, SshAccess
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.ssh import SshOpener
 from tests.integration.real_sshd import WHO
+from tests.unit.transport.builders import node
 
 
 def main(user: str, port: str, identity: str, fingerprint: str, folder: str) -> None:
-    ssh = SshAccess(user=user, port=int(port), identity=identity, fingerprint=fingerprint)
-    here = "127.0.0.1"
-    node = Node(name="n1", address=here, cluster_address=here, server_id="n1", ssh=ssh)
+    access: dict[str, Any] = {"port": int(port), "identity": identity, "fingerprint": fingerprint}
+    server = node(address="127.0.0.1", user=user, **access)
     flood = Command(argv=("flood",), purpose="flood", effect=Effect.READ, timeout_s=20.0)
     told: dict[str, object] = {}
-    transport = SshOpener(HostKeys(Path(folder) / "known", user_files=[]))(node)
+    transport = SshOpener(HostKeys(Path(folder) / "known", user_files=[]))(server)
     try:
         plain, after = transport.run_all([flood, WHO])
         told["plain"] = "as expected" if plain.as_expected else plain.outcome()

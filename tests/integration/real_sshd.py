@@ -8,17 +8,19 @@ import pwd
 import shutil
 import socket
 import subprocess
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ascendboot.errors import UnreachableError
-from ascendboot.model.cluster import Node, SshAccess
+from ascendboot.model.cluster import Node
 from ascendboot.transport.api import Command, Effect
 from ascendboot.transport.hostkeys import HostKeys
 from ascendboot.transport.login_session import SshTransport
 from ascendboot.transport.ssh import SshOpener
+from tests.unit.transport.builders import node
 from tests.waiting import wait_until
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
@@ -169,19 +171,8 @@ class Bench:
         return server.start(*options, keys=keys)
 
     def node(self, server: Sshd, name: str = "n1", **access: str | int | None) -> Node:
-        ssh = SshAccess(
-            user=USER,
-            port=server.port,
-            identity=str(self.identity),
-            fingerprint=server.fingerprint,
-        )
-        return Node(
-            name=name,
-            address="127.0.0.1",
-            cluster_address="127.0.0.1",
-            server_id=name,
-            ssh=replace(ssh, **access),  # type: ignore[arg-type]
-        )
+        usual: dict[str, Any] = {"user": USER, "port": server.port, "identity": str(self.identity)}
+        return node(name, "127.0.0.1", **{**usual, "fingerprint": server.fingerprint, **access})
 
     def host_keys(self, *, accept_new: bool = False) -> HostKeys:
         return HostKeys(self.known_hosts, user_files=[self.user_known_hosts], accept_new=accept_new)

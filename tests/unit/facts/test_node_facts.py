@@ -16,25 +16,14 @@ from ascendboot.facts.node_facts import TORCH, NodeFacts, host_queries, queries,
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem
 from ascendboot.facts.query import NOT_ASKED, Answered, Lack, Unanswered, answer_to, query
-from ascendboot.model.cluster import Cluster, Node, SshAccess
+from ascendboot.model.cluster import Cluster
 from ascendboot.transport.api import Effect
 from tests.fake_transport import Answer, FakeTransport, framed
 from tests.here import Here
+from tests.unit.checks import well
 
-NODE = Node(
-    name="n1",
-    address="192.0.2.11",
-    cluster_address="192.0.2.11",
-    server_id="192.0.2.11",
-    ssh=SshAccess(user="root"),
-)
-CLUSTER = Cluster(
-    name="two-node",
-    nodes=(NODE,),
-    primary_name="n1",
-    source="two-node.yaml",
-    code_path="/workspace/demo",
-)
+NODE = well.node(1)
+CLUSTER = well.cluster(NODE, code_path="/workspace/demo")
 NEEDED = ("bash", "head", "cat", "df", "id", "ip", "readlink", "ss", "timeout", "uname", "date")
 
 

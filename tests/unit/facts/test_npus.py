@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ascendboot.facts.npus import COMMAND, DeviceNetwork, RootInfo, npu_queries
+from ascendboot.facts.npus import COMMAND, RootInfo, npu_queries
 from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import NpuList, SuperPodPlace
 from ascendboot.facts.query import Answer as FactAnswer
@@ -16,6 +16,7 @@ from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
 from ascendboot.transport.api import HANGS
 from tests.fake_transport import Answer, framed
 from tests.here import Here
+from tests.unit.checks.well import network
 
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
@@ -26,7 +27,7 @@ TWO = LOGIC + "\t0  0  0  Ascend 910B3\n\t0  1  -  Mcu\n\t1  0  1  Ascend 910B3\
 LIST = "Total Count : 2\nNPU ID : 0\nChip Count : 1\nNPU ID : 1\nChip Count : 1\n"
 FINE = """\
 case $3 in
-  -ip) echo "ipaddr:198.19.0.1$2"; echo netmask:255.255.0.0 ;;
+  -ip) echo "ipaddr:198.19.0.$2"; echo netmask:255.255.0.0 ;;
   -link) echo 'link status: UP' ;;
   -tls) echo "dev_id:$2, tls switch[0](0:disable, 1:enable)" ;;
 esac
@@ -75,21 +76,12 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def network(device_id: int, **changes: Any) -> DeviceNetwork:
-    return replace(
-        DeviceNetwork(
-            device_id=device_id,
-            addresses=Answered((DeviceAddress(f"198.19.0.1{device_id}", "255.255.0.0"),)),
-            link_up=Answered(value=True),
-            tls_enabled=Answered(value=False),
-        ),
-        **changes,
-    )
+BOTH = Answered((network(0, 0), network(0, 1)))
 
 
 def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     answers = stage.answers()
-    assert answers["device_networks"] == Answered((network(0), network(1)))
+    assert answers["device_networks"] == BOTH
     assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
     assert answers["health"] == Answered({0: "Alarm", 1: "Warning"})
     npus = answers["npus"]
@@ -159,7 +151,10 @@ def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: St
     )
     assert answers["root_info"] == Answered(None)
     assert answers["device_networks"] == Answered(
-        (network(8, vnic=Answered("192.168.2.198")), network(9, vnic=Answered("192.168.2.199")))
+        (
+            network(0, 8, vnic=Answered("192.168.2.198")),
+            network(0, 9, vnic=Answered("192.168.2.199")),
+        )
     )
     calls = (stage.folder / "calls").read_text().splitlines()
     assert calls == [
@@ -219,15 +214,15 @@ def test_two_ports_and_no_ip(stage: Stage) -> None:
         '[ "$3" != -ip ] || printf "ipaddr:198.19.1.1\\nnetmask:255.255.0.0\\n"\n',
     )
     addresses = (
-        DeviceAddress("198.19.0.10", "255.255.0.0"),
+        DeviceAddress("198.19.0.0", "255.255.0.0"),
         DeviceAddress("198.19.1.1", "255.255.0.0"),
     )
     networks = stage.answers()["device_networks"]
     assert networks == Answered(
-        (network(0, addresses=Answered(addresses)), network(1, addresses=Answered(())))
+        (network(0, 0, addresses=Answered(addresses)), network(0, 1, addresses=Answered(())))
     )
     assert isinstance(networks, Answered)
-    assert [found.device_ip for found in networks.value] == ["198.19.0.10,198.19.1.1", None]
+    assert [found.device_ip for found in networks.value] == ["198.19.0.0,198.19.1.1", None]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +242,7 @@ def test_a_query_without_an_answer_leaves_the_others(
     stage.put("hccn_tool", f'[ "$2$3" != {device_id}-link ] || {{ {instead}; }}\n{FINE}')
     call = f"hccn_tool -i {device_id} -link -g"
     answer = Unanswered(kind, f"could not read the link of device {device_id}: {call}{why}")
-    networks = [network(n, **({"link_up": answer} if n == device_id else {})) for n in (0, 1)]
+    networks = [network(0, n, **({"link_up": answer} if n == device_id else {})) for n in (0, 1)]
     assert stage.answers(call_s="2")["device_networks"] == Answered(tuple(networks))
 
 
@@ -258,7 +253,7 @@ def test_a_tool_that_is_busy_for_a_moment_is_asked_again(stage: Stage) -> None:
         f"echo x >>{count}; case $(cat {count}) in x|x$'\\n'x) "
         f'echo "hccn_tool is busy, please try again."; exit 11;; esac\n{FINE}',
     )
-    assert stage.answers()["device_networks"] == Answered((network(0), network(1)))
+    assert stage.answers()["device_networks"] == BOTH
     assert count.read_text().count("x") == 2 + 2 * 3
 
 
@@ -299,7 +294,9 @@ def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
 
 
 def test_time_that_passed_counts_and_a_clock_that_was_set_does_not(stage: Stage) -> None:
-    assert stage.answers(seconds="1000")["device_networks"] == Answered((network(0), network(1)))
+    assert stage.answers(seconds="1000")["device_networks"] == Answered(
+        (network(0, 0), network(0, 1))
+    )
     stage.put("hccn_tool", f"sleep 1.1; {FINE}")
     networks = stage.answers(enough="1", seconds="-1000")["device_networks"]
     assert isinstance(networks, Answered)
@@ -312,7 +309,7 @@ def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
     usual = (stage.folder / "npu-smi").read_text().partition("\n")[2]
     stage.put("npu-smi", f'echo "$*" >>{stage.folder}/calls\n{instead}\n{usual}')
     answers = stage.answers(call_s="2")
-    assert answers["device_networks"] == Answered((network(0), network(1)))
+    assert answers["device_networks"] == BOTH
     assert isinstance(answers["npus"], Answered)
     return (stage.folder / "calls").read_text().splitlines()
 
