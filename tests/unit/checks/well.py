@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ascendboot.facts.node_facts import NodeFacts
 from ascendboot.facts.npus import DeviceNetwork, RootInfo
@@ -13,12 +13,19 @@ from ascendboot.facts.parsers.hccn_tool import DeviceAddress
 from ascendboot.facts.parsers.npu_smi import Npu, NpuList, NpuMap, SuperPodPlace
 from ascendboot.facts.parsers.software import Program, Sshd
 from ascendboot.facts.parsers.system import FileSystem, Interface, InterfaceAddress, System
-from ascendboot.facts.query import Answered, Clock
+from ascendboot.facts.query import Answer, Answered, Clock
 from ascendboot.model.cluster import Cluster, Node, SshAccess
 from ascendboot.model.names import fold
 from ascendboot.setup.survey import cluster_findings
 
+T = TypeVar("T")
 FULL = FileSystem(mount_point="/", free_bytes=10**10, free_inodes=10**6)
+
+
+def value(answer: Answer[T]) -> T:
+    """The value of an answer; an error of the test if there is none."""
+    assert isinstance(answer, Answered), answer
+    return answer.value
 
 
 def node(number: int, **changes: Any) -> Node:

@@ -13,7 +13,7 @@ from ascendboot.facts.query import Answered, Unanswered, answer_to
 from ascendboot.model.cluster import ContainerExec, Engine
 from tests.fake_transport import Answer, framed
 from tests.here import Here
-from tests.unit.checks.well import node
+from tests.unit.checks.well import node, value
 
 ID = "0a1b" * 16
 ABSENT = "echo 'Error: No such container: rec-sdk' >&2; exit 1"
@@ -36,10 +36,9 @@ class Host(Here):
         return answer_to(fact, self(fact.command).to(fact.command))
 
     def found(self) -> Container:
-        answer = self.ask("docker")
-        assert isinstance(answer, Answered)
-        assert answer.value.container is not None
-        return answer.value.container
+        container = value(self.ask("docker")).container
+        assert container is not None
+        return container
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ascendboot.facts.query import Answered, Lack, Unanswered, answer_to
 from ascendboot.transport.api import HANGS
 from tests.fake_transport import Answer, framed
 from tests.here import Here
-from tests.unit.checks.well import network
+from tests.unit.checks.well import network, value
 
 NEEDED = ("bash", "head", "cat", "timeout", "sleep", "mkdir")
 
@@ -84,9 +84,8 @@ def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     assert answers["device_networks"] == BOTH
     assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
     assert answers["health"] == Answered({0: "Alarm", 1: "Warning"})
-    npus = answers["npus"]
-    assert isinstance(npus, Answered)
-    assert [(n.device_id, n.device_id_assumed) for n in npus.value.npus] == [(0, True), (1, True)]
+    npus = value(answers["npus"]).npus
+    assert [(npu.device_id, npu.device_id_assumed) for npu in npus] == [(0, True), (1, True)]
     assert answers["super_pods"] == Answered({})
 
 
@@ -108,9 +107,8 @@ def test_npus_that_do_not_count_from_0_are_known_by_the_mapping(stage: Stage) ->
 )
 def test_ids_are_taken_from_the_right_column(stage: Stage, mapping: str, asked: list[int]) -> None:
     stage.npu_smi(mapping)
-    networks = stage.answers()["device_networks"]
-    assert isinstance(networks, Answered)
-    assert [found.device_id for found in networks.value] == asked
+    networks = value(stage.answers()["device_networks"])
+    assert [found.device_id for found in networks] == asked
 
 
 A3 = (
@@ -178,10 +176,9 @@ def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
 )
 def test_a_chip_whose_place_is_not_told(stage: Stage, spod: str, kind: str, said: str) -> None:
     put_a3(stage, f"[ $7 = 0 ] || {{ {spod}; exit; }}; {SPOD}")
-    places = stage.answers(call_s="2")["super_pods"]
-    assert isinstance(places, Answered)
-    assert isinstance(places.value[8], Answered)
-    lack = places.value[9]
+    places = value(stage.answers(call_s="2")["super_pods"])
+    assert isinstance(places[8], Answered)
+    lack = places[9]
     assert (lack.kind, said in lack.message) == (kind, True)
     assert lack.message.startswith("could not read the super pod of device 9: npu-smi info -t spod")
 
@@ -221,8 +218,7 @@ def test_two_ports_and_no_ip(stage: Stage) -> None:
     assert networks == Answered(
         (network(0, 0, addresses=Answered(addresses)), network(0, 1, addresses=Answered(())))
     )
-    assert isinstance(networks, Answered)
-    assert [found.device_ip for found in networks.value] == ["198.19.0.0,198.19.1.1", None]
+    assert [found.device_ip for found in value(networks)] == ["198.19.0.0,198.19.1.1", None]
 
 
 @pytest.mark.parametrize(
@@ -262,9 +258,8 @@ def test_a_tool_that_stays_busy_is_given_up_in_bounded_time(stage: Stage) -> Non
     stage.put(
         "hccn_tool", f'echo x >>{count}; echo "hccn_tool is busy, please try again."; exit 11\n'
     )
-    networks = stage.answers()["device_networks"]
-    assert isinstance(networks, Answered)
-    assert [found.link_up for found in networks.value] == [
+    networks = value(stage.answers()["device_networks"])
+    assert [found.link_up for found in networks] == [
         Unanswered(
             "busy",
             f"could not read the link of device {i}: hccn_tool -i {i} -link -g: "
@@ -298,10 +293,8 @@ def test_time_that_passed_counts_and_a_clock_that_was_set_does_not(stage: Stage)
         (network(0, 0), network(0, 1))
     )
     stage.put("hccn_tool", f"sleep 1.1; {FINE}")
-    networks = stage.answers(enough="1", seconds="-1000")["device_networks"]
-    assert isinstance(networks, Answered)
-    assert isinstance(networks.value[1].link_up, Unanswered)
-    assert "not queried: the devices before took" in networks.value[1].link_up.message
+    networks = value(stage.answers(enough="1", seconds="-1000")["device_networks"])
+    assert "not queried: the devices before took" in networks[1].link_up.message
 
 
 def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
@@ -371,9 +364,8 @@ def test_warnings_on_stderr_do_not_spoil_the_table(stage: Stage) -> None:
 
 def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
     stdout = framed({"hccn_tool": "x", "ids": "3"})
-    networks = answer_to(npu_queries()["device_networks"], Answer(stdout).to(COMMAND))
-    assert isinstance(networks, Answered)
-    assert networks.value[0].link_up == Unanswered(
+    networks = value(answer_to(npu_queries()["device_networks"], Answer(stdout).to(COMMAND)))
+    assert networks[0].link_up == Unanswered(
         "not-understood",
         "could not read the link of device 3: the script that queries the NPUs: line 1 "
         'not understood: ""; expected the output of hccn_tool -i 3 -link -g',
