@@ -1,4 +1,4 @@
-"""A process of its own that asks a server for its NPUs and tells what it heard, and its size."""
+"""A program that queries a server for its NPUs; prints the answers and its peak memory."""
 
 from __future__ import annotations
 

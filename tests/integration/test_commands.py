@@ -1,4 +1,4 @@
-"""Commands over a real sshd: what goes in comes out, whatever it is."""
+"""Commands over a real sshd: any input and output arrives unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_many_commands_are_one_execution_and_one_connection(bench: Bench, server
     assert (transport.executions, transport.connections) == (1, 1)
 
 
-def test_nothing_to_run_costs_nothing(transport: SshTransport) -> None:
+def test_no_commands_are_no_execution(transport: SshTransport) -> None:
     assert transport.run_all([]) == ()
     assert transport.executions == 0
 
@@ -61,7 +61,7 @@ def test_four_megabytes_come_back_and_the_last_errors(transport: SshTransport) -
     assert (result.stdout, result.stderr) == (bytes(4_000_000), b"e" * 65_536)
 
 
-def test_an_absent_program_is_said_to_be_absent(transport: SshTransport) -> None:
+def test_a_missing_program_is_reported(transport: SshTransport) -> None:
     result = transport.run(read("npu-smi-of-nowhere", "info"))
     assert result.outcome() == "npu-smi-of-nowhere info exited 127: No such file or directory"
     with pytest.raises(CommandError, match=r"^n1: could not try it: npu-smi-of-nowhere info"):
@@ -175,12 +175,12 @@ def test_holding_lasts_until_the_close(transport: SshTransport, server: Sshd) ->
     wait_until(end.exists)
 
 
-def test_what_cannot_be_held_says_why(transport: SshTransport) -> None:
+def test_a_hold_that_fails_returns_code_and_stderr(transport: SshTransport) -> None:
     result = transport.hold(bash("echo taken by another >&2; exit 3"))
     assert (result.exit_code, result.stdout, result.error_text) == (3, b"", "taken by another")
 
 
-def test_a_hold_that_says_nothing_is_given_up(
+def test_a_hold_without_output_times_out(
     transport: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ascendboot.transport.login_session._MARGIN_S", 2.5)

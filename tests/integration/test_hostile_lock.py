@@ -1,4 +1,4 @@
-"""The cluster's lock over a real sshd: it ends with its holder, however that goes away."""
+"""The cluster's lock over a real sshd: it ends with its holder, for whatever reason."""
 
 from __future__ import annotations
 

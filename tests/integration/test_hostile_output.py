@@ -1,4 +1,4 @@
-"""Nodes that print without end: a process that asks them stays small, and says what it saw."""
+"""Nodes that print without end: memory stays small, and the error names the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that freeze while they are used, over a real sshd: they count as lost, and soon."""
+"""Servers that freeze while they are used, over a real sshd: they soon count as lost."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_item_03_a_session_that_takes_nothing_any_more_counts_as_lost(
         transport.run(bash("cat", stdin=bytes(20_000_000), timeout_s=3600.0))
 
 
-def test_item_03_a_session_that_has_nothing_to_say_is_not_lost(bench: Bench) -> None:
+def test_item_03_a_silent_session_is_not_lost(bench: Bench) -> None:
     transport = bench.open(bench.node(bench.server()), keepalive=SOON)
     assert transport.run(bash("sleep 4; echo late")).text == "late\n"
 
 
-def test_item_03_what_is_held_hears_that_the_control_machine_is_there(bench: Bench) -> None:
+def test_item_03_held_commands_get_keepalives(bench: Bench) -> None:
     server = bench.server()
     transport = bench.open(bench.node(server), keepalive=SOON)
     heard = server.folder / "heard"

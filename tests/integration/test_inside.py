@@ -1,4 +1,4 @@
-"""The way into a container over a real sshd; a small program stands for `docker exec -i`."""
+"""Containers over a real sshd; a small program stands in for `docker exec -i`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def box(server: Sshd, transport: SshTransport) -> Box:
     return Box(transport, server, folder)
 
 
-def test_what_goes_in_comes_out_as_from_the_host(box: Box) -> None:
+def test_input_and_output_are_as_on_the_host(box: Box) -> None:
     inside = box.inside()
     content = bytes(range(256)) * 4000
     words, both, given, nothing = inside.run_all(
@@ -126,7 +126,7 @@ def test_closing_the_inside_leaves_the_host_side_open(box: Box) -> None:
     assert box.host.run(read("echo", "open")).text == "open\n"
 
 
-def test_a_lost_connection_ends_what_waits_inside_and_is_told_as_one(box: Box) -> None:
+def test_a_lost_connection_ends_commands_in_the_container(box: Box) -> None:
     inside = box.inside()
     inside.hold(bash(f"echo held; cat; touch '{box.server.folder}/let_go'"))
     with pytest.raises(UnreachableError, match=r"^n1: could not try it: the connection was lost"):
@@ -163,7 +163,7 @@ def test_an_engine_that_refuses_is_quoted(
     )
 
 
-def test_an_engine_that_is_not_there_is_named(box: Box) -> None:
+def test_a_missing_engine_is_named(box: Box) -> None:
     (box.folder / "docker").unlink()
     message = box.refusal("box")
     assert message.startswith(

@@ -1,4 +1,4 @@
-"""Ctrl-C while a node takes the connection and never greets: what was promised, and at once."""
+"""Ctrl-C while a node accepts the connection and never greets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def pressed(inventory: Path, mute: socket.socket, *words: str, presses: int) -> 
 @pytest.mark.parametrize(
     "words", [["setup"], ["setup", "--plan"], ["check"], ["reset", "--yes"]], ids=" ".join
 )
-def test_the_second_press_is_the_end_at_once(
+def test_the_second_ctrl_c_ends_at_once(
     inventory: Path, mute: socket.socket, words: list[str]
 ) -> None:
     code, said = pressed(inventory, mute, *words, presses=2)
@@ -79,7 +79,7 @@ def test_the_second_press_is_the_end_at_once(
     assert (code, first.split("; ")[-1], rest) == (130, ONCE, ["interrupted"])
 
 
-def test_train_has_started_nothing_yet_and_ends_at_the_first(
+def test_train_ends_at_the_first_ctrl_c_before_the_job_starts(
     inventory: Path, mute: socket.socket
 ) -> None:
     cluster = load(inventory)

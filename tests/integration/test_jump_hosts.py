@@ -1,4 +1,4 @@
-"""Nodes that are reached through another server, with real ones."""
+"""Nodes behind jump hosts, with real servers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_jump_hosts_key_is_checked_like_any_other(bench: Bench) -> None:
     )
 
 
-def test_a_node_that_its_jump_host_does_not_reach_is_told(bench: Bench) -> None:
+def test_a_node_that_its_jump_host_does_not_reach_is_reported(bench: Bench) -> None:
     gate, server = bench.server(), bench.server()
     port = free_port()
     nodes = [bench.node(gate, "gate"), bench.node(server, "n1", jump="gate", port=port)]

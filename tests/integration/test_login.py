@@ -100,7 +100,7 @@ def test_a_revoked_key_is_refused_although_it_is_known(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-def test_the_server_is_asked_for_the_key_that_is_known(bench: Bench, kind: str) -> None:
+def test_the_known_type_of_key_is_requested(bench: Bench, kind: str) -> None:
     server = bench.server("LogLevel VERBOSE", keys=("ed25519", "ecdsa", "rsa"))
     public = (server.folder / f"host_{kind}.pub").read_text()
     know(bench.user_known_hosts, server, " ".join(public.split()[:2]))
@@ -109,7 +109,7 @@ def test_the_server_is_asked_for_the_key_that_is_known(bench: Bench, kind: str) 
     assert transport.connections == 1
 
 
-def test_the_fingerprint_of_any_of_its_keys_will_do(bench: Bench) -> None:
+def test_the_fingerprint_of_any_of_its_keys_is_enough(bench: Bench) -> None:
     server = bench.server(keys=("ed25519", "ecdsa", "rsa"))
     node = bench.node(server, fingerprint=fingerprint(server.folder / "host_rsa.pub"))
     transport = bench.open(node)
@@ -144,7 +144,7 @@ def test_a_wrong_key_is_named_with_what_the_server_allows_and_tried_once(bench: 
 
 
 @pytest.mark.parametrize("method", ["keyboard-interactive", "password"])
-def test_18_a_server_that_takes_no_keys_is_explained(bench: Bench, method: str) -> None:
+def test_18_a_server_that_accepts_no_keys_is_explained(bench: Bench, method: str) -> None:
     on = {"password": "PasswordAuthentication yes"}.get(method, "KbdInteractiveAuthentication yes")
     error = refusal(bench, bench.node(bench.server("PubkeyAuthentication no", on)))
     assert str(error) == (
@@ -171,7 +171,7 @@ def test_18_a_server_with_a_second_factor_is_explained(bench: Bench) -> None:
         ("HostKeyAlgorithms", "type of host key", "ssh-rsa", "ssh-ed25519"),
     ],
 )
-def test_18_where_algorithms_do_not_meet_both_lists_are_shown(
+def test_18_without_common_algorithms_both_lists_are_shown(
     bench: Bench, keyword: str, what: str, has: str, ours: str
 ) -> None:
     server = bench.server(f"{keyword} {has}", keys=("ed25519", "rsa"))
@@ -353,7 +353,7 @@ def test_without_an_identity_the_keys_that_ssh_uses_are_tried(bench: Bench) -> N
     assert works(bench.open(node))
 
 
-def test_without_any_key_the_message_says_where_they_were_looked_for(bench: Bench) -> None:
+def test_without_any_key_the_searched_files_are_named(bench: Bench) -> None:
     error = refusal(bench, bench.node(bench.server(), identity=None))
     assert "there is no key to try (~/.ssh/id_ed25519: there is no such file" in str(error)
 
@@ -413,7 +413,7 @@ def at(node: Node, address: tuple[str, int]) -> Node:
     return replace(node, address=address[0], ssh=replace(node.ssh, port=address[1]))
 
 
-def test_no_sshd_is_told_at_once(bench: Bench) -> None:
+def test_a_missing_sshd_is_reported_at_once(bench: Bench) -> None:
     server = bench.server()
     server.stop()
     assert str(refusal(bench, bench.node(server))) == (
@@ -422,12 +422,12 @@ def test_no_sshd_is_told_at_once(bench: Bench) -> None:
     )
 
 
-def test_a_name_that_does_not_resolve_is_told(bench: Bench) -> None:
+def test_a_name_that_does_not_resolve_is_reported(bench: Bench) -> None:
     error = refusal(bench, at(bench.node(bench.server()), ("nowhere.invalid", 22)))
     assert 'the name "nowhere.invalid" does not resolve' in str(error)
 
 
-def test_no_answer_is_told_after_the_time_limit(bench: Bench) -> None:
+def test_no_answer_is_reported_after_the_time_limit(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         address = deaf.getsockname()
         with socket.create_connection(address):  # fills the queue: the next one is not answered
@@ -448,7 +448,7 @@ def test_a_server_that_never_greets_is_given_up(
     assert "is open but no SSH server greets within 0.3 s" in str(error)
 
 
-def test_many_at_once_all_get_in_although_the_server_drops_some(bench: Bench) -> None:
+def test_many_logins_succeed_although_the_server_drops_some(bench: Bench) -> None:
     server = bench.server("MaxStartups 2:50:6")
     nodes = [bench.node(server, f"n{number}") for number in range(40)]
     opened, errors = connect_all(nodes, bench.opener(), forks=40)

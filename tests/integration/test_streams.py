@@ -1,4 +1,4 @@
-"""Output that is taken as it comes, over a real sshd."""
+"""Output that is passed on as it arrives, over a real sshd."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ pathlib.Path(os.environ["TOLD"]).write_text(str(written))
 """Writes until nobody has taken any of it for two seconds, and notes how much that was."""
 
 
-def test_what_nobody_takes_stays_on_the_node(transport: SshTransport, server: Sshd) -> None:
+def test_unread_output_stays_on_the_node(transport: SshTransport, server: Sshd) -> None:
     told = server.folder / "told"
     sizes: list[int] = []
 
@@ -86,7 +86,7 @@ def test_the_close_of_a_connection_ends_its_streams(transport: SshTransport, ser
     wait_until(end.exists)
 
 
-def test_a_lot_of_output_comes_whole_and_fast(transport: SshTransport) -> None:
+def test_large_output_arrives_complete_and_fast(transport: SshTransport) -> None:
     digest, size = hashlib.sha256(), 0
 
     def take(data: bytes) -> None:
@@ -105,7 +105,7 @@ def test_a_lot_of_output_comes_whole_and_fast(transport: SshTransport) -> None:
     assert size / seconds > 2e6
 
 
-def test_errors_do_not_hold_up_the_output(transport: SshTransport) -> None:
+def test_stderr_does_not_delay_stdout(transport: SshTransport) -> None:
     sink = Sink()
     noisy = bash("head -c 20000000 /dev/zero >&2; echo last words >&2; echo done")
     stream = transport.stream(noisy, sink)

@@ -1,4 +1,4 @@
-"""Files put on a node for real: each is there whole, or as it was before."""
+"""Files written on a node over a real sshd: each is complete, or as it was before."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_contents_that_do_not_arrive_whole_are_not_put_in_place(
     assert not list(tmp_path.glob("file*"))
 
 
-def test_a_folder_in_the_way_is_told(transport: SshTransport, tmp_path: Path) -> None:
+def test_a_folder_at_the_path_is_an_error(transport: SshTransport, tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     done = transport.run(write_files([put(tmp_path / "file", b"x")], purpose="write it"))
     assert done.exit_code == 1
@@ -117,7 +117,7 @@ def test_a_secret_is_never_readable_by_others_on_the_way(
     assert found == ["600\n"]
 
 
-def test_the_command_writes_and_says_so() -> None:
+def test_the_command_is_a_write() -> None:
     command = write_files([put(Path("/x"), b"c")], purpose="write it")
     assert isinstance(command, Command)
     assert (command.effect, command.stdin, command.shown()) == (Effect.WRITE, b"c", "a script")

@@ -1,4 +1,4 @@
-"""The frame in which a script answers: what was sent comes back, and nothing else does."""
+"""Sections of a script's output: any content is kept, another frame is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECTIONS = st.dictionaries(NAMES, st.tuples(st.integers(0, 255), st.binary()))
 
 @settings(deadline=None)  # the machine may be busy
 @given(parts=SECTIONS)
-def test_sections_come_back_as_they_were_sent_whatever_they_hold(
+def test_sections_keep_any_content(
     parts: dict[str, tuple[int, bytes]],
 ) -> None:
     expected = {name: base.Section(code, content) for name, (code, content) in parts.items()}
@@ -25,7 +25,7 @@ def test_sections_come_back_as_they_were_sent_whatever_they_hold(
 
 @settings(deadline=None)  # the machine may be busy
 @given(parts=SECTIONS, data=st.data())
-def test_sections_that_were_cut_off_are_refused(
+def test_truncated_sections_are_refused(
     parts: dict[str, tuple[int, bytes]], data: st.DataObject
 ) -> None:
     whole = framed(parts)
@@ -35,14 +35,14 @@ def test_sections_that_were_cut_off_are_refused(
 
 @settings(deadline=None)  # the machine may be busy
 @given(parts=SECTIONS, more=st.binary(min_size=1))
-def test_anything_behind_the_last_section_is_refused(
+def test_output_after_the_last_section_is_refused(
     parts: dict[str, tuple[int, bytes]], more: bytes
 ) -> None:
     with pytest.raises(NotUnderstoodError):
         base.split(framed(parts) + more, "script")
 
 
-def test_a_section_that_is_there_twice_is_refused() -> None:
+def test_a_repeated_section_is_refused() -> None:
     with pytest.raises(NotUnderstoodError) as refused:
         base.split(b"@@ uid 0 1\n0\n@@ uid 0 1\n0\n@@ end 0 0\n\n", "the script")
     assert str(refused.value) == (
@@ -51,5 +51,5 @@ def test_a_section_that_is_there_twice_is_refused() -> None:
     )
 
 
-def test_bytes_that_are_no_text_are_marked() -> None:
+def test_bytes_that_are_not_utf_8_are_replaced() -> None:
     assert base.Section(0, b"a\xff").text == "a�"

@@ -1,4 +1,4 @@
-"""The question about a node's container, run by bash here with programs that stand for engines."""
+"""The query about a node's container, run by bash here with stand-ins for engines."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def told(status: str, image: str = "") -> str:
     return f"echo noise >&2; echo '{ID} {status} {image}'"
 
 
-def test_a_node_without_a_container_is_not_asked() -> None:
+def test_a_node_without_a_container_has_no_query() -> None:
     assert container_query(node(1)) == {}
 
 
-def test_docker_is_asked_first_and_its_running_container_is_tried(host: Host) -> None:
+def test_docker_is_tried_first_and_bash_is_run_in_its_container(host: Host) -> None:
     docker = host.engine("docker", inspect=told("running", "rec_sdk:7.1"))
     host.engine("podman", inspect=told("running"))
     answer = host.ask()
@@ -63,14 +63,14 @@ def test_docker_is_asked_first_and_its_running_container_is_tried(host: Host) ->
     assert container_exec(node(1, container="rec-sdk"), answer) == ContainerExec(docker, "rec-sdk")
 
 
-def test_podman_is_taken_where_docker_has_no_such_container(host: Host) -> None:
+def test_podman_is_used_if_docker_lacks_the_container(host: Host) -> None:
     host.engine("docker", inspect=ABSENT, ps="echo other")
     podman = host.engine("podman", inspect=told("running"))
     found = Container(engine=podman, id=ID, status="running")
     assert host.ask() == Answered(Engines(container=found))
 
 
-def test_the_engine_that_is_stated_is_asked_alone(host: Host) -> None:
+def test_only_the_stated_engine_is_queried(host: Host) -> None:
     host.engine("docker", inspect=told("running"))
     podman = host.engine("podman", inspect=told("exited"))
     answer = host.ask("podman")
@@ -78,14 +78,16 @@ def test_the_engine_that_is_stated_is_asked_alone(host: Host) -> None:
     assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
-def test_what_stops_bash_is_quoted(host: Host) -> None:
+def test_why_bash_cannot_run_is_quoted(host: Host) -> None:
     words = "OCI runtime exec failed: bash: executable file not found in $PATH: unknown"
     host.engine("docker", inspect=told("running"), runs=f"echo '{words}' >&2; exit 126")
     assert host.found().obstacle == words
     assert container_exec(node(1, container="rec-sdk"), host.ask("docker")) is None
 
 
-def test_hostile_16_what_a_container_lacks_is_seen_by_running_bash_in_it(host: Host) -> None:
+def test_hostile_16_missing_programs_of_a_container_are_found_by_running_bash_in_it(
+    host: Host,
+) -> None:
     """What would run in the container runs here, with a PATH that has all but two programs."""
     few = host.folder / "few"
     few.mkdir()
@@ -115,7 +117,7 @@ def test_hostile_16_an_sshd_of_root_needs_three_capabilities(
     assert host.found().lacks_capabilities is is_lacking
 
 
-def test_the_containers_that_there_are_are_named_once(host: Host) -> None:
+def test_existing_containers_are_listed_once(host: Host) -> None:
     host.engine("docker", inspect=ABSENT, ps="printf 'b\\na\\n'")
     host.engine("podman", inspect=ABSENT, ps="echo b")
     assert host.ask() == Answered(Engines(names=("a", "b")))
@@ -128,7 +130,7 @@ def test_an_engine_that_refuses_is_quoted(host: Host) -> None:
     assert container_exec(node(1, container="rec-sdk"), answer) is None
 
 
-def test_no_engine_is_said_by_name() -> None:
+def test_missing_engines_are_named() -> None:
     fact = container_query(node(1, container="rec-sdk"))["container"]
     answer = Answer(framed({"docker": (127, b"no"), "podman": (127, b"no")}))
     assert answer_to(fact, answer.to(fact.command)) == Unanswered(
@@ -138,7 +140,7 @@ def test_no_engine_is_said_by_name() -> None:
     )
 
 
-def test_a_form_that_nobody_knows_is_refused(host: Host) -> None:
+def test_unknown_output_of_an_engine_is_refused(host: Host) -> None:
     host.engine("docker", inspect="echo '[]'")
     answer = host.ask("docker")
     assert isinstance(answer, Unanswered)

@@ -1,4 +1,4 @@
-"""What ranks are given, asked by bash on this machine and understood."""
+"""The environment of ranks, queried by bash on this machine."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def with_filter(script: str) -> str:
     return script.replace("</proc/self/status", "< <(echo 'Seccomp: 2')")
 
 
-def test_a_machine_without_a_filter_answers(here: Here) -> None:
+def test_a_machine_without_seccomp_answers(here: Here) -> None:
     answer = understood(run(here, SURROUNDINGS, sys.executable, SINGLE_COPY))
     assert well.value(answer).memlock_kib != 0
 
 
-def test_the_program_says_what_the_kernel_says() -> None:
+def test_the_copy_reports_the_error_of_the_kernel() -> None:
     argv = (sys.executable, "-c", SINGLE_COPY)
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     assert done.stdout.split()[0] in ("allowed", "refused")
@@ -74,7 +74,7 @@ def test_the_program_says_what_the_kernel_says() -> None:
         (("", ""), "/", ""),
     ],
 )
-def test_single_copy_is_tried_where_a_filter_is(
+def test_single_copy_is_tried_if_seccomp_is_active(
     here: Here, words: tuple[str, str], mark: str, why: str
 ) -> None:
     answer = understood(run(here, with_filter(SURROUNDINGS).replace("/.dockerenv", mark), *words))
@@ -86,7 +86,7 @@ def sections(**texts: str) -> Answer:
     return Answer(framed({**plain, "label": "", **texts}))
 
 
-def test_all_of_it_is_read() -> None:
+def test_every_section_is_parsed() -> None:
     answer = understood(
         sections(
             device_nodes="davinci5 davinci10 davinci_manager ",
@@ -106,7 +106,7 @@ def test_all_of_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("memlock", ["", "much", "9" * 5000])
-def test_a_limit_that_is_no_number_is_refused(memlock: str) -> None:
+def test_a_limit_that_is_not_a_number_is_refused(memlock: str) -> None:
     assert isinstance(understood(sections(memlock=memlock)), Unanswered)
 
 
@@ -130,11 +130,11 @@ def test_denials_are_those_of_the_kernels_log(here: Here) -> None:
         *(("npu-1,npu-3", (1, 3)), ("Ascend910-1", (1,)), (" 7 , 5", (5, 7))),
     ],
 )
-def test_what_the_runtime_grants(value: str, ids: tuple[int, ...]) -> None:
+def test_granted_devices_are_parsed(value: str, ids: tuple[int, ...]) -> None:
     assert granted_devices(value) == ids
 
 
 @pytest.mark.parametrize("value", ["all", "1,", "3-1", "-1", "1-2-3", "9" * 5000, "٣"])
-def test_what_the_runtime_cannot_read(value: str) -> None:
+def test_unknown_forms_of_granted_devices_are_refused(value: str) -> None:
     with pytest.raises(NotUnderstoodError):
         granted_devices(value)

@@ -1,4 +1,4 @@
-"""What of ours is on a node, by the script that looks and by the reader of its answer."""
+"""The query for what ascendboot has installed on a node, and the parser of its answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def seen_in(folder: Path) -> Installed:
         ("ListenAddress 192.0.2.1", None),
     ],
 )
-def test_a_port_that_somebody_spoilt_is_none(tmp_path: Path, line: str, port: int | None) -> None:
+def test_an_invalid_port_in_the_configuration_is_none(
+    tmp_path: Path, line: str, port: int | None
+) -> None:
     (tmp_path / "sshd").mkdir()
     (tmp_path / "sshd/sshd_config").write_text(f"# ours\n{line}\nUsePAM no\n")
     own = seen_in(tmp_path)
@@ -68,20 +70,20 @@ read() {
     ],
     ids=["sshd", "holder"],
 )
-def test_a_process_that_ends_as_its_command_is_read(functions: str, call: str, told: str) -> None:
+def test_a_process_may_end_while_its_command_is_read(functions: str, call: str, told: str) -> None:
     script = f"{functions}{_ENDS_AS_IT_IS_READ}{call}"
     argv = ["/bin/bash", "-c", script]
     done = subprocess.run(argv, capture_output=True, check=True, text=True, timeout=300)
     assert done.stdout == told
 
 
-def test_where_nothing_is_nothing_is_seen(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_empty_installation(tmp_path: Path) -> None:
     folder = tmp_path / "absent"
     assert seen_in(folder) == Installed(base=PurePosixPath(folder))
 
 
 @pytest.mark.parametrize("line", ["mode 9 ./x", "port http", "stray me", "sshd x sha -", "word"])
-def test_a_line_of_another_form_is_named(line: str) -> None:
+def test_an_unknown_line_is_quoted(line: str) -> None:
     with pytest.raises(NotUnderstoodError, match=rf'own files: line 2 not understood: "{line}"'):
         seen(f"base /b\n{line}\nend\n".encode())
 

@@ -45,14 +45,14 @@ def canned(sections: Mapping[str, tuple[int, str]], fact: str) -> Any:
     return answer_to(asked, Answer(framed(parts)).to(asked.command))
 
 
-def test_all_questions_only_read_and_have_an_end() -> None:
+def test_all_queries_only_read_and_have_a_timeout() -> None:
     commands = {fact.command for fact in queries(CLUSTER, NODE).values()}
     assert len(commands) == 7
     assert {command.effect for command in commands} == {Effect.READ}
     assert all(0 < command.timeout_s <= 200 for command in commands)
 
 
-def test_every_question_has_its_field_and_every_field_its_question() -> None:
+def test_every_query_has_a_field_and_every_field_a_query() -> None:
     fields = set(NodeFacts.__dataclass_fields__) - {"node", "clock", "stated"}
     wish = replace(CLUSTER, launcher="torchrun")
     in_container = replace(NODE, container="rec-sdk")
@@ -65,7 +65,7 @@ def test_every_question_has_its_field_and_every_field_its_question() -> None:
     assert set(queries(replace(wish, code_source="."), NODE)) == fields - {"code_tree"}
 
 
-def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
+def test_both_sides_of_a_node_with_a_container_are_queried() -> None:
     node = replace(NODE, container="rec-sdk")
     host, work = host_queries(CLUSTER, node), work_queries(CLUSTER, node)
     assert set(host) == {
@@ -79,14 +79,14 @@ def test_a_node_with_a_container_is_asked_on_both_sides() -> None:
     }
 
 
-def test_the_sshd_is_looked_for_where_it_is_to_run() -> None:
+def test_sshd_is_queried_on_the_side_where_it_will_run() -> None:
     node, cluster = replace(NODE, container="rec-sdk"), replace(CLUSTER, ssh_via="engine")
     assert "sshd" in host_queries(cluster, node)
     assert "sshd" not in work_queries(cluster, node)
     assert set(queries(cluster, NODE)) == set(queries(CLUSTER, NODE))
 
 
-def test_answers_that_are_no_facts_of_a_node_are_left_out() -> None:
+def test_answers_without_a_field_are_dropped() -> None:
     facts = NodeFacts.from_answers("n1", {"machine": Answered("m"), "lock": Answered("free")})
     assert facts == NodeFacts(node="n1", machine=Answered("m"))
     assert facts.npus == NOT_ASKED
@@ -120,7 +120,7 @@ def test_this_machine_answers(here: Here) -> None:
     assert well.value(found.disk)[0].free_bytes > 0
 
 
-def test_what_is_not_there_is_missing(here: Here) -> None:
+def test_missing_programs_are_reported(here: Here) -> None:
     (here.folder / "ip").unlink()
     found = facts(here, replace(CLUSTER, python="/opt/python3.7"))
     assert found.interfaces == Unanswered(
@@ -147,7 +147,7 @@ def test_code_is_a_file_or_a_folder(here: Here) -> None:
     assert facts(here, replace(CLUSTER, code_path=path)).code == Answered("readable")
 
 
-def test_horovod_is_asked_with_the_paths_of_the_profile(here: Here, tmp_path: Path) -> None:
+def test_horovod_is_queried_with_the_paths_of_the_profile(here: Here, tmp_path: Path) -> None:
     python = tmp_path / "py/bin"
     python.mkdir(parents=True)
     Here(python).put("python3", "[ $1 = -c ] && echo 3.7")
@@ -186,7 +186,7 @@ TWO_DISKS = (
         ("disk", {"disk": (0, "Avail Inodes IFree Mounted on\n7 9 8 /\n5 - - /data\n")}, TWO_DISKS),
     ],
 )
-def test_what_the_scripts_print_is_read(
+def test_answers_of_the_scripts_are_parsed(
     fact: str, sections: dict[str, tuple[int, str]], value: object
 ) -> None:
     assert canned(sections, fact) == Answered(value)
@@ -209,7 +209,7 @@ def test_what_the_scripts_print_is_read(
         ),
     ],
 )
-def test_no_value_without_a_known_answer(
+def test_failed_and_unknown_answers_have_no_value(
     fact: str, sections: dict[str, tuple[int, str]], kind: Lack, message: str
 ) -> None:
     answer = canned(sections, fact)

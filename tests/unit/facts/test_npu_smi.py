@@ -1,4 +1,4 @@
-"""How npu-smi says that devices are, over the recordings of its table."""
+"""Health and ids of devices in recorded tables of npu-smi."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_health_of_each_device(case: str, health: dict[int, str]) -> None:
     assert parse_health(recorded(case)) == health
 
 
-def test_of_two_chips_on_a_card_and_of_one_id_the_right_one_is_ill() -> None:
+def test_the_health_belongs_to_the_right_chip() -> None:
     rows = recorded("A3-25.3.rc1/busy").split("\n")
     at = next(n for n, row in enumerate(rows) if row.startswith("| 1     5  "))
     rows[at - 1] = rows[at - 1].replace("| OK      ", "| Critical")
@@ -42,12 +42,12 @@ def test_of_two_chips_on_a_card_and_of_one_id_the_right_one_is_ill() -> None:
 
 
 @pytest.mark.parametrize("word", ["Alarms", "", "NA", "Not known"])
-def test_another_word_of_one_device_hides_no_other(word: str) -> None:
+def test_an_unknown_health_hides_no_other(word: str) -> None:
     text = recorded("A2-24.1/ill").replace("| Alarm    ", f"| {word:9}", 1)
     assert parse_health(text) == {0: word, 1: "Warning"}
 
 
-def test_npus_that_count_otherwise_go_by_the_physical_ids_of_the_mapping() -> None:
+def test_the_mapping_gives_the_physical_ids() -> None:
     text = recorded("A2-24.1/ill").replace("| 1     910B3", "| 2     910B3")
     text = text.replace("| 0     910B3", "| 1     910B3")
     assert parse_health(text, {(1, 0): 0, (2, 0): 1}) == {0: "Alarm", 1: "Warning"}
@@ -61,12 +61,12 @@ def test_npus_that_count_otherwise_go_by_the_physical_ids_of_the_mapping() -> No
     assert parse_health(two, {(0, 0): 0, (0, 1): 1}) == {0: "OK", 1: "OK"}
 
 
-def test_where_the_table_has_physical_ids_they_hold() -> None:
+def test_physical_ids_of_the_table_take_precedence() -> None:
     ids = {(npu, chip): 99 for npu in range(8) for chip in range(2)}
     assert parse_health(recorded("A3-25.3.rc1/busy"), ids) == dict.fromkeys(range(16), "OK")
 
 
-def test_a_tool_that_is_busy_and_a_table_without_end_are_no_health() -> None:
+def test_a_busy_tool_and_a_truncated_table_are_refused() -> None:
     with pytest.raises(ToolBusyError):
         parse_health(recorded("A2-24.1/busy"))
     with pytest.raises(NotUnderstoodError):

@@ -79,7 +79,7 @@ def stage(tmp_path: Path) -> Stage:
 BOTH = Answered((network(0, 0), network(0, 1)))
 
 
-def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
+def test_every_device_is_queried_by_its_id(stage: Stage) -> None:
     answers = stage.answers()
     assert answers["device_networks"] == BOTH
     assert answers["npu_list"] == Answered(NpuList((0, 1), 2))
@@ -89,7 +89,7 @@ def test_every_device_is_asked_by_its_id(stage: Stage) -> None:
     assert answers["super_pods"] == Answered({})
 
 
-def test_npus_that_do_not_count_from_0_are_known_by_the_mapping(stage: Stage) -> None:
+def test_the_health_of_npus_not_numbered_from_0_uses_the_mapping(stage: Stage) -> None:
     stage.npu_smi(LOGIC + "\t1  0  0  Ascend 910B3\n\t2  0  1  Ascend 910B3\n")
     ill = TABLE.replace("| 1     910B3", "| 2     910B3").replace("| 0     910B3", "| 1     910B3")
     (stage.folder / "table").write_text(ill)
@@ -131,7 +131,7 @@ def put_a3(stage: Stage, spod: str) -> None:
     )
 
 
-def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: Stage) -> None:
+def test_a3_super_pods_and_their_addresses_are_queried(stage: Stage) -> None:
     put_a3(stage, SPOD)
     vnic = "vnic link status: UP\\nvnic ipaddr: 192.168.2.19$2\\nvnic netmask: 255.255.0.0\\n"
     stage.put("hccn_tool", f'[ $3 != -vnic ] || {{ printf "{vnic}"; exit; }}\n{FINE}')
@@ -161,7 +161,7 @@ def test_on_a3_the_super_pod_and_the_addresses_inside_it_are_asked_for(stage: St
     ]
 
 
-def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
+def test_an_a3_server_outside_super_pods(stage: Stage) -> None:
     put_a3(stage, "echo 'This device does not support querying spod-info.'; exit 1")
     assert stage.answers()["super_pods"] == Answered({8: Answered(None), 9: Answered(None)})
 
@@ -174,7 +174,9 @@ def test_a_server_of_a3_that_stands_alone(stage: Stage) -> None:
         ("exec sleep 60", "failed", f"no answer within 10 s; {HANGS}"),
     ],
 )
-def test_a_chip_whose_place_is_not_told(stage: Stage, spod: str, kind: str, said: str) -> None:
+def test_one_chip_without_an_answer_about_its_super_pod(
+    stage: Stage, spod: str, kind: str, said: str
+) -> None:
     put_a3(stage, f"[ $7 = 0 ] || {{ {spod}; exit; }}; {SPOD}")
     places = value(stage.answers(call_s="2")["super_pods"])
     assert isinstance(places[8], Answered)
@@ -186,7 +188,7 @@ def test_a_chip_whose_place_is_not_told(stage: Stage, spod: str, kind: str, said
 A5 = "\tNPU ID Slot ID Chip ID Chip Phy-ID Chip Name\n\t0 1 0 0 Ascend950PR\n"
 
 
-def test_of_950_the_root_info_is_read_and_its_hccn_tool_left_alone(stage: Stage) -> None:
+def test_root_info_of_a_950_is_read_and_hccn_tool_is_not_run(stage: Stage) -> None:
     stage.npu_smi(A5)
     path, topology = stage.folder / "root.json", stage.folder / "topology.json"
     text = f'{{"version": "2.0", "topo_file_path" : "{topology}"}}'
@@ -242,7 +244,7 @@ def test_a_query_without_an_answer_leaves_the_others(
     assert stage.answers(call_s="2")["device_networks"] == Answered(tuple(networks))
 
 
-def test_a_tool_that_is_busy_for_a_moment_is_asked_again(stage: Stage) -> None:
+def test_a_tool_that_is_busy_for_a_moment_is_retried(stage: Stage) -> None:
     count = stage.folder / "count"
     stage.put(
         "hccn_tool",
@@ -253,7 +255,7 @@ def test_a_tool_that_is_busy_for_a_moment_is_asked_again(stage: Stage) -> None:
     assert count.read_text().count("x") == 2 + 2 * 3
 
 
-def test_a_tool_that_stays_busy_is_given_up_in_bounded_time(stage: Stage) -> None:
+def test_a_tool_that_stays_busy_is_retried_for_a_bounded_time(stage: Stage) -> None:
     count = stage.folder / "count"
     stage.put(
         "hccn_tool", f'echo x >>{count}; echo "hccn_tool is busy, please try again."; exit 11\n'
@@ -283,12 +285,12 @@ def without_npus(kind: Lack, why: str) -> dict[str, FactAnswer[Any]]:
     }
 
 
-def test_after_a_while_the_rest_is_not_asked(stage: Stage) -> None:
+def test_after_the_time_limit_nothing_more_is_queried(stage: Stage) -> None:
     late = "not queried: the devices before took 0 s"
     assert stage.answers(enough="0") == without_npus("failed", late)
 
 
-def test_time_that_passed_counts_and_a_clock_that_was_set_does_not(stage: Stage) -> None:
+def test_the_time_limit_ignores_changes_of_the_clock(stage: Stage) -> None:
     assert stage.answers(seconds="1000")["device_networks"] == Answered(
         (network(0, 0), network(0, 1))
     )
@@ -307,7 +309,7 @@ def calls_of_npu_smi(stage: Stage, instead: str) -> list[str]:
     return (stage.folder / "calls").read_text().splitlines()
 
 
-def test_a_table_that_stays_busy_takes_no_patience_from_what_decides(stage: Stage) -> None:
+def test_a_busy_table_is_queried_last(stage: Stage) -> None:
     busy = f"echo '{BUSY}'"
     once = f"mkdir {stage.folder}/was-busy 2>/dev/null"
     calls = calls_of_npu_smi(
@@ -318,12 +320,12 @@ def test_a_table_that_stays_busy_takes_no_patience_from_what_decides(stage: Stag
     assert set(calls[3:]) == {"info"}
 
 
-def test_a_call_of_npu_smi_that_hangs_is_not_made_twice(stage: Stage) -> None:
+def test_a_hanging_npu_smi_is_not_retried(stage: Stage) -> None:
     calls = calls_of_npu_smi(stage, '[ "$2" ] || exec sleep 60')
     assert calls == ["info -m", "info -l", "info"]
 
 
-def test_no_hccn_tool(stage: Stage) -> None:
+def test_a_missing_hccn_tool_is_reported(stage: Stage) -> None:
     (stage.folder / "hccn_tool").unlink()
     assert stage.answers()["device_networks"] == Unanswered(
         "missing",
@@ -333,7 +335,7 @@ def test_no_hccn_tool(stage: Stage) -> None:
 
 
 @pytest.mark.skipif(Path("/dev/davinci0").exists(), reason="this machine has NPUs")
-def test_no_npu_smi(stage: Stage) -> None:
+def test_a_missing_npu_smi_is_reported(stage: Stage) -> None:
     (stage.folder / "npu-smi").unlink()
     nowhere = "npu-smi is neither on PATH nor in /usr/local/bin or /usr/local/sbin"
     assert stage.answers() == without_npus("missing", nowhere)
@@ -351,7 +353,7 @@ BUSY = "dcmi model initialized failed, because the device is used. ret is -8020"
         ("echo 'something new' >&2; exit 9", "failed", "something new"),
     ],
 )
-def test_an_npu_smi_that_cannot(stage: Stage, script: str, kind: Lack, why: str) -> None:
+def test_a_failing_npu_smi_is_quoted(stage: Stage, script: str, kind: Lack, why: str) -> None:
     stage.put("npu-smi", script)
     assert stage.answers()["npus"] == Unanswered(kind, f"could not list the NPUs: {why}")
 
@@ -362,7 +364,7 @@ def test_warnings_on_stderr_do_not_spoil_the_table(stage: Stage) -> None:
     assert isinstance(stage.answers()["npus"], Answered)
 
 
-def test_a_device_whose_answer_is_lost_is_not_understood() -> None:
+def test_a_missing_answer_of_a_device_is_not_understood() -> None:
     stdout = framed({"hccn_tool": "x", "ids": "3"})
     networks = value(answer_to(npu_queries()["device_networks"], Answer(stdout).to(COMMAND)))
     assert networks[0].link_up == Unanswered(

@@ -112,7 +112,7 @@ def usual(tool: str) -> str:
 @pytest.mark.parametrize("tool", PARSERS)
 @settings(deadline=None)  # the machine may be busy
 @given(text=st.text())
-def test_whatever_is_printed_is_a_value_or_an_error_of_ours(tool: str, text: str) -> None:
+def test_any_text_is_a_value_or_an_ascendboot_error(tool: str, text: str) -> None:
     with contextlib.suppress(AscendbootError):
         PARSERS[tool](text)
 
@@ -136,13 +136,13 @@ def test_one_foreign_line_anywhere_is_refused(tool: str, data: st.DataObject, wo
 
 
 @pytest.mark.parametrize("tool", ["npu-smi-info-l", "npu-smi-spod-info"])
-def test_a_warning_with_a_colon_is_no_part_of_the_answer(tool: str) -> None:
+def test_a_warning_with_a_colon_is_ignored(tool: str) -> None:
     assert PARSERS[tool](f"Warning : driver is old\n{usual(tool)}") == PARSERS[tool](usual(tool))
 
 
 @settings(deadline=None)  # the machine may be busy
 @given(keep=st.integers(0, len(usual("ip-j-addr").rstrip()) - 1))
-def test_json_that_was_cut_off_is_refused(keep: int) -> None:
+def test_truncated_json_is_refused(keep: int) -> None:
     with pytest.raises(NotUnderstoodError):
         system.parse_ip(usual("ip-j-addr")[:keep])
 

@@ -45,7 +45,7 @@ class Clocks:
         return next(self.texts) if command == CLOCK_COMMAND else None
 
 
-def test_all_questions_travel_in_one_execution_and_equal_commands_run_once() -> None:
+def test_all_queries_are_one_execution_and_equal_commands_run_once() -> None:
     transport = FakeTransport(
         answers={("whoami",): "root\n"},
         rules=[Clocks("1000000000.000000000\n", "1000000004.000000000\n")],
@@ -114,7 +114,7 @@ def test_a_bug_in_a_parser_is_not_an_answer() -> None:
         query(transport, {"a": Fact(WHO, raising(ZeroDivisionError()))})
 
 
-def test_a_fact_may_complete_the_sentence_itself() -> None:
+def test_a_fact_may_have_its_own_purpose() -> None:
     transport = answering(Answer(exit_code=127, stderr="whoami: command not found\n"))
     said = query(transport, {"a": Fact(WHO, output_of, "tell the user")})
     assert said["a"] == Unanswered(
@@ -122,7 +122,7 @@ def test_a_fact_may_complete_the_sentence_itself() -> None:
     )
 
 
-def test_sections_of_a_script_that_did_not_come_to_its_end() -> None:
+def test_sections_of_a_failed_script_are_refused() -> None:
     with pytest.raises(ToolError, match=r"^whoami exited 1: killed$"):
         Sections(Answer(framed({}), "killed", exit_code=1).to(WHO), "script")
 
@@ -148,7 +148,9 @@ SECTIONS = Sections(Answer(framed(PARTS)).to(WHO), "script")
         ("lost", NotUnderstoodError, NO_SECTION),
     ],
 )
-def test_a_part_without_a_text(name: str, kind: type[Exception], message: str) -> None:
+def test_a_section_without_text_is_an_error_of_its_kind(
+    name: str, kind: type[Exception], message: str
+) -> None:
     with pytest.raises(kind) as raised:
         SECTIONS.text(name)
     assert SECTIONS.text("fine") == "words"

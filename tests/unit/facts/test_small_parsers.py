@@ -107,7 +107,7 @@ CHECK, NO_MPI = "horovodrun --check-build", "Available Controllers:\n[X] Gloo\n"
         ),
     ],
 )
-def test_another_form_is_refused(
+def test_unknown_output_is_refused(
     parse: Callable[[], object], tool: str, line: str, expected: str
 ) -> None:
     with pytest.raises(NotUnderstoodError) as refused:

@@ -1,4 +1,4 @@
-"""`facts: stated`: what the inventory states, where the vendor's tools tell nothing."""
+"""`facts: stated`: the inventory replaces answers that vendor tools do not give."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_TOOL = Unanswered("missing", "could not read the network of the devices: no h
 NO_IP = Unanswered("failed", "could not read the IP of device 0: it broke")
 
 
-def test_hostile_15_what_is_stated_stands_in_for_what_no_tool_tells() -> None:
+def test_hostile_15_stated_facts_replace_missing_answers() -> None:
     unread = facts(2, npus=UNREAD, device_networks=NO_TOOL)
     seen = with_stated(STATED, NODE, unread)
     assert devices_of(NODE, seen) == ((0, "192.0.2.20"), (1, "192.0.2.21"))
@@ -35,7 +35,7 @@ def test_hostile_15_what_is_stated_stands_in_for_what_no_tool_tells() -> None:
     )
 
 
-def test_hostile_15_what_a_tool_tells_counts_and_nothing_stands_in_unasked() -> None:
+def test_hostile_15_answers_of_tools_take_precedence_over_stated_facts() -> None:
     read = facts(2)
     assert with_stated(STATED, NODE, read) is read
     unread = facts(2, npus=UNREAD)
@@ -50,7 +50,7 @@ def test_hostile_15_what_a_tool_tells_counts_and_nothing_stands_in_unasked() -> 
     assert seen.stated == (NO_IP.message,)
 
 
-def test_hostile_15_lines_around_an_answer_are_a_warning_that_quotes_them() -> None:
+def test_hostile_15_unknown_lines_of_tools_are_a_warning() -> None:
     lines = tuple(f'npu-smi info -m: "warning {n}"' for n in range(6))
     [told] = [
         m for m in messages(cluster(NODE), facts(2, unknown_lines=Answered(lines))) if "tool-" in m

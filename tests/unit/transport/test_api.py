@@ -1,4 +1,4 @@
-"""What a result says in messages."""
+"""Messages about results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def result(code: int, stderr: str = "", stdout: str = "", duration_s: float = 0.
         ),
     ],
 )
-def test_what_is_said_of_a_result(given: Result, said: str) -> None:
+def test_the_outcome_of_a_result_in_messages(given: Result, said: str) -> None:
     assert given.outcome() == said
 
 

@@ -1,4 +1,4 @@
-"""While planning nothing that writes leaves this machine."""
+"""While planning, no command that writes is sent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_write_is_refused_before_anything_is_sent(attempt: Callable[[Transport
     )
 
 
-def test_what_reads_is_passed_on() -> None:
+def test_reads_are_passed_on() -> None:
     below = FakeTransport("n7", answers={LOOK.argv: "seen\n"})
     guarded = ReadOnly(below)
     taken: list[bytes] = []
@@ -60,7 +60,7 @@ class Connection(FakeTransport):
     is_open = True
 
 
-def test_hostile_12_after_a_pause_the_primary_is_asked_before_anything_is_written() -> None:
+def test_hostile_12_after_a_pause_the_lock_is_queried_before_a_write() -> None:
     time = [100.0]
     still_ours = Command(argv=("still-ours",), purpose="see whose it is", effect=Effect.READ)
     lock = Command(argv=("lock",), purpose="lock the cluster", effect=Effect.WRITE)

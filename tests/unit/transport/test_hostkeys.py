@@ -72,7 +72,7 @@ def placed(hosts: KnownHosts | HostKeys, name: str) -> list[tuple[HostKey, str]]
         ("|1|broken", "|1|broken", False),
     ],
 )
-def test_names_are_matched_as_ssh_does_it(names: str, asked: str, *, found: bool) -> None:
+def test_names_match_as_in_ssh(names: str, asked: str, *, found: bool) -> None:
     wanted = [(key(1), "f:1")] if found else []
     assert placed(known(line(names, key(1))), asked) == wanted
 
@@ -88,7 +88,7 @@ def test_names_are_matched_as_ssh_does_it(names: str, asked: str, *, found: bool
         line("192.0.2.1", key(1), "@revoked"),
     ],
 )
-def test_other_lines_vouch_for_nobody(text: str) -> None:
+def test_other_lines_give_no_key(text: str) -> None:
     assert known(text).lookup("192.0.2.1") == ()
 
 
@@ -113,7 +113,7 @@ def test_the_projects_file_comes_before_the_operators(tmp_path: Path) -> None:
     assert host_keys.lookup("c") == ()
 
 
-def test_accepting_keeps_what_is_there_and_is_known_at_once(tmp_path: Path) -> None:
+def test_an_accepted_key_is_appended_and_known_at_once(tmp_path: Path) -> None:
     own = tmp_path / "clusters" / "lab" / "known_hosts"
     own.parent.mkdir(parents=True)
     own.write_text("# mine\n" + line("a", key(1)))  # without a newline at its end
@@ -125,7 +125,7 @@ def test_accepting_keeps_what_is_there_and_is_known_at_once(tmp_path: Path) -> N
     assert [path.name for path in own.parent.iterdir()] == ["known_hosts"]
 
 
-def test_accepting_from_many_threads_and_runs_loses_none(tmp_path: Path) -> None:
+def test_accepting_from_many_threads_and_runs_loses_no_key(tmp_path: Path) -> None:
     own = tmp_path / "new" / "known_hosts"
     runs = [HostKeys(own, user_files=[], accept_new=True) for _ in range(2)]
     with ThreadPoolExecutor(8) as pool:
@@ -174,7 +174,7 @@ def host_keys(folder: Path, *keys: HostKey, accept_new: bool = False) -> HostKey
     return HostKeys(file, user_files=[], accept_new=accept_new)
 
 
-def test_known_types_are_asked_for_first(tmp_path: Path) -> None:
+def test_known_types_are_requested_first(tmp_path: Path) -> None:
     assert HostKeyCheck(node(), host_keys(tmp_path)).algorithms(OFFERED) == OFFERED
     assert HostKeyCheck(node(), host_keys(tmp_path, RSA)).algorithms(OFFERED) == [
         "rsa-sha2-512",
@@ -184,7 +184,7 @@ def test_known_types_are_asked_for_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_fingerprint_that_did_not_fit_leads_to_the_other_types(tmp_path: Path) -> None:
+def test_after_another_fingerprint_the_other_types_are_requested(tmp_path: Path) -> None:
     check = HostKeyCheck(node(fingerprint=RSA.fingerprint), host_keys(tmp_path))
     with pytest.raises(HostKeyChangedError):
         check.missing_host_key(None, "", Shown(ED25519))
@@ -193,7 +193,7 @@ def test_a_fingerprint_that_did_not_fit_leads_to_the_other_types(tmp_path: Path)
     assert check.shown == [ED25519, RSA]
 
 
-def test_a_known_server_with_a_key_of_another_type_is_not_taken_for_a_new_one(
+def test_a_key_of_another_type_is_a_changed_key(
     tmp_path: Path,
 ) -> None:
     check = HostKeyCheck(node(), host_keys(tmp_path, ED25519, accept_new=True))

@@ -24,7 +24,7 @@ from ascendboot.transport.login_session import (
 from tests.unit.transport.builders import node
 
 
-def test_item_03_what_makes_no_progress_is_told_of_once() -> None:
+def test_item_03_a_wait_without_progress_is_reported_once() -> None:
     at = [0.0]
     waits = Waits(now=lambda: at[0])
     with waits.of("n1", "list the NPUs", "wait") as first, waits.of("n2", "list the NPUs", "wait"):
@@ -64,7 +64,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize("end", [b"", ConnectionError("the connection ended")])
-def test_the_reader_hears_of_the_end_whatever_it_is(end: bytes | OSError) -> None:
+def test_the_reader_gets_the_end_whatever_it_is(end: bytes | OSError) -> None:
     heard: list[bytes] = []
     channel = Scripted(TimeoutError(), b"a line\n", end)
     SessionStream("n1", Session(channel), heard.append, b"before ").close()
@@ -111,7 +111,7 @@ class SlowConnection:
         (1.0, "; the link to n1 takes 1.0 s per round trip: use a faster one"),
     ],
 )
-def test_item_25_what_a_slow_link_costs_is_said(
+def test_item_25_a_slow_link_is_named_in_the_error(
     monkeypatch: pytest.MonkeyPatch, round_trip_s: float, end: str
 ) -> None:
     monkeypatch.setattr(login_session, "_MARGIN_S", 0.2)

@@ -1,4 +1,4 @@
-"""Many nodes at once: bounded, in order, and none costs another its result."""
+"""Work on many nodes: bounded, in order, and an error stays with its node."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_kind_of_failure_stays_with_its_node(caplog: pytest.LogCaptureFixt
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_interrupt_begins_nothing_more_and_waits_for_nothing() -> None:
+def test_an_interrupt_starts_no_more_work_and_does_not_wait() -> None:
     begun: list[str] = []
     is_at_work, may_end = threading.Event(), threading.Event()
 
@@ -102,7 +102,7 @@ def test_an_interrupt_begins_nothing_more_and_waits_for_nothing() -> None:
     assert begun == ["n0"]
 
 
-def test_an_interrupt_of_a_worker_is_the_end_of_all() -> None:
+def test_an_interrupt_in_a_worker_ends_all() -> None:
     begun: list[str] = []
 
     def work(one: Node) -> None:
@@ -114,7 +114,7 @@ def test_an_interrupt_of_a_worker_is_the_end_of_all() -> None:
     assert begun == ["n0"]
 
 
-def test_connecting_tells_who_was_reached_and_who_was_not() -> None:
+def test_connect_all_separates_connections_and_errors() -> None:
     transports = {n.name: FakeTransport(n.name) for n in NODES}
     refused = UnreachableError("n2", "no answer")
 

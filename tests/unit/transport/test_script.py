@@ -1,4 +1,4 @@
-"""The script of one execution, and its reply; some of them run by the bash of this machine."""
+"""The script of one execution, and its reply; some scripts run in bash on this machine."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_item_02_a_mark_without_an_end_is_refused() -> None:
         reader.feed(b"A" * 200_000)
 
 
-def test_what_start_up_files_say_is_kept_apart() -> None:
+def test_output_of_start_up_files_is_kept_apart() -> None:
     reply = Reply("n1", SCRIPT, b"Welcome\n0 a b c d\n" + WHOLE + b"bye\n")
     assert parsed(reply) == (RESULTS, b"Welcome\n0 a b c d", True, True)
 
@@ -168,7 +168,7 @@ def test_a_program_cut_short_runs_nothing() -> None:
         assert run(script, length=length) == b""
 
 
-def test_what_runs_aside_runs_while_the_others_do(tmp_path: Path) -> None:
+def test_commands_aside_run_in_parallel(tmp_path: Path) -> None:
     """Each of the two waits for a file that only a later command makes."""
     wait = "until [ -e {0} ]; do sleep 0.02; done; echo {1}; echo {1} >&2; exit 3"
     both = [
@@ -211,7 +211,7 @@ def test_both_sides_answer_in_one_execution(tmp_path: Path) -> None:
         both.run_all([command("true")])
 
 
-def test_what_a_start_up_file_has_left_running_is_let_end_first() -> None:
+def test_processes_of_start_up_files_may_end_first() -> None:
     script = compile_script([command("sleep", "0.6"), command("echo", "ours")])
     start_up = "(sleep 0.3; echo not ours) & sleep 2 >/dev/null 2>&1 & "
     line = f"{start_up}{launch_line(script.program)}"
@@ -224,7 +224,7 @@ def test_what_a_start_up_file_has_left_running_is_let_end_first() -> None:
 @pytest.mark.parametrize(
     "compiled", [compile_script([command("echo")]), compile_open(command("id"))]
 )
-def test_what_does_not_end_is_named(compiled: Script) -> None:
+def test_a_process_that_does_not_end_is_named(compiled: Script) -> None:
     patient = compiled.program.replace(b"-lt 50", b"-lt 2")
     line = f"sleep 1.5 & {launch_line(patient)}"
     done = subprocess.run([BASH, "-c", line], input=patient, capture_output=True, check=False)
@@ -239,7 +239,7 @@ def test_what_does_not_end_is_named(compiled: Script) -> None:
     )
 
 
-def test_what_follows_the_program_belongs_to_the_command() -> None:
+def test_bytes_after_the_program_are_stdin_of_the_command() -> None:
     script = compile_open(command("cat"))
     assert run(script, b"for cat\0").partition(script.begin + b"\n")[2] == b"for cat\0"
 

@@ -27,7 +27,7 @@ class Server:
         return "in"
 
 
-def test_it_is_given_up_after_eight_tries() -> None:
+def test_connecting_fails_after_eight_tries() -> None:
     server = Server(*[DroppedError] * 99)
     with pytest.raises(DroppedError) as caught:
         retried(server.connect, sleep=server.slept.append)
@@ -36,7 +36,7 @@ def test_it_is_given_up_after_eight_tries() -> None:
 
 
 @pytest.mark.parametrize("error", [UnreachableError, ProtocolError, HostKeyChangedError])
-def test_nothing_else_is_tried_again(error: type[UnreachableError]) -> None:
+def test_other_errors_are_not_retried(error: type[UnreachableError]) -> None:
     server = Server(DroppedError, error, DroppedError)
     with pytest.raises(error) as caught:
         retried(server.connect, sleep=server.slept.append)
@@ -44,7 +44,7 @@ def test_nothing_else_is_tried_again(error: type[UnreachableError]) -> None:
     assert (len(server.slept), len(server.errors)) == (1, 1)
 
 
-def test_a_server_that_drops_us_is_tried_again_for_about_five_seconds() -> None:
+def test_dropped_connections_are_retried_for_about_five_seconds() -> None:
     drawn = [Server(*[DroppedError] * 7) for _ in range(50)]
     for server in drawn:
         assert retried(server.connect, sleep=server.slept.append) == ("in", 8)
@@ -76,7 +76,7 @@ def test_a_jump_host_is_user_host_and_port(text: str, expected: tuple[str, str, 
     assert (jump.name, jump.ssh.identity, jump.ssh.jump) == (text, "~/.ssh/cluster", None)
 
 
-def test_another_node_serves_under_its_own_name() -> None:
+def test_another_node_may_be_named_as_jump_host() -> None:
     gate = node("gate")
     assert jump_node(behind("gate"), {"gate": gate}) == gate
 
@@ -104,7 +104,7 @@ def closes(connection: Connection) -> int:
     return cast("Opened", connection).closes
 
 
-def test_the_first_opens_and_the_last_closes() -> None:
+def test_the_first_user_opens_and_the_last_user_closes() -> None:
     jumps = JumpHosts()
     first = jumps.take("gate", open_one)
     assert jumps.take("gate", open_one) is first
