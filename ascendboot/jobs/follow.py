@@ -33,7 +33,7 @@ class NodeEvent:
 
 @dataclass(frozen=True)
 class Reconnected:
-    """A node is followed again after its stream had ended; or why it is not."""
+    """A node is followed again after its stream had ended, or cannot be."""
 
     node: str
     error: NodeError | None
@@ -46,13 +46,13 @@ class Timeouts:
     start_s: float = 120.0
     """From the start until every rank has started."""
     beat_s: float = 10.0
-    """Between two signs of life of a node."""
+    """Interval of the signs of life of a node."""
     silence_s: float = 60.0
-    """The primary counts as lost after so long without a sign of life."""
+    """The primary counts as lost after this time without a sign of life."""
     reconnect_s: float = 60.0
     """For reopening a lost connection."""
     drain_s: float = 10.0
-    """For the next byte of a log that is known to be longer."""
+    """For the next byte of an incomplete log."""
 
 
 @dataclass(eq=False)
@@ -65,21 +65,21 @@ class Followers:
     on_event: Callable[[NodeEvent], None]
     forks: int
     prefix: Callable[[str, int], bytes] = plain
-    """What stands before each line in the output, by node and rank."""
+    """Returns the part before each line in the output, for a node and rank."""
     on_sample: Callable[[str, NodeSample], None] = lambda _node, _sample: None
-    """Gets what the ranks of a node use."""
+    """Gets the resource use of a node's ranks."""
     sample_s: int = 0
-    """About how often it gets that; 0: never."""
+    """About how often, in seconds; 0: never."""
     beat_s: float = Timeouts.beat_s
     nodes: dict[str, NodeLogs] = field(default_factory=dict)
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
-    """When which part of which log arrived; live, also for nodes not followed yet."""
+    """When each part of each log arrived."""
 
     def open(self, transports: Mapping[str, Transport]) -> None:
-        """Begin to follow all nodes.
+        """Start to follow all nodes.
 
         Raises:
-            OSError: a file here could not be opened.
+            OSError: a file on the control machine could not be opened.
             NodeError: a node's stream could not be opened; close those that were.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Followers:
                 raise error
 
     def follow(self, node: str, transport: Transport) -> None:
-        """Follow a node from where its files end here; an older stream of it is dropped.
+        """Follow a node from where the copies of its files end; drop its previous stream.
 
         Raises:
             NodeError: the stream could not be opened.
@@ -110,7 +110,7 @@ class Followers:
         short = on_each(
             sizes,
             lambda node: self.nodes[node].short_of(sizes[node], patience_s=patience_s),
-            forks=len(sizes),  # no node does anything for it
+            forks=len(sizes),  # it only waits, and runs nothing on the nodes
         )
         return {node: files for node, files in short.items() if not isinstance(files, NodeError)}
 
@@ -132,7 +132,7 @@ class Followers:
                     self.folder / name, lines.get(name), self.output, limit=self.plan.log_limit
                 )
                 opened.callback(copies[name].close)
-            opened.pop_all()  # they stay open where all of them could be opened
+            opened.pop_all()  # all could be opened: they stay open
         return NodeLogs(
             node,
             copies,
@@ -146,7 +146,7 @@ Inbox: TypeAlias = queue.SimpleQueue[NodeEvent | Reconnected | HungJob | None]
 
 
 class Interrupts:
-    """Counts Ctrl-C: once ends the job as usual, twice kills it."""
+    """Counts Ctrl-C: the first ends the job with its grace period, the second kills it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -163,27 +163,27 @@ class Interrupts:
         self._inbox = inbox
 
 
-# The job does not need our connections. A lost one is opened again, and its node's logs and events
-# are read from where the copies end.
+# A job does not depend on connections. A lost one is reopened, and logs and events of its node are
+# read from where the copies end.
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
-"""Between two attempts."""
+"""Pause between two attempts to connect."""
 
 
 @dataclass(eq=False)
 class Reconnector:
-    """Reopens lost connections to the nodes of one job, each in a thread of its own."""
+    """Reopens lost connections to the nodes of one job, each in a separate thread."""
 
     job: LaunchPlan | JobRecord
     transports: dict[str, Transport]
-    """By node; gets the new ones."""
+    """By node; new ones replace lost ones."""
     progress: Progress
     follow: Callable[[str, Transport], None]
     """Reads from the new connection of a node."""
     on_end: Callable[[Reconnected], None]
     connect: Callable[[str], Transport] | None
-    """Opens the connection to a node again; None: it stays lost."""
+    """Opens a new connection to a node; None: it stays lost."""
     tell: Callable[[str], None]
     within_s: float
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class Reconnector:
         return node in self._reconnecting
 
     def reconnect(self, node: str) -> None:
-        """Start to reopen a connection."""
+        """Start to reopen the connection to a node."""
         if not self.is_reconnecting(node):
             self._reconnecting.add(node)
             thread = threading.Thread(
@@ -226,12 +226,12 @@ class Reconnector:
             self._resume(node)
         except NodeError as error:
             why = error
-        finally:  # before the message: its reader does not wait for more of them
+        finally:  # before the message: its reader waits while a node is reconnecting
             self._reconnecting.discard(node)
             self.on_end(Reconnected(node, why))
 
     def _resume(self, node: str) -> None:
-        """Follow a node again, over its old connection where that still works.
+        """Follow a node again, over its old connection if that still works.
 
         Raises:
             NodeError: it failed; an UnreachableError when the time is over.
@@ -243,13 +243,13 @@ class Reconnector:
         except UnreachableError as error:
             if self.connect is None:
                 raise
-            self.tell(f"{error}; connecting again, while the job goes on")
+            self.tell(f"{error}; connecting again; the job continues")
             transport = self._connected(node, self.connect, until=lost_at + self.within_s)
             self.transports[node] = transport
             away_s = time.monotonic() - lost_at
-            words = f"{node}: its connection was lost, and is back after {away_s:.0f} s"
+            words = f"{node}: its connection was lost, and was reopened after {away_s:.0f} s"
             self.tell(words)
-            self.progress.notes += (f"{words}; the job went on meanwhile",)
+            self.progress.notes += (f"{words}; the job continued",)
             self._check_folder(transport)
         self.follow(node, transport)
 

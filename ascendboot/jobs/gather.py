@@ -23,13 +23,13 @@ from ascendboot.transport.pool import on_each
 POLL_S: Final = 0.2
 """How often `jobs-logs.sh` looks for new bytes."""
 SILENCE_S = 60.0
-"""A node counts as lost after so long without a sign of life."""
+"""A node counts as lost after this time without a sign of life."""
 _EVENTS: Final = "events"
 _HEADER: Final = re.compile(rb"(bytes|gap) (\d+) ([A-Za-z0-9._-]+)")
 _WORD: Final = re.compile(rb"absent|beat|lost|end|sample .*")
 
 Frame: TypeAlias = tuple[str, bytes | int] | str
-"""Bytes of a file, or how many of it the node has dropped, behind its name; or another line."""
+"""The name of a file with its next bytes or the length of a gap; or another line."""
 
 
 class Frames:
@@ -81,13 +81,13 @@ class NodeLogs:
     """Gets None when a stream has ended."""
     on_sample: Callable[[NodeSample], None] | None = None
     on_data: Callable[[], None] = lambda: None
-    """Is called after each piece."""
+    """Is called after each block of bytes."""
     problem: str = ""
     """Why the stream could not be understood."""
     is_absent: bool = False
     is_lost: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
-    """Whether the last stream is complete."""
+    """Set when the last stream is complete."""
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _received_at: float = field(default_factory=time.monotonic)
     _is_busy: bool = False
@@ -106,7 +106,7 @@ class NodeLogs:
 
     @property
     def silent_s(self) -> float:
-        """How long nothing has come; time spent on what has come does not count."""
+        """For how long nothing has arrived; the time to process what arrived does not count."""
         return 0.0 if self._is_busy else time.monotonic() - self._received_at
 
     @property
@@ -120,7 +120,7 @@ class NodeLogs:
         return tuple(f"{n}: {copy.problem}" for n, copy in self.copies.items() if copy.problem)
 
     def reader(self) -> Callable[[bytes], None]:
-        """Parses a new stream from `sizes` on; later bytes of an older stream are dropped."""
+        """Return a parser for a new stream from `sizes` on; it replaces that of an older stream."""
         frames = Frames()
 
         def feed(data: bytes) -> None:
@@ -150,7 +150,7 @@ class NodeLogs:
         beat_s: float = 10.0,
         sample_s: int = 0,
     ) -> None:
-        """Open a stream from where the copies end; `mode` is that of `jobs-logs.sh`.
+        """Open a stream from where the copies end; `mode` is a mode of `jobs-logs.sh`.
 
         Raises:
             NodeError: it could not be opened.
@@ -179,9 +179,9 @@ class NodeLogs:
     def short_of(
         self, sizes: Mapping[str, int], *, patience_s: float
     ) -> dict[str, tuple[int, int]]:
-        """Wait until all files have their sizes; those that have not: bytes here, bytes there.
+        """Wait until all files have these sizes; return the others with both sizes in bytes.
 
-        Gives up when none of their bytes came for `patience_s`.
+        The wait ends when nothing of them arrived for `patience_s`.
         """
 
         def missing() -> dict[str, tuple[int, int]]:
@@ -198,14 +198,14 @@ class NodeLogs:
             return short
 
     def close(self) -> None:
-        """Close the copies; nothing more will come."""
+        """Close the copies; later bytes are dropped."""
         with self._changed:
             self._reader = None
             for copy in self.copies.values():
                 copy.close()
 
     def _feed(self, frames: Frames, data: bytes) -> None:
-        """Take the next bytes; once a stream is not understood, the rest of it is dropped."""
+        """Take the next bytes; after an error the rest of the stream is dropped."""
         if not data:
             self._reader = None
             self.on_event(None)
@@ -237,19 +237,19 @@ class NodeLogs:
                 self._wrote = False
                 self.on_sample(sample)
             case _:
-                pass  # a sign of life, or a file that is not of this job
+                pass  # a sign of life, or a file of another job
 
 
 class Selection(NamedTuple):
-    """What is shown of a log."""
+    """The part of a log that is shown."""
 
     lines: Lines | None
     start: int = 0
-    """From which byte on."""
+    """The offset of the first byte."""
 
 
 class LogGatherer:
-    """Completes the logs of one job in the folder of its run from its nodes."""
+    """Completes the copies of one job's logs from its nodes."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class LogGatherer:
         shown: Mapping[int, Selection] | None = None,
         forks: int,
     ) -> None:
-        """`shown`: what goes to `output`, by rank; what is here already comes first."""
+        """`shown` selects by rank what goes to `output`; existing copies are shown first."""
         self._job = job
         self.transports = dict(transports)
         self._forks = forks
@@ -295,7 +295,7 @@ class LogGatherer:
                 self._wait(reconnect)
 
     def on_reconnected(self, node: str, error: NodeError | None) -> None:
-        """Note a node that is not back."""
+        """Note that a node was reconnected, or why it was not."""
         if isinstance(error, UnreachableError):
             self._mark_lost(node, "its connection has ended")
         elif error is not None:
@@ -304,8 +304,8 @@ class LogGatherer:
         self._changed.set()
 
     def complete(self) -> None:
-        """Gather what there is now; nodes that failed are in `errors`."""
-        # New streams begin where closed ones end: wait for the rest of those.
+        """Copy what exists now; nodes that failed are in `errors`."""
+        # New streams begin where closed ones end: wait until those have ended.
         while any(node.is_read for node in self._asked().values()):
             self._changed.wait(1.0)
             self._changed.clear()
@@ -345,11 +345,11 @@ class LogGatherer:
         return {name: node for name, node in self.nodes.items() if name not in self.errors}
 
     def _wait(self, reconnect: Callable[[str], None] | None = None) -> None:
-        """Wait for the next bytes, and note which nodes failed."""
+        """Wait for the next bytes, and note failed nodes."""
         self._changed.wait(1.0)
         self._changed.clear()
         for name, node in self._asked().items():
-            is_over = not node.is_read  # read first: the stream may complete and end meanwhile
+            is_over = not node.is_read  # read before `ended`, which is set earlier
             if node.problem:
                 self.errors[name] = NodeError(name, f"could not read its logs: {node.problem}")
             elif node.ended.is_set():
@@ -368,12 +368,12 @@ class LogGatherer:
         self.errors[node] = UnreachableError(node, words)
 
     def read(self, name: str, transport: Transport, mode: str = "follow") -> None:
-        """Read the logs of a node from where its copies end; `mode` is that of `jobs-logs.sh`."""
+        """Read the logs of a node from where its copies end; `mode` is a mode of `jobs-logs.sh`."""
         self.nodes[name].open(transport, self._job, mode)
 
     @contextmanager
     def _opened(self, mode: str) -> Iterator[None]:
-        """Hold a stream of each node open."""
+        """Keep a stream of each node open."""
         found = on_each(
             self._asked(),
             lambda name: self.read(name, self.transports[name], mode),

@@ -26,7 +26,7 @@ _TAIL: Final = re.compile(r"tail ([A-Za-z0-9._-]+) (\d+) ([A-Za-z0-9+/=]+)")
 
 
 def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[int, ...]:
-    """The ranks that both selections name; None selects all.
+    """Return the ranks that both selections name; None selects all.
 
     Raises:
         UsageError: the job has no such rank or node.
@@ -41,7 +41,7 @@ def chosen_ranks(job: JobRecord, ranks: str | None, nodes: str | None) -> tuple[
 
 
 def chosen_pattern(text: str) -> re.Pattern[str]:
-    """The pattern that a shown line must match.
+    """Return the pattern that a shown line must match.
 
     Raises:
         UsageError: it is not a regular expression.
@@ -57,7 +57,7 @@ def chosen_pattern(text: str) -> re.Pattern[str]:
 
 
 def chosen_time(text: str, now: datetime) -> datetime:
-    """The time that `10m`, `2h`, or a date and time stand for; `now` has a time zone.
+    """Parse `10m`, `2h`, or a date and time; `now` has a time zone.
 
     Raises:
         UsageError: it is neither.
@@ -118,11 +118,11 @@ class MatchingLines(Lines):
         self._coloured = coloured
 
     def skip(self, count: int) -> bytes:
-        """The line begun; no line about the gap follows."""
+        """Return the unfinished line; no line about the gap follows."""
         return self._flush()
 
     def shown(self, block: bytes) -> bytes:
-        """The lines that match."""
+        """Return the lines that match."""
         return b"".join(map(self._matching, block.split(b"\n")))
 
     def _matching(self, line: bytes) -> bytes:
@@ -140,7 +140,7 @@ def fetch_tails(
     """Write the ends of the job's logs into a folder; returns the nodes that failed.
 
     One byte more than the diagnosis reads, so that it begins with the same whole line as in a
-    complete log. A hole stands before them: offsets are those of the whole log.
+    complete log. A hole before them keeps the offsets of the whole log.
     """
 
     def fetch(node: str) -> list[re.Match[str]]:

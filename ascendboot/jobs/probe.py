@@ -32,7 +32,7 @@ class RankLoad:
     cpu_percent: float
     """Of one processor."""
     memory_bytes: int
-    """Resident; memory that its processes share counts for each of them."""
+    """Resident memory; shared memory counts for each process."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class JobProbe:
     launcher_alive: bool = False
     """The launcher or its agent on this node, or its supervisor."""
     pids: set[int] = field(default_factory=set)
-    """Every process of the job but the supervisor."""
+    """Every process of the job except the supervisor."""
     last_lines: dict[int, str] = field(default_factory=dict)
     silent_s: dict[int, float] = field(default_factory=dict)
     """By rank: for how long it has written no output."""
@@ -65,7 +65,7 @@ def probe_jobs(
     details: bool = False,
     forks: int,
 ) -> dict[str, dict[str, JobProbe] | NodeError]:
-    """The state of the jobs with these ids by node; without ids of all jobs that still run.
+    """Return the state of the jobs with these ids by node; without ids, of all running jobs.
 
     `jobs` is the folder of all jobs of the cluster. A node that could not be reached has its error
     instead.
@@ -77,7 +77,7 @@ def probe_jobs(
 
 
 def probe_below(base: str) -> Command:
-    """Probes all jobs that still run; `base` is a script that sets `b` to our folder."""
+    """Return a command that probes all running jobs; the script `base` sets `b`."""
     return _command(f'{base}set -- "$b/jobs" 0\n{script("jobs-probe.sh")}')
 
 
@@ -88,7 +88,7 @@ def _command(text: str, *words: str) -> Command:
 
 
 def probe_result(result: Result) -> dict[str, JobProbe]:
-    """The state of the jobs in the answer of a node, by job id.
+    """Parse the answer of a node into the state of each job, by job id.
 
     Raises:
         CommandError: the command failed, or its output was not understood.

@@ -46,16 +46,16 @@ def run(
     connect: Callable[[str], Transport] | None = None,
     forks: int,
 ) -> JobReport:
-    """Start the job, follow it, end what is left of it, and report.
+    """Start the job, follow it, end remaining processes, and report.
 
     `folder` on the control machine gets one log per rank and the launcher's. `sink` gets blocks of
-    whole lines `NODE:RANK | text`, one block at a time, from other threads; `prefix` makes what
-    stands before the text from node and rank. `hangs`: what to do about a job that makes no
-    progress, by default nothing. `connect` opens a lost connection to a node again; without it
-    the node stays lost.
+    whole lines `NODE:RANK | text`, one block at a time, from other threads; `prefix` returns the
+    part before the text for a node and rank. `hangs` is what to do about a job that makes no
+    progress, by default nothing. `connect` reopens a lost connection to a node; without it the
+    node stays lost.
 
     Raises:
-        UnreachableError: the primary was lost for good while the job ran; the job goes on there.
+        UnreachableError: the primary was lost for good while the job ran; the job continues there.
     """
     began, started = time.monotonic(), datetime.now(timezone.utc)
     following = Following(
@@ -85,7 +85,7 @@ def run(
 
 @dataclass(kw_only=True, eq=False)
 class Following:
-    """Starts one prepared job, follows it with its deadlines, and ends what is left of it."""
+    """Starts one prepared job, follows it with its deadlines, and ends remaining processes."""
 
     plan: LaunchPlan
     transports: dict[str, Transport]
@@ -115,7 +115,7 @@ class Following:
         prefix: Callable[[str, int], bytes],
         connect: Callable[[str], Transport] | None,
     ) -> None:
-        """Start the job, and follow it until its output is written; all as in `run`."""
+        """Start the job, and follow it until its output is written; arguments as in `run`."""
         plan = self.plan
         writer = OutputWriter(sink, is_hurried=lambda: self.interrupts.count > 0)
         followers = follow.Followers(
@@ -145,8 +145,8 @@ class Following:
                 self._follow(followers.nodes[plan.primary], reconnector)
                 self._clean_up(followers, reconnector)
         except (UnreachableError, KeyboardInterrupt):
-            raise  # the job goes on, and the message says so
-        except BaseException:
+            raise  # the job continues, as the message states
+        except BaseException:  # whatever fails here: without us the job would run on unnoticed
             stop.stop_job(
                 self.transports,
                 plan.job_folder,
@@ -168,7 +168,7 @@ class Following:
         self.progress.notes += tuple(filter(None, problems))
 
     def _started(self, followers: follow.Followers) -> bool:
-        """Open the streams and start the job; False with a reason in the job's progress."""
+        """Open the streams and start the job; on failure the progress has the reason."""
         try:
             followers.open(self.transports)
             if not self.interrupts.count:
@@ -182,10 +182,10 @@ class Following:
         return False
 
     def _follow(self, primary: NodeLogs, reconnector: follow.Reconnector) -> None:
-        """Wait for the end of a job that was just started; end it where necessary.
+        """Wait for the end of a job that was just started; end it if necessary.
 
         Raises:
-            UnreachableError: the primary was lost; the job goes on there.
+            UnreachableError: the primary was lost; the job continues there.
         """
         self._start_by = time.monotonic() + self.limits.start_s
         while not self._over:
@@ -255,15 +255,15 @@ class Following:
             self.progress.notes += (seen.words,)
 
     def _on_reconnected(self, back: follow.Reconnected) -> None:
-        """Go on with a node that is followed again; without the primary no job can be followed."""
+        """Continue with a reconnected node; without the primary no job can be followed."""
         if back.node != self.plan.primary:
-            return  # the cleanup at the end of the job sees that node
+            return  # the cleanup at the end of the job queries that node
         if isinstance(back.error, UnreachableError):
             raise self._lost_primary("its connection has ended")
-        if back.error is not None:  # its container may have ended, and the node not
+        if back.error is not None:  # maybe only its container has ended
             and_so = "the state of the job is unknown"
             raise self._lost_primary(back.error.message, and_so=and_so)
-        # Events of the meantime arrive now.
+        # Events of the interruption arrive now.
         soon = time.monotonic() + self.limits.drain_s
         self._start_by, self._end_by = max(self._start_by, soon), max(self._end_by, soon)
 
@@ -283,10 +283,9 @@ class Following:
         self._expect_end()
 
     def _expect_end(self, *, failed: bool = False) -> None:
-        """From now on the launcher ends the job within a known time.
+        """Expect the launcher to end the job within a known time.
 
-        Once a rank failed, the ranks on all nodes are ended at once. Each node's supervisor of
-        torchrun does that by itself.
+        Once a rank failed, the ranks on all nodes are ended at once, unless the launcher does so.
         """
         plan = self.plan
         self._start_by = _NEVER
@@ -298,17 +297,17 @@ class Following:
             self._end_by = time.monotonic() + ends_within_s(plan.grace_s)
 
     def _clean_up(self, followers: follow.Followers, reconnector: follow.Reconnector) -> None:
-        """End what is left of the job on any node, and wait for output while it arrives.
+        """End remaining processes of the job on all nodes, and wait for output that still arrives.
 
-        Its launcher has ended, or is no longer waited for.
+        Its launcher has ended, or did not end in time.
         """
         progress, nodes = self.progress, self.plan.nodes
-        lost = {nodes[number] for number in progress.left}  # an elastic job goes on without them
+        lost = {nodes[number] for number in progress.left}  # an elastic job continues without them
         found = self._terminate_all()
-        # A node of which only the connection was lost is tried again: its ranks may still run.
+        # If only the connection to a node was lost, its ranks may still run: connect again.
         gone = [n for n in nodes if isinstance(found[n], UnreachableError) and n not in lost]
         if gone and not self.interrupts.count:
-            # Where the launcher failed, it may have lost these nodes: then they have less time.
+            # If the launcher failed, it may have lost these nodes: then wait less.
             at_most_s = _NEVER if progress.launcher_code == 0 else self.limits.drain_s
             reconnector.wait(gone, self.interrupts, at_most_s=at_most_s)
             back = [node for node in gone if not reconnector.is_reconnecting(node)]
@@ -319,7 +318,7 @@ class Following:
             if isinstance(result, stop.Terminated):
                 sizes[node] = result.sizes
                 progress.unsure += _survivors(node, result.left, "could not be ended")
-                progress.notes += _survivors(node, result.ended, "was left behind and ended")
+                progress.notes += _survivors(node, result.ended, "was still running and was ended")
                 if result.full:
                     progress.full_disks[node] = result.full
                     progress.notes += (f"{node}: {_FULL.format(folder=result.full)}",)
@@ -336,7 +335,7 @@ class Following:
             self._note_next()
 
     def _terminate_all(self) -> dict[str, stop.Terminated | NodeError]:
-        """End what is left on all nodes; a second Ctrl-C ends all waiting."""
+        """End remaining processes on all nodes; a second Ctrl-C ends all waiting."""
         nodes = self.plan.nodes
         if self.interrupts.count > 1:
             return self._terminate(nodes, linger_s=0.0, grace_s=0.0)

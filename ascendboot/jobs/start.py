@@ -26,13 +26,13 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
     """Make the job's folder on every node; one execution per node.
 
     Raises:
-        LaunchError: a node cannot take part; nothing of the job is left on any node.
+        LaunchError: a node cannot take part; no node has a folder of the job.
     """
     purpose = f"prepare job {plan.job_id}"
     copied = plan.script.is_relative_to(plan.job_folder)
 
     def reasons_of(node: str) -> list[str]:
-        """Why the node cannot take part; empty when it can."""
+        """Return why the node cannot take part; empty when it can."""
         write = write_files(plan.files_on(node), purpose=purpose)
         words = (
             plan.request.base,
@@ -58,8 +58,8 @@ def prepare(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int
         made = transports[node].run(command)
         if made.as_expected:
             return []
-        said = made.lines or made.error_text.splitlines()[-1:] or [made.outcome()]
-        return [f"{node}: could not {purpose}: {reason}" for reason in said]
+        lines = made.lines or made.error_text.splitlines()[-1:] or [made.outcome()]
+        return [f"{node}: could not {purpose}: {reason}" for reason in lines]
 
     found = on_each(plan.nodes, reasons_of, forks=forks)
     reasons = [[str(made)] if isinstance(made, NodeError) else made for made in found.values()]
@@ -90,7 +90,7 @@ def start(plan: LaunchPlan, transports: Mapping[str, Transport], *, forks: int) 
     """Start the launcher or agents, detached from this connection.
 
     Raises:
-        NodeError: not started on this node; it may have been on others.
+        NodeError: not started on this node, maybe on others.
     """
     command = Command(
         argv=("bash", "-c", _START, "start", str(plan.job_folder)),
@@ -108,7 +108,7 @@ def start_detached(plan: LaunchPlan, transports: Mapping[str, Transport], *, for
     """Start the job in the background.
 
     Raises:
-        LaunchError: it was not started; nothing of it is left on any node.
+        LaunchError: it was not started on any node.
     """
     prepare(plan, transports, forks=forks)
     try:
@@ -126,7 +126,7 @@ def undo_start(
     A start whose answer was lost may have succeeded.
     """
     terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
-    # Without the folder a start still in progress fails; one that was quicker is found now.
+    # Without the folder a start in progress fails; an earlier one is found now.
     discard(plan, transports, forks=forks)
     found = terminate_processes(transports, plan.job_folder, linger_s=0.0, grace_s=0.0, forks=forks)
     return tuple(not_checked(f) for f in found.values() if isinstance(f, NodeError))

@@ -28,7 +28,7 @@ class NodeStatus:
     """Its ranks that run."""
     processes: int = 0
     launcher_alive: bool | None = None
-    """On other nodes than the primary: the launcher's agent; None on nodes without one."""
+    """Whether the launcher or its agent runs on this node; None on nodes without one."""
     last_lines: Mapping[int, str] = field(default_factory=dict)
     silent_s: Mapping[int, float] = field(default_factory=dict)
     """By rank: for how long it has written no output."""

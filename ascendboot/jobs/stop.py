@@ -1,4 +1,4 @@
-"""Ends a job: its launcher first, then the processes that are left on every node."""
+"""Ends a job: its launcher first, then remaining processes on every node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ascendboot.transport.api import Command, Effect, Result, Transport
 from ascendboot.transport.pool import on_each
 
 LINGER_S = 2.0
-"""How long processes may take to end after the launcher has."""
+"""How long processes may run after their launcher has ended."""
 _KILL_S = 30.0
 _LOG = logging.getLogger(__name__)
 _LINE = re.compile(r"(ended|left|size|full) (\d+) (.*)")
 _HASTEN = '[ ! -e "$1/open" ] || echo now >"$1/ending"'
-"""Makes the wrappers of this node's ranks end them; `$1` is the job's folder."""
+"""Tells the wrappers of this node's ranks to end them; `$1` is the job's folder."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Survivor:
 
 @dataclass(frozen=True)
 class Terminated:
-    """What ending a job found on one node."""
+    """What was found on one node when the job was ended."""
 
     ended: tuple[Survivor, ...] = ()
     """Processes that were ended."""
@@ -43,7 +43,7 @@ class Terminated:
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The files of the job on this node, in bytes."""
     full: str = ""
-    """The folder of the job when its disk is almost full."""
+    """The folder of the job if its disk is almost full; else empty."""
 
 
 def terminate_launcher(
@@ -54,7 +54,7 @@ def terminate_launcher(
     `by_stop` records that `stop` ended the job.
 
     Raises:
-        NodeError: the primary could not do it.
+        NodeError: it failed on the primary.
     """
     words = (str(folder), "stop" if by_stop else "")
     command = Command(
@@ -68,8 +68,8 @@ def terminate_launcher(
 def end_ranks(transports: Mapping[str, Transport], folder: PurePosixPath, *, forks: int) -> None:
     """End the ranks of a failed job on all nodes now, each within the grace period.
 
-    Open MPI (4.1) tells the other nodes only once the primary's ranks have ended. On a node that
-    cannot be reached Open MPI ends them later.
+    Open MPI (4.1) ends the ranks of other nodes only after those of the primary. A node that cannot
+    be reached is left to Open MPI.
     """
     command = Command(
         argv=("bash", "-c", _HASTEN, "hasten", str(folder)),
@@ -90,7 +90,7 @@ def terminate_processes(
     grace_s: float,
     forks: int,
 ) -> dict[str, Terminated | NodeError]:
-    """End the processes of the job that are left on each node: SIGTERM, `grace_s`, SIGKILL.
+    """End remaining processes of the job on each node: SIGTERM, `grace_s`, SIGKILL.
 
     A node that could not be reached has its error instead.
     """
@@ -114,8 +114,8 @@ def stop_job(
 ) -> dict[str, Terminated | NodeError]:
     """End a job, followed or not; `folder` is BASE/jobs/JOB_ID.
 
-    The launcher gets SIGTERM first, so that ranks get theirs from it as usual. The primary may be
-    missing from `transports`: then only the other nodes are cleaned up.
+    The launcher gets SIGTERM first and passes it to the ranks. If `transports` lacks the primary,
+    only the processes of the other nodes are ended.
     """
     linger_s = 0.0
     if primary in transports:
@@ -123,7 +123,7 @@ def stop_job(
             terminate_launcher(transports[primary], folder, by_stop=True)
             linger_s = ends_within_s(grace_s)
     found = terminate_processes(transports, folder, linger_s=linger_s, grace_s=grace_s, forks=forks)
-    # A login in progress when the launcher ended may have started a daemon since.
+    # A login that was in progress when the launcher ended may have started a daemon.
     again = terminate_processes(transports, folder, linger_s=0.0, grace_s=grace_s, forks=forks)
     for node, first in found.items():
         second = again[node]

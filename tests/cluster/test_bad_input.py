@@ -162,7 +162,7 @@ def test_item_11_a_job_that_goes_on_while_a_connection_is_lost_ends_with_its_own
     out, errors = train.communicate(timeout=300)
 
     assert train.returncode == 0, errors
-    assert f"{node}: its connection was lost, and is back after " in errors
+    assert f"{node}: its connection was lost, and was reopened after " in errors
     assert sorted([*ready, *out.splitlines(keepends=True)]) == sorted(
         f"lab-{1 + rank // 2}:{rank} | {line}\n"
         for rank in range(4)

@@ -401,7 +401,9 @@ exec {PYTHON}.was "$@"
     wait_until(lambda: operator.sh("lab-2", "ls /run/began 2>/dev/null; :") != "")
     operator.sh("lab-2", CUT)
     assert "lab-2: " in check.stderr.readline()
-    assert check.stderr.readline().startswith("lab-2: its connection was lost, and is back after ")
+    assert check.stderr.readline().startswith(
+        "lab-2: its connection was lost, and was reopened after "
+    )
     operator.sh("lab-2", "touch /run/go")
     out, errors = check.communicate(timeout=120)
     assert check.returncode == 0, errors

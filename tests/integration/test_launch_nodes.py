@@ -108,7 +108,7 @@ def test_a_process_left_on_the_second_node_is_ended(two: TwoNodes) -> None:
     assert report.exit_code == 0
     (note,) = report.notes
     assert note.startswith("lab-2: process ")
-    assert note.endswith(" was left behind and ended: sleep 600")
+    assert note.endswith(" was still running and was ended: sleep 600")
     assert two.processes_of(made, "lab-2") == ""
 
 

@@ -171,8 +171,8 @@ def test_item_11_a_lost_connection_is_opened_again_while_logs_are_followed(
     gathering.close()
     assert gathering.errors == {}
     assert (tmp_path / "rank.0.log").read_bytes() == b"one\ntwo\n"
-    assert told[0].endswith("; connecting again, while the job goes on")
-    assert told[1].startswith("a-1: its connection was lost, and is back after ")
+    assert told[0].endswith("; connecting again; the job continues")
+    assert told[1].startswith("a-1: its connection was lost, and was reopened after ")
 
 
 def test_a_node_whose_logs_were_not_understood_is_not_said_to_be_silent(
