@@ -111,7 +111,7 @@ class Progress:
                 self.ended[rank] = event
             case events.RankNumbered():
                 self._restart(event)
-            case events.RankTold(rank=rank, error=error):
+            case events.RankErrorFile(rank=rank, error=error):
                 self.error_files[rank] = error
             case events.RankEndingBegan(rank=rank, at=at):
                 self.rank_endings.setdefault(rank, at)
@@ -126,10 +126,10 @@ class Progress:
                 self.left[node_rank] = event
             case events.EndingBegan(node_rank=node_rank, at=at):
                 self.endings[node_rank] = at
-            case events.StopAsked():
+            case events.StopRequested():
                 self.stopped = True
             case events.StartOverdue():
-                self.overdue = event if self.overdue is None else self.overdue.and_also(event)
+                self.overdue = event if self.overdue is None else self.overdue.merged_with(event)
             case _:
                 pass  # starts of launchers, and agents, change nothing here
 
@@ -172,7 +172,7 @@ def will_end(plan: LaunchPlan, event: events.Event, progress: Progress) -> bool:
     continues after failed ranks and lost nodes.
     """
     match event:
-        case events.StopAsked() | events.EndingBegan(node_rank=0):
+        case events.StopRequested() | events.EndingBegan(node_rank=0):
             return True
         case events.EndingBegan() | events.RankEndingBegan():
             return plan.request.min_nodes is None

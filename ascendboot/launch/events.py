@@ -75,8 +75,8 @@ class RankEnded:
 
 
 @dataclass(frozen=True)
-class RankTold:
-    """A rank left an error file, as scripts with torchelastic's `@record` do."""
+class RankErrorFile:
+    """A rank wrote an error file, as scripts with torchelastic's `@record` do."""
 
     rank: int
     error: Base64Bytes
@@ -136,7 +136,7 @@ class EndingBegan:
 
 
 @dataclass(frozen=True)
-class StopAsked:
+class StopRequested:
     """An operator requested the job's end with `stop`."""
 
     at: float
@@ -156,15 +156,15 @@ class StartOverdue:
     within_s: float
     at: float
 
-    def and_also(self, other: StartOverdue) -> StartOverdue:
+    def merged_with(self, other: StartOverdue) -> StartOverdue:
         """Add the record of another node."""
         late = tuple(sorted({*self.late, *other.late}))
         return replace(self, late=late, awaited=self.awaited or other.awaited)
 
 
-_RankEvent: TypeAlias = RankStarted | RankNumbered | RankEnded | RankTold | RankEndingBegan
+_RankEvent: TypeAlias = RankStarted | RankNumbered | RankEnded | RankErrorFile | RankEndingBegan
 _StartEvent: TypeAlias = LauncherStarted | LauncherEnded | HelperStarted | AgentEnded
-Event: TypeAlias = _RankEvent | _StartEvent | NodeLeft | EndingBegan | StopAsked | StartOverdue
+Event: TypeAlias = _RankEvent | _StartEvent | NodeLeft | EndingBegan | StopRequested | StartOverdue
 
 _RANK, _AGENT = r"rank (?P<rank>\d+)", r"agent (?P<node_rank>\d+)"
 _PID, _AT = r"pid \d+ start \d+", r"at (?P<at>\d+\.\d+)"
@@ -177,7 +177,7 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (RankStarted, rf"{_RANK} {_PID}"),
     (RankNumbered, rf"{_RANK} {_NUMBERED} from (?P<log_bytes>\d+) {_AT}"),
     (RankEnded, rf"{_RANK} {_EXIT}{_IN_ZONE}(?: oom (?:0|(?P<out_of_memory>\d+)))?"),
-    (RankTold, rf"{_RANK} error (?P<error>[A-Za-z0-9+/=]*)"),
+    (RankErrorFile, rf"{_RANK} error (?P<error>[A-Za-z0-9+/=]*)"),
     (RankEndingBegan, rf"{_RANK} ends {_AT}"),
     (LauncherStarted, rf"launcher - {_PID}"),
     (LauncherEnded, rf"launcher - (?:lost|{_EXIT})"),
@@ -185,7 +185,7 @@ _FORMS: Final[tuple[tuple[type[Event], str], ...]] = (
     (AgentEnded, rf"{_AGENT} (?:lost|{_EXIT})"),
     (NodeLeft, rf"{_AGENT} left {_AT}: (?P<why>.+)"),
     (EndingBegan, rf"(?:launcher (?=-)|agent (?=\d))(?P<node_rank>-|\d+) ends {_AT}"),
-    (StopAsked, rf"launcher - stop {_AT}"),
+    (StopRequested, rf"launcher - stop {_AT}"),
     (StartOverdue, rf"{_ANY} {_LATE} awaited (?P<awaited>{_MANY}|-) after {_WITHIN} {_AT}"),
 )
 """The line of each event; the names of its groups are the fields."""

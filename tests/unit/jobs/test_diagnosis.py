@@ -12,7 +12,7 @@ import pytest
 from ascendboot.jobs.error_codes import known_of_launcher
 from ascendboot.jobs.job_report import report_on
 from ascendboot.jobs.progress import Arrivals, Progress
-from ascendboot.launch.events import RankEnded, RankTold
+from ascendboot.launch.events import RankEnded, RankErrorFile
 from ascendboot.launch.planner import plan
 from ascendboot.model.cluster import NodeClocks
 from ascendboot.model.job import CauseKind, Followed, JobReport, JobState
@@ -127,13 +127,13 @@ def test_an_error_file_tells_what_the_log_does_not(tmp_path: Path) -> None:
         }
     }
     seen = progress(RankEnded(0, 1, T + 3), RankEnded(3, 1, T + 4))
-    seen.note(RankTold(3, json.dumps(document).encode()))
+    seen.note(RankErrorFile(3, json.dumps(document).encode()))
     found = report(seen, tmp_path)
     assert first(found) == (3, "RuntimeError: boom on rank 3")
     assert found.cause is not None
     assert found.cause.source == "error file"
     # A file that was cut off, or is none, is no clue.
-    seen.note(RankTold(3, b'{"message": '))
+    seen.note(RankErrorFile(3, b'{"message": '))
     assert first(report(seen, tmp_path)) == (0, "")
 
 

@@ -18,7 +18,7 @@ from ascendboot.launch.events import (
     LauncherStarted,
     RankEnded,
     RankStarted,
-    StopAsked,
+    StopRequested,
 )
 from ascendboot.launch.plan import PLAN_FILE, JobRecord, read_record
 from ascendboot.launch.planner import plan
@@ -140,8 +140,8 @@ ENDED = [RankEnded(rank, 0, BEGAN + 30) for rank in range(4)]
         (told(*BEGINS, alive=True), ("running", None, 60.0)),
         (told(*BEGINS, *ENDED, LauncherEnded(0, BEGAN + 42)), ("succeeded", 0, 40.0)),
         (told(*BEGINS, RankEnded(1, 3, BEGAN), LauncherEnded(1, BEGAN + 2)), ("failed", 3, 0.0)),
-        (told(*BEGINS, StopAsked(BEGAN), LauncherEnded(1, BEGAN + 12)), ("stopped", 143, 10.0)),
-        (told(*BEGINS, StopAsked(BEGAN)), ("stopped", 143, 60.0)),
+        (told(*BEGINS, StopRequested(BEGAN), LauncherEnded(1, BEGAN + 12)), ("stopped", 143, 10.0)),
+        (told(*BEGINS, StopRequested(BEGAN)), ("stopped", 143, 60.0)),
         (told(*BEGINS), ("lost", 1, 60.0)),
         (told(*BEGINS, LauncherEnded(None)), ("lost", 1, 60.0)),
         # Without the end of the launcher, unless a rank failed before it was gone.

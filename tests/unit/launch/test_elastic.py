@@ -19,10 +19,10 @@ from ascendboot.launch.events import (
     NodeLeft,
     RankEnded,
     RankEndingBegan,
+    RankErrorFile,
     RankNumbered,
     RankStarted,
-    RankTold,
-    StopAsked,
+    StopRequested,
 )
 from ascendboot.launch.planner import plan, refuse_clocks_apart, why_not_elastic
 from ascendboot.model.cluster import MPIRUN, NodeClocks
@@ -121,7 +121,7 @@ def test_clocks_that_differ_too_much_are_refused() -> None:
 
 
 def test_a_restarted_rank_has_not_ended() -> None:
-    progress = seen(*SECOND_GONE, RankTold(1, b"{}"))
+    progress = seen(*SECOND_GONE, RankErrorFile(1, b"{}"))
     assert sorted(progress.ended) == [0, 1, 3]
     for event in (*begun(0, 2, 61.0, 400), *begun(1, 2, 61.0, 500)):
         progress.note(event)
@@ -198,7 +198,7 @@ def test_when_an_elastic_job_has_started_and_will_end() -> None:
     for number, event in enumerate(THROUGH[:-1]):
         progress = seen(*THROUGH[: number + 1])
         assert will_end(PLAN, event, progress) == (number == len(THROUGH) - 2), event
-    for event in (StopAsked(1.0), EndingBegan(0, 1.0)):
+    for event in (StopRequested(1.0), EndingBegan(0, 1.0)):
         assert will_end(PLAN, event, seen(event))
     first_two_through = seen(*ALL, RankEnded(0, 0, 2.0), RankEnded(1, 0, 2.0), LOST)
     assert will_end(PLAN, LOST, first_two_through)

@@ -16,11 +16,11 @@ from ascendboot.launch.events import (
     NodeLeft,
     RankEnded,
     RankEndingBegan,
+    RankErrorFile,
     RankNumbered,
     RankStarted,
-    RankTold,
     StartOverdue,
-    StopAsked,
+    StopRequested,
     parse_event,
 )
 
@@ -32,10 +32,10 @@ from ascendboot.launch.events import (
         ("rank 12 exit 137 at 1795251312.067779", RankEnded(12, 137, 1795251312.067779)),
         ("rank 1 exit 9 at 1.5 zone +0530 oom 0", RankEnded(1, 9, 1.5, 19800)),
         ("rank 1 exit 137 at 1.5 zone -0800 oom 2", RankEnded(1, 137, 1.5, -28800, True)),  # noqa: FBT003
-        ("rank 1 error eyJhIjogMX0=", RankTold(1, b'{"a": 1}')),
+        ("rank 1 error eyJhIjogMX0=", RankErrorFile(1, b'{"a": 1}')),
         ("launcher - pid 5 start 6", LauncherStarted()),
         ("launcher - exit 0 at 1.5", LauncherEnded(0, 1.5)),
-        ("launcher - stop at 2.5", StopAsked(2.5)),
+        ("launcher - stop at 2.5", StopRequested(2.5)),
         (
             "launcher - late 2,3 awaited 1 after 150 at 1.5",
             StartOverdue(late=(2, 3), awaited=(1,), within_s=150.0, at=1.5),
