@@ -216,7 +216,7 @@ def _write(path: Path, content: bytes) -> None:
         with _named(path), os.fdopen(handle, "wb") as file:
             file.write(content)
         Path(beside).replace(path)
-    except BaseException:
+    except BaseException:  # Ctrl-C must leave no temporary file either
         Path(beside).unlink(missing_ok=True)
         raise
 

@@ -1,4 +1,4 @@
-"""The `.ascendboot` folder: whole files, one setup at a time."""
+"""The `.ascendboot` folder: atomic writes, one setup at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ascendboot.errors import AscendbootError
 from ascendboot.state import State, write_text
 
 
-def test_the_current_inventory_is_kept_relative_to_the_working_directory(tmp_path: Path) -> None:
+def test_the_current_inventory_is_recorded_relative_to_its_folder(tmp_path: Path) -> None:
     state = State(tmp_path / ".ascendboot")
     state.remember_current(tmp_path / "inventories" / "lab.yaml")
     assert state.current.read_text() == "inventories/lab.yaml\n"
@@ -42,7 +42,7 @@ assert state.current in state.setup_left_here("lab", inventory)
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_what_is_no_text_or_not_in_the_locale_is_kept(tmp_path: Path, locale: str) -> None:
+def test_invalid_text_and_text_outside_the_locale_are_kept(tmp_path: Path, locale: str) -> None:
     as_it_is = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     argv = [sys.executable, "-c", _IN_A_LOCALE, str(tmp_path)]
     subprocess.run(argv, check=True, env={**os.environ, **as_it_is})
@@ -50,7 +50,7 @@ def test_what_is_no_text_or_not_in_the_locale_is_kept(tmp_path: Path, locale: st
     assert json.loads(report.read_text(encoding="utf-8")) == {"words": "\u2713 \udce4"}
 
 
-def test_what_was_applied_comes_back(tmp_path: Path) -> None:
+def test_the_record_of_a_setup_is_read_back(tmp_path: Path) -> None:
     state = State(tmp_path)
     assert state.applied("lab") is None
     state.remember_applied("lab", {"port": 12345})
@@ -60,7 +60,7 @@ def test_what_was_applied_comes_back(tmp_path: Path) -> None:
         state.applied("lab")
 
 
-def test_a_second_setup_is_told_who_is_at_work(tmp_path: Path) -> None:
+def test_a_second_setup_names_the_one_that_runs(tmp_path: Path) -> None:
     state = State(tmp_path)
     message = r"lab: could not start: another setup or reset runs \(run one, .*\)"
     with (
@@ -73,7 +73,7 @@ def test_a_second_setup_is_told_who_is_at_work(tmp_path: Path) -> None:
         pass
 
 
-def test_runs_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_each_run_has_its_own_folder(tmp_path: Path) -> None:
     state = State(tmp_path)
     runs = [state.new_run("setup") for _ in range(3)]
     assert len({run.folder for run in runs}) == 3
@@ -81,7 +81,7 @@ def test_runs_have_folders_of_their_own(tmp_path: Path) -> None:
     assert (runs[0].folder / "lab-1" / "03.txt").read_text() == "text"
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     (path / "in the way").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
@@ -106,7 +106,7 @@ for write in (
 """
 
 
-def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
+def test_a_file_without_disk_space_is_named(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", _FULL, str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, check=True, text=True)
     assert done.stdout.splitlines() == [
@@ -116,7 +116,7 @@ def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "file").exists()
 
 
-def test_of_nodes_that_are_no_more_only_the_runs_are_kept(tmp_path: Path) -> None:
+def test_forgetting_a_cluster_keeps_only_the_runs(tmp_path: Path) -> None:
     state, inventory = State(tmp_path / ".ascendboot"), tmp_path / ".ascendboot/lab.yaml"
     state.remember_applied("lab", {})
     state.remember_applied("atlas", {})
@@ -133,7 +133,7 @@ def test_of_nodes_that_are_no_more_only_the_runs_are_kept(tmp_path: Path) -> Non
     state.forget_setup("lab", inventory)
 
 
-def test_what_is_not_of_setup_stays_when_a_cluster_is_forgotten(tmp_path: Path) -> None:
+def test_forgetting_a_cluster_keeps_files_of_others(tmp_path: Path) -> None:
     state = State(tmp_path / ".ascendboot")
     state.remember_applied("lab", {})
     write_text(state.cluster("lab") / "notes", "mine")

@@ -1,4 +1,4 @@
-"""The variables of HCCL: what each may be, what contradicts what, and the page about them."""
+"""The variables of HCCL: allowed values, contradictions, and the schema for editors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.reference_pages import editor_schema
 ROOT = Path(__file__).parents[3]
 DOCUMENTED = json.loads((ROOT / "tests/data/hccl/env_vars.json").read_text())["vars"]
 OURS = ("RANK_", "CM_", "DEVICE_ID/", "ASCEND_VISIBLE_DEVICES")
-"""What ascendboot sets for each rank, or what is not for ranks at all."""
+"""ascendboot sets these for each rank, or they are not for ranks."""
 PRODUCTS = {"910": "910", "A2": "a2", "A3": "a3", "950": "a5"}
 
 
-def test_all_that_ranks_may_be_given_are_known() -> None:
+def test_all_documented_variables_of_ranks_are_known() -> None:
     assert set(variables()) == {name for name in DOCUMENTED if not name.startswith(OURS)}
 
 
 @pytest.mark.parametrize("name", [name for name in variables() if "range" in DOCUMENTED[name]])
-def test_the_documented_range_is_taken_and_nothing_beside_it(name: str) -> None:
+def test_the_documented_range_is_allowed_and_no_more(name: str) -> None:
     least, most = DOCUMENTED[name]["range"]
     step = 4 if "multiple of 4" in DOCUMENTED[name]["type"] else 1
     taken = [why_not(name, str(value)) for value in (least, most - most % step)]
@@ -32,7 +32,7 @@ def test_the_documented_range_is_taken_and_nothing_beside_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", variables())
-def test_defaults_and_products_are_the_documented_ones(name: str) -> None:
+def test_defaults_and_products_are_as_documented(name: str) -> None:
     documented, variable = DOCUMENTED[name], variables()[name]
     if "default" in documented:
         assert variable.default == str(documented["default"])
@@ -46,9 +46,7 @@ def test_defaults_and_examples_are_allowed() -> None:
     for variable in variables().values():
         for value in filter(None, (variable.default, variable.example)):
             products = variable.products or ("auto", "910", "a2", "a3", "a5")
-            assert [why_not(variable.name, value, product) for product in products] == [
-                None for _ in products
-            ]
+            assert {why_not(variable.name, value, product) for product in products} == {None}
 
 
 @pytest.mark.parametrize(
@@ -58,13 +56,8 @@ def test_defaults_and_examples_are_allowed() -> None:
         ("HCCL_EXEC_TIMEOUT", "0 1 17341 2147483647", "-1 2147483648 never"),
         ("HCCL_BUFFSIZE", "1 200 65536", "0 65537 209715200 200M"),
         ("HCCL_IF_IP", "198.51.100.1 2001:db8::1", "198.51.100.300 eth0 198.51.100.1/24"),
-        (
-            "HCCL_SOCKET_IFNAME",
-            "eth eth,enp ^eth =eth0,eth1 ^=eth0 =bond0.100",
-            "== eth, , ^^eth =eth0,=eth1",
-        ),
+        ("HCCL_SOCKET_IFNAME", "eth eth,enp ^eth =eth0,eth1 ^=e =b0.1", "== eth, , ^^eth =a,=b"),
         ("HCCL_SOCKET_FAMILY", "AF_INET AF_INET6", "af_inet IPv4"),
-        ("HCCL_IF_BASE_PORT", "1024 65520", "1023 65521"),
         ("HCCL_HOST_SOCKET_PORT_RANGE", "auto 60000,60050-60100 1 65535", "0 65536 9-8 5-7,7 a"),
         ("HCCL_NPU_SOCKET_PORT_RANGE", "auto 16666", "AUTO 16666,16666"),
         ("HCCL_WHITELIST_DISABLE", "0 1", "true 2"),
@@ -73,15 +66,13 @@ def test_defaults_and_examples_are_allowed() -> None:
         ("HCCL_LOGIC_SUPERPOD_ID", "a " + "x" * 127, "x" * 128),
         ("HCCL_OP_RETRY_ENABLE", "L0:0 L0:0,L1:1,L2:1", "1 L3:0 L0:2 L0=0"),
         ("HCCL_RDMA_TC", "0 132 252", "133 256 -4"),
-        ("HCCL_RDMA_SL", "0 7", "8"),
         ("HCCL_RDMA_TIMEOUT", "5 24", "4 25"),
-        ("HCCL_RDMA_RETRY_CNT", "1 7", "0 8"),
         ("HCCL_OP_EXPANSION_MODE", "AI_CPU AIV HOST HOST_TS CCU_SCHED", "aiv CPU"),
         ("ASCEND_RT_VISIBLE_DEVICES", "0 0,1,7", "1,0 0,0 0-3 01"),
         ("ASCEND_GLOBAL_LOG_LEVEL", "0 4", "5 info"),
     ],
 )
-def test_what_is_documented_is_taken_and_nothing_else(name: str, good: str, bad: str) -> None:
+def test_documented_values_are_allowed_and_no_others(name: str, good: str, bad: str) -> None:
     assert {value: why_not(name, value) for value in good.split()} == dict.fromkeys(good.split())
     assert [value for value in bad.split() if why_not(name, value) is None] == []
 
@@ -101,18 +92,18 @@ ON_ALL = "is not on 910 a whole number from 5 to 24; on A2, A3 a whole number fr
         ("RDMA_TC", "133", "a2", "is not a multiple of 4 from 0 to 255"),
     ],
 )
-def test_the_reason_says_what_is_documented(
+def test_the_reason_states_the_documented_limits(
     name: str, value: str, product: str, reason: str
 ) -> None:
     assert why_not(f"HCCL_{name}", value, product) == f'"{value}" {reason}'
 
 
-def test_ports_stand_once_and_ids_ascend() -> None:
+def test_duplicate_ports_and_unordered_ids_are_refused() -> None:
     assert why_not("HCCL_HOST_SOCKET_PORT_RANGE", "5-7,7") == '"5-7,7": port 7 is listed twice'
     assert why_not("ASCEND_RT_VISIBLE_DEVICES", "1,0") == '"1,0" is not in ascending order'
 
 
-def test_who_reads_a_variable() -> None:
+def test_a_variable_that_the_product_does_not_read() -> None:
     name = "HCCL_HOST_SOCKET_PORT_RANGE"
     assert why_not_read(name, "910") == "is read on A2, A3, 950 only, not on 910; remove it"
     assert [why_not_read(name, product) for product in ("auto", "a2", "")] == [None] * 3
@@ -152,7 +143,7 @@ BASE, RANGE = "IF_BASE_PORT", "HOST_SOCKET_PORT_RANGE"
         ({BASE: "60000", RANGE: "auto"}, (BASE, RANGE)),
     ],
 )
-def test_what_contradicts_what(env: dict[str, str], names: tuple[str, ...]) -> None:
+def test_contradictions(env: dict[str, str], names: tuple[str, ...]) -> None:
     found = [problem.names for problem in conflicts({f"HCCL_{n}": v for n, v in env.items()})]
     assert found == ([tuple(f"HCCL_{name}" for name in names)] if names else [])
 
@@ -175,6 +166,6 @@ def test_the_ports_of_the_host() -> None:
         ({"HCCL_SOCKET_FAMILY": "IPv4"}, False),
     ],
 )
-def test_editors_see_it_too(settings: dict[str, object], is_right: bool) -> None:  # noqa: FBT001
+def test_editors_check_it_too(settings: dict[str, object], is_right: bool) -> None:  # noqa: FBT001
     document = {"cluster": "c", "nodes": {"n1": {"address": "192.0.2.1"}}, "hccl": settings}
     assert jsonschema.Draft202012Validator(editor_schema()).is_valid(document) is is_right

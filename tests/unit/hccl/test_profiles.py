@@ -1,4 +1,4 @@
-"""Profiles: defaults that an inventory can override, and the page about them."""
+"""Profiles: defaults that an inventory can override, their limits, paths and checks."""
 
 from __future__ import annotations
 
