@@ -33,7 +33,7 @@ JOB = JobRequirements(
 
 
 def probe(number: int, **changes: Any) -> NodeProbe:
-    """What a node says on which all is well."""
+    """The answers of a node on which all is well."""
     plain = NodeProbe(
         lacks=Answered(()),
         opening=Answered(""),
@@ -50,10 +50,10 @@ def probe(number: int, **changes: Any) -> NodeProbe:
     return replace(plain, **changes)
 
 
-def said(
+def findings(
     first: NodeProbe, second: NodeProbe, job: JobRequirements = JOB, used: Iterable[str] = ()
 ) -> list[str]:
-    """Check, level, nodes and words of every finding."""
+    """Check, level, nodes, text and remedy of every finding."""
     return [
         f"{found.id} {found.level} {','.join(found.nodes)}: {found.text}; {found.remedy}"
         for found in readiness_findings(job, {"lab-1": first, "lab-2": second}, used)
@@ -62,4 +62,4 @@ def said(
 
 def second(job: JobRequirements = JOB, used: Iterable[str] = (), **changes: Any) -> list[str]:
     """What is found when the second node differs."""
-    return said(probe(1), probe(2, **changes), job, used)
+    return findings(probe(1), probe(2, **changes), job, used)
